@@ -1,0 +1,70 @@
+"""Every way a request or a start can fail.
+
+CosyserveError
+├── InvalidRequest        INVALID_ARGUMENT     the caller's values; says which, where and the allowed range
+├── NotFound              NOT_FOUND            no such voice
+├── OutOfRange            OUT_OF_RANGE         a resume point behind the end of the audio
+├── FailedPrecondition    FAILED_PRECONDITION  another engine than the one that began the request
+├── Overloaded            RESOURCE_EXHAUSTED   full; carries when to come back
+├── Unavailable           UNAVAILABLE          a peer is down or this service is draining
+├── DeadlineExceeded      DEADLINE_EXCEEDED    a peer gave no answer in time
+└── InternalFault         INTERNAL             our fault: an engine failed or produced non-numbers
+ModelError                (start only)         the model directory cannot be served; names file and tensor
+SettingsError             (start only)         the environment cannot be served; names the variable
+
+Code raises these; `cosyserve.server` turns them into gRPC status at the edge. No error travels inside an OK stream.
+"""
+
+import grpc
+
+
+class CosyserveError(Exception):
+    """An error with a gRPC status; its text is shown to the caller."""
+
+    code = grpc.StatusCode.UNKNOWN
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after = retry_after
+        """Seconds after which another try may succeed; sent as `google.rpc.RetryInfo`."""
+
+
+class InvalidRequest(CosyserveError):
+    code = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class NotFound(CosyserveError):
+    code = grpc.StatusCode.NOT_FOUND
+
+
+class OutOfRange(CosyserveError):
+    code = grpc.StatusCode.OUT_OF_RANGE
+
+
+class FailedPrecondition(CosyserveError):
+    code = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class Overloaded(CosyserveError):
+    code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class Unavailable(CosyserveError):
+    code = grpc.StatusCode.UNAVAILABLE
+
+
+class DeadlineExceeded(CosyserveError):
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class InternalFault(CosyserveError):
+    code = grpc.StatusCode.INTERNAL
+
+
+class ModelError(Exception):
+    """The model directory is unusable; the message names the file and what is wrong with it."""
+
+
+class SettingsError(Exception):
+    """The environment is unusable; the message names the variable."""

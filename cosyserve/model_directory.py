@@ -1,0 +1,165 @@
+"""The published model directory, read as data.
+
+`cosyvoice2.yaml` is hyperpyyaml, which constructs whatever class it names. Here its tags are inert: `!new:`, `!name:` and `!apply:`
+become mappings that remember the dotted path, `!ref` is resolved over names and products of numbers, and any other tag is refused
+by name. Source: compatibility specification section 1.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from cosyserve.errors import ModelError
+
+_CONSTRUCTION_TAGS = ("!new:", "!name:", "!apply:")
+_REFERENCE = re.compile(r"<([A-Za-z0-9_.]+)>")
+YAML_NAMES = ("cosyvoice2.yaml", "cosyvoice.yaml")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A `!new:path`, `!name:path` or `!apply:path` entry: where it pointed and with which arguments. Never called."""
+
+    path: str
+    arguments: Any = field(default_factory=dict)
+
+
+class _DataLoader(yaml.SafeLoader):
+    pass
+
+
+def _construct(loader: _DataLoader, suffix: str, node: yaml.Node) -> Node:
+    if isinstance(node, yaml.MappingNode):
+        return Node(suffix, loader.construct_mapping(node, deep=True))
+    if isinstance(node, yaml.SequenceNode):
+        return Node(suffix, loader.construct_sequence(node, deep=True))
+    return Node(suffix)
+
+
+class _Reference(str):
+    pass
+
+
+for _tag in _CONSTRUCTION_TAGS:
+    _DataLoader.add_multi_constructor(_tag, _construct)
+_DataLoader.add_constructor("!ref", lambda loader, node: _Reference(loader.construct_scalar(node)))
+
+
+class Shaped(Protocol):
+    """Anything with a shape: a torch tensor or a numpy array."""
+
+    @property
+    def shape(self) -> Any: ...
+
+
+class ModelDirectory:
+    """One model directory; raises ModelError naming the file for everything that is missing or malformed."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.is_dir():
+            raise ModelError(f"{path}: no such model directory")
+        self.path = path
+
+    def file(self, name: str) -> Path:
+        """The path of a file that must exist."""
+        found = self.path / name
+        if not found.exists():
+            raise ModelError(f"{found}: missing; a CosyVoice2 model directory needs it")
+        return found
+
+    def config(self) -> dict[str, Any]:
+        """The yaml as plain data: mappings, lists, numbers, strings and `Node`s, references resolved."""
+        names = [name for name in YAML_NAMES if (self.path / name).exists()]
+        path = self.file(names[0] if names else YAML_NAMES[0])
+        try:
+            data = yaml.load(path.read_text(encoding="utf-8"), Loader=_DataLoader)  # noqa: S506 - a SafeLoader subclass
+        except yaml.constructor.ConstructorError as error:
+            raise ModelError(f"{path}: {error.problem} ({_place(error)}); only !new:, !name:, !apply: and !ref are read") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ModelError(f"{path}: not valid yaml: {error}") from error
+        if not isinstance(data, dict):
+            raise ModelError(f"{path}: expected a mapping at the top")
+        resolved: dict[str, Any] = _resolve(data, data, path)
+        return resolved
+
+    def section(self, *keys: str) -> dict[str, Any]:
+        """The arguments of a nested constructor, e.g. section("flow", "encoder"); raises ModelError naming the missing key."""
+        value: Any = self.config()
+        for depth, key in enumerate(keys):
+            if isinstance(value, Node):
+                value = value.arguments
+            if not isinstance(value, dict) or key not in value:
+                raise ModelError(f"{self.path}: the yaml has no key {'.'.join(keys[: depth + 1])}")
+            value = value[key]
+        arguments = value.arguments if isinstance(value, Node) else value
+        if not isinstance(arguments, dict):
+            raise ModelError(f"{self.path}: yaml key {'.'.join(keys)} is not a mapping")
+        return arguments
+
+    def content_hash(self, names: Iterable[str]) -> str:
+        """sha256 over the named files in order (hex, first 16 digits): the identity of what a service has loaded."""
+        digest = hashlib.sha256()
+        for name in names:
+            digest.update(name.encode())
+            with self.file(name).open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+        return digest.hexdigest()[:16]
+
+
+def check_tensors(path: Path, found: Mapping[str, Shaped], expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise ModelError unless `found` has exactly the names and shapes of `expected`; the message names each offending tensor."""
+    problems = [f"missing tensor {name} {list(shape)}" for name, shape in expected.items() if name not in found]
+    problems += [f"extra tensor {name} {list(found[name].shape)}" for name in found if name not in expected]
+    problems += [
+        f"tensor {name} has shape {list(found[name].shape)}, expected {list(shape)}"
+        for name, shape in expected.items()
+        if name in found and tuple(found[name].shape) != tuple(shape)
+    ]
+    if problems:
+        shown = "; ".join(problems[:8]) + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
+        raise ModelError(f"{path}: {shown}")
+
+
+def _place(error: yaml.MarkedYAMLError) -> str:
+    mark = error.problem_mark
+    return f"line {mark.line + 1}" if mark else "unknown line"
+
+
+def _resolve(value: Any, root: dict[str, Any], path: Path, depth: int = 0) -> Any:
+    if depth > 64:
+        raise ModelError(f"{path}: references nest deeper than 64 (a cycle?)")
+    if isinstance(value, _Reference):
+        return _evaluate(value, root, path, depth)
+    if isinstance(value, dict):
+        return {key: _resolve(item, root, path, depth + 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolve(item, root, path, depth + 1) for item in value]
+    if isinstance(value, Node):
+        return Node(value.path, _resolve(value.arguments, root, path, depth + 1))
+    return value
+
+
+def _evaluate(reference: str, root: dict[str, Any], path: Path, depth: int) -> Any:
+    """`<name>` gives the value itself; `<a> * <b>` (the only arithmetic the published files use) gives the product."""
+    factors = []
+    for part in reference.split("*"):
+        match = _REFERENCE.fullmatch(part.strip())
+        if match is None:
+            raise ModelError(f"{path}: !ref {reference!r} is neither <name> nor a product of names")
+        if match[1] not in root:
+            raise ModelError(f"{path}: !ref {reference!r} names the unknown key {match[1]}")
+        factors.append(_resolve(root[match[1]], root, path, depth + 1))
+    if len(factors) == 1:
+        return factors[0]
+    product: int | float = 1
+    for factor in factors:
+        if not isinstance(factor, int | float):
+            raise ModelError(f"{path}: !ref {reference!r} multiplies something that is not a number")
+        product *= factor
+    return product

@@ -1,0 +1,127 @@
+"""One way to run a gRPC service: health, reflection, errors as status, traces, limits, drain on SIGTERM.
+
+The port answers from the first moment: health is NOT_SERVING and every other call UNAVAILABLE until `load` has returned.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from cosyserve import telemetry
+from cosyserve.interceptors import EdgeInterceptor
+
+log = logging.getLogger(__name__)
+Close = Callable[[], Awaitable[None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """What every service can be told; each adds its own fields."""
+
+    listen: str
+    """host:port of the gRPC door; port 0 takes a free one."""
+    drain_seconds: float = 30.0
+    """How long accepted calls may go on after SIGTERM."""
+    max_message_bytes: int = 16 * 1024 * 1024
+    log_level: str = "INFO"
+
+
+class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+    """Method table that is filled when loading is over; takes the place of the server in `add_..._to_server`."""
+
+    def __init__(self) -> None:
+        self._tables: list[grpc.GenericRpcHandler] = []
+        self.loading = True
+
+    def add_generic_rpc_handlers(self, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
+        self._tables.extend(handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        """Generated code calls this beside the above; the generic table is enough."""
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        if self.loading:
+            return grpc.stream_stream_rpc_method_handler(_still_loading)
+        return next((found for table in self._tables if (found := table.service(details)) is not None), None)
+
+
+async def _still_loading(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    await context.abort(grpc.StatusCode.UNAVAILABLE, "this service is still loading; wait until its health is SERVING")
+
+
+class Service:
+    """A running service: where it listens, its method table and its health."""
+
+    def __init__(self, name: str, port: int, handlers: Handlers, checks: health.aio.HealthServicer) -> None:
+        self.name = name
+        """Full protobuf name, e.g. cosyserve.v1.LlmService."""
+        self.port = port
+        self.handlers = handlers
+        self._checks = checks
+
+    async def set_serving(self, serving: bool) -> None:
+        """Publish health for the service and for the whole server."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", self.name):
+            await self._checks.set(name, status)
+
+    async def drain(self) -> None:
+        """Turn NOT_SERVING for good."""
+        await self._checks.enter_graceful_shutdown()
+
+
+Load = Callable[[Service], Awaitable[Close]]
+"""Loads the engine and adds servicers to `service.handlers`; returns what to call at the end."""
+
+
+@contextlib.asynccontextmanager
+async def running(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> AsyncIterator[Service]:
+    """The service `name` while the block runs; the block begins when it is loaded.
+
+    owns_health: `load` publishes health itself; otherwise the service is SERVING as soon as it is loaded.
+    """
+    limits = [("grpc.max_receive_message_length", settings.max_message_bytes), ("grpc.max_send_message_length", settings.max_message_bytes)]
+    server = grpc.aio.server(interceptors=[EdgeInterceptor()], options=[*limits, ("grpc.so_reuseport", 0)])
+    handlers, checks = Handlers(), health.aio.HealthServicer()
+    server.add_generic_rpc_handlers((handlers,))
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    reflection.enable_server_reflection((name, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    service = Service(name, server.add_insecure_port(settings.listen), handlers, checks)
+    await service.set_serving(False)
+    await server.start()
+    log.info("%s listens on port %d, loading", name, service.port)
+    close: Close | None = None
+    try:
+        close = await load(service)
+        handlers.loading = False
+        if not owns_health:
+            await service.set_serving(True)
+        log.info("%s is ready", name)
+        yield service
+    finally:
+        await service.drain()
+        await server.stop(settings.drain_seconds)
+        if close is not None:
+            await close()
+
+
+async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> None:
+    """Run until SIGTERM or SIGINT, then drain."""
+    telemetry.configure(name.rsplit(".", 1)[-1])
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        async with running(name, settings, load, owns_health=owns_health):
+            await stop.wait()
+            log.info("%s drains, at most %.0f s", name, settings.drain_seconds)
+    finally:
+        await asyncio.to_thread(telemetry.shutdown)

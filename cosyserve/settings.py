@@ -1,0 +1,79 @@
+"""Settings: one frozen dataclass per service, read once from the environment.
+
+Field `listen` of a dataclass read under prefix `COSYSERVE_LLM_` is the variable `COSYSERVE_LLM_LISTEN`. A field without a
+default must be set. A variable under the prefix that is no field stops the start, so that a typing error is never a silent
+default. Kubernetes injects service-link variables (`COSYSERVE_LLM_SERVICE_HOST`, `COSYSERVE_LLM_PORT=tcp://...`) for a
+Service that happens to carry our name; those are recognised by their form and passed over.
+"""
+
+import dataclasses
+import re
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cosyserve.errors import SettingsError
+
+_SERVICE_LINK = re.compile(
+    r"(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)"
+)
+_SERVICE_LINK_URL = re.compile(r"(?:tcp|udp|sctp)://")
+T = TypeVar("T")
+
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
+
+
+def load(cls: type[T], prefix: str, environ: Mapping[str, str]) -> T:
+    """Build the settings dataclass `cls` from the variables of `environ` that begin with `prefix`.
+
+    Field types: str, int, float, bool, Path, tuple[str, ...] (comma separated), and any of these or None.
+    Raises SettingsError naming the variable that is missing, unknown or of the wrong form.
+    """
+    hints = typing.get_type_hints(cls)
+    fields = {field.name.upper(): field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for variable, text in environ.items():
+        if not variable.startswith(prefix):
+            continue
+        name = variable.removeprefix(prefix)
+        if name in fields:
+            values[fields[name].name] = _parse(variable, text, hints[fields[name].name])
+        elif not _is_service_link(name, text):
+            known = ", ".join(f"{prefix}{name}" for name in sorted(fields))
+            raise SettingsError(f"{variable} is not a setting of this service; known: {known}")
+    for name, field in fields.items():
+        required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if required and field.name not in values:
+            raise SettingsError(f"{prefix}{name} is not set and has no default")
+    try:
+        return cls(**values)
+    except ValueError as error:
+        raise SettingsError(f"{prefix}*: {error}") from error
+
+
+def _is_service_link(name: str, text: str) -> bool:
+    if name == "PORT" or name.endswith("_PORT"):
+        return bool(_SERVICE_LINK_URL.match(text))
+    return bool(_SERVICE_LINK.fullmatch(name))
+
+
+def _parse(variable: str, text: str, kind: Any) -> Any:
+    if typing.get_origin(kind) in (types.UnionType, typing.Union):
+        if text == "":
+            return None
+        kind = next(part for part in typing.get_args(kind) if part is not types.NoneType)
+    if typing.get_origin(kind) is tuple:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    try:
+        if kind is bool:
+            lowered = text.lower()
+            if lowered not in _TRUE | _FALSE:
+                raise ValueError("expected true or false")
+            return lowered in _TRUE
+        if kind in (int, float, str, Path):
+            return kind(text)
+    except ValueError as error:
+        raise SettingsError(f"{variable}={text!r} is not a valid {kind.__name__}: {error}") from error
+    raise TypeError(f"settings field of unsupported type {kind}")
