@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class EdgeInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class EdgeInterceptor(grpc.aio.ServerInterceptor):
     """Wraps each handler of our own services; health and reflection pass."""
 
     async def intercept_service(

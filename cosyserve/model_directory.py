@@ -45,9 +45,15 @@ class _Reference(str):
     pass
 
 
+def _reference(loader: _DataLoader, node: yaml.Node) -> _Reference:
+    if not isinstance(node, yaml.ScalarNode):
+        raise yaml.constructor.ConstructorError(None, None, "!ref takes a scalar", node.start_mark)
+    return _Reference(loader.construct_scalar(node))
+
+
 for _tag in _CONSTRUCTION_TAGS:
     _DataLoader.add_multi_constructor(_tag, _construct)
-_DataLoader.add_constructor("!ref", lambda loader, node: _Reference(loader.construct_scalar(node)))
+_DataLoader.add_constructor("!ref", _reference)
 
 
 class Shaped(Protocol):

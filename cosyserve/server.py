@@ -34,7 +34,7 @@ class ServerSettings:
     log_level: str = "INFO"
 
 
-class Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
+class Handlers(grpc.GenericRpcHandler):
     """Method table that is filled when loading is over; takes the place of the server in `add_..._to_server`."""
 
     def __init__(self) -> None:
@@ -88,8 +88,15 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
 
     owns_health: `load` publishes health itself; otherwise the service is SERVING as soon as it is loaded.
     """
-    limits = [("grpc.max_receive_message_length", settings.max_message_bytes), ("grpc.max_send_message_length", settings.max_message_bytes)]
-    server = grpc.aio.server(interceptors=[EdgeInterceptor()], options=[*limits, ("grpc.so_reuseport", 0)])
+    options = [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        ("grpc.max_send_message_length", settings.max_message_bytes),
+        ("grpc.so_reuseport", 0),
+        # Callers ping to notice a peer that hangs; the default would answer such pings with GOAWAY.
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ]
+    server = grpc.aio.server(interceptors=[EdgeInterceptor()], options=options)
     handlers, checks = Handlers(), health.aio.HealthServicer()
     server.add_generic_rpc_handlers((handlers,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
