@@ -1,0 +1,86 @@
+# Every habit of this repository is a target; CI calls these and nothing else.
+# Overridable: PYTHON, PYTEST_ARGS, MODEL=DIR (verify, up), TORCH_INDEX_URL (where torch comes from, e.g. PyTorch's CPU index).
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+MODEL ?=
+TORCH_INDEX_URL ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PROTOS_VENV := .venv-protos
+PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
+
+.PHONY: help setup protos lint test long demo up bench verify clean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.ready ## Create .venv with every service on the CPU and the developer's tools
+
+protos: $(PROTOS_VENV)/.ready ## Regenerate cosyserve/v1 from protos/
+	$(call generate,.)
+
+lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, generated code
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/buf lint
+	$(BIN)/buf format --diff --exit-code
+	rm -rf build/protos && mkdir -p build/protos
+	$(call generate,build/protos)
+	touch build/protos/cosyserve/v1/__init__.py
+	diff --recursive --exclude=__pycache__ build/protos/cosyserve/v1 cosyserve/v1
+
+test: setup ## Run every test that needs no GPU (PYTEST_ARGS adds arguments)
+	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+
+long: setup ## Run the tests that take minutes
+	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+
+demo: setup ## Speak one sentence through all services into hello.wav
+	$(BIN)/cosyserve demo -o hello.wav
+
+up: setup ## Serve on 127.0.0.1:50051 until Ctrl-C (MODEL=DIR for your own weights)
+	$(BIN)/cosyserve up $(if $(MODEL),--model $(MODEL))
+
+bench: setup ## Measure this machine
+	$(BIN)/python -m bench.token2wav_cost
+
+verify: setup ## Compare a model directory with its reference arrays (MODEL=DIR)
+	@test -n "$(MODEL)" || { echo "usage: make verify MODEL=DIR (try MODEL=tests/golden/tiny)" >&2; exit 2; }
+	$(BIN)/python -m tools.verify $(MODEL)
+
+clean: ## Remove everything that the other targets made
+	rm -rf $(VENV) $(PROTOS_VENV) build dist *.egg-info hello.wav
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find bench cosyserve services tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	$(call fresh_venv,$(VENV))
+	$(if $(TORCH_INDEX_URL),$(BIN)/pip install --quiet --constraint constraints.txt --index-url $(TORCH_INDEX_URL) torch)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[cpu,dev]'
+	touch $@
+
+$(PROTOS_VENV)/.ready: constraints-protos.txt
+	$(call fresh_venv,$(PROTOS_VENV))
+	$(PROTOS_VENV)/bin/pip install --quiet --requirement constraints-protos.txt
+	touch $@
+
+define fresh_venv
+test -x $(1)/bin/pip || $(PYTHON) -m venv $(1) || { echo "$(PYTHON) cannot make environments: apt-get install python3-venv" >&2; exit 1; }
+$(1)/bin/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
+	{ echo "Python 3.11 or 3.12 is needed, $(PYTHON) is another; make clean, then make setup PYTHON=python3.11" >&2; exit 1; }
+endef
+
+define generate
+$(PROTOS_VENV)/bin/python -m grpc_tools.protoc -Iprotos \
+	--plugin=protoc-gen-mypy=$(PROTOS_VENV)/bin/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(PROTOS_VENV)/bin/protoc-gen-mypy_grpc \
+	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) $(PROTOS)
+endef
