@@ -1,0 +1,92 @@
+"""`python -m tools.verify DIR [--json]`: does this project compute what the reference computed?
+
+DIR is a model directory with reference arrays beside the weights. Each stage loads the weights through the project's own loaders and
+compares every array of its part; an array that nobody compared is reported like one that differs.
+
+Exit status: 0 all within tolerance, 1 something differs or could not be compared, 2 bad arguments, 3 the directory is no model.
+"""
+
+import argparse
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from tools.verify.accounting import check_all_compared
+from tools.verify.report import Report
+
+STAGES = ("text", "features", "llm", "flow", "vocoder", "token2wav")
+Verify = Callable[[Path, Report], None]
+
+
+def run(directory: Path) -> dict[str, Report]:
+    """One report per stage, and one named `arrays` for what no stage compared. Raises ModelError when `directory` is no model."""
+    ModelDirectory(directory).config()
+    reports = {stage: _run_stage(stage, directory) for stage in STAGES}
+    reports["arrays"] = Report()
+    check_all_compared(directory, [row.array for report in reports.values() for row in report.rows], reports["arrays"])
+    return reports
+
+
+def _run_stage(stage: str, directory: Path) -> Report:
+    report = Report()
+    try:
+        verify: Verify = import_module(f"tools.verify.{stage}").verify
+        verify(directory, report)
+    except Exception as error:  # a stage that cannot run is a row of the table; the other stages still have something to say
+        report.missing(stage, f"{type(error).__name__}: {error}")
+    if not report.rows:
+        report.missing(stage, "the stage compared nothing")
+    return report
+
+
+def render(reports: dict[str, Report], seconds: float) -> str:
+    """The tables of all stages and a summary line."""
+    blocks = [f"{stage}\n{report.as_table()}" for stage, report in reports.items() if report.rows]
+    rows = [row for report in reports.values() for row in report.rows]
+    bad = [f"{row.array} {row.verdict}" for row in rows if row.verdict != "ok"]
+    shown = ", ".join(bad[:8]) + (f" and {len(bad) - 8} more" if len(bad) > 8 else "")
+    summary = f"{len(rows)} comparisons, {len(rows) - len(bad)} within tolerance, {seconds:.1f} s"
+    return "\n\n".join([*blocks, summary + (f"; not ok: {shown}" if bad else "")])
+
+
+def as_json(directory: Path, reports: dict[str, Report], seconds: float) -> str:
+    """The same as `render` for programs; an error that could not be measured is null."""
+    stages = {
+        stage: [asdict(row) | {"error": None if math.isnan(row.error) else row.error} for row in report.rows]
+        for stage, report in reports.items()
+    }
+    return json.dumps({"ok": all_ok(reports), "directory": str(directory), "seconds": round(seconds, 3), "stages": stages}, indent=1)
+
+
+def all_ok(reports: dict[str, Report]) -> bool:
+    """Whether every comparison of every stage held."""
+    return all(row.verdict == "ok" for report in reports.values() for row in report.rows)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.verify", description="Compare a model directory with its reference arrays.")
+    parser.add_argument("directory", type=Path, help="model directory with llm.npz, flow_mel.npz, ... and arrays.json beside the weights")
+    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    options = parser.parse_args(arguments)
+    if not options.directory.is_dir():
+        parser.error(f"{options.directory}: no such directory")
+    began = time.perf_counter()
+    try:
+        reports = run(options.directory)
+    except ModelError as error:
+        print(error, file=sys.stderr)
+        return 3
+    seconds = time.perf_counter() - began
+    print(as_json(options.directory, reports, seconds) if options.json else render(reports, seconds))
+    return 0 if all_ok(reports) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
