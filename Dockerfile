@@ -1,0 +1,90 @@
+# One target per image:  docker build --target token2wav-cpu -t cosyserve-token2wav-cpu:0.1.0 .
+#   CPU      frontend  llm-cpu  token2wav-cpu  orchestrator
+#   NVIDIA   llm  token2wav
+# Weights are mounted, never baked in; the bundled model of a few megabytes comes along so that every image can start by itself.
+
+ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
+ARG TENSORRT_LLM_IMAGE=nvcr.io/nvidia/tensorrt-llm/release:1.0.0
+ARG CUDA_IMAGE=nvidia/cuda:12.8.1-base-ubuntu24.04
+
+FROM ${PYTHON_IMAGE} AS wheel
+WORKDIR /source
+COPY pyproject.toml README.md ./
+COPY cosyserve cosyserve
+COPY services services
+COPY tools tools
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
+
+FROM ${PYTHON_IMAGE} AS slim
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+WORKDIR /app
+COPY models/demo models/demo
+COPY constraints.txt ./
+RUN useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve
+
+FROM slim AS slim-torch
+ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
+RUN pip install --constraint constraints.txt --index-url "${TORCH_INDEX_URL}" torch==2.13.0
+
+FROM slim-torch AS frontend
+RUN --mount=from=wheel,source=/wheel,target=/wheel \
+    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[frontend]"
+USER 10001
+EXPOSE 50052
+ENV COSYSERVE_FRONTEND_LISTEN=0.0.0.0:50052
+ENTRYPOINT ["python", "-m", "services.frontend"]
+
+FROM slim-torch AS llm-cpu
+RUN --mount=from=wheel,source=/wheel,target=/wheel \
+    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[llm]"
+USER 10001
+EXPOSE 50053
+ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053
+ENTRYPOINT ["python", "-m", "services.llm"]
+
+FROM slim-torch AS token2wav-cpu
+RUN --mount=from=wheel,source=/wheel,target=/wheel \
+    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav]"
+USER 10001
+EXPOSE 50054
+ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054
+ENTRYPOINT ["python", "-m", "services.token2wav"]
+
+FROM slim AS orchestrator
+RUN --mount=from=wheel,source=/wheel,target=/wheel \
+    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[orchestrator]"
+USER 10001
+EXPOSE 50051
+ENV COSYSERVE_ORCHESTRATOR_LISTEN=0.0.0.0:50051
+ENTRYPOINT ["python", "-m", "services.orchestrator"]
+
+# torch, numpy and protobuf are the base image's own: only what it lacks is added.
+FROM ${TENSORRT_LLM_IMAGE} AS llm
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+WORKDIR /app
+COPY models/demo models/demo
+COPY constraints-trtllm.txt ./
+RUN --mount=from=wheel,source=/wheel,target=/wheel \
+    python3 -m pip install --no-cache-dir --constraint constraints-trtllm.txt /wheel/*.whl \
+    && useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve
+USER 10001
+EXPOSE 50053
+ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053
+ENTRYPOINT ["python3", "-m", "services.llm"]
+
+# The torch wheel brings its CUDA libraries; the base brings what the driver needs.
+FROM ${CUDA_IMAGE} AS token2wav
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PATH=/opt/venv/bin:$PATH
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv && rm -rf /var/lib/apt/lists/* \
+    && python3 -m venv /opt/venv \
+    && useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve
+WORKDIR /app
+COPY models/demo models/demo
+COPY constraints.txt ./
+RUN --mount=from=wheel,source=/wheel,target=/wheel \
+    pip install --no-cache-dir --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav]"
+USER 10001
+EXPOSE 50054
+ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054
+ENTRYPOINT ["python", "-m", "services.token2wav"]
