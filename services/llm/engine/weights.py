@@ -1,0 +1,90 @@
+"""`llm.pt`, read without executing it and checked tensor by tensor.
+
+Source of names and shapes: compatibility specification section 3.5.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import YAML_NAMES, ModelDirectory, check_tensors
+from cosyserve.spec import SPEECH_ROWS
+from services.llm.config import BACKBONE_CONFIG, LlmConfig
+
+WEIGHTS = "llm.pt"
+TIED_HEAD = "llm.model.lm_head.weight"
+
+
+def expected_tensors(config: LlmConfig) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of `llm.pt`; the tied text head, which is never used, is not among them."""
+    hidden, mlp = config.hidden_size, config.intermediate_size
+    query = config.heads * config.head_size
+    shapes: dict[str, tuple[int, ...]] = {
+        "llm_embedding.weight": (2, hidden),
+        "speech_embedding.weight": (SPEECH_ROWS, hidden),
+        "llm_decoder.weight": (SPEECH_ROWS, hidden),
+        "llm_decoder.bias": (SPEECH_ROWS,),
+        "llm.model.model.embed_tokens.weight": (config.text_vocabulary, hidden),
+        "llm.model.model.norm.weight": (hidden,),
+    }
+    for index in range(config.layers):
+        layer = f"llm.model.model.layers.{index}"
+        shapes |= {
+            f"{layer}.input_layernorm.weight": (hidden,),
+            f"{layer}.post_attention_layernorm.weight": (hidden,),
+            f"{layer}.self_attn.q_proj.weight": (query, hidden),
+            f"{layer}.self_attn.q_proj.bias": (query,),
+            f"{layer}.self_attn.k_proj.weight": (config.kv_width, hidden),
+            f"{layer}.self_attn.k_proj.bias": (config.kv_width,),
+            f"{layer}.self_attn.v_proj.weight": (config.kv_width, hidden),
+            f"{layer}.self_attn.v_proj.bias": (config.kv_width,),
+            f"{layer}.self_attn.o_proj.weight": (hidden, query),
+            f"{layer}.mlp.gate_proj.weight": (mlp, hidden),
+            f"{layer}.mlp.up_proj.weight": (mlp, hidden),
+            f"{layer}.mlp.down_proj.weight": (hidden, mlp),
+        }
+    return shapes
+
+
+def load_tensors(directory: ModelDirectory, config: LlmConfig) -> dict[str, Tensor]:
+    """The tensors of `llm.pt` as float32 on the CPU, exactly those of `expected_tensors`.
+
+    Float32 tensors stay mapped from the file, so replicas on one machine share them. Raises ModelError naming file and tensor.
+    """
+    path = directory.file(WEIGHTS)
+    tensors = _read(path)
+    expected = expected_tensors(config)
+    tied = {TIED_HEAD: expected["llm.model.model.embed_tokens.weight"]} if TIED_HEAD in tensors else {}
+    check_tensors(path, tensors, expected | tied)
+    for name, tensor in tensors.items():
+        if not tensor.is_floating_point():
+            raise ModelError(f"{path}: tensor {name} is {tensor.dtype}, expected floating point")
+    return {name: tensors[name].to(torch.float32) for name in expected}
+
+
+def model_hash(directory: ModelDirectory) -> str:
+    """Identity of what this service loads: weights, sizes and sampling parameters."""
+    settings = next((name for name in YAML_NAMES if (directory.path / name).exists()), YAML_NAMES[0])
+    return directory.content_hash([WEIGHTS, BACKBONE_CONFIG, settings])
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
+    except Exception as error:  # an unreadable file can fail in any way the unpickler knows; all of them mean the same here
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "unreadable")
+        raise ModelError(f"{path}: not a file of tensors ({type(error).__name__}: {reason})") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{path}: holds a {type(found).__name__}, expected a mapping of names to tensors")
+    for name, value in found.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor):
+            raise ModelError(f"{path}: entry {name!r} is a {type(value).__name__}, expected a tensor")
+    return dict(found)
+
+
+def _can_be_mapped(path: Path) -> bool:
+    """Whether the file is a zip archive, which is what `torch.save` writes; the older plain pickle cannot be mapped."""
+    with path.open("rb") as stream:
+        return stream.read(4) == b"PK\x03\x04"
