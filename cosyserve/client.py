@@ -1,0 +1,136 @@
+"""The client of the public door: speech as an async iterator of chunks, checked to be whole.
+
+async with Client("127.0.0.1:50051") as client, client.synthesize("Hello.") as speech:
+    async for chunk in speech:
+        play(chunk.audio)
+    print(speech.header.seed, speech.summary.real_time_factor)
+"""
+
+import contextlib
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self, cast
+
+import grpc
+
+from cosyserve.audio import Encoding
+from cosyserve.channel import as_error
+from cosyserve.errors import InvalidRequest
+from cosyserve.spec import SAMPLE_RATE
+from cosyserve.speech import Speech
+from cosyserve.utterance import Growth, Header, Profile, Summary, VoiceLine, audio_format, read_header, read_summary
+from cosyserve.v1 import profile_pb2, synthesis_pb2, synthesis_pb2_grpc
+
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+"""A minute of 48 kHz linear PCM, the longest SynthesizeUnary, is under 6 MB."""
+
+
+class Client:
+    """One connection to a cosyserve endpoint. Server errors are raised as the classes of cosyserve.errors."""
+
+    def __init__(self, target: str) -> None:
+        """target: host:port; nothing is sent before the first call."""
+        self.target = target
+        options = [
+            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
+            ("grpc.initial_reconnect_backoff_ms", 100),
+            ("grpc.min_reconnect_backoff_ms", 100),
+            ("grpc.max_reconnect_backoff_ms", 1_000),
+        ]
+        self._channel = grpc.aio.insecure_channel(target, options=options)
+        self._stub = cast("synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(self._channel))
+
+    async def close(self) -> None:
+        """Hang up; calls in progress are cancelled."""
+        await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    def synthesize(
+        self,
+        text: str,
+        *,
+        voice: str = "",
+        seed: int | None = None,
+        speed: float = 1.0,
+        sample_rate: int = SAMPLE_RATE,
+        encoding: Encoding = Encoding.LINEAR16,
+        profile: Profile = "continuous",
+        language_code: str = "",
+        first_hop_tokens: int = 0,
+        growth: Growth | None = None,
+        max_hop_tokens: int = 0,
+        start_sample: int = 0,
+        timeout: float | None = None,
+        resumptions: int = 0,
+    ) -> Speech:
+        """Speak a text; ranges as in SynthesizeRequest of synthesis.proto, which the server checks.
+
+        timeout: seconds for the whole stream. resumptions: how often in a row a lost connection is taken up again where the audio
+        stopped, waiting for the server up to 30 s each time; 0 raises at once. Raises InvalidRequest for values no message can carry.
+        """
+        with _unrepresentable():
+            request = synthesis_pb2.SynthesizeRequest(
+                text=text,
+                voice=voice,
+                audio_format=audio_format(encoding, sample_rate),
+                speed=speed,
+                seed=seed,
+                language_code=language_code,
+                profile=profile_pb2.Profile.Value(f"PROFILE_{profile.upper()}"),
+                hops=profile_pb2.HopSchedule(
+                    first_hop_tokens=first_hop_tokens,
+                    growth=profile_pb2.HopSchedule.Growth.Value(f"GROWTH_{(growth or 'unspecified').upper()}"),
+                    max_hop_tokens=max_hop_tokens,
+                ),
+                start_sample=start_sample,
+            )
+        return Speech(self._channel, self.target, request, encoding.bytes_per_sample, timeout, resumptions)
+
+    async def synthesize_unary(
+        self,
+        text: str,
+        *,
+        voice: str = "",
+        seed: int | None = None,
+        speed: float = 1.0,
+        sample_rate: int = SAMPLE_RATE,
+        encoding: Encoding = Encoding.LINEAR16,
+        language_code: str = "",
+        timeout: float | None = None,  # noqa: ASYNC109 - the call's deadline, sent to the server
+    ) -> tuple[bytes, Header, Summary]:
+        """Speak a text as a whole under full attention; at most 60 s of audio."""
+        with _unrepresentable():
+            request = synthesis_pb2.SynthesizeUnaryRequest(
+                text=text,
+                voice=voice,
+                audio_format=audio_format(encoding, sample_rate),
+                speed=speed,
+                seed=seed,
+                language_code=language_code,
+            )
+        try:
+            response = await self._stub.SynthesizeUnary(request, timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            raise as_error(error, "server", self.target) from error
+        return response.audio, read_header(response.header), read_summary(response.summary)
+
+    async def voices(self, timeout: float | None = 10.0) -> list[VoiceLine]:  # noqa: ASYNC109 - the call's deadline, sent to the server
+        """All voices, ordered by id."""
+        try:
+            response = await self._stub.ListVoices(synthesis_pb2.ListVoicesRequest(), timeout=timeout)
+        except grpc.aio.AioRpcError as error:
+            raise as_error(error, "server", self.target) from error
+        return [VoiceLine(voice.id, voice.content_hash, voice.prompt_seconds, voice.is_default) for voice in response.voices]
+
+
+@contextlib.contextmanager
+def _unrepresentable() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise InvalidRequest(f"the request cannot be written as a message: {error}") from error

@@ -1,0 +1,132 @@
+"""One synthesis as its caller hears it: chunks in order, without gap or repeat, also over a lost connection."""
+
+import asyncio
+import contextlib
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from cosyserve.channel import as_error
+from cosyserve.errors import CosyserveError, InternalFault, Unavailable
+from cosyserve.utterance import Chunk, Header, Summary, read_header, read_summary
+from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+
+_RECONNECT_SECONDS = 30.0
+_BACK_OFF_SECONDS = 0.2
+
+
+class Speech:
+    """Iterate to hear it; nothing is sent before the first step. Leaving its `async with` block, or close(), hangs up."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        target: str,
+        request: synthesis_pb2.SynthesizeRequest,
+        bytes_per_sample: int,
+        seconds: float | None,
+        resumptions: int,
+    ) -> None:
+        self.header: Header | None = None
+        """Set with the first chunk."""
+        self.summary: Summary | None = None
+        """Set when the iteration has ended: without it the audio is not complete."""
+        self.resumed = 0
+        """How often a lost connection was taken up again."""
+        self._channel = channel
+        self._stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+        self._target = target
+        self._request = request
+        self._bytes_per_sample = bytes_per_sample
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+        self._resumptions = resumptions
+        self._failures = 0
+        self._call: Any = None
+        self._last: Summary | None = None
+        self._expected_index = 0
+        self._given = 0
+        self._position = request.start_sample
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        while self.summary is None:
+            try:
+                response = await self._next()
+            except grpc.aio.AioRpcError as lost:
+                await self._take_up_again(as_error(lost, "server", self._target), lost)
+                continue
+            if response is None:
+                self.summary = self._last
+            elif response.audio:
+                return self._chunk(response.audio)
+        raise StopAsyncIteration
+
+    async def read(self) -> bytes:
+        """All audio that is still to come."""
+        return b"".join([chunk.audio async for chunk in self])
+
+    async def close(self) -> None:
+        """Hang up if the stream is still going on; a task that waits for its next chunk is cancelled."""
+        if self._call is not None:
+            self._call.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def _next(self) -> synthesis_pb2.SynthesizeResponse | None:
+        """The next message, checked; None at the end of a complete stream."""
+        if self._call is None:
+            remaining = None if self._deadline is None else max(self._deadline - time.monotonic(), 0.001)
+            self._expected_index, self._last = 0, None
+            self._call = self._stub.Synthesize(self._request, timeout=remaining)
+        response = await self._call.read()
+        if response is grpc.aio.EOF:
+            if self._last is None:
+                raise InternalFault(f"server at {self._target}: the stream ended without a summary after {self._position} samples")
+            return None
+        message: synthesis_pb2.SynthesizeResponse = response
+        self._check(message)
+        if message.HasField("header"):
+            self.header = read_header(message.header)
+        if message.HasField("summary"):
+            self._last = read_summary(message.summary)
+        return message
+
+    def _check(self, message: synthesis_pb2.SynthesizeResponse) -> None:
+        if message.chunk_index != self._expected_index:
+            raise InternalFault(f"server at {self._target}: chunk {message.chunk_index} arrived where {self._expected_index} was due")
+        if message.audio and message.start_sample != self._position:
+            raise InternalFault(
+                f"server at {self._target}: chunk {message.chunk_index} begins at sample {message.start_sample}, expected {self._position}"
+            )
+        self._expected_index += 1
+
+    def _chunk(self, audio: bytes) -> Chunk:
+        chunk = Chunk(audio, self._given, self._position)
+        self._given += 1
+        self._position += len(audio) // self._bytes_per_sample
+        self._failures = 0
+        return chunk
+
+    async def _take_up_again(self, error: CosyserveError, cause: grpc.aio.AioRpcError) -> None:
+        """Have the next step ask for what is missing. Raises `error` when that would not help or was tried often enough."""
+        if not isinstance(error, Unavailable) or self._failures >= self._resumptions:
+            raise error from cause
+        delay = error.retry_after or _BACK_OFF_SECONDS * 2**self._failures
+        self._failures += 1
+        self.resumed += 1
+        await asyncio.sleep(delay)
+        with contextlib.suppress(TimeoutError):  # then the call itself says what is wrong
+            async with asyncio.timeout(_RECONNECT_SECONDS):
+                await self._channel.channel_ready()
+        if self.header is not None:
+            self._request.seed = self.header.seed
+            self._request.start_sample = self._position
+        self._call = None

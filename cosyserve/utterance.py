@@ -1,0 +1,81 @@
+"""What a caller hears and learns of one synthesis, as plain values."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cosyserve.audio import Encoding
+from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
+
+Profile = Literal["continuous", "upstream", "offline"]
+Growth = Literal["fixed", "exponential"]
+STAGES = ("frontend", "llm_prefill", "llm_decode", "flow", "vocoder")
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of audio. start_sample: place of its first sample in the utterance, at the requested rate."""
+
+    audio: bytes
+    index: int
+    start_sample: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the request came down to, defaults filled in."""
+
+    seed: int
+    voice: str
+    encoding: Encoding
+    sample_rate: int
+    profile: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the request cost, measured at the server. `first_sound` and `total` map each of STAGES to milliseconds."""
+
+    audio_seconds: float
+    first_sound_milliseconds: float
+    real_time_factor: float
+    sentences: int
+    speech_tokens: int
+    resumptions: int
+    first_sound: dict[str, float]
+    total: dict[str, float]
+
+
+@dataclass(frozen=True)
+class VoiceLine:
+    """One voice of the list; fields as in VoiceSummary of voice.proto."""
+
+    id: str
+    content_hash: str
+    prompt_seconds: float
+    is_default: bool
+
+
+def audio_format(encoding: Encoding, sample_rate: int) -> audio_pb2.AudioFormat:
+    """The wanted form of the audio as a message."""
+    return audio_pb2.AudioFormat(encoding=audio_pb2.AudioEncoding.Value(f"AUDIO_ENCODING_{encoding.name}"), sample_rate_hertz=sample_rate)
+
+
+def read_header(message: synthesis_pb2.SynthesisHeader) -> Header:
+    """The header's message as plain values."""
+    encoding = audio_pb2.AudioEncoding.Name(message.audio_format.encoding).removeprefix("AUDIO_ENCODING_")
+    profile = profile_pb2.Profile.Name(message.profile).removeprefix("PROFILE_").lower()
+    return Header(message.seed, message.voice, Encoding[encoding], message.audio_format.sample_rate_hertz, profile)
+
+
+def read_summary(message: synthesis_pb2.SynthesisSummary) -> Summary:
+    """The summary's message as plain values."""
+    return Summary(
+        audio_seconds=message.audio_seconds,
+        first_sound_milliseconds=message.first_sound_milliseconds,
+        real_time_factor=message.real_time_factor,
+        sentences=message.sentences,
+        speech_tokens=message.speech_tokens,
+        resumptions=message.resumptions,
+        first_sound={stage: getattr(message.first_sound, stage) for stage in STAGES},
+        total={stage: getattr(message.total, stage) for stage in STAGES},
+    )
