@@ -1,0 +1,65 @@
+"""`python -m services.orchestrator`: the public door, on the addresses of the three stages."""
+
+import asyncio
+import logging
+import os
+import sys
+
+from cosyserve import settings as environment
+from cosyserve.channel import ReplicaSet
+from cosyserve.errors import SettingsError
+from cosyserve.server import Close, Service, serve
+from cosyserve.v1 import synthesis_pb2_grpc
+from services.orchestrator.frontend_stage import FrontendStage
+from services.orchestrator.llm_stage import LlmStage
+from services.orchestrator.pipeline import Stages
+from services.orchestrator.servicer import SynthesisServicer
+from services.orchestrator.settings import PREFIX, OrchestratorSettings
+from services.orchestrator.takeover import Patience
+from services.orchestrator.token2wav_stage import Token2WavStage
+
+SERVICE = "cosyserve.v1.SynthesisService"
+
+
+async def load(service: Service, settings: OrchestratorSettings) -> Close:
+    """Open the channels; from now on the health of `service` is that of its stages."""
+    changed = asyncio.Event()
+    replica_sets = [
+        ReplicaSet(stage, f"cosyserve.v1.{name}", getattr(settings, stage), settings.max_message_bytes, changed.set)
+        for stage, name in (("frontend", "FrontendService"), ("llm", "LlmService"), ("token2wav", "Token2WavService"))
+    ]
+    frontend, llm, token2wav = replica_sets
+    patience = Patience(settings.stall_seconds, settings.recovery_seconds, settings.attempts)
+    stages = Stages(FrontendStage(frontend, patience), LlmStage(llm, patience), Token2WavStage(token2wav, patience))
+    synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(SynthesisServicer(stages, settings), service.handlers)  # type: ignore[arg-type]
+
+    async def follow_health() -> None:
+        while True:
+            changed.clear()
+            await service.set_serving(all(replicas.serving for replicas in replica_sets))
+            await changed.wait()
+
+    following = asyncio.create_task(follow_health())
+
+    async def close() -> None:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        for replicas in replica_sets:
+            await replicas.close()
+
+    return close
+
+
+def main() -> int:
+    try:
+        settings = environment.load(OrchestratorSettings, PREFIX, os.environ)
+    except SettingsError as error:
+        sys.stderr.write(f"orchestrator: {error}\n")
+        return 2
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    asyncio.run(serve(SERVICE, settings, lambda service: load(service, settings), owns_health=True))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

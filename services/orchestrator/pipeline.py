@@ -1,0 +1,148 @@
+"""The heart of the orchestrator: text in, sound out, all stages at work at the same time.
+
+Three tasks in one TaskGroup, so that whatever fails ends all and reaches the caller: `_read` turns text into sentences, `_write` turns
+sentences into speech tokens, always one sentence ahead, and `_speak` turns tokens into sound and plays it in order.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from cosyserve import spec
+from cosyserve.errors import InvalidRequest
+from cosyserve.v1 import voice_pb2
+from services.orchestrator.frontend_stage import FrontendStage
+from services.orchestrator.llm_stage import LlmStage
+from services.orchestrator.token2wav_stage import Token2WavStage
+from services.orchestrator.token_stream import TokenStream
+from services.orchestrator.utterance import Sentence, Utterance
+
+_ANALYZED_AHEAD = 16
+Play = Callable[[bytes], Awaitable[None]]
+
+
+@dataclass
+class Milliseconds:
+    """Time by stage."""
+
+    frontend: float = 0.0
+    llm_prefill: float = 0.0
+    llm_decode: float = 0.0
+    flow: float = 0.0
+    vocoder: float = 0.0
+
+
+@dataclass
+class Account:
+    """What a request has cost so far; filled while it runs, complete when `speak` returns."""
+
+    voice: str = ""
+    """Id of the voice in use."""
+    begun: float = field(default_factory=time.monotonic)
+    first_sound_milliseconds: float = 0.0
+    first_sound: Milliseconds = field(default_factory=Milliseconds)
+    total: Milliseconds = field(default_factory=Milliseconds)
+    sentences: int = 0
+    speech_tokens: int = 0
+    takeovers: int = 0
+
+    @property
+    def milliseconds(self) -> float:
+        """Since admission."""
+        return (time.monotonic() - self.begun) * 1000
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Whom the pipeline calls."""
+
+    frontend: FrontendStage
+    llm: LlmStage
+    token2wav: Token2WavStage
+
+
+async def speak(utterance: Utterance, stages: Stages, play: Play, account: Account, longest_seconds: float | None = None) -> None:
+    """Speak `utterance`: hand its audio (s16le, 24 kHz) to `play` in order, without gap or repeat, and fill `account`.
+
+    longest_seconds: refuse (InvalidRequest) as soon as the utterance is known to be longer.
+    """
+    analyzed: asyncio.Queue[Sentence | None] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
+    # One place: the sentence being written waits here until the one before it is spoken. So at most two are ahead of the listener.
+    written: asyncio.Queue[TokenStream | None] = asyncio.Queue(maxsize=1)
+    async with asyncio.TaskGroup() as group:
+        voice = group.create_task(stages.frontend.voice(utterance.voice))
+        group.create_task(_read(utterance, stages, analyzed, account))
+        group.create_task(_write(utterance, stages, voice, analyzed, written, account, longest_seconds))
+        await _speak(utterance, stages, voice, written, play, account)
+
+
+async def _read(utterance: Utterance, stages: Stages, analyzed: "asyncio.Queue[Sentence | None]", account: Account) -> None:
+    account.takeovers += await stages.frontend.analyze(utterance, analyzed.put)
+    await analyzed.put(None)
+
+
+async def _write(
+    utterance: Utterance,
+    stages: Stages,
+    voice: "asyncio.Task[voice_pb2.Voice]",
+    analyzed: "asyncio.Queue[Sentence | None]",
+    written: "asyncio.Queue[TokenStream | None]",
+    account: Account,
+    longest_seconds: float | None,
+) -> None:
+    known_voice = await voice
+    account.voice = known_voice.id
+    while (sentence := await analyzed.get()) is not None:
+        if sentence.index == 0:
+            account.first_sound.frontend = account.total.frontend = account.milliseconds
+        stream = TokenStream(sentence)
+        await written.put(stream)
+        account.takeovers += await stages.llm.generate(utterance, known_voice, stream)
+        _settle(stream, account)
+        if longest_seconds is not None:
+            _refuse_longer(account.speech_tokens, utterance.speed, longest_seconds)
+    await written.put(None)
+
+
+async def _speak(
+    utterance: Utterance,
+    stages: Stages,
+    voice: "asyncio.Task[voice_pb2.Voice]",
+    written: "asyncio.Queue[TokenStream | None]",
+    play: Play,
+    account: Account,
+) -> None:
+    async def heard(audio: bytes) -> None:
+        if not account.first_sound_milliseconds:
+            account.first_sound_milliseconds = account.milliseconds
+        await play(audio)
+
+    while (stream := await written.get()) is not None:
+        decoded = await stages.token2wav.decode(utterance, await voice, stream, heard)
+        account.takeovers += decoded.takeovers
+        account.total.flow += decoded.summary.flow_milliseconds
+        account.total.vocoder += decoded.summary.vocoder_milliseconds
+        if stream.sentence.index == 0:
+            account.first_sound.flow = decoded.summary.first_flow_milliseconds
+            account.first_sound.vocoder = decoded.summary.first_vocoder_milliseconds
+
+
+def _settle(stream: TokenStream, account: Account) -> None:
+    account.sentences += 1
+    account.speech_tokens += len(stream.tokens)
+    if stream.made is None:
+        return
+    account.total.llm_prefill += stream.made.prefill
+    account.total.llm_decode += stream.made.decode
+    if stream.sentence.index == 0:
+        account.first_sound.llm_prefill = stream.made.prefill
+        account.first_sound.llm_decode = stream.made.first_hop
+
+
+def _refuse_longer(tokens: int, speed: float, longest_seconds: float) -> None:
+    seconds = tokens / spec.TOKENS_PER_SECOND / speed
+    if seconds > longest_seconds:
+        raise InvalidRequest(
+            f"the utterance is at least {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once: use Synthesize"
+        )

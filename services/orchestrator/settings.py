@@ -1,0 +1,38 @@
+"""Settings of the orchestrator: variables COSYSERVE_ORCHESTRATOR_*."""
+
+from dataclasses import dataclass
+
+from cosyserve.server import ServerSettings
+
+PREFIX = "COSYSERVE_ORCHESTRATOR_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrchestratorSettings(ServerSettings):
+    frontend: tuple[str, ...]
+    """Addresses of the frontend's replicas, comma separated: host:port or any gRPC target such as dns:///name:port."""
+    llm: tuple[str, ...]
+    token2wav: tuple[str, ...]
+    max_streams: int = 64
+    """Requests at once; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
+    max_characters: int = 20_000
+    max_unary_seconds: float = 60.0
+    """Longest utterance that SynthesizeUnary gives at once."""
+    max_request_seconds: float = 3_600.0
+    """A request that takes longer ends with DEADLINE_EXCEEDED, whether or not the caller set a deadline."""
+    stall_seconds: float = 20.0
+    """A stage that owes an answer and gives none for this long is taken for dead."""
+    recovery_seconds: float = 15.0
+    """How long a request under way waits for a replica of a dead stage to come up."""
+    attempts: int = 4
+    """Calls to one stage for one piece of work."""
+
+    def __post_init__(self) -> None:
+        for name in ("frontend", "llm", "token2wav"):
+            if not getattr(self, name):
+                raise ValueError(f"{name.upper()} names no address")
+        for name in ("max_streams", "max_characters", "attempts", "max_unary_seconds", "stall_seconds", "max_request_seconds"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name.upper()} must be positive, got {getattr(self, name)}")
+        if self.recovery_seconds < 0:
+            raise ValueError(f"RECOVERY_SECONDS must not be negative, got {self.recovery_seconds}")

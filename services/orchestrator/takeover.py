@@ -1,0 +1,121 @@
+"""What happens when a stage fails in mid-request: another replica goes on, told everything its predecessor was told.
+
+Every stage is a pure function of its request, so the successor makes the same numbers; nothing that the caller has heard is repeated
+or changed.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+
+from cosyserve import errors
+from cosyserve.channel import Replica, ReplicaSet, as_error
+
+log = logging.getLogger(__name__)
+Call = TypeVar("Call", bound=grpc.aio.Call)
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long and how often a failing stage is borne with."""
+
+    stall_seconds: float
+    """A stage that owes an answer and gives none for this long is taken for dead."""
+    recovery_seconds: float
+    """How long a request that is under way waits for a replica to come up."""
+    attempts: int
+    """Calls to one stage for one piece of work."""
+
+
+class Pulse:
+    """Watches that a stage goes on answering. The clock stands still while the stage waits for somebody else."""
+
+    def __init__(self, limit: asyncio.Timeout, seconds: float) -> None:
+        self._limit = limit
+        self._seconds = seconds
+        self._pauses = 0
+        self.beat()
+
+    def beat(self) -> None:
+        """The stage gave a sign of life: start the clock anew."""
+        self._limit.reschedule(None if self._pauses else asyncio.get_running_loop().time() + self._seconds)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """The stage owes nothing while the block runs."""
+        self._pauses += 1
+        self.beat()
+        try:
+            yield
+        finally:
+            self._pauses -= 1
+            self.beat()
+
+
+async def carried_on(replicas: ReplicaSet, patience: Patience, attempt: Callable[[Replica, Pulse], Awaitable[None]]) -> int:
+    """Run `attempt` on one replica after another until it returns; gives the number of failures that were overcome.
+
+    A replica that is gone (UNAVAILABLE) or stalls is given up at once; one that is full or is another engine is passed over. Raises
+    Unavailable when no replica is serving, else the last failure when there is nobody left to ask.
+    """
+    declined: set[Replica] = set()
+    failures = 0
+    last: errors.CosyserveError = errors.Unavailable(f"no replica of {replicas} is serving", retry_after=1.0)
+    while True:
+        replica = await replicas.wait(patience.recovery_seconds, declined) if failures else replicas.pick(declined)
+        if replica is None:
+            raise last
+        try:
+            with replicas.busy(replica), _plain_errors(replicas.stage, replica.target):
+                async with _watched(replicas.stage, replica.target, patience.stall_seconds) as pulse:
+                    await attempt(replica, pulse)
+        except (errors.Overloaded, errors.FailedPrecondition) as error:
+            declined.add(replica)
+            last = error
+        except (errors.Unavailable, errors.DeadlineExceeded) as error:
+            replicas.suspect(replica)
+            failures += 1
+            last = error
+            if failures >= patience.attempts:
+                raise
+            log.warning("%s; attempt %d of %d", error.message, failures, patience.attempts)
+        else:
+            return failures
+
+
+@contextlib.contextmanager
+def hung_up(call: Call) -> Iterator[Call]:
+    """End `call` when the block is left, however it is left: hanging up is what makes the stage stop its work."""
+    try:
+        yield call
+    finally:
+        call.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _watched(stage: str, target: str, seconds: float) -> AsyncIterator[Pulse]:
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield Pulse(limit, seconds)
+    except TimeoutError as error:
+        raise errors.DeadlineExceeded(f"{stage} at {target} gave no answer for {seconds:g} s") from error
+
+
+@contextlib.contextmanager
+def _plain_errors(stage: str, target: str) -> Iterator[None]:
+    """A failed call as our exception, out of a TaskGroup too. Of several at once the caller's own (playing failed) goes first."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise as_error(error, stage, target) from error
+    except BaseExceptionGroup as group:
+        calls, rest = group.split(grpc.aio.AioRpcError)
+        leaf: BaseException = rest or calls or group
+        while isinstance(leaf, BaseExceptionGroup):
+            leaf = leaf.exceptions[0]
+        raise (as_error(leaf, stage, target) if isinstance(leaf, grpc.aio.AioRpcError) else leaf) from group

@@ -1,0 +1,107 @@
+"""token2wav as the pipeline calls it: one sentence's speech tokens, as they come, to 24 kHz sound."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+import grpc
+
+from cosyserve import telemetry
+from cosyserve.channel import Replica, ReplicaSet
+from cosyserve.errors import InternalFault
+from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc, voice_pb2
+from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
+from services.orchestrator.token_stream import TokenStream
+from services.orchestrator.utterance import Utterance
+
+Play = Callable[[bytes], Awaitable[None]]
+DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]
+
+
+@dataclass
+class Decoded:
+    """What the decoder said of a sentence when it was through."""
+
+    summary: token2wav_pb2.DecodeSummary = field(default_factory=token2wav_pb2.DecodeSummary)
+    takeovers: int = 0
+
+
+class Token2WavStage:
+    """Decoding is carried on by another replica when one fails: it is told all tokens again and sends only what was not yet heard."""
+
+    def __init__(self, replicas: ReplicaSet, patience: Patience) -> None:
+        self.replicas = replicas
+        self._patience = patience
+
+    async def decode(self, utterance: Utterance, voice: voice_pb2.Voice, stream: TokenStream, play: Play) -> Decoded:
+        """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat."""
+        setup = _setup(utterance, voice, stream)
+        decoded = Decoded()
+
+        async def attempt(replica: Replica, pulse: Pulse) -> None:
+            finished = False
+            stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
+            with hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_pour(call, setup, stream, pulse))
+                    async for response in call:
+                        pulse.beat()
+                        news = response.audio
+                        if news.HasField("identity"):
+                            setup.expected_identity.CopyFrom(news.identity)
+                        if news.audio:
+                            self._check_place(news, setup, replica)
+                            setup.start_sample += len(news.audio) // 2
+                            with pulse.paused():
+                                await play(news.audio)
+                        if news.HasField("summary"):
+                            decoded.summary, finished = news.summary, True
+            if not finished:
+                raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a sentence without its summary")
+
+        decoded.takeovers = await carried_on(self.replicas, self._patience, attempt)
+        return decoded
+
+    def _check_place(self, news: token2wav_pb2.DecodedAudio, setup: token2wav_pb2.DecodeSetup, replica: Replica) -> None:
+        if news.start_sample != setup.start_sample:
+            raise InternalFault(
+                f"{self.replicas.stage} at {replica.target} sent audio from sample {news.start_sample}, expected {setup.start_sample}"
+            )
+
+
+async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: TokenStream, pulse: Pulse) -> None:
+    """Write the setup and then the tokens as they are made. A write on a dead call is passed over: reading tells why it died."""
+    try:
+        first = token2wav_pb2.DecodeStreamRequest()
+        first.setup.CopyFrom(setup)
+        await call.write(first)
+        tokens = stream.read()
+        while True:
+            with pulse.paused():
+                piece = await anext(tokens, None)
+            if piece is None:
+                break
+            await call.write(token2wav_pb2.DecodeStreamRequest(tokens=token2wav_pb2.SpeechTokenIds(ids=piece)))
+        await call.done_writing()
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        return
+
+
+def _setup(utterance: Utterance, voice: voice_pb2.Voice, stream: TokenStream) -> token2wav_pb2.DecodeSetup:
+    hops = profile_pb2.HopSchedule(
+        first_hop_tokens=utterance.first_hop_tokens,
+        growth=cast("profile_pb2.HopSchedule.Growth.ValueType", utterance.growth),
+        max_hop_tokens=utterance.max_hop_tokens,
+    )
+    return token2wav_pb2.DecodeSetup(
+        prompt_speech_tokens=voice.prompt_speech_tokens,
+        prompt_mel=voice.prompt_mel,
+        speaker_embedding=voice.speaker_embedding,
+        voice_hash=voice.content_hash,
+        seed=utterance.seed,
+        sentence_index=stream.sentence.index,
+        profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
+        hops=hops,
+        speed=utterance.speed,
+    )

@@ -1,0 +1,55 @@
+"""The speech tokens of one sentence while they are being made: written by one task, read by another, read again after a failure."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from services.orchestrator.utterance import Sentence
+
+
+@dataclass(frozen=True)
+class Made:
+    """What it took to make a sentence's tokens, in milliseconds."""
+
+    prefill: float
+    """Waiting for the engine included."""
+    first_hop: float
+    """From the end of prefill to the first message."""
+    decode: float
+
+
+class TokenStream:
+    """Append-only, so that a replica that takes over in mid-sentence can be told everything from the start. Bounded by the LLM's longest
+    sentence."""
+
+    def __init__(self, sentence: Sentence) -> None:
+        self.sentence = sentence
+        self.tokens: list[int] = []
+        self.made: Made | None = None
+        """Set when the last token is there."""
+        self._changed = asyncio.Event()
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        self.tokens.extend(tokens)
+        self._wake()
+
+    def finish(self, made: Made) -> None:
+        self.made = made
+        self._wake()
+
+    async def read(self) -> AsyncIterator[list[int]]:
+        """All tokens from the first one, in the pieces in which they are found."""
+        position = 0
+        while True:
+            if position < len(self.tokens):
+                piece = self.tokens[position:]
+                position = len(self.tokens)
+                yield piece
+            elif self.made is not None:
+                return
+            else:
+                await self._changed.wait()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

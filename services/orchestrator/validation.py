@@ -1,0 +1,84 @@
+"""Checks of a public request, before any stage is asked: what is wrong, where, and the allowed range."""
+
+import math
+import re
+import secrets
+import unicodedata
+from dataclasses import replace
+
+from cosyserve import spec
+from cosyserve.errors import InvalidRequest
+from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
+from services.orchestrator.utterance import Utterance
+
+_LONGEST_VOICE_ID = 128
+_LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
+_STREAMING_PROFILES = (profile_pb2.PROFILE_CONTINUOUS, profile_pb2.PROFILE_UPSTREAM)
+
+
+def streaming(request: synthesis_pb2.SynthesizeRequest, max_characters: int) -> Utterance:
+    """The utterance of a `Synthesize` request; raises InvalidRequest."""
+    profile = request.profile or profile_pb2.PROFILE_CONTINUOUS
+    if profile not in _STREAMING_PROFILES:
+        raise InvalidRequest(f"profile {_name(profile)} does not stream; allowed: PROFILE_CONTINUOUS, PROFILE_UPSTREAM")
+    if request.start_sample < 0:
+        raise InvalidRequest(f"start_sample is {request.start_sample}, it must not be negative")
+    if request.start_sample and not request.HasField("seed"):
+        raise InvalidRequest("start_sample resumes a lost request and needs its seed (header.seed of the first response)")
+    hops = request.hops
+    first_hop = _in_range("hops.first_hop_tokens", hops.first_hop_tokens or 1, 1, 100)
+    max_hop = _in_range("hops.max_hop_tokens", hops.max_hop_tokens or 100, 25, 400)
+    if hops.growth not in profile_pb2.HopSchedule.Growth.values():
+        raise InvalidRequest(f"hops.growth is {hops.growth}, no value of that number exists")
+    utterance = _shared(request, profile, max_characters)
+    if profile == profile_pb2.PROFILE_UPSTREAM and utterance.speed != 1.0:
+        raise InvalidRequest(f"speed is {utterance.speed:g}; PROFILE_UPSTREAM has only 1.0, PROFILE_CONTINUOUS has 0.5 to 2.0")
+    return replace(utterance, first_hop_tokens=first_hop, growth=hops.growth, max_hop_tokens=max_hop, start_sample=request.start_sample)
+
+
+def unary(request: synthesis_pb2.SynthesizeUnaryRequest, max_characters: int) -> Utterance:
+    """The utterance of a `SynthesizeUnary` request; raises InvalidRequest."""
+    return _shared(request, profile_pb2.PROFILE_OFFLINE, max_characters)
+
+
+def _shared(
+    request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeUnaryRequest, profile: int, max_characters: int
+) -> Utterance:
+    if len(request.text) > max_characters:
+        raise InvalidRequest(f"text has {len(request.text)} characters, allowed are 1 to {max_characters}")
+    if not any(unicodedata.category(character)[0] in "LN" for character in request.text):
+        raise InvalidRequest(f"text has nothing to speak (no letter or digit); allowed are 1 to {max_characters} characters")
+    if len(request.voice) > _LONGEST_VOICE_ID:
+        raise InvalidRequest(f"voice has {len(request.voice)} characters, allowed are at most {_LONGEST_VOICE_ID}")
+    if request.language_code and not _LANGUAGE_TAG.fullmatch(request.language_code):
+        raise InvalidRequest(f"language_code {request.language_code!r} is not a BCP-47 tag such as en-US or zh")
+    speed = request.speed or 1.0
+    if not (math.isfinite(speed) and 0.5 <= speed <= 2.0):
+        raise InvalidRequest(f"speed is {speed:g}, allowed are 0.5 to 2.0")
+    encoding = request.audio_format.encoding or audio_pb2.AUDIO_ENCODING_LINEAR16
+    if encoding not in audio_pb2.AudioEncoding.values():
+        raise InvalidRequest(f"audio_format.encoding is {encoding}, no value of that number exists")
+    rate = request.audio_format.sample_rate_hertz or spec.SAMPLE_RATE
+    return Utterance(
+        text=request.text,
+        voice=request.voice,
+        language_code=request.language_code,
+        seed=request.seed if request.HasField("seed") else secrets.randbits(63),
+        speed=speed,
+        profile=profile,
+        first_hop_tokens=1,
+        growth=profile_pb2.HopSchedule.GROWTH_UNSPECIFIED,
+        max_hop_tokens=100,
+        encoding=encoding,
+        sample_rate=_in_range("audio_format.sample_rate_hertz", rate, 8_000, 48_000),
+    )
+
+
+def _in_range(field: str, value: int, lowest: int, highest: int) -> int:
+    if not lowest <= value <= highest:
+        raise InvalidRequest(f"{field} is {value}, allowed are {lowest} to {highest}")
+    return value
+
+
+def _name(profile: int) -> str:
+    return profile_pb2.Profile.Name(profile) if profile in profile_pb2.Profile.values() else str(profile)  # type: ignore[arg-type]
