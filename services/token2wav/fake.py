@@ -1,0 +1,89 @@
+"""A decoder without a model: each token is a tone. For development, tests and load tests of everything around the engine.
+
+It obeys the laws of the real one: the same cuts, the same lengths at every speed, samples that depend on the request alone. It
+needs no tensor library.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cosyserve.spec import MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME, SAMPLES_PER_TOKEN, SPEECH_VOCABULARY
+from services.token2wav.chunking import next_border
+from services.token2wav.decoder import Decoded, Stride
+from services.token2wav.request import Profile, Sentence, Voice
+
+HOLD_BACK_SAMPLES = 8 * SAMPLES_PER_TOKEN
+"""What a step keeps back unless it is the last, about as much as the real vocoder."""
+
+
+@dataclass(eq=False)
+class FakeState:
+    """position counts the prompt; samples is how many were handed out."""
+
+    sentence: Sentence
+    position: int = 0
+    samples: int = 0
+    cancelled: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def bytes(self) -> int:
+        return 1024 * (1 + self.position)
+
+    def reach(self, end: int) -> int:
+        return next_border(self.position, end) if self.sentence.profile is Profile.CONTINUOUS else end
+
+    def early(self, tokens: int) -> int:
+        return 0
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+
+
+class FakeDecoder:
+    """token_seconds: simulated work per token, given up at once when the stream is cancelled."""
+
+    def __init__(self, token_seconds: float = 0.0) -> None:
+        self._token_seconds = token_seconds
+
+    def start(self, sentence: Sentence) -> FakeState:
+        return FakeState(sentence)
+
+    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | None]:
+        return [self._one(stride) for stride in strides]
+
+    def start_bytes(self, voice: Voice) -> int:
+        return 1024 * (1 + len(voice.tokens))
+
+    def _one(self, stride: Stride[FakeState]) -> Decoded | None:
+        began, state = time.time_ns(), stride.state
+        work = stride.until - state.position
+        if state.cancelled.wait(work * self._token_seconds):
+            return None
+        middle = time.time_ns()
+        prompt = len(state.sentence.voice.tokens)
+        spoken, before = max(stride.until - prompt, 0), max(state.position - prompt, 0)
+        state.position = stride.until
+        end = _length(spoken, state.sentence.speed) - (0 if stride.final else HOLD_BACK_SAMPLES)
+        samples = tone(stride.tokens, state.sentence, state.samples, max(end, state.samples))
+        state.samples += samples.size
+        frames = (spoken - before) * MEL_FRAMES_PER_TOKEN
+        return Decoded(samples, work, frames, (began, middle), (middle, time.time_ns()))
+
+
+def tone(tokens: NDArray[np.int64], sentence: Sentence, begin: int, end: int) -> NDArray[np.float32]:
+    """Samples begin to end of the sentence: a token names a pitch of 200 to 1000 Hz, seed and sentence its loudness."""
+    places = np.arange(begin, end)
+    spoken = np.minimum((places * sentence.speed).astype(np.int64) // SAMPLES_PER_TOKEN, len(tokens) - 1)
+    pitch = 200.0 + 800.0 * tokens[spoken] / SPEECH_VOCABULARY
+    loudness = 0.2 + 0.1 * math.sin(sentence.seed % 1009 + sentence.sentence_index)
+    return (loudness * np.sin(2 * np.pi * pitch * places / SAMPLE_RATE)).astype(np.float32)
+
+
+def _length(tokens: int, speed: float) -> int:
+    return int(tokens * MEL_FRAMES_PER_TOKEN / speed) * SAMPLES_PER_MEL_FRAME

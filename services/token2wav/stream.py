@@ -1,0 +1,100 @@
+"""A sentence on its way from tokens to sound: feed tokens as they come, iterate the audio as it is ready.
+
+    async with AcousticStream(batcher, sentence) as stream:
+        await stream.feed(tokens)
+        await stream.finish()
+        async for piece in stream:
+            ...
+
+What happens in between, hop by hop: the schedule says that a hop is due (chunking), the batcher takes the stream's grid blocks through
+the decoder together with those of other streams (batcher), each block becomes mel and then samples (continuous), and the finished hop
+comes back here, where it is cut to what the caller still lacks and written as 16-bit PCM. One finished hop may wait for the reader;
+the next is not begun before it is taken.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from types import TracebackType
+
+from cosyserve.audio import to_pcm
+from cosyserve.errors import InvalidRequest, OutOfRange
+from cosyserve.telemetry import Timing
+from services.token2wav.batcher import Batcher
+from services.token2wav.lane import HopAudio
+from services.token2wav.request import MAX_TOKENS, Sentence, checked_tokens
+
+
+@dataclass(frozen=True)
+class Piece:
+    """New sound. audio: 24 kHz s16le, empty when the hop lies before the caller's start_sample. start_sample: its place in the sentence.
+
+    timings: the flow and vocoder chunks behind it. last: the sentence is over and has `samples_made` samples in all.
+    """
+
+    audio: bytes
+    start_sample: int
+    samples_made: int
+    timings: list[Timing]
+    last: bool
+
+
+class AcousticStream:
+    """One sentence being decoded. Entering it admits it (Overloaded when there is no room), leaving it frees everything it holds."""
+
+    def __init__(self, batcher: Batcher, sentence: Sentence) -> None:
+        self._batcher = batcher
+        self._sentence = sentence
+        self._loop = asyncio.get_running_loop()
+        self._arrivals: asyncio.Queue[HopAudio | Exception] = asyncio.Queue()
+        """Bounded by the batcher: at most one hop and one error ahead of the reader."""
+        self._tokens = 0
+        self._samples = 0
+        self._lane = batcher.open(sentence, self._deliver)
+
+    async def feed(self, tokens: list[int]) -> None:
+        """The next speech tokens, 25 per second. Raises InvalidRequest for a wrong id or more than 4096 in all."""
+        ids = checked_tokens("speech token", tokens)
+        self._tokens += len(ids)
+        if self._tokens > MAX_TOKENS:
+            raise InvalidRequest(f"the sentence has more than {MAX_TOKENS} speech tokens")
+        self._batcher.feed(self._lane, ids)
+
+    async def finish(self) -> None:
+        """The sentence has all its tokens. Raises InvalidRequest when it has none."""
+        if self._tokens == 0:
+            raise InvalidRequest(f"the sentence has no speech tokens; 1 to {MAX_TOKENS} are needed")
+        self._batcher.finish(self._lane)
+
+    async def __aiter__(self) -> AsyncIterator[Piece]:
+        """Piece by piece until the sentence is over. Raises what the decoder raised, OutOfRange for a start_sample behind the end."""
+        last = False
+        while not last:
+            hop = await self._arrivals.get()
+            if isinstance(hop, Exception):
+                raise hop
+            self._batcher.taken(self._lane)
+            last = hop.last
+            yield self._piece(hop)
+
+    def close(self) -> None:
+        """Stop and free everything, before the next Euler step at the latest."""
+        self._batcher.cancel(self._lane)
+
+    def _deliver(self, arrival: HopAudio | Exception) -> None:
+        self._loop.call_soon_threadsafe(self._arrivals.put_nowait, arrival)
+
+    def _piece(self, hop: HopAudio) -> Piece:
+        """What the caller lacks of a hop. A resume point behind the end of the sentence is found out when the end is known."""
+        begin, wanted = self._samples, self._sentence.start_sample
+        self._samples += hop.samples.size
+        if hop.last and wanted > self._samples:
+            raise OutOfRange(f"start_sample is {wanted}; the sentence has {self._samples} samples")
+        known = min(max(wanted - begin, 0), hop.samples.size)
+        return Piece(to_pcm(hop.samples[known:]), begin + known, self._samples, hop.timings, hop.last)
+
+    async def __aenter__(self) -> "AcousticStream":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
