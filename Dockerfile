@@ -2,6 +2,7 @@
 #   CPU      frontend  llm-cpu  token2wav-cpu  orchestrator
 #   NVIDIA   llm  token2wav
 # Weights are mounted, never baked in; the bundled model of a few megabytes comes along so that every image can start by itself.
+# DL3064 is ignored where hadolint takes TOKEN2WAV for a secret.
 
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 ARG TENSORRT_LLM_IMAGE=nvcr.io/nvidia/tensorrt-llm/release:1.0.0
@@ -47,6 +48,7 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
     pip install --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav]"
 USER 10001
 EXPOSE 50054
+# hadolint ignore=DL3064
 ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054
 ENTRYPOINT ["python", "-m", "services.token2wav"]
 
@@ -86,5 +88,6 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
     pip install --no-cache-dir --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav]"
 USER 10001
 EXPOSE 50054
+# hadolint ignore=DL3064
 ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054
 ENTRYPOINT ["python", "-m", "services.token2wav"]

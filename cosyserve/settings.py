@@ -54,9 +54,9 @@ def load(cls: type[T], prefix: str, environ: Mapping[str, str]) -> T:
 
 
 def _is_service_link(name: str, text: str) -> bool:
-    if name == "PORT" or name.endswith("_PORT"):
-        return bool(_SERVICE_LINK_URL.match(text))
-    return bool(_SERVICE_LINK.fullmatch(name))
+    if _SERVICE_LINK.fullmatch(name):
+        return True
+    return (name == "PORT" or name.endswith("_PORT")) and bool(_SERVICE_LINK_URL.match(text))
 
 
 def _parse(variable: str, text: str, kind: Any) -> Any:

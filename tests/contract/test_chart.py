@@ -1,0 +1,132 @@
+"""The chart renders, passes the schema of Kubernetes, and speaks to the services in variables they know."""
+
+import inspect
+import os
+import shutil
+import subprocess
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cosyserve.server import ServerSettings
+from cosyserve.settings import load
+
+CHART = Path(__file__).parents[2] / "k8s" / "chart"
+SERVICES = ("frontend", "llm", "token2wav", "orchestrator")
+VALUES = [None, *sorted((CHART / "ci").glob("*.yaml"))]
+HELM = os.environ.get("HELM") or shutil.which("helm")
+pytestmark = pytest.mark.skipif(HELM is None, reason="helm is neither on PATH nor named by HELM")
+
+
+def helm(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(HELM), *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+def chosen(values: Path | None) -> list[str | Path]:
+    return [] if values is None else ["--values", values]
+
+
+def render(values: Path | None, release: str = "cosyserve") -> list[dict[str, Any]]:
+    result = helm("template", release, CHART, *chosen(values))
+    assert result.returncode == 0, result.stderr
+    return [document for document in yaml.safe_load_all(result.stdout) if document]
+
+
+def named(documents: list[dict[str, Any]], kind: str) -> dict[str, dict[str, Any]]:
+    return {document["metadata"]["name"]: document for document in documents if document["kind"] == kind}
+
+
+def container(deployment: dict[str, Any]) -> dict[str, Any]:
+    return deployment["spec"]["template"]["spec"]["containers"][0]
+
+
+def settings_of(service: str) -> tuple[type[ServerSettings], str]:
+    module = f"services.{service}.settings"
+    found = import_module(module if find_spec(module) else f"services.{service}.__main__")
+    (cls,) = (c for _, c in inspect.getmembers(found, inspect.isclass) if issubclass(c, ServerSettings) and c is not ServerSettings)
+    return cls, f"COSYSERVE_{service.upper()}_"
+
+
+def service_links(release: str, services: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """What the kubelet adds to every container for each Service with a cluster address."""
+    links = {}
+    for name, service in services.items():
+        port = service["spec"]["ports"][0]["port"]
+        prefix = name.upper().replace("-", "_")
+        links |= {f"{prefix}_SERVICE_HOST": "10.0.0.7", f"{prefix}_SERVICE_PORT": str(port), f"{prefix}_SERVICE_PORT_GRPC": str(port)}
+        links |= {f"{prefix}_PORT": f"tcp://10.0.0.7:{port}", f"{prefix}_PORT_{port}_TCP": f"tcp://10.0.0.7:{port}"}
+        links |= {f"{prefix}_PORT_{port}_TCP_PROTO": "tcp", f"{prefix}_PORT_{port}_TCP_ADDR": "10.0.0.7"}
+    return links
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda values: values.stem if values else "defaults")
+def test_lint_and_kubernetes_schema(values: Path | None, tmp_path: Path) -> None:
+    lint = helm("lint", "--strict", CHART, *chosen(values))
+    assert lint.returncode == 0, lint.stdout + lint.stderr
+    rendered = tmp_path / "rendered.yaml"
+    rendered.write_text(helm("template", "cosyserve", CHART, *chosen(values)).stdout)
+    for version in ("1.30", "1.33"):
+        check = [Path(sys.executable).with_name("kubernetes-validate"), "-k", version, "--strict", rendered]
+        result = subprocess.run(check, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda values: values.stem if values else "defaults")
+@pytest.mark.parametrize("service", SERVICES)
+def test_each_container_starts_with_settings_its_service_knows(values: Path | None, service: str) -> None:
+    documents = render(values)
+    deployment = named(documents, "Deployment")[f"cosyserve-{service}"]
+    environment = {entry["name"]: entry["value"] for entry in container(deployment)["env"]}
+    environment |= service_links("cosyserve", named(documents, "Service"))
+    cls, prefix = settings_of(service)
+
+    settings = load(cls, prefix, environment)
+
+    assert settings.listen == f"0.0.0.0:{container(deployment)['ports'][0]['containerPort']}"
+    assert settings.drain_seconds < deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+
+
+def test_orchestrator_finds_every_stage_behind_a_headless_service() -> None:
+    documents = render(None, release="spoken")
+    services = named(documents, "Service")
+    environment = {entry["name"]: entry["value"] for entry in container(named(documents, "Deployment")["spoken-orchestrator"])["env"]}
+    for stage in SERVICES[:-1]:
+        service = services[f"spoken-{stage}"]
+        assert service["spec"]["clusterIP"] == "None"
+        assert environment[f"COSYSERVE_ORCHESTRATOR_{stage.upper()}"] == f"dns:///spoken-{stage}:{service['spec']['ports'][0]['port']}"
+    assert services["spoken-orchestrator"]["spec"]["type"] == "ClusterIP"
+
+
+def test_each_pod_is_locked_down_and_probed_by_its_own_health() -> None:
+    documents = render(None)
+    for name, deployment in named(documents, "Deployment").items():
+        pod, only = deployment["spec"]["template"]["spec"], container(deployment)
+        assert pod["securityContext"]["runAsNonRoot"] is True, name
+        assert pod["automountServiceAccountToken"] is False, name
+        assert only["securityContext"]["readOnlyRootFilesystem"] is True, name
+        assert only["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
+        assert only["resources"]["requests"], name
+        assert only["resources"]["limits"], name
+        service = only["readinessProbe"]["grpc"]["service"].rpartition(".")[2]
+        proto = import_module(f"cosyserve.v1.{'synthesis' if service == 'SynthesisService' else name.rpartition('-')[2]}_pb2")
+        assert service in proto.DESCRIPTOR.services_by_name, name
+
+
+@pytest.mark.parametrize(
+    ("setting", "complaint"),
+    [
+        ("drainSeconds=0", "drainSeconds"),
+        ("services.llm.replica=2", "replica"),
+        ("services.narrator.port=1", "narrator"),
+        ("model.claim=weights,model.hostPath=/srv", "model"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(setting: str, complaint: str) -> None:
+    result = helm("template", "cosyserve", CHART, "--set", setting)
+    assert result.returncode != 0
+    assert complaint in result.stderr
