@@ -1,0 +1,82 @@
+"""README and docs promise only what exists: make targets, subcommands, RPCs, files."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cosyserve.v1 import frontend_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
+
+ROOT = Path(__file__).parents[3]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "models").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+METHODS = {
+    f"{service.full_name}/{method.name}"
+    for module in (frontend_pb2, llm_pb2, synthesis_pb2, token2wav_pb2)
+    for service in module.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+}
+
+
+def code(page: Path) -> str:
+    """Everything that looks like something to type: fenced shell blocks and `inline code`."""
+    text = page.read_text(encoding="utf-8")
+    blocks = [body for language, body in FENCE.findall(text) if language in {"bash", "sh", "console"}]
+    return "\n".join([*blocks, *re.findall(r"`([^`\n]+)`", FENCE.sub("", text))])
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_make_targets_exist(page: Path) -> None:
+    assert set(re.findall(r"^(?:\$ )?make ([a-z]+)", code(page), re.MULTILINE)) <= make_targets()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_relative_links_resolve(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"https?://|#", target)]
+    assert not [target for target in targets if not (page.parent / target).exists()]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_methods_exist(page: Path) -> None:
+    assert set(re.findall(r"cosyserve\.v1\.\w+/\w+", page.read_text(encoding="utf-8"))) <= METHODS
+
+
+def test_subcommands_exist() -> None:
+    usage = subprocess.run([sys.executable, "-m", "cosyserve", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert usage.returncode == 0, usage.stderr
+    for page in PAGES:
+        for name in re.findall(r"(?:^|[\s/])cosyserve ([a-z]+)\b", code(page), re.MULTILINE):
+            assert re.search(rf"\b{name}\b", usage.stdout), f"{page.name} names `cosyserve {name}`"
+
+
+def test_readme_tree_names_what_exists() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    tree = next(body for language, body in FENCE.findall(text) if language == "text" and "services/" in body)
+    folders: list[str] = []
+    missing = []
+    for line in tree.splitlines():
+        match = re.match(r"( *)([\w./*-]+)", line)
+        if not match:
+            continue
+        depth = len(match[1]) // 2
+        folders[depth:] = [match[2]]
+        if not list(ROOT.glob("/".join(folder.strip("/") for folder in folders))):
+            missing.append(line)
+    assert not missing
+
+
+def test_make_help_lists_every_target() -> None:
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+    ).stdout
+    assert {line.split()[1] for line in shown.splitlines()} == make_targets()
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert phony is not None
+    assert set(phony[1].split()) == make_targets()
