@@ -1,0 +1,84 @@
+"""Conformer layer with relative-position attention, without convolution module (compatibility specification sections 4.2, 4.3).
+
+Attention scores by content and by distance as in Transformer-XL: Dai et al., "Transformer-XL", ACL 2019; the layer is that of
+Gulati et al., "Conformer", Interspeech 2020, reduced to attention and one feed-forward.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from services.token2wav.flow_layers import LayerNorm, Linear, Tensors
+from services.token2wav.past import Window
+
+_QUERIES_AT_ONCE = 512
+
+
+def relative_positions(keys: int, queries: int, width: int, device: torch.device) -> Tensor:
+    """Sinusoids [keys + queries - 1, width] of the distances keys - 1 down to 1 - queries, sine and cosine interleaved.
+
+    Made for the distances asked for, so no length is too long for it.
+    """
+    distance = torch.arange(keys - 1, -queries, -1, dtype=torch.float32, device=device)
+    rate = torch.exp(torch.arange(0, width, 2, dtype=torch.float32, device=device) * -(math.log(10000.0) / width))
+    angle = distance[:, None] * rate
+    return torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1)
+
+
+class RelativeAttention:
+    """Queries of one block against all keys up to its end."""
+
+    def __init__(self, tensors: Tensors, heads: int) -> None:
+        self._heads = heads
+        self._in = Linear.joined(*(Linear.of(tensors.within(f"linear_{name}")) for name in "qkv"))
+        self._position = Linear.of(tensors.within("linear_pos"))
+        self._out = Linear.of(tensors.within("linear_out"))
+        self._content_bias = tensors["pos_bias_u"][:, None]
+        self._distance_bias = tensors["pos_bias_v"][:, None]
+
+    def __call__(self, x: Tensor, window: Window, positions: list[Tensor], allowed: Tensor | None) -> Tensor:
+        """x [streams, queries, width]; positions per stream [keys + queries - 1, width]; allowed bool [queries, keys]."""
+        streams, queries, width = x.shape
+        projected = self._in(x).view(streams, queries, 3, self._heads, width // self._heads).permute(2, 0, 3, 1, 4)
+        found = window.keys_values(projected[1:])
+        attended = [
+            self._attend(query, known, self._position(table), allowed)
+            for query, known, table in zip(window.split(projected[0]), found, positions, strict=True)
+        ]
+        joined = attended[0] if len(attended) == 1 else torch.cat(attended)
+        return self._out(joined.transpose(1, 2).reshape(streams, queries, width))
+
+    def _attend(self, query: Tensor, known: Tensor, position: Tensor, allowed: Tensor | None) -> Tensor:
+        """In slices of queries, so that memory grows with the number of keys and not with its square."""
+        queries, keys, width = query.shape[2], known.shape[3], query.shape[3]
+        by_distance = position.view(-1, self._heads, width).permute(1, 2, 0)
+        at = torch.arange(keys, device=query.device)
+        parts = []
+        for first in range(0, queries, _QUERIES_AT_ONCE):
+            part = query[:, :, first : first + _QUERIES_AT_ONCE]
+            rows = torch.arange(first, first + part.shape[2], device=query.device)
+            # Query i and key j are (keys - queries + i) - j apart, which is row queries - 1 - i + j of the table.
+            column = (queries - 1 - rows[:, None] + at).expand(*part.shape[:3], keys)
+            score = ((part + self._distance_bias) @ by_distance).gather(3, column) / math.sqrt(width)
+            if allowed is not None:
+                score = score.masked_fill(~allowed[first : first + _QUERIES_AT_ONCE], float("-inf"))
+            parts.append(F.scaled_dot_product_attention(part + self._content_bias, known[0], known[1], attn_mask=score))
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+
+
+class ConformerLayer:
+    """x += attention(norm(x)); x += feed_forward(norm(x)), with a layer-norm epsilon of 1e-12."""
+
+    def __init__(self, tensors: Tensors, heads: int) -> None:
+        self._attention = RelativeAttention(tensors.within("self_attn"), heads)
+        self._norm_attention = LayerNorm.of(tensors.within("norm_mha"), 1e-12)
+        self._norm_feed_forward = LayerNorm.of(tensors.within("norm_ff"), 1e-12)
+        self._widen = Linear.of(tensors.within("feed_forward.w_1"))
+        self._narrow = Linear.of(tensors.within("feed_forward.w_2"))
+
+    def __call__(self, x: Tensor, window: Window, positions: list[Tensor], allowed: Tensor | None = None) -> Tensor:
+        """x [streams, time, width]; the rest as in RelativeAttention."""
+        x = x + self._attention(self._norm_attention(x), window, positions, allowed)
+        return x + self._narrow(F.silu(self._widen(self._norm_feed_forward(x))))

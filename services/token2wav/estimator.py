@@ -1,0 +1,137 @@
+"""Causal estimator of the flow's velocity, a U-Net of one level (compatibility specification section 4.5).
+
+Everything in it is strictly causal but the attention, so under streaming masks a block of frames needs no mask: it sees its own
+frames and all before it.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from services.token2wav.flow_layers import Convolution, LayerNorm, Linear, Tensors
+from services.token2wav.past import Window
+
+
+class Mask:
+    """Which frames are real and which keys a query may see, for passes that are not one block.
+
+    frames: [rows, time, 1] of ones and zeros. allowed: bool [time, time] or none.
+    """
+
+    def __init__(self, frames: Tensor, allowed: Tensor | None = None) -> None:
+        self.frames = frames
+        real = frames.transpose(1, 2)[:, None] > 0
+        self.keys = real if allowed is None else real & allowed
+
+
+def _real(x: Tensor, mask: Mask | None) -> Tensor:
+    return x if mask is None else x * mask.frames
+
+
+class CausalBlock:
+    """Causal convolution of three taps, layer norm, Mish."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._convolution = Convolution.of(tensors.within("block.0"))
+        self._norm = LayerNorm.of(tensors.within("block.2"))
+
+    def __call__(self, x: Tensor, window: Window, mask: Mask | None) -> Tensor:
+        return _real(F.mish(self._norm(self._convolution(window.before(_real(x, mask), self._convolution.reach)))), mask)
+
+
+class Resnet:
+    """Two causal blocks with the time between them, beside a 1x1 convolution."""
+
+    def __init__(self, tensors: Tensors) -> None:
+        self._time = Linear.of(tensors.within("mlp.1"))
+        self._first = CausalBlock(tensors.within("block1"))
+        self._second = CausalBlock(tensors.within("block2"))
+        self._beside = Linear(tensors["res_conv.weight"].squeeze(2), tensors["res_conv.bias"])
+
+    def __call__(self, x: Tensor, time: Tensor, window: Window, mask: Mask | None) -> Tensor:
+        h = self._first(x, window, mask) + self._time(F.mish(time))[:, None]
+        return self._second(h, window, mask) + self._beside(_real(x, mask))
+
+
+class Transformer:
+    """x += attention(norm(x)); x += feed_forward(norm(x)), without positions."""
+
+    def __init__(self, tensors: Tensors, heads: int) -> None:
+        self._heads = heads
+        self._norm_attention = LayerNorm.of(tensors.within("norm1"))
+        self._in = Linear.joined(*(Linear.of(tensors.within(f"attn1.to_{name}")) for name in "qkv"))
+        self._out = Linear.of(tensors.within("attn1.to_out.0"))
+        self._norm_feed_forward = LayerNorm.of(tensors.within("norm3"))
+        self._widen = Linear.of(tensors.within("ff.net.0.proj"))
+        self._narrow = Linear.of(tensors.within("ff.net.2"))
+
+    def __call__(self, x: Tensor, window: Window, mask: Mask | None) -> Tensor:
+        x = x + self._attend(self._norm_attention(x), window, None if mask is None else mask.keys)
+        return x + self._narrow(F.gelu(self._widen(self._norm_feed_forward(x))))
+
+    def _attend(self, x: Tensor, window: Window, allowed: Tensor | None) -> Tensor:
+        rows, time, _ = x.shape
+        projected = self._in(x).view(rows, time, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
+        found = window.keys_values(projected[1:])
+        parts = [
+            F.scaled_dot_product_attention(query, known[0], known[1], attn_mask=allowed)
+            for query, known in zip(window.split(projected[0]), found, strict=True)
+        ]
+        joined = parts[0] if len(parts) == 1 else torch.cat(parts)
+        return self._out(joined.transpose(1, 2).reshape(rows, time, -1))
+
+
+class Level:
+    """A resnet followed by transformers."""
+
+    def __init__(self, tensors: Tensors, heads: int, transformers: int) -> None:
+        self._resnet = Resnet(tensors.within("0"))
+        self._transformers = [Transformer(tensors.within(f"1.{at}"), heads) for at in range(transformers)]
+
+    def __call__(self, x: Tensor, time: Tensor, window: Window, mask: Mask | None) -> Tensor:
+        x = self._resnet(x, time, window, mask)
+        for transformer in self._transformers:
+            x = transformer(x, window, mask)
+        return x
+
+
+class Estimator:
+    """Weights only; what a stream has left behind is in the window."""
+
+    def __init__(self, tensors: Tensors, *, heads: int, transformers: int, middle: int) -> None:
+        self._time_in = Linear.of(tensors.within("time_mlp.linear_1"))
+        self._time_out = Linear.of(tensors.within("time_mlp.linear_2"))
+        self._down = Level(tensors.within("down_blocks.0"), heads, transformers)
+        self._down_end = Convolution.of(tensors.within("down_blocks.0.2"))
+        self._middle = [Level(tensors.within(f"mid_blocks.{at}"), heads, transformers) for at in range(middle)]
+        self._up = Level(tensors.within("up_blocks.0"), heads, transformers)
+        self._up_end = Convolution.of(tensors.within("up_blocks.0.2"))
+        self._final = CausalBlock(tensors.within("final_block"))
+        self._project = Linear(tensors["final_proj.weight"].squeeze(2), tensors["final_proj.bias"])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._project.weight.dtype
+
+    def time_sinusoid(self, t: Tensor) -> Tensor:
+        """t [rows] in 0..1 -> float32 [rows, channels in]: sines, then cosines, of 1000 t."""
+        half = self._time_in.weight.shape[1] // 2
+        rate = torch.exp(torch.arange(half, dtype=torch.float32, device=t.device) * -(math.log(10000.0) / (half - 1)))
+        angle = 1000.0 * t.float()[:, None] * rate
+        return torch.cat((angle.sin(), angle.cos()), dim=1)
+
+    def time_embedding(self, t: Tensor) -> Tensor:
+        """t [rows] in 0..1 -> [rows, 4 * channels]."""
+        return self._time_out(F.silu(self._time_in(self.time_sinusoid(t).to(self.dtype))))
+
+    def __call__(self, inputs: Tensor, time: Tensor, window: Window, mask: Mask | None = None) -> Tensor:
+        """inputs [rows, time, 320]: x, mu, speaker, condition side by side; time [rows or 1, 4 * channels] -> velocity [rows, time, 80]."""
+        x = skip = self._down(inputs, time, window, mask)
+        x = self._down_end(window.before(_real(x, mask), self._down_end.reach))
+        for level in self._middle:
+            x = level(x, time, window, mask)
+        x = self._up(torch.cat((x, skip), dim=2), time, window, mask)
+        x = self._up_end(window.before(_real(x, mask), self._up_end.reach))
+        return _real(self._project(_real(self._final(x, window, mask), mask)), mask)

@@ -1,0 +1,220 @@
+"""Speech tokens to mel: the flow of CosyVoice2 (compatibility specification section 4).
+
+`offline` and `prefix` recompute everything, as the reference does; `blocks` goes on from what it kept. A state holds keys and values
+of every attention, Euler step and guidance row: with the published sizes (56 attentions 512 wide) 4.6 MB for each mel frame in
+float32, 2.3 MB with a half-precision estimator, that is 231 MB or 116 MB for each second of sound, prompt included
+(`FlowConfig.state_bytes_per_frame`).
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cosyserve.errors import InternalFault, InvalidRequest
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.encoder import Encoder
+from services.token2wav.estimator import Estimator, Mask
+from services.token2wav.flow_checkpoint import read_flow_tensors
+from services.token2wav.flow_checks import check_block, check_length, check_tokens, check_voice
+from services.token2wav.flow_layers import Linear, Tensors
+from services.token2wav.flow_state import FlowState
+from services.token2wav.flow_weights import ESTIMATOR, FlowConfig
+from services.token2wav.past import Past, Window, chunk_mask
+from services.token2wav.solver import ROWS, Solver, SolverStats, noise_table
+from services.token2wav.state import VoicePrompt
+
+
+class Cancelled(Exception):
+    """`offline` or `prefix` was told to stop between two Euler steps."""
+
+
+def load_flow(directory: ModelDirectory, device: torch.device, dtype: torch.dtype = torch.float32) -> "Flow":
+    """Load `flow.pt` by the sizes in the yaml; `dtype` is the estimator's. Raises ModelError naming file and tensor."""
+    config = FlowConfig.read(directory)
+    return Flow(config, read_flow_tensors(directory, config, device, dtype), device)
+
+
+class Flow:
+    """Weights only; safe to share, but use it from one thread at a time.
+
+    batch_invariant: each stream of `blocks` is computed alone in shapes that depend on nothing but its own content, so its mel is the
+    same to the bit whatever runs beside it. Otherwise blocks of equal length are one batch, equal to the singles within 2e-5 in
+    float32. Default: on for the CPU, off for other devices.
+    """
+
+    def __init__(self, config: FlowConfig, tensors: dict[str, Tensor], device: torch.device) -> None:
+        self.config = config
+        self.device = device
+        self.batch_invariant = device.type == "cpu"
+        weights = Tensors(tensors)
+        self.encoder = Encoder(weights.within("encoder"), heads=config.encoder_heads, layers=config.encoder_layers)
+        self.estimator = Estimator(
+            weights.within(ESTIMATOR[:-1]), heads=config.estimator_heads, transformers=config.transformers, middle=config.middle
+        )
+        self._tokens = weights["input_embedding.weight"]
+        self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
+        self._project = Linear.of(weights.within("encoder_proj"))
+        self.noise = noise_table().T.contiguous().to(device)
+        with torch.inference_mode():
+            self._solver = Solver(self.estimator, config.guidance, device)
+
+    @property
+    def stats(self) -> SolverStats:
+        return self._solver.stats
+
+    def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Callable[[], bool] | None = None) -> Tensor:
+        """Whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For `stop` and errors see `prefix`."""
+        return self.prefix(voice, tokens, streaming=False, final=True, stop=stop)
+
+    @torch.inference_mode()
+    def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Callable[[], bool] | None = None) -> Tensor:
+        """One call of the reference's streaming schedule (section 4.6), everything computed anew.
+
+        tokens: int64 [T], all generated so far; unless final, the last 3 are looked at only. streaming: chunk masks.
+        Returns mel float32 [80, 2 * T] or [80, 2 * (T - 3)], the prompt's frames cut off. Raises InvalidRequest before any work,
+        InternalFault when the result is not finite, Cancelled when `stop` answers true before an Euler step.
+        """
+        check_voice(voice, self.config)
+        check_tokens(tokens, self.config.vocabulary)
+        if not final and tokens.numel() <= LOOKAHEAD_TOKENS:
+            raise InvalidRequest(
+                f"{tokens.numel()} tokens and more to come; a call needs more than the {LOOKAHEAD_TOKENS} of its look-ahead"
+            )
+        check_length(voice.tokens.numel() + tokens.numel())
+        ids = torch.cat((voice.tokens, tokens.cpu()))
+        if not final:
+            ids, ahead = ids[:-LOOKAHEAD_TOKENS], ids[-LOOKAHEAD_TOKENS:]
+        else:
+            ahead = ids[:0]
+        frames = MEL_FRAMES_PER_TOKEN * ids.numel()
+        mu = self.mu([ids], [ahead], [0], Window.whole(1), chunked=streaming)
+        inputs = Solver.inputs(mu, self.speaker(voice)[None], self._condition(voice.mel.to(self.device), 0, frames)[None])
+        mask = None
+        if streaming:
+            mask = Mask(mu.new_ones(ROWS, frames, 1, dtype=self.estimator.dtype), chunk_mask(frames, CHUNK_FRAMES, self.device))
+        mel = self._solver.solve(self.noise[None, :frames], inputs, mask, stop or _never)
+        if mel is None:
+            raise Cancelled("stopped between two Euler steps")
+        if not bool(torch.isfinite(mel).all()):
+            raise InternalFault("the flow produced values that are not finite")
+        return mel[0, voice.mel.shape[0] :].T.contiguous()
+
+    @torch.inference_mode()
+    def start(self, voice: VoicePrompt) -> FlowState:
+        """A stream with nothing computed yet. Raises InvalidRequest for a voice that cannot be used."""
+        check_voice(voice, self.config)
+        check_length(voice.tokens.numel())
+        return FlowState(voice=voice, speaker=self.speaker(voice), condition=voice.mel.to(self.device, torch.float32, copy=True))
+
+    def fork(self, state: FlowState) -> FlowState:
+        """A second stream that stands where `state` stands; the past is shared, since no block ever writes to it."""
+        return FlowState(
+            voice=state.voice,
+            speaker=state.speaker,
+            condition=state.condition,
+            position=state.position,
+            fault=state.fault,
+            encoder=state.encoder,
+            steps=state.steps,
+        )
+
+    @torch.inference_mode()
+    def blocks(self, states: list[FlowState], tokens: list[Tensor], lookahead: list[Tensor]) -> list[Tensor | None]:
+        """The next block of each stream, exact under streaming masks because nothing later is visible to it.
+
+        tokens[i]: int64 [n] of the grid that starts at the first prompt token, n = 25 or, at the end of the sentence, 1..25.
+        lookahead[i]: int64, the next 3 tokens or, at the end, the 0..2 there are. Returns mel float32 [80, 2n] per stream, the
+        prompt's frames too; None for a stream seen cancelled and for one that has a `fault`, which then says why (the others go on).
+        Raises InvalidRequest and InternalFault before any work for what a caller should have checked; then no state has changed.
+        """
+        for state, block, ahead in zip(states, tokens, lookahead, strict=True):
+            check_block(state, block, ahead, self.config.vocabulary)
+        results: list[Tensor | None] = [None] * len(states)
+        for group in self._groups(tokens):
+            made = self._advance([states[at] for at in group], [tokens[at] for at in group], [lookahead[at] for at in group])
+            for at, mel in zip(group, made, strict=True):
+                results[at] = mel
+        return results
+
+    def speaker(self, voice: VoicePrompt) -> Tensor:
+        """float32 [80]: the embedding at unit length, projected."""
+        return self._speaker(F.normalize(voice.embedding.to(self.device, torch.float32), dim=0))
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Token ids [..., n] on any device -> the encoder's input, float32 [..., n, width]."""
+        return self.encoder.embed(F.embedding(ids.to(self.device), self._tokens))
+
+    def mu(self, ids: list[Tensor], ahead: list[Tensor], before: list[int], window: Window, *, chunked: bool = False) -> Tensor:
+        """Tokens, as many per stream, and their look-ahead -> float32 [streams, 2n, 80]; missing look-ahead is zeros once embedded."""
+        padded = torch.stack([F.pad(some, (0, LOOKAHEAD_TOKENS - some.numel())) for some in ahead])
+        known = torch.tensor([[at < some.numel() for at in range(LOOKAHEAD_TOKENS)] for some in ahead], device=self.device)
+        seen = self.embed(padded) * known[:, :, None]
+        return self._project(self.encoder(self.embed(torch.stack(ids)), seen, before, window, chunked=chunked))
+
+    def _advance(self, states: list[FlowState], tokens: list[Tensor], lookahead: list[Tensor]) -> list[Tensor | None]:
+        live = self._uncancelled(states, list(range(len(states))))
+        if not live:
+            return [None] * len(states)
+        frames = MEL_FRAMES_PER_TOKEN * tokens[0].numel()
+        before = [states[at].position for at in live]
+        window = Window([states[at].encoder for at in live], 1)
+        mu = self.mu([tokens[at] for at in live], [lookahead[at] for at in live], before, window)
+        encoders = dict(zip(live, window.after(), strict=True))
+        firsts = [MEL_FRAMES_PER_TOKEN * position for position in before]
+        conditions = torch.stack([self._condition(states[at].condition, first, frames) for at, first in zip(live, firsts, strict=True)])
+        inputs = Solver.inputs(mu, torch.stack([states[at].speaker for at in live]), conditions)
+        x = torch.stack([self.noise[first : first + frames] for first in firsts])
+        steps: dict[int, list[Past]] = {at: [] for at in live}
+        for step in range(EULER_STEPS):
+            still = self._uncancelled(states, live)
+            if not still:
+                return [None] * len(states)
+            if len(still) < len(live):
+                rows = torch.tensor([live.index(at) for at in still], device=self.device)
+                x, inputs, live = x[rows], inputs[rows], still
+            window = Window([states[at].steps[step] for at in live], ROWS)
+            x = self._solver.step(step, x, inputs, window)
+            for at, past in zip(live, window.after(), strict=True):
+                steps[at].append(past)
+        made: list[Tensor | None] = [None] * len(states)
+        finite = torch.isfinite(x).flatten(1).all(dim=1).tolist()
+        for row, at in enumerate(live):
+            state = states[at]
+            if not finite[row]:
+                state.fault = InternalFault(f"the flow produced values that are not finite behind token {state.position}")
+                state.release()
+                continue
+            state.encoder, state.steps = encoders[at], tuple(steps[at])
+            state.position += tokens[at].numel()
+            made[at] = x[row].T.contiguous()
+        return made
+
+    @staticmethod
+    def _uncancelled(states: list[FlowState], among: list[int]) -> list[int]:
+        live = []
+        for at in among:
+            if states[at].cancelled or states[at].fault is not None:
+                states[at].release()
+            else:
+                live.append(at)
+        return live
+
+    def _groups(self, tokens: list[Tensor]) -> list[list[int]]:
+        if self.batch_invariant:
+            return [[at] for at in range(len(tokens))]
+        by_length: dict[int, list[int]] = {}
+        for at, block in enumerate(tokens):
+            by_length.setdefault(block.numel(), []).append(at)
+        return list(by_length.values())
+
+    def _condition(self, mel: Tensor, first: int, frames: int) -> Tensor:
+        """The prompt's mel [frames, 80] from frame `first` on, zeros behind its end."""
+        part = mel[first : first + frames]
+        return F.pad(part, (0, 0, 0, frames - part.shape[0]))
+
+
+def _never() -> bool:
+    return False

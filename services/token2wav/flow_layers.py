@@ -1,0 +1,82 @@
+"""The four kinds of weights the flow is made of, time-major: activations are [rows, time, channels]."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Tensors:
+    """A flat checkpoint seen from inside one of its prefixes."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
+        self._tensors = tensors
+        self._prefix = prefix
+
+    def within(self, name: str) -> "Tensors":
+        return Tensors(self._tensors, f"{self._prefix}{name}.")
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[self._prefix + name]
+
+    def get(self, name: str) -> Tensor | None:
+        return self._tensors.get(self._prefix + name)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """weight [out, in], bias [out] or none."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    @classmethod
+    def of(cls, tensors: Tensors) -> "Linear":
+        return cls(tensors["weight"], tensors.get("bias"))
+
+    @classmethod
+    def joined(cls, *parts: "Linear") -> "Linear":
+        """Several maps of the same input as one, outputs side by side."""
+        biases = [part.bias for part in parts if part.bias is not None]
+        return cls(torch.cat([part.weight for part in parts]), torch.cat(biases) if biases else None)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+@dataclass(frozen=True)
+class LayerNorm:
+    """Over the channels; statistics in float32 whatever the type of x."""
+
+    weight: Tensor
+    bias: Tensor
+    epsilon: float
+
+    @classmethod
+    def of(cls, tensors: Tensors, epsilon: float = 1e-5) -> "LayerNorm":
+        return cls(tensors["weight"], tensors["bias"], epsilon)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.epsilon)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """Convolution over time without padding: [rows, time + taps - 1, in] -> [rows, time, out]. weight [out, in, taps]."""
+
+    weight: Tensor
+    bias: Tensor
+
+    @classmethod
+    def of(cls, tensors: Tensors) -> "Convolution":
+        return cls(tensors["weight"], tensors["bias"])
+
+    @property
+    def reach(self) -> int:
+        """Frames of context the convolution needs beside the frame itself."""
+        return int(self.weight.shape[2]) - 1
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.conv1d(x.transpose(1, 2), self.weight, self.bias).transpose(1, 2)

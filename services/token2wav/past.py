@@ -1,0 +1,96 @@
+"""What a pass over a block leaves for the next block of the same stream.
+
+Under streaming masks a block sees everything before it and nothing after it, so all it needs of the past are the last input frames
+of each causal convolution and the keys and values of each attention. Layers are met in the same order in every pass; the n-th
+convolution of a pass finds what the n-th convolution of the pass before left.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Past:
+    """Of one stream and one network; never written to, so a fork may share it.
+
+    convolutions: per convolution [rows, reach, channels]. attentions: per attention one tensor per block,
+    [2 (keys, values), rows, heads, frames of the block, head width].
+    """
+
+    convolutions: tuple[Tensor, ...] = ()
+    attentions: tuple[tuple[Tensor, ...], ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        blocks = (block for attention in self.attentions for block in attention)
+        return sum(t.nbytes for t in self.convolutions) + sum(block.nbytes for block in blocks)
+
+
+class Window:
+    """One pass over the next block of several streams, whose rows lie together: stream i has rows [i * rows, (i + 1) * rows).
+
+    Tensors that go into `Past` are copied out of the batch, so that a stream's memory is its own and starts aligned.
+    """
+
+    def __init__(self, pasts: Sequence[Past], rows: int, *, keep: bool = True) -> None:
+        self._pasts = list(pasts)
+        self._rows = rows
+        self._keep = keep
+        self._convolutions: list[list[Tensor]] = [[] for _ in self._pasts]
+        self._attentions: list[list[tuple[Tensor, ...]]] = [[] for _ in self._pasts]
+        self._convolution = 0
+        self._attention = 0
+
+    @classmethod
+    def whole(cls, rows: int) -> "Window":
+        """For a pass over everything at once: nothing before it, nothing kept."""
+        return cls([Past()], rows, keep=False)
+
+    @property
+    def rows(self) -> int:
+        return self._rows
+
+    def before(self, x: Tensor, reach: int) -> Tensor:
+        """x [all rows, time, channels] preceded by the `reach` frames before it; zeros where the stream begins."""
+        at = self._convolution
+        self._convolution += 1
+        left = [p.convolutions[at] if p.convolutions else x.new_zeros(self._rows, reach, x.shape[2]) for p in self._pasts]
+        joined = torch.cat([left[0] if len(left) == 1 else torch.cat(left), x], dim=1)
+        if self._keep:
+            for stream, kept in enumerate(self._convolutions):
+                kept.append(joined[self._span(stream), -reach:].clone(memory_format=torch.contiguous_format))
+        return joined
+
+    def keys_values(self, new: Tensor) -> list[Tensor]:
+        """Per stream all keys and values up to the end of the block, [2, rows, heads, so far, width], from those of the block."""
+        at = self._attention
+        self._attention += 1
+        if not self._keep:
+            return [new]
+        found = []
+        for stream, past in enumerate(self._pasts):
+            own = new[:, self._span(stream)].clone(memory_format=torch.contiguous_format)
+            blocks = (*past.attentions[at], own) if past.attentions else (own,)
+            self._attentions[stream].append(blocks)
+            found.append(own if len(blocks) == 1 else torch.cat(blocks, dim=3))
+        return found
+
+    def split(self, x: Tensor) -> list[Tensor]:
+        """x [all rows, ...] per stream."""
+        return [x] if len(self._pasts) == 1 else [x[self._span(stream)] for stream in range(len(self._pasts))]
+
+    def after(self) -> list[Past]:
+        """What each stream's next block needs; call once, after the pass."""
+        return [Past(tuple(c), tuple(a)) for c, a in zip(self._convolutions, self._attentions, strict=True)]
+
+    def _span(self, stream: int) -> slice:
+        return slice(stream * self._rows, (stream + 1) * self._rows)
+
+
+def chunk_mask(frames: int, chunk: int, device: torch.device) -> Tensor:
+    """bool [frames, frames]: query i may see key j where j < (i // chunk + 1) * chunk (compatibility specification section 4.2)."""
+    at = torch.arange(frames, device=device)
+    return at[None, :] < (at[:, None] // chunk + 1) * chunk
