@@ -6,7 +6,7 @@ Each target has a channel of its own and a health watch on it, so a dead replica
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from typing import Final
 
 import grpc
@@ -19,6 +19,8 @@ from cosyserve import errors
 log = logging.getLogger(__name__)
 
 _REWATCH_SECONDS: Final = 0.5
+# What grpc.aio puts in place of the true status when a write finds the call already ended by the peer.
+_LOST_STATUS: Final = "Internal error from Core"
 _BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
     grpc.StatusCode.NOT_FOUND: errors.NotFound,
@@ -100,7 +102,7 @@ class ReplicaSet:
         replica.suspected.set()
 
     @contextlib.contextmanager
-    def busy(self, replica: Replica) -> "contextlib.Generator[None]":
+    def busy(self, replica: Replica) -> Iterator[None]:
         """Count a call while the block runs."""
         replica.calls += 1
         try:
@@ -126,7 +128,7 @@ class ReplicaSet:
         request = health_pb2.HealthCheckRequest(service=self._service)
         while True:
             replica.suspected.clear()
-            call = stub.Watch(request, wait_for_ready=True)
+            call = stub.Watch(request, wait_for_ready=True)  # type: ignore[attr-defined]
             listen = asyncio.create_task(self._listen(replica, call))
             suspected = asyncio.create_task(replica.suspected.wait())
             try:
@@ -150,6 +152,8 @@ def as_error(error: grpc.aio.AioRpcError, stage: str, target: str) -> errors.Cos
     """The status of a failed call as our exception; a bad request keeps its text, a failure names the stage and its address."""
     code, text = error.code(), error.details() or "no details"
     kind = _BY_CODE.get(code, errors.InternalFault)
+    if text == _LOST_STATUS:
+        kind, text = errors.Unavailable, "ended the call while it was being written to"
     if kind not in (errors.InvalidRequest, errors.NotFound, errors.OutOfRange):
         text = f"{stage} at {target}: {text}"
     return kind(text, retry_after=retry_delay(error))

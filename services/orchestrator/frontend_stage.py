@@ -58,5 +58,5 @@ class FrontendStage:
         return list(response.voices)
 
 
-def _stub(replica: Replica) -> frontend_pb2_grpc.FrontendServiceAsyncStub:
+def _stub(replica: Replica) -> "frontend_pb2_grpc.FrontendServiceAsyncStub":
     return cast("frontend_pb2_grpc.FrontendServiceAsyncStub", frontend_pb2_grpc.FrontendServiceStub(replica.channel))

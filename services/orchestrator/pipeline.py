@@ -144,5 +144,5 @@ def _refuse_longer(tokens: int, speed: float, longest_seconds: float) -> None:
     seconds = tokens / spec.TOKENS_PER_SECOND / speed
     if seconds > longest_seconds:
         raise InvalidRequest(
-            f"the utterance is at least {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once: use Synthesize"
+            f"the utterance is over {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once; use Synthesize"
         )

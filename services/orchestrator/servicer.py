@@ -28,7 +28,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         self._settings = settings
         self.admission = Admission(settings.max_streams)
 
-    async def Synthesize(  # type: ignore[override]  # noqa: N802 - writes from a coroutine, so that an error of any stage ends the call
+    async def Synthesize(  # type: ignore[override]  # writes from a coroutine, so that an error of any stage ends the call
         self, request: synthesis_pb2.SynthesizeRequest, context: Context
     ) -> None:
         utterance = validation.streaming(request, self._settings.max_characters)
@@ -36,7 +36,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
             async with within(self._settings.max_request_seconds, context.time_remaining()):
                 await _Reply(utterance, context).stream(self._stages)
 
-    async def SynthesizeUnary(  # noqa: N802
+    async def SynthesizeUnary(
         self, request: synthesis_pb2.SynthesizeUnaryRequest, context: Context
     ) -> synthesis_pb2.SynthesizeUnaryResponse:
         utterance = validation.unary(request, self._settings.max_characters)
@@ -53,9 +53,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
             audio=b"".join(pieces), header=_header(utterance, account), summary=_summary(account, out.position / utterance.sample_rate)
         )
 
-    async def ListVoices(  # noqa: N802
-        self, request: synthesis_pb2.ListVoicesRequest, context: Context
-    ) -> synthesis_pb2.ListVoicesResponse:
+    async def ListVoices(self, request: synthesis_pb2.ListVoicesRequest, context: Context) -> synthesis_pb2.ListVoicesResponse:
         return synthesis_pb2.ListVoicesResponse(voices=await self._stages.frontend.voices())
 
 

@@ -1,0 +1,218 @@
+"""Stages that do as they are told, over real gRPC: the counterparts of the orchestrator's tests.
+
+The sentences of a text are its words; a sentence has five speech tokens per letter, numbered on; the sound of token t is 960 samples of
+the value t. So what a listener should hear is known without any model.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+import numpy as np
+
+from cosyserve.server import ServerSettings, Service, running
+from cosyserve.v1 import (
+    frontend_pb2,
+    frontend_pb2_grpc,
+    identity_pb2,
+    llm_pb2,
+    llm_pb2_grpc,
+    synthesis_pb2_grpc,
+    token2wav_pb2,
+    token2wav_pb2_grpc,
+    voice_pb2,
+)
+from services.orchestrator import __main__ as orchestrator
+from services.orchestrator.settings import OrchestratorSettings
+
+IDENTITY = identity_pb2.EngineIdentity(model_hash="0", backend="scripted", precision="int", device="cpu")
+
+
+@dataclass
+class Script:
+    """What goes wrong. Each hook is awaited at its place and may abort the call, wait for ever, or pass."""
+
+    analyze: Callable[[Any], Any] | None = None
+    generate: Callable[[Any, int], Any] | None = None
+    """After each message, with the number of tokens sent so far."""
+    decode: Callable[[Any, int], Any] | None = None
+    """Before each piece of audio, with the number of samples sent so far."""
+    identity: identity_pb2.EngineIdentity = field(default_factory=lambda: IDENTITY)
+    calls: list[str] = field(default_factory=list)
+    replayed: list[int] = field(default_factory=list)
+    active: int = 0
+    """Calls now inside LLM or token2wav."""
+    silent_tokens: bool = False
+
+
+def expected_audio(text: str) -> bytes:
+    tokens = [token for word in text.split() for token in range(5 * len(word))]
+    return np.repeat(np.array(tokens, dtype="<i2"), 960).tobytes()
+
+
+class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    async def Analyze(self, request: frontend_pb2.AnalyzeRequest, context: Any) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
+        self.script.calls.append("analyze")
+        for index, word in enumerate(request.text.split()):
+            if self.script.analyze:
+                await self.script.analyze(context)
+            yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=[len(word)]))
+
+    async def AnalyzeStream(self, request_iterator: Any, context: Any) -> None:
+        raise AssertionError("the orchestrator does not stream text yet")
+
+    async def GetVoice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
+        if request.id not in ("", "anna"):
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"no voice {request.id!r}; known: anna")
+        voice = voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192))
+        return frontend_pb2.GetVoiceResponse(voice=voice)
+
+    async def ListVoices(self, request: Any, context: Any) -> frontend_pb2.FrontendServiceListVoicesResponse:
+        return frontend_pb2.FrontendServiceListVoicesResponse(voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)])
+
+
+class Llm(llm_pb2_grpc.LlmServiceServicer):
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    async def Generate(self, request: llm_pb2.GenerateRequest, context: Any) -> AsyncIterator[llm_pb2.GenerateResponse]:
+        script, replay = self.script, list(request.setup.replay_tokens)
+        script.calls.append("generate")
+        script.replayed.append(len(replay))
+        if request.setup.HasField("expected_identity") and request.setup.expected_identity != script.identity:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another engine")
+        tokens = list(range(5 * request.text_ids[0]))
+        assert tokens[: len(replay)] == replay
+        script.active += 1
+        try:
+            sent = len(replay)
+            yield llm_pb2.GenerateResponse(tokens=llm_pb2.SpeechTokens(identity=script.identity))
+            while sent < len(tokens):
+                piece = tokens[sent : sent + 4]
+                sent += len(piece)
+                yield llm_pb2.GenerateResponse(tokens=llm_pb2.SpeechTokens(tokens=piece))
+                if script.generate:
+                    await script.generate(context, sent)
+            summary = llm_pb2.GenerateSummary(finish_reason=llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH, tokens=sent)
+            yield llm_pb2.GenerateResponse(tokens=llm_pb2.SpeechTokens(summary=summary))
+        finally:
+            script.active -= 1
+
+    async def GenerateStream(self, request_iterator: Any, context: Any) -> None:
+        raise AssertionError("the orchestrator does not stream text yet")
+
+
+class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
+    def __init__(self, script: Script) -> None:
+        self.script = script
+
+    async def Decode(self, request: Any, context: Any) -> None:
+        raise AssertionError("the orchestrator streams tokens")
+
+    async def DecodeStream(self, request_iterator: Any, context: Any) -> AsyncIterator[token2wav_pb2.DecodeStreamResponse]:
+        script = self.script
+        script.calls.append("decode")
+        script.active += 1
+        try:
+            setup = (await anext(request_iterator)).setup
+            if setup.HasField("expected_identity") and setup.expected_identity != script.identity:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another engine")
+            audio = token2wav_pb2.DecodedAudio(start_sample=setup.start_sample, identity=script.identity)
+            yield token2wav_pb2.DecodeStreamResponse(audio=audio)
+            made = 0
+            async for request in request_iterator:
+                for token in request.tokens.ids:
+                    made += 960
+                    if made <= setup.start_sample:
+                        continue
+                    if script.decode:
+                        await script.decode(context, made - 960)
+                    pcm = np.full(960, token, dtype="<i2").tobytes()
+                    yield token2wav_pb2.DecodeStreamResponse(audio=token2wav_pb2.DecodedAudio(audio=pcm, start_sample=made - 960))
+            summary = token2wav_pb2.DecodeSummary(samples=made)
+            yield token2wav_pb2.DecodeStreamResponse(audio=token2wav_pb2.DecodedAudio(start_sample=made, summary=summary))
+        finally:
+            script.active -= 1
+
+
+async def _nothing() -> None:
+    pass
+
+
+_STAGES: dict[str, tuple[str, Any, Any]] = {
+    "frontend": ("FrontendService", Frontend, frontend_pb2_grpc.add_FrontendServiceServicer_to_server),
+    "llm": ("LlmService", Llm, llm_pb2_grpc.add_LlmServiceServicer_to_server),
+    "token2wav": ("Token2WavService", Token2Wav, token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server),
+}
+
+
+@contextlib.asynccontextmanager
+async def stage(name: str, script: Script, listen: str = "127.0.0.1:0") -> AsyncIterator[Service]:
+    """One scripted stage; leaving the block kills it without a grace period."""
+    service_name, servicer, add = _STAGES[name]
+
+    async def load(service: Service) -> Any:
+        add(servicer(script), service.handlers)
+        return _nothing
+
+    settings = ServerSettings(listen=listen, drain_seconds=0.0)
+    async with running(f"cosyserve.v1.{service_name}", settings, load) as service:
+        yield service
+
+
+@dataclass
+class Stack:
+    """Scripted stages behind a real orchestrator."""
+
+    scripts: dict[str, list[Script]]
+    services: dict[str, list[Service]]
+    stub: "synthesis_pb2_grpc.SynthesisServiceAsyncStub"
+    orchestrator: Service
+    exits: dict[tuple[str, int], contextlib.AsyncExitStack]
+
+    async def kill(self, name: str, replica: int) -> None:
+        await self.exits[(name, replica)].aclose()
+
+
+@contextlib.asynccontextmanager
+async def stack(replicas: dict[str, int] | None = None, **settings: Any) -> AsyncIterator[Stack]:
+    """An orchestrator with `replicas` of each scripted stage (default one), serving when the block begins."""
+    async with contextlib.AsyncExitStack() as exits:
+        scripts: dict[str, list[Script]] = {}
+        services: dict[str, list[Service]] = {}
+        own: dict[tuple[str, int], contextlib.AsyncExitStack] = {}
+        for name in _STAGES:
+            count = (replicas or {}).get(name, 1)
+            scripts[name] = [Script() for _ in range(count)]
+            services[name] = []
+            for number, script in enumerate(scripts[name]):
+                own[(name, number)] = await exits.enter_async_context(contextlib.AsyncExitStack())
+                services[name].append(await own[(name, number)].enter_async_context(stage(name, script)))
+        addresses = {name: tuple(f"127.0.0.1:{service.port}" for service in found) for name, found in services.items()}
+        told = OrchestratorSettings(listen="127.0.0.1:0", drain_seconds=0.0, **{**addresses, **settings})
+        door = await exits.enter_async_context(
+            running(orchestrator.SERVICE, told, lambda service: orchestrator.load(service, told), owns_health=True)
+        )
+        channel = await exits.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{door.port}"))
+        await until_serving(channel)
+        stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+        yield Stack(scripts, services, stub, door, own)  # type: ignore[arg-type]
+
+
+async def until_serving(channel: grpc.aio.Channel, serving: bool = True) -> None:
+    """Wait on the health watch of the server behind `channel`."""
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    wanted = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+    async with asyncio.timeout(20):
+        call = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=""))
+        async for response in call:
+            if response.status == wanted:
+                call.cancel()
+                return

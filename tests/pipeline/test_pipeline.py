@@ -1,0 +1,295 @@
+"""The orchestrator against stages that fail in every way, over real gRPC: what the caller hears and which status it reads."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from cosyserve.channel import retry_delay
+from cosyserve.v1 import identity_pb2, synthesis_pb2
+from tests.pipeline.scripted import Stack, expected_audio, stack, until_serving
+
+TEXT = "one sentence after another"
+IMPATIENT: dict[str, Any] = {"stall_seconds": 0.5, "recovery_seconds": 1.0, "attempts": 3}
+
+
+async def speak(running: Stack, text: str = TEXT, **fields: Any) -> tuple[bytes, list[synthesis_pb2.SynthesizeResponse]]:
+    responses = [response async for response in running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=text, **fields), timeout=20)]
+    return b"".join(response.audio for response in responses), responses
+
+
+async def status_of(running: Stack, text: str = TEXT, **fields: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await speak(running, text, **fields)
+    return caught.value
+
+
+def abort_once(code: grpc.StatusCode, text: str, at: int) -> Any:
+    """A hook that aborts the first call that gets to `at`."""
+    done: list[bool] = []
+
+    async def hook(context: Any, sent: int) -> None:
+        if sent >= at and not done:
+            done.append(True)
+            await asyncio.sleep(0.05)
+            await context.abort(code, text)
+
+    return hook
+
+
+async def hang(*_: Any) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_audio_comes_in_order_without_gap_and_the_last_message_sums_up() -> None:
+    async with stack() as running:
+        audio, responses = await speak(running, seed=7)
+    assert audio == expected_audio(TEXT)
+    assert [response.chunk_index for response in responses] == list(range(len(responses)))
+    place = 0
+    for response in responses:
+        assert response.start_sample == place
+        place += len(response.audio) // 2
+    assert [response.HasField("header") for response in responses] == [True] + [False] * (len(responses) - 1)
+    assert [response.HasField("summary") for response in responses] == [False] * (len(responses) - 1) + [True]
+    assert (responses[0].header.seed, responses[0].header.voice) == (7, "anna")
+    summary = responses[-1].summary
+    assert summary.sentences == len(TEXT.split())
+    assert summary.audio_seconds == len(audio) / 48_000
+    assert summary.resumptions == 0
+
+
+async def test_a_seed_is_chosen_and_returned() -> None:
+    async with stack() as running:
+        seeds = {(await speak(running, "word"))[1][0].header.seed for _ in range(3)}
+    assert len(seeds) == 3
+
+
+@pytest.mark.parametrize("start", [0, 1, 959, 960, 20_000])
+async def test_resume_gives_the_tail(start: int) -> None:
+    async with stack() as running:
+        audio, responses = await speak(running, seed=1, start_sample=start)
+    assert audio == expected_audio(TEXT)[2 * start :]
+    assert responses[0].start_sample == start
+
+
+async def test_resume_behind_the_end_is_out_of_range() -> None:
+    async with stack() as running:
+        error = await status_of(running, "word", seed=1, start_sample=10**7)
+    assert error.code() == grpc.StatusCode.OUT_OF_RANGE
+    assert "19200 samples" in error.details()
+
+
+@pytest.mark.parametrize("killed_at", [4, 8, 16])
+async def test_llm_dies_and_its_successor_goes_on_behind_the_tokens_already_made(killed_at: int) -> None:
+    async with stack({"llm": 2}, **IMPATIENT) as running:
+        for script in running.scripts["llm"]:
+            script.generate = None
+        hook = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", killed_at)
+        for script in running.scripts["llm"]:
+            script.generate = hook
+        audio, responses = await speak(running)
+        replayed = [count for script in running.scripts["llm"] for count in script.replayed]
+    assert audio == expected_audio(TEXT)
+    assert max(replayed) >= killed_at
+    assert responses[-1].summary.resumptions == 1
+
+
+@pytest.mark.parametrize("killed_at", [0, 960, 9_600])
+async def test_token2wav_dies_and_its_successor_sends_only_what_was_not_heard(killed_at: int) -> None:
+    async with stack({"token2wav": 2}, **IMPATIENT) as running:
+        hook = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", killed_at)
+        for script in running.scripts["token2wav"]:
+            script.decode = hook
+        audio, responses = await speak(running)
+    assert audio == expected_audio(TEXT)
+    assert responses[-1].summary.resumptions == 1
+
+
+async def test_a_stage_that_is_stopped_is_replaced_by_the_other_replica() -> None:
+    async with stack({"token2wav": 2}, **IMPATIENT) as running:
+        reached = asyncio.Event()
+
+        async def wait_to_be_stopped(context: Any, sent: int) -> None:
+            if sent >= 4_800 and not reached.is_set():
+                reached.set()
+                await asyncio.Event().wait()
+
+        for script in running.scripts["token2wav"]:
+            script.decode = wait_to_be_stopped
+        request = asyncio.create_task(speak(running))
+        await reached.wait()
+        await running.kill("token2wav", 0 if running.scripts["token2wav"][0].active else 1)
+        audio, responses = await request
+    assert audio == expected_audio(TEXT)
+    assert responses[-1].summary.resumptions == 1
+
+
+async def test_a_stage_that_hangs_is_given_up_for_another() -> None:
+    async with stack({"llm": 2}, **IMPATIENT) as running:
+        hung: list[bool] = []
+
+        async def hang_once(context: Any, sent: int) -> None:
+            if not hung:
+                hung.append(True)
+                await hang()
+
+        for script in running.scripts["llm"]:
+            script.generate = hang_once
+        audio, _ = await speak(running)
+    assert audio == expected_audio(TEXT)
+
+
+@pytest.mark.parametrize("stage_name", ["frontend", "llm", "token2wav"])
+async def test_a_peer_that_hangs_is_named_with_how_long_it_was_waited_for(stage_name: str) -> None:
+    async with stack(stall_seconds=0.3, recovery_seconds=0.2, attempts=1) as running:
+        hook = {"frontend": "analyze", "llm": "generate", "token2wav": "decode"}[stage_name]
+        setattr(running.scripts[stage_name][0], hook, hang)
+        error = await status_of(running)
+    assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    assert stage_name in error.details()
+    assert "gave no answer for 0.3 s" in error.details()
+
+
+@pytest.mark.parametrize("stage_name", ["frontend", "llm", "token2wav"])
+async def test_a_peer_that_is_down_is_named_at_once_and_health_says_so(stage_name: str) -> None:
+    async with stack(**IMPATIENT) as running:
+        await running.kill(stage_name, 0)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{running.orchestrator.port}") as channel:
+            await until_serving(channel, serving=False)
+        error = await status_of(running)
+    assert error.code() == grpc.StatusCode.UNAVAILABLE
+    assert f"no replica of {stage_name} (127.0.0.1:" in error.details()
+    assert retry_delay(error) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("stage_name", "code"),
+    [("llm", grpc.StatusCode.INTERNAL), ("token2wav", grpc.StatusCode.INTERNAL), ("llm", grpc.StatusCode.RESOURCE_EXHAUSTED)],
+)
+async def test_an_error_of_a_stage_in_mid_stream_reaches_the_caller(stage_name: str, code: grpc.StatusCode) -> None:
+    async with stack(**IMPATIENT) as running:
+        script = running.scripts[stage_name][0]
+        setattr(script, {"llm": "generate", "token2wav": "decode"}[stage_name], abort_once(code, "so it is", 4))
+        error = await status_of(running)
+        await all_idle(running)
+    assert error.code() == code
+    assert "so it is" in error.details()
+    assert stage_name in error.details()
+
+
+async def test_another_engine_is_not_taken_for_a_successor() -> None:
+    async with stack({"token2wav": 2}, **IMPATIENT) as running:
+        running.scripts["token2wav"][1].identity = identity_pb2.EngineIdentity(model_hash="other")
+        hook = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 960)
+        for script in running.scripts["token2wav"]:
+            script.decode = hook
+        for _ in range(2):
+            audio, _ = await speak(running)
+            assert audio == expected_audio(TEXT)
+
+
+async def test_hanging_up_stops_every_stage() -> None:
+    async with stack() as running:
+        running.scripts["token2wav"][0].decode = hang
+        call = running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT))
+        reading = asyncio.create_task(call.read())
+        await busy(running, "token2wav")
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await all_idle(running)
+
+
+async def test_the_callers_deadline_ends_the_work_everywhere() -> None:
+    async with stack() as running:
+        running.scripts["token2wav"][0].decode = hang
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for _ in running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT), timeout=0.3):
+                pass
+        await all_idle(running)
+    assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_the_servers_own_limit_on_time() -> None:
+    async with stack(max_request_seconds=0.3) as running:
+        running.scripts["token2wav"][0].decode = hang
+        error = await status_of(running)
+        await all_idle(running)
+    assert (error.code(), error.details()) == (grpc.StatusCode.DEADLINE_EXCEEDED, "the request took longer than 0.3 s")
+
+
+async def test_overload_limit_4_and_12_clients() -> None:
+    """Four are served, eight are told at once when to come back, none hangs, none is lost in mid-stream."""
+    async with stack(max_streams=4) as running:
+        gate = asyncio.Event()
+
+        async def wait_at_gate(context: Any, sent: int) -> None:
+            await gate.wait()
+
+        running.scripts["token2wav"][0].decode = wait_at_gate
+        clients = [asyncio.create_task(speak(running)) for _ in range(12)]
+        refused = []
+        for client in asyncio.as_completed(clients):
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await client
+            refused.append(caught.value)
+            if len(refused) == 8:
+                break
+        gate.set()
+        served = [result for result in await asyncio.gather(*clients, return_exceptions=True) if not isinstance(result, BaseException)]
+    assert all(error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED for error in refused)
+    assert all((retry_delay(error) or 0) > 0 for error in refused)
+    assert all(error.details().startswith("4 of 4 streams are in use") for error in refused)
+    assert [audio for audio, _ in served] == [expected_audio(TEXT)] * 4
+
+
+async def test_sentences_overlap_but_not_without_bound() -> None:
+    """While the first sentence is spoken the second's tokens are made; the fourth is not begun."""
+    async with stack() as running:
+        running.scripts["token2wav"][0].decode = hang
+        reading = asyncio.create_task(speak(running, "a bb ccc dddd eeeee"))
+        await busy(running, "token2wav")
+        await asyncio.sleep(0.3)
+        generated = running.scripts["llm"][0].calls.count("generate")
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+    assert generated == 2
+
+
+async def test_unknown_voice_is_told_with_the_known_ones() -> None:
+    async with stack() as running:
+        error = await status_of(running, voice="nobody")
+    assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "no voice 'nobody'; known: anna")
+
+
+async def test_unary_gives_the_same_audio_at_once_and_refuses_what_is_too_long() -> None:
+    async with stack(max_unary_seconds=5.0) as running:
+        response = await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text=TEXT, seed=3))
+        assert response.audio == expected_audio(TEXT)
+        assert response.header.seed == 3
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text="much " * 10))
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "at most 5 s are given at once; use Synthesize" in caught.value.details()
+
+
+async def test_resampled_audio_does_not_depend_on_the_cuts() -> None:
+    async with stack() as running:
+        audio, _ = await speak(running, seed=1, audio_format={"sample_rate_hertz": 16_000})
+        tail, _ = await speak(running, seed=1, audio_format={"sample_rate_hertz": 16_000}, start_sample=5_000)
+    assert len(audio) // 2 == len(expected_audio(TEXT)) // 2 * 16 // 24
+    assert tail == audio[10_000:]
+
+
+async def busy(running: Stack, name: str) -> None:
+    async with asyncio.timeout(10):
+        while not any(script.active for script in running.scripts[name]):
+            await asyncio.sleep(0.01)
+
+
+async def all_idle(running: Stack) -> None:
+    async with asyncio.timeout(10):
+        while any(script.active for scripts in running.scripts.values() for script in scripts):
+            await asyncio.sleep(0.01)
