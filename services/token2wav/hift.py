@@ -1,0 +1,167 @@
+"""The HiFT filter network: mel and source in, samples out.
+
+Source: compatibility specification section 5.3; Li et al., "HiFTNet", 2023. Weight norm is fused, so every layer is a plain convolution.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from cosyserve.spec import SAMPLES_PER_MEL_FRAME
+from services.token2wav.receptive import LevelPlan, Plan, Span, plan, residual_reach
+from services.token2wav.spectrum import Spectrum
+from services.token2wav.vocoder_config import EDGE_KERNEL, VocoderConfig
+
+LAST_SLOPE = 0.01
+LARGEST_MAGNITUDE = 100.0
+Weights = dict[str, Tensor]
+
+
+def cut(x: Tensor, held: Span, wanted: Span) -> Tensor:
+    """Columns `wanted` of a layer of which x [B, C, held] is at hand. A plan holds back nothing but what lies beyond the ends of the
+    sentence, and there are zeros."""
+    inside = wanted.within(held.stop)
+    start = max(inside.start, held.start)
+    piece = x[..., start - held.start : inside.stop - held.start]
+    before, after = start - wanted.start, wanted.stop - inside.stop
+    return F.pad(piece, (before, after)) if before or after else piece
+
+
+@dataclass(frozen=True)
+class _Snake:
+    alpha: Tensor
+    inverse: Tensor
+
+    @classmethod
+    def read(cls, weights: Weights, name: str) -> "_Snake":
+        alpha = weights[f"{name}.alpha"][:, None]
+        return cls(alpha, 1.0 / (alpha + 1e-9))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.sin(x * self.alpha).square_().mul_(self.inverse).add_(x)
+
+
+class ResidualBlock:
+    """For each dilation: x + plain convolution of snake of dilated convolution of snake of x."""
+
+    def __init__(self, weights: Weights, name: str, kernel: int, dilations: tuple[int, ...]) -> None:
+        self._half = kernel // 2
+        self._dilations = dilations
+        self.reach = residual_reach(kernel, dilations)
+
+        def convolution(name: str) -> tuple[Tensor, Tensor]:
+            return weights[f"{name}.weight"], weights[f"{name}.bias"]
+
+        self._layers = [
+            (
+                dilation,
+                _Snake.read(weights, f"{name}.activations1.{i}"),
+                convolution(f"{name}.convs1.{i}"),
+                _Snake.read(weights, f"{name}.activations2.{i}"),
+                convolution(f"{name}.convs2.{i}"),
+            )
+            for i, dilation in enumerate(dilations)
+        ]
+
+    def __call__(self, x: Tensor, held: Span, wanted: Span, length: int) -> Tensor:
+        """x [B, C, held] -> [B, C, wanted] of a layer that is `length` columns long."""
+        ahead = self.reach
+        for dilation, snake1, (weight1, bias1), snake2, (weight2, bias2) in self._layers:
+            ahead -= self._half * (dilation + 1)
+            out = wanted.widened(ahead).within(length)
+            between = out.widened(self._half).within(length)
+            y = cut(snake1(x), held, between.widened(self._half * dilation))
+            y = F.conv1d(y, weight1, bias1, dilation=dilation)
+            y = F.conv1d(cut(snake2(y), between, out.widened(self._half)), weight2, bias2)
+            x, held = cut(x, held, out) + y, out
+        return x
+
+
+class Level:
+    """One upsampling and the excitation that joins it."""
+
+    def __init__(self, config: VocoderConfig, weights: Weights, level: int) -> None:
+        self._up = weights[f"ups.{level}.weight"], weights[f"ups.{level}.bias"]
+        self._rate = config.upsample_rates[level]
+        self._trim = (config.upsample_kernel_sizes[level] - self._rate) // 2
+        self._down = weights[f"source_downs.{level}.weight"], weights[f"source_downs.{level}.bias"]
+        self._stride, self._down_kernel = config.source_stride(level), config.source_kernel(level)
+        self._last = level == config.levels - 1
+        self._slope = config.lrelu_slope
+        self._source_block = ResidualBlock(
+            weights,
+            f"source_resblocks.{level}",
+            config.source_resblock_kernel_sizes[level],
+            config.source_resblock_dilation_sizes[level],
+        )
+        variants = list(zip(config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True))
+        self._blocks = [
+            ResidualBlock(weights, f"resblocks.{len(variants) * level + i}", kernel, dilations)
+            for i, (kernel, dilations) in enumerate(variants)
+        ]
+
+    def __call__(self, x: Tensor, spectrum: Tensor, held: Span, plan: LevelPlan) -> Tensor:
+        """x [B, C, plan.inputs], spectrum [B, 18, held] -> [B, C / 2, plan.out]."""
+        merged = self._raise(x, plan) + self._excite(spectrum, held, plan)
+        total = self._blocks[0](merged, plan.merged, plan.out, plan.length)
+        for block in self._blocks[1:]:
+            total = total + block(merged, plan.merged, plan.out, plan.length)
+        return total / len(self._blocks)
+
+    def _raise(self, x: Tensor, plan: LevelPlan) -> Tensor:
+        y = F.conv_transpose1d(F.leaky_relu(x, self._slope), *self._up, stride=self._rate)
+        start = plan.raised.start + self._trim - plan.inputs.start * self._rate
+        y = y[..., start : start + plan.raised.stop - plan.raised.start]
+        return torch.cat([y[..., 1:2], y], dim=-1) if self._last and plan.merged.start == 0 else y
+
+    def _excite(self, spectrum: Tensor, held: Span, plan: LevelPlan) -> Tensor:
+        start = plan.excitation.start * self._stride - self._stride // 2
+        columns = (plan.excitation.stop - plan.excitation.start - 1) * self._stride + self._down_kernel
+        y = F.conv1d(cut(spectrum, held, Span(start, start + columns)), *self._down, stride=self._stride)
+        return self._source_block(y, plan.excitation, plan.merged, plan.length)
+
+
+class FilterNetwork:
+    """Weights only; works on any stretch of a sentence."""
+
+    def __init__(self, config: VocoderConfig, weights: Weights, device: torch.device) -> None:
+        weights = {name: tensor.to(device) for name, tensor in weights.items() if not name.startswith("f0_predictor.")}
+        self._config = config
+        self.spectrum = Spectrum(config.n_fft, config.hop_len, device)
+        self._pre = weights["conv_pre.weight"], weights["conv_pre.bias"]
+        self._post = weights["conv_post.weight"], weights["conv_post.bias"]
+        self._levels = [Level(config, weights, level) for level in range(config.levels)]
+        self._limit, self._bins = config.audio_limit, config.bins
+
+    def __call__(self, mel: Tensor, source: Tensor, first: int, last: int) -> Tensor:
+        """Samples of frames first..last-1: [B, 480 * (last - first)] within the audio limit.
+
+        mel [B, 80, T] and source [B, n], both from frame 0 on. The ends of mel are taken for the ends of the sentence; frames that
+        are further away than the receptive field change nothing. n may stop short of 480 * T where the plan does not reach.
+        """
+        walk = self.plan(first, last, mel.shape[2])
+        x = self.conv_post(mel, source, walk)
+        magnitude = torch.exp(x[:, : self._bins]).clamp_(max=LARGEST_MAGNITUDE)
+        angle = torch.sin(x[:, self._bins :])
+        samples = self.spectrum.synthesise(magnitude, angle, walk.post, Span(first * SAMPLES_PER_MEL_FRAME, last * SAMPLES_PER_MEL_FRAME))
+        return samples.clamp_(-self._limit, self._limit)
+
+    def plan(self, first: int, last: int, frames: int) -> Plan:
+        """What each layer makes for the samples of frames first..last-1 out of `frames`."""
+        return plan(self._config, first, last, frames)
+
+    def conv_pre(self, mel: Tensor, plan: Plan) -> Tensor:
+        """[B, 80, T] -> [B, base channels, span of the first level's inputs]."""
+        inputs = plan.levels[0].inputs
+        return F.conv1d(cut(mel, Span(0, plan.frames), inputs.widened(EDGE_KERNEL // 2)), *self._pre)
+
+    def conv_post(self, mel: Tensor, source: Tensor, plan: Plan) -> Tensor:
+        """The network up to the log-magnitude and phase planes: [B, 18, plan.post]."""
+        spectrum = self.spectrum.analyse(source, plan.spectrum, SAMPLES_PER_MEL_FRAME * plan.frames)
+        x = self.conv_pre(mel, plan)
+        for level, level_plan in zip(self._levels, plan.levels, strict=True):
+            x = level(x, spectrum, plan.spectrum, level_plan)
+        x = F.leaky_relu(x, LAST_SLOPE)
+        return F.conv1d(cut(x, plan.levels[-1].out, plan.post.widened(EDGE_KERNEL // 2)), *self._post)

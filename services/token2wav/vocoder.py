@@ -1,0 +1,213 @@
+"""The HiFT vocoder: mel frames in, 24 kHz samples out, whole or as the frames arrive."""
+
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cosyserve import philox
+from cosyserve.errors import InternalFault, InvalidRequest
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
+from services.token2wav.crossfade import OVERLAP_FRAMES, OVERLAP_SAMPLES, crossfade, hamming_window
+from services.token2wav.f0 import F0Predictor
+from services.token2wav.hift import FilterNetwork
+from services.token2wav.receptive import context
+from services.token2wav.source import Phase, Source, joined
+from services.token2wav.vocoder_config import VocoderConfig, read_config
+from services.token2wav.vocoder_state import UpstreamVocoderState, VocoderState, empty_buffers
+from services.token2wav.vocoder_weights import load_weights
+from services.token2wav.window import Window, first_window, next_window
+
+
+@dataclass
+class VocoderStats:
+    """Counted since the start of the process."""
+
+    windows: int = 0
+    longest_seconds: float = 0.0
+    """Longest time one batch of windows took: what a cancelled stream may still have to wait for."""
+
+
+def load_vocoder(directory: ModelDirectory, device: torch.device, hold_back_frames: int | None = None) -> "Vocoder":
+    """Read `cosyvoice2.yaml` section hift and `hift.pt`; raises ModelError naming file and key or tensor for anything wrong.
+
+    hold_back_frames: None holds back what the samples really depend on; a smaller number trades exactness for an earlier first sound.
+    """
+    config = read_config(directory)
+    return Vocoder(config, load_weights(directory, config), device, hold_back_frames)
+
+
+class Vocoder:
+    """Weights and counters; every sentence's state is handed in and changed there. For one owner thread.
+
+    Noise is philox.normal(seed, sentence, absolute sample, harmonic), so samples are a function of mel, seed and sentence.
+
+    `step` always renders the same windows of frames, each from the same frames around it; how mel was cut only decides when.
+    """
+
+    def __init__(
+        self, config: VocoderConfig, weights: dict[str, Tensor], device: torch.device, hold_back_frames: int | None = None
+    ) -> None:
+        self.device = device
+        self.stats = VocoderStats()
+        self.f0 = F0Predictor(weights, device)
+        self.source = Source(config, weights, device)
+        self.filter = FilterNetwork(config, weights, device)
+        self.batch_invariant = device.type == "cpu"
+        """Streams are rendered one by one, so a stream's samples do not depend on its neighbours, to the last bit."""
+        self._harmonics = config.harmonics
+        self._context = context(config)
+        self._crossfade_window = hamming_window().to(device)
+        exact = self._context.hold_back(F0Predictor.reach)
+        if hold_back_frames is not None and not F0Predictor.reach < hold_back_frames <= exact:
+            raise ValueError(f"hold_back_frames is {hold_back_frames}, allowed {F0Predictor.reach + 1} to {exact}")
+        self.hold_back_frames = exact if hold_back_frames is None else hold_back_frames
+
+    @torch.inference_mode()
+    def offline(self, mel: Tensor, seed: int, sentence: int) -> Tensor:
+        """[80, T] -> float32 [480 T] within +-0.99, all at once: the reference's arithmetic. Raises InternalFault on non-numbers."""
+        frames = mel.shape[1]
+        if not frames:
+            return torch.zeros(0, device=self.device)
+        mel = mel.to(self.device, torch.float32).contiguous()[None]
+        noise = self.noise(seed, sentence, 0, SAMPLES_PER_MEL_FRAME * frames)
+        source, _ = self.source.generate(self.f0(mel), None, noise, ended=True)
+        return _checked(self.filter(mel, source, 0, frames))[0]
+
+    def noise(self, seed: int, sentence: int, first: int, stop: int) -> Tensor:
+        """Standard normal draws [1, stop - first, harmonics] for the samples first..stop-1 of a sentence."""
+        return torch.from_numpy(philox.normal(seed, sentence, first, stop - first, self._harmonics)).to(self.device)[None]
+
+    def start(self, seed: int, sentence: int, chunk_phase: int = 0) -> VocoderState:
+        """A sentence in the `continuous` profile.
+
+        chunk_phase: after how many frames, modulo 50, the chunks of mel end. The windows are laid so that nothing that is settled by
+        such a chunk waits for the next one; any other cutting works as well, with up to a window of extra delay.
+        """
+        mel, source = empty_buffers(self.device)
+        first_stop = first_window(chunk_phase, self.hold_back_frames)
+        return VocoderState(seed=seed, sentence=sentence, mel=mel, source=source, first_stop=first_stop)
+
+    @torch.inference_mode()
+    def step(self, states: list[VocoderState], mels: list[Tensor], final: list[bool]) -> list[Tensor | None]:
+        """The samples that new frames settle, for each stream: float32 [480 * frames], after the final step 480 * all frames in total.
+
+        mels[i]: [80, n], n may be 0. None for a stream that was seen cancelled, whose memory is then freed. Raises InternalFault if a
+        mel holds non-numbers, before any state has changed, so that the caller can go on with the other streams; or if samples do.
+        """
+        for index, (state, mel) in enumerate(zip(states, mels, strict=True)):
+            if not state.cancelled and state.ended:
+                raise InternalFault(f"vocoder: stream {index} got a step after its final one")
+            if mel.ndim != 2 or mel.shape[0] != MEL_BINS or not bool(torch.isfinite(mel).all()):
+                raise InternalFault(f"vocoder: mel of stream {index} is not finite [{MEL_BINS}, n], its shape is {list(mel.shape)}")
+        for state, mel, ended in zip(states, mels, final, strict=True):
+            if not state.cancelled:
+                state.mel = torch.cat([state.mel, mel.to(self.device, torch.float32)], dim=1)
+                state.ended = ended
+        made: list[list[Tensor]] = [[] for _ in states]
+        while due := self._due(states):
+            for window, indices in due:
+                for group in [[index] for index in indices] if self.batch_invariant else [indices]:
+                    group = [index for index in group if not states[index].cancelled]
+                    if group:
+                        for index, samples in zip(group, self._render(window, [states[i] for i in group]), strict=True):
+                            made[index].append(samples)
+        return [self._hand_out(state, samples) for state, samples in zip(states, made, strict=True)]
+
+    def _hand_out(self, state: VocoderState, samples: list[Tensor]) -> Tensor | None:
+        if state.cancelled:
+            state.release()
+            return None
+        if state.ended:
+            state.mel, state.source, state.phase = *empty_buffers(self.device), None
+        return torch.cat(samples) if samples else torch.zeros(0, device=self.device)
+
+    def _due(self, states: list[VocoderState]) -> list[tuple[Window, list[int]]]:
+        """The next window of every stream that has one, equal windows together."""
+        groups: dict[Window, list[int]] = {}
+        for index, state in enumerate(states):
+            window = None if state.cancelled else next_window(state, self.hold_back_frames, self._context.frames_before)
+            if window:
+                groups.setdefault(window, []).append(index)
+        return list(groups.items())
+
+    def _render(self, window: Window, states: list[VocoderState]) -> list[Tensor]:
+        began = time.monotonic()
+        mel = torch.stack([state.mel[:, : window.frames] for state in states])
+        start = max(0, window.pitched - F0Predictor.reach)
+        f0 = self.f0(mel[:, :, start:].contiguous())[:, window.pitched - start :]
+        settled = window.settled - window.pitched
+        made, phase = self._generate(states, f0[:, :settled], joined([state.phase for state in states]), window.ended)
+        source = torch.cat([torch.stack([state.source for state in states]), made], dim=1)
+        for row, state in enumerate(states):
+            drop = window.keep
+            state.source = source[row, SAMPLES_PER_MEL_FRAME * drop :].clone()
+            state.mel = state.mel[:, drop:].clone()
+            state.kept += drop
+            state.pitched += settled
+            state.rendered += window.last - window.first
+            state.phase = phase.row(row)
+        if self.filter.plan(window.first, window.last, window.frames).source.stop > source.shape[1]:
+            # Only with a hold-back below the exact one: the rest of the source as if the sentence ended here, used once and forgotten.
+            rest, _ = self._generate(states, f0[:, settled:], phase, ended=True)
+            source = torch.cat([source, rest], dim=1)
+        samples = _checked(self.filter(mel, source, window.first, window.last))
+        self.stats.windows += len(states)
+        self.stats.longest_seconds = max(self.stats.longest_seconds, time.monotonic() - began)
+        return list(samples)
+
+    def _generate(self, states: list[VocoderState], f0: Tensor, before: Phase | None, ended: bool) -> tuple[Tensor, Phase]:
+        noise = []
+        for state in states:
+            first, stop = self.source.span(state.pitched, f0.shape[1], ended)
+            noise.append(self.noise(state.seed, state.sentence, first, stop))
+        return self.source.generate(f0, before, torch.cat(noise), ended)
+
+    def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
+        """A sentence in the `upstream` profile."""
+        return UpstreamVocoderState(seed=seed, sentence=sentence)
+
+    @torch.inference_mode()
+    def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool) -> Tensor:
+        """One call of the reference's schedule (compatibility specification section 6.2): [80, n] new frames -> float32 [m].
+
+        8 frames and their source are repeated from the call before, the phase starts anew, the seam is cross-faded, and 3840 samples
+        are held back unless final. In a seam samples reach 0.99 * 1.08: clip before making integers of them. Raises InvalidRequest
+        for a first call that is neither final nor 8 frames long.
+        """
+        if state.ended:
+            raise InternalFault("vocoder: a step after the final one")
+        if mel.shape[1] < OVERLAP_FRAMES and state.mel is None and not final:
+            raise InvalidRequest(f"the first hop gives {mel.shape[1]} mel frames; profile upstream needs {OVERLAP_FRAMES} or more")
+        mel = mel.to(self.device, torch.float32)
+        whole = mel if state.mel is None else torch.cat([state.mel, mel], dim=1)
+        first = SAMPLES_PER_MEL_FRAME * (state.frames + mel.shape[1] - whole.shape[1])
+        state.frames, state.ended = state.frames + mel.shape[1], final
+        if not whole.shape[1]:
+            return torch.zeros(0, device=self.device)
+        noise = self.noise(state.seed, state.sentence, first, first + SAMPLES_PER_MEL_FRAME * whole.shape[1])
+        samples, source = self.render_upstream(whole, noise, state.source, state.speech)
+        if final:
+            state.mel = state.source = state.speech = None
+            return samples
+        state.mel = whole[:, -OVERLAP_FRAMES:].clone()
+        state.source, state.speech = source[-OVERLAP_SAMPLES:].clone(), samples[-OVERLAP_SAMPLES:].clone()
+        return samples[:-OVERLAP_SAMPLES]
+
+    @torch.inference_mode()
+    def render_upstream(self, mel: Tensor, noise: Tensor, source: Tensor | None, speech: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Arithmetic of one such call: mel [80, T] with the repeated frames, noise [1, 480 T, harmonics], the cached source [n] that
+        overwrites the first samples of the new one, the cached speech to fade from. Returns samples and source, both [480 T]."""
+        made, _ = self.source.generate(self.f0(mel.contiguous()[None]), None, noise, ended=True)
+        if source is not None:
+            made = torch.cat([source[None], made[:, source.shape[0] :]], dim=1)
+        samples = _checked(self.filter(mel[None], made, 0, mel.shape[1]))[0]
+        return (samples if speech is None else crossfade(samples, speech, self._crossfade_window)), made[0]
+
+
+def _checked(samples: Tensor) -> Tensor:
+    if not bool(torch.isfinite(samples).all()):
+        raise InternalFault("vocoder: samples are not finite")
+    return samples

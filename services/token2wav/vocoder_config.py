@@ -1,0 +1,148 @@
+"""The vocoder's numbers as `cosyvoice2.yaml` gives them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
+
+F0_LAYERS = 5
+F0_KERNEL = 3
+EDGE_KERNEL = 7
+"""Kernel of the first and of the last convolution of the filter network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocoderConfig:
+    """Yaml section `hift` under its own key names (compatibility specification sections 1 and 5).
+
+    Everything of the filter network is free but the frame: 80 mel bins in, 480 samples of 24 kHz out.
+    """
+
+    base_channels: int
+    nb_harmonics: int
+    nsf_alpha: float
+    nsf_sigma: float
+    nsf_voiced_threshold: float
+    upsample_rates: tuple[int, ...]
+    upsample_kernel_sizes: tuple[int, ...]
+    n_fft: int
+    hop_len: int
+    resblock_kernel_sizes: tuple[int, ...]
+    resblock_dilation_sizes: tuple[tuple[int, ...], ...]
+    source_resblock_kernel_sizes: tuple[int, ...]
+    source_resblock_dilation_sizes: tuple[tuple[int, ...], ...]
+    lrelu_slope: float
+    audio_limit: float
+    f0_channels: int
+
+    @property
+    def levels(self) -> int:
+        return len(self.upsample_rates)
+
+    @property
+    def harmonics(self) -> int:
+        """Sine waves of the source: the fundamental and its overtones."""
+        return self.nb_harmonics + 1
+
+    @property
+    def bins(self) -> int:
+        """Frequencies of the short-time spectrum."""
+        return self.n_fft // 2 + 1
+
+    def channels(self, level: int) -> int:
+        """Width after `level` upsamplings."""
+        return self.base_channels >> level
+
+    def source_stride(self, level: int) -> int:
+        """Spectrum frames per frame of a level."""
+        return math.prod(self.upsample_rates[level + 1 :])
+
+    def source_kernel(self, level: int) -> int:
+        stride = self.source_stride(level)
+        return 1 if stride == 1 else 2 * stride
+
+
+def read_config(directory: ModelDirectory) -> VocoderConfig:
+    """Raises ModelError naming the yaml key that is missing, of the wrong kind, or that this vocoder cannot follow."""
+    path = directory.path
+    hift = directory.section("hift")
+    istft = directory.section("hift", "istft_params")
+    f0 = directory.section("hift", "f0_predictor")
+
+    def number(section: dict[str, Any], key: str) -> float:
+        value = section.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ModelError(f"{path}: yaml key hift {key} must be a number, not {value!r}")
+        return value
+
+    def whole(section: dict[str, Any], key: str) -> int:
+        value = number(section, key)
+        if value != int(value) or value < 1:
+            raise ModelError(f"{path}: yaml key hift {key} must be a positive integer, not {value!r}")
+        return int(value)
+
+    def wholes(key: str, value: Any) -> tuple[int, ...]:
+        if not isinstance(value, Sequence) or not all(type(item) is int and item > 0 for item in value):
+            raise ModelError(f"{path}: yaml key hift {key} must hold lists of positive integers, not {value!r}")
+        return tuple(value)
+
+    def lists(key: str) -> tuple[tuple[int, ...], ...]:
+        value = hift.get(key)
+        if not isinstance(value, Sequence):
+            raise ModelError(f"{path}: yaml key hift {key} must be a list of lists, not {value!r}")
+        return tuple(wholes(key, item) for item in value)
+
+    config = VocoderConfig(
+        base_channels=whole(hift, "base_channels"),
+        nb_harmonics=whole(hift, "nb_harmonics"),
+        nsf_alpha=number(hift, "nsf_alpha"),
+        nsf_sigma=number(hift, "nsf_sigma"),
+        nsf_voiced_threshold=number(hift, "nsf_voiced_threshold"),
+        upsample_rates=wholes("upsample_rates", hift.get("upsample_rates")),
+        upsample_kernel_sizes=wholes("upsample_kernel_sizes", hift.get("upsample_kernel_sizes")),
+        n_fft=whole(istft, "n_fft"),
+        hop_len=whole(istft, "hop_len"),
+        resblock_kernel_sizes=wholes("resblock_kernel_sizes", hift.get("resblock_kernel_sizes")),
+        resblock_dilation_sizes=lists("resblock_dilation_sizes"),
+        source_resblock_kernel_sizes=wholes("source_resblock_kernel_sizes", hift.get("source_resblock_kernel_sizes")),
+        source_resblock_dilation_sizes=lists("source_resblock_dilation_sizes"),
+        lrelu_slope=number(hift, "lrelu_slope"),
+        audio_limit=number(hift, "audio_limit"),
+        f0_channels=whole(f0, "cond_channels"),
+    )
+    fixed = (
+        (hift, "in_channels", MEL_BINS),
+        (hift, "sampling_rate", SAMPLE_RATE),
+        (f0, "in_channels", MEL_BINS),
+        (f0, "num_class", 1),
+    )
+    problems = [f"{key} must be {value}, not {section.get(key)!r}" for section, key, value in fixed if section.get(key) != value]
+    problems += _inconsistencies(config)
+    if problems:
+        raise ModelError(f"{path}: yaml section hift: {'; '.join(problems)}")
+    return config
+
+
+def _inconsistencies(config: VocoderConfig) -> list[str]:
+    problems = []
+    if math.prod(config.upsample_rates) * config.hop_len != SAMPLES_PER_MEL_FRAME:
+        problems.append(f"upsample_rates times hop_len must make {SAMPLES_PER_MEL_FRAME} samples a mel frame")
+    if config.n_fft % (2 * config.hop_len):
+        problems.append("n_fft must be an even multiple of hop_len")
+    if config.base_channels % (1 << config.levels):
+        problems.append(f"base_channels must be divisible by {1 << config.levels}")
+    if len(config.upsample_kernel_sizes) != config.levels or len(config.source_resblock_kernel_sizes) != config.levels:
+        problems.append("upsample_kernel_sizes and source_resblock_kernel_sizes must have one entry per upsample rate")
+    elif any((k - r) % 2 or k < r for k, r in zip(config.upsample_kernel_sizes, config.upsample_rates, strict=True)):
+        problems.append("each upsample kernel must exceed its rate by an even number")
+    for kind in ("", "source_"):
+        kernels, dilations = getattr(config, f"{kind}resblock_kernel_sizes"), getattr(config, f"{kind}resblock_dilation_sizes")
+        if len(kernels) != len(dilations) or not kernels:
+            problems.append(f"{kind}resblock_dilation_sizes must have one list per {kind}resblock kernel")
+        if any(kernel % 2 == 0 for kernel in kernels):
+            problems.append(f"{kind}resblock_kernel_sizes must be odd")
+    return problems

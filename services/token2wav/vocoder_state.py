@@ -1,0 +1,77 @@
+"""What the vocoder remembers of one sentence between steps."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from cosyserve.spec import MEL_BINS
+from services.token2wav.source import Phase
+
+
+def _bytes(*tensors: Tensor | None) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors if tensor is not None)
+
+
+@dataclass(kw_only=True)
+class VocoderState:
+    """`continuous` profile. Set `cancelled` from any thread: no window is started after it is seen, and the memory is freed.
+
+    Frames and samples are counted from the start of the sentence.
+    """
+
+    seed: int
+    sentence: int
+    mel: Tensor
+    """[80, n]: the frames from `kept` on that a later window may need."""
+    source: Tensor
+    """[m]: excitation from sample 480 * kept on."""
+    first_stop: int
+    """Where the first window ends; later ones have full length."""
+    phase: Phase | None = None
+    kept: int = 0
+    pitched: int = 0
+    """Frames whose f0 has gone into the source."""
+    rendered: int = 0
+    """Frames whose samples have been handed out."""
+    ended: bool = False
+    cancelled: bool = False
+
+    @property
+    def received(self) -> int:
+        return self.kept + self.mel.shape[1]
+
+    @property
+    def bytes(self) -> int:
+        phase = (self.phase.turns, self.phase.f0) if self.phase else ()
+        return _bytes(self.mel, self.source, *phase)
+
+    def release(self) -> None:
+        """Give the memory back; the state can only be thrown away after this."""
+        self.mel, self.source, self.phase, self.ended = self.mel.new_zeros(MEL_BINS, 0), self.source.new_zeros(0), None, True
+
+
+@dataclass(kw_only=True)
+class UpstreamVocoderState:
+    """`upstream` profile: what the reference calls its cache, None before the first call."""
+
+    seed: int
+    sentence: int
+    mel: Tensor | None = None
+    """[80, 8]: the last frames of the call before."""
+    source: Tensor | None = None
+    """[3840]: their excitation."""
+    speech: Tensor | None = None
+    """[3840]: their samples, held back for the cross-fade."""
+    frames: int = field(default=0)
+    """Frames received in all."""
+    ended: bool = False
+    cancelled: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return _bytes(self.mel, self.source, self.speech)
+
+
+def empty_buffers(device: torch.device) -> tuple[Tensor, Tensor]:
+    return torch.zeros(MEL_BINS, 0, device=device), torch.zeros(0, device=device)

@@ -1,0 +1,116 @@
+"""`hift.pt`: names, shapes, and weight norm fused once.
+
+Three namings are read: `<m>.parametrizations.weight.original0/1` (what current torch writes), `<m>.weight_g` / `<m>.weight_v`
+(older snapshots), and an already fused `<m>.weight`; each with or without the `generator.` prefix of the GAN wrapper.
+Source: compatibility specification section 5.5.
+"""
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory, check_tensors
+from cosyserve.spec import MEL_BINS
+from services.token2wav.vocoder_config import EDGE_KERNEL, F0_KERNEL, F0_LAYERS, VocoderConfig
+
+FILE = "hift.pt"
+_GAIN, _DIRECTION = ".parametrizations.weight.original0", ".parametrizations.weight.original1"
+_LEGACY = {".weight_g": _GAIN, ".weight_v": _DIRECTION}
+Shape = tuple[int, ...]
+
+
+def expected_tensors(config: VocoderConfig) -> dict[str, Shape]:
+    """Name and shape of every tensor, in the new naming (328 for the published sizes)."""
+    shapes: dict[str, Shape] = {"m_source.l_linear.weight": (1, config.harmonics), "m_source.l_linear.bias": (1,)}
+    for level in range(config.levels):
+        width = config.channels(level + 1)
+        shapes[f"source_downs.{level}.weight"] = (width, 2 * config.bins, config.source_kernel(level))
+        shapes[f"source_downs.{level}.bias"] = (width,)
+    for block, width, _, dilations in residual_blocks(config):
+        for activations in ("activations1", "activations2"):
+            shapes |= {f"{block}.{activations}.{i}.alpha": (width,) for i in range(len(dilations))}
+    shapes |= {"f0_predictor.classifier.weight": (1, config.f0_channels), "f0_predictor.classifier.bias": (1,)}
+    for module, (shape, bias) in _normed_modules(config).items():
+        shapes |= {f"{module}{_GAIN}": (shape[0], 1, 1), f"{module}{_DIRECTION}": shape, f"{module}.bias": (bias,)}
+    return shapes
+
+
+def residual_blocks(config: VocoderConfig) -> Iterator[tuple[str, int, int, tuple[int, ...]]]:
+    """(name, channels, kernel, dilations) of each residual block, source blocks first."""
+    for level in range(config.levels):
+        kernel, dilations = config.source_resblock_kernel_sizes[level], config.source_resblock_dilation_sizes[level]
+        yield f"source_resblocks.{level}", config.channels(level + 1), kernel, dilations
+    variants = list(zip(config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True))
+    for level in range(config.levels):
+        for variant, (kernel, dilations) in enumerate(variants):
+            yield f"resblocks.{len(variants) * level + variant}", config.channels(level + 1), kernel, dilations
+
+
+def _normed_modules(config: VocoderConfig) -> dict[str, tuple[Shape, int]]:
+    """Weight shape and bias width of every module under weight norm."""
+    base = config.base_channels
+    modules: dict[str, tuple[Shape, int]] = {"conv_pre": ((base, MEL_BINS, EDGE_KERNEL), base)}
+    for level, kernel in enumerate(config.upsample_kernel_sizes):
+        modules[f"ups.{level}"] = ((config.channels(level), config.channels(level + 1), kernel), config.channels(level + 1))
+    for block, width, kernel, dilations in residual_blocks(config):
+        for i in range(len(dilations)):
+            modules |= {f"{block}.{convs}.{i}": ((width, width, kernel), width) for convs in ("convs1", "convs2")}
+    modules["conv_post"] = ((2 * config.bins, config.channels(config.levels), EDGE_KERNEL), 2 * config.bins)
+    for layer in range(F0_LAYERS):
+        inputs = config.f0_channels if layer else MEL_BINS
+        modules[f"f0_predictor.condnet.{2 * layer}"] = ((config.f0_channels, inputs, F0_KERNEL), config.f0_channels)
+    return modules
+
+
+def load_weights(directory: ModelDirectory, config: VocoderConfig) -> dict[str, Tensor]:
+    """Every tensor in float32 on the CPU, weight norm fused: `<module>.weight` replaces gain and direction.
+
+    Raises ModelError naming the file and each tensor that is missing, extra, misshapen, not floating point or not finite.
+    """
+    path = directory.file(FILE)
+    found = _canonical(path, _read(path))
+    expected = expected_tensors(config)
+    fused = {module: shape for module, (shape, _) in _normed_modules(config).items() if f"{module}.weight" in found}
+    for module, shape in fused.items():
+        del expected[f"{module}{_GAIN}"], expected[f"{module}{_DIRECTION}"]
+        expected[f"{module}.weight"] = shape
+    check_tensors(path, found, expected)
+    weights = {name: tensor.to(torch.float32) for name, tensor in found.items()}
+    for module in _normed_modules(config):
+        if module not in fused:
+            gain, direction = weights.pop(f"{module}{_GAIN}"), weights.pop(f"{module}{_DIRECTION}")
+            weights[f"{module}.weight"] = gain * direction / torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
+    for name, tensor in weights.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"{path}: tensor {name} holds values that are not finite")
+    return weights
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        data = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, KeyError) as error:
+        raise ModelError(f"{path}: not readable as a dictionary of tensors: {str(error).splitlines()[0]}") from error
+    if not isinstance(data, dict):
+        raise ModelError(f"{path}: expected a dictionary of tensors, found {type(data).__name__}")
+    for name, tensor in data.items():
+        if not isinstance(name, str) or not isinstance(tensor, Tensor) or not tensor.is_floating_point():
+            raise ModelError(f"{path}: entry {name!r} is not a floating-point tensor")
+    return data
+
+
+def _canonical(path: Path, found: dict[str, Tensor]) -> dict[str, Tensor]:
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in found.items():
+        new = name.replace("generator.", "")
+        for old_suffix, suffix in _LEGACY.items():
+            if new.endswith(old_suffix):
+                new = new.removesuffix(old_suffix) + suffix
+        if new in renamed:
+            raise ModelError(f"{path}: tensor {new} appears twice, the second time as {name}")
+        renamed[new] = tensor
+    return renamed

@@ -1,0 +1,60 @@
+"""The fixed grid of windows that the `continuous` vocoder renders, however its mel was cut.
+
+A window becomes due when its last frame and the hold-back behind it are there, and it looks at exactly those frames: rendering it
+sooner or later gives the same samples. What the end of the sentence leaves over is rendered as one piece.
+"""
+
+from dataclasses import dataclass
+
+from cosyserve.spec import CHUNK_FRAMES
+from services.token2wav.f0 import F0Predictor
+from services.token2wav.vocoder_state import VocoderState
+
+WINDOW_FRAMES = 10
+
+
+@dataclass(frozen=True)
+class Window:
+    """One piece of rendering, in frames counted from the oldest one kept. Equal windows have equal shapes and can share a batch."""
+
+    first: int
+    last: int
+    """Samples of frames first..last-1 are made."""
+    frames: int
+    """Mel frames looked at; their end is taken for the end of the sentence."""
+    pitched: int
+    settled: int
+    """Frames pitched..settled-1 get their f0 and go into the source."""
+    keep: int
+    """The next window needs the frames from here on."""
+    begun: bool
+    ended: bool
+
+
+def first_window(chunk_phase: int, hold_back: int) -> int:
+    """Length of the first window, so that windows end where chunks of 50 frames, cut at `chunk_phase`, settle them."""
+    return (chunk_phase - hold_back) % CHUNK_FRAMES % WINDOW_FRAMES or WINDOW_FRAMES
+
+
+def next_window(state: VocoderState, hold_back: int, frames_before: int) -> Window | None:
+    """The window that is due, if one is. frames_before: how far left of a window the filter network looks."""
+    first = state.rendered
+    last = first + WINDOW_FRAMES if first else state.first_stop
+    end, ended = last + hold_back, False
+    if end > state.received:
+        if not state.ended or first == state.received:
+            return None
+        last, end, ended = state.received, state.received, True
+    settled = end if ended else end - F0Predictor.reach
+    keep = max(state.kept, min(last - frames_before, settled - F0Predictor.reach))
+    shift = state.kept
+    return Window(
+        first=first - shift,
+        last=last - shift,
+        frames=end - shift,
+        pitched=state.pitched - shift,
+        settled=settled - shift,
+        keep=keep - shift,
+        begun=state.phase is not None,
+        ended=ended,
+    )
