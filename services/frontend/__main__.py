@@ -1,0 +1,86 @@
+"""`python -m services.frontend`: text to sentences with token ids, and the voices of a model directory."""
+
+import asyncio
+import logging
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from cosyserve import settings as environment
+from cosyserve.errors import ModelError, SettingsError
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.server import Close, Service, serve
+from cosyserve.v1 import frontend_pb2_grpc
+from services.frontend.analysis import Analyzer
+from services.frontend.registry import Registry
+from services.frontend.servicer import FrontendServicer
+from services.frontend.settings import PREFIX, FrontendSettings
+
+SERVICE = "cosyserve.v1.FrontendService"
+WARM_UP = ("今天是2024年5月1日，气温-3.5℃，涨了12.5%。", "On May 1st, 2024 it cost $12.50 and 3 kg.")
+log = logging.getLogger("services.frontend")
+
+
+def read_model(settings: FrontendSettings) -> tuple[Analyzer, Registry]:
+    """Everything that takes time before the first call; blocks.
+
+    Raises ModelError for an unusable model directory, SettingsError for a default voice that it does not have.
+    """
+    # The grammars and the number speller take most of a second to import and load.
+    from services.frontend.normalize import Normalizer
+    from services.frontend.speaker_file import read_voices
+    from services.frontend.tokenizer import TextTokenizer
+
+    directory = ModelDirectory(Path(settings.model))
+    tokenizer = TextTokenizer(directory)
+    voices = read_voices(directory, tokenizer.encode, len(tokenizer))
+    try:
+        registry = Registry(voices, settings.default_voice)
+    except ValueError as error:
+        raise SettingsError(f"{PREFIX}DEFAULT_VOICE: {error}") from error
+    package = None
+    if settings.normalizer == "wetext":
+        from services.frontend.wetext_package import WeText
+
+        package = WeText()
+    analyzer = Analyzer(Normalizer(package), tokenizer, allow_special=settings.allow_special)
+    for text in WARM_UP:
+        list(analyzer.sentences(text))
+    return analyzer, registry
+
+
+async def load(service: Service, settings: FrontendSettings) -> Close:
+    """Read the model directory in a thread and fill the method table of `service`."""
+    worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="text")
+    try:
+        analyzer, registry = await asyncio.get_running_loop().run_in_executor(worker, read_model, settings)
+    except BaseException:
+        worker.shutdown(wait=False)
+        raise
+    log.info("%d voices, default %s, normalizer %s", len(registry.all()), registry.default, settings.normalizer)
+    servicer = FrontendServicer(analyzer, registry, worker, settings.max_characters)
+    frontend_pb2_grpc.add_FrontendServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
+
+    async def close() -> None:
+        await asyncio.to_thread(worker.shutdown, wait=True, cancel_futures=True)
+
+    return close
+
+
+def main() -> int:
+    try:
+        settings = environment.load(FrontendSettings, PREFIX, os.environ)
+        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        asyncio.run(serve(SERVICE, settings, lambda service: load(service, settings)))
+    except SettingsError as error:
+        sys.stderr.write(f"frontend: {error}\n")
+        return 2
+    except ModelError as error:
+        sys.stderr.write(f"frontend: {error}\n")
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

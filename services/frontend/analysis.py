@@ -1,0 +1,100 @@
+"""A text becomes sentences with token ids: the one path behind every way of sending text."""
+
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from services.frontend.language import language_of
+from services.frontend.normalize import Normalizer
+from services.frontend.sentences import Splitter, cut_to_limit, is_only_marks
+from services.frontend.tokenizer import TextTokenizer
+from services.frontend.units import runs_of
+
+MOST_TOKENS = 2048
+"""Text tokens that the speech-token model takes for one sentence."""
+RUN_CHARACTERS = 200
+"""Characters normalised at a time: about 0.02 s, during which the text normalisation package holds the interpreter lock."""
+_KEPT_CONTROLS = "\n\t\r"
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One utterance of the speech-token model."""
+
+    text: str
+    """As it will be spoken."""
+    token_ids: tuple[int, ...]
+    """1 to 2048 ids."""
+    language: str
+    """As `services.frontend.language.language_of` gives it."""
+
+
+class Analyzer:
+    """Normalises, splits and tokenises; holds no state of a request.
+
+    allow_special: parse `<|...|>` control tokens in text (the reference does; served text must not steer the model unless a setting
+    says so).
+
+    Texts of up to 200 characters are treated exactly as compatibility specification section 2.1 says (faults mended). Longer ones are
+    normalised in runs of whole sentences, so that the first sentence need not wait for the last and no call holds the interpreter for
+    long; only a text of 200 characters without any sentence end is cut at a blank or comma for it. A normaliser in reference mode sees
+    the text as a whole.
+    """
+
+    def __init__(self, normalizer: Normalizer, tokenizer: TextTokenizer, *, allow_special: bool = False) -> None:
+        self._normalizer = normalizer
+        self._tokenizer = tokenizer
+        self._allow_special = allow_special
+        self._reference = normalizer.reference
+
+    def sentences(self, text: str, language_code: str = "") -> Iterator[Sentence]:
+        """The sentences of `text` in order, each as soon as it is known. Nothing is left of a text that holds only punctuation.
+
+        Raises InvalidRequest when `language_code` is neither empty nor a BCP-47 tag.
+        """
+        language = language_of(language_code, text)
+        for segment in self.segments(text, language_code):
+            for part in cut_to_limit(segment, MOST_TOKENS, self._length):
+                yield Sentence(part, tuple(self._encode(part)), language)
+
+    def segments(self, text: str, language_code: str = "") -> Iterator[str]:
+        """The normalised and split text (the specification's split mode), before anything is cut to the model's limit."""
+        if _is_markup(text) or (self._reference and not text):
+            yield from [text] if self._reference else self._speakable(iter([text]))
+            return
+        language = language_of(language_code, text)
+        splitter = Splitter(language, self._length)
+        for run in self._runs(text, language):
+            yield from self._speakable(splitter.feed(run))
+        yield from self._speakable(splitter.finish())
+
+    def normalise(self, text: str, language_code: str = "") -> str:
+        """The normalised text as a whole (the specification's no-split mode, used for prompt transcripts)."""
+        if _is_markup(text):
+            return text
+        return "".join(self._runs(text, language_of(language_code, text)))
+
+    def _runs(self, text: str, language: str) -> Iterator[str]:
+        text = text.strip() if self._reference else _without_controls(text).strip()
+        runs = [text] if self._reference else list(runs_of(text, RUN_CHARACTERS))
+        before = ""
+        for index, run in enumerate(runs):
+            yield self._normalizer.normalise(run, language, before=before, last=index == len(runs) - 1)
+            before = run[-1:]
+
+    def _speakable(self, segments: Iterator[str]) -> Iterator[str]:
+        return (segment for segment in segments if not is_only_marks(segment, reference=self._reference))
+
+    def _encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, allow_special=self._allow_special)
+
+    def _length(self, text: str) -> int:
+        return len(self._encode(text))
+
+
+def _is_markup(text: str) -> bool:
+    return "<|" in text and "|>" in text
+
+
+def _without_controls(text: str) -> str:
+    return "".join(character for character in text if character in _KEPT_CONTROLS or unicodedata.category(character) != "Cc")

@@ -1,0 +1,119 @@
+"""Written text to spoken text, in the order of compatibility specification section 2.1.
+
+`Normalizer` joins an optional text normalisation package (numbers, dates, amounts, units: see `wetext_package`) with the character rules.
+Without a package Chinese keeps its digits, which the model reads itself, and English digits are spelled by the rule below.
+
+Where the specification's order has a fault (section 8, item 11, and the digit rule) the served form is mended; `reference=True` keeps the
+fault wherever it gives a result at all, so that outputs can be compared with recorded ones. Neither raises on any text.
+"""
+
+import re
+import unicodedata
+from typing import Protocol
+
+import inflect
+
+from services.frontend.language import CHINESE, ENGLISH
+
+_inflect = inflect.engine()
+_MOST_DIGITS = 36
+_DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_POWERS = {"²": " squared", "³": " cubed"}
+_CHINESE_DELETED = str.maketrans("", "", "（）【】`")
+_TRAILING_COMMAS = re.compile(r"[，,、]+$")
+
+
+class Package(Protocol):
+    """A text normalisation package."""
+
+    def spoken(self, text: str, language: str) -> str:
+        """`text` with numbers, dates and the like written as words of `language`, "zh" or "en"."""
+        ...
+
+
+class Normalizer:
+    """Normalises runs of text; holds no state of a request."""
+
+    def __init__(self, package: Package | None, *, reference: bool = False) -> None:
+        self._package = package
+        self.reference = reference
+
+    def normalise(self, text: str, language: str, *, before: str = "", last: bool = True) -> str:
+        """The spoken form of `text`; other languages than "zh" and "en" come back untouched.
+
+        before: the character in front of this run in the whole text (empty at its start); last: whether the run ends the text.
+        """
+        if language not in (CHINESE, ENGLISH):
+            return text
+        text = self._with_package(text, language)
+        if language == ENGLISH:
+            return spell_digits(text, reference=self.reference)
+        text = drop_blanks(text.replace("\n", ""), before)
+        text = text.replace("²", "平方").replace("³", "立方").replace(".", "。").replace(" - ", "，")
+        text = text.translate(_CHINESE_DELETED).replace("——", " ")
+        return _TRAILING_COMMAS.sub("。", text) if last else text
+
+    def _with_package(self, text: str, language: str) -> str:
+        """The package sees the text without its margins, which are put back: they tell runs apart."""
+        core = text.strip()
+        if self._package is None or not core:
+            return text
+        start = text.index(core)
+        return text[:start] + self._package.spoken(core, language) + text[start + len(core) :]
+
+
+def drop_blanks(text: str, before: str = "") -> str:
+    """Chinese blank rule: an ASCII space stays only between two ASCII characters that are not spaces."""
+    kept = []
+    for index, character in enumerate(text):
+        if character == " ":
+            left = text[index - 1] if index else before
+            right = text[index + 1 : index + 2]
+            if not (_is_ascii_mark(left) and _is_ascii_mark(right)):
+                continue
+        kept.append(character)
+    return "".join(kept)
+
+
+def _is_ascii_mark(character: str) -> bool:
+    return character != "" and character.isascii() and character != " "
+
+
+def spell_digits(text: str, *, reference: bool = False) -> str:
+    """English digit rule: each maximal run of digit characters becomes words.
+
+    Mended unless `reference`: leading zeros are read, a run of more than 36 digits is read digit by digit (reference mode does that
+    too, where the rule as specified raises), superscripts are powers and other digit forms have their value (specified: "zero").
+    """
+    spelled, index = [], 0
+    while index < len(text):
+        if not text[index].isdigit():
+            spelled.append(text[index])
+            index += 1
+            continue
+        end = index
+        while end < len(text) and text[end].isdigit():
+            end += 1
+        spelled.append(_spell_as_specified(text[index:end]) if reference else _spell(text[index:end]))
+        index = end
+    return "".join(spelled)
+
+
+def _spell_as_specified(run: str) -> str:
+    return str(_inflect.number_to_words(run)) if len(run) <= _MOST_DIGITS else _digit_by_digit(run)
+
+
+def _spell(run: str) -> str:
+    powers = "".join(_POWERS[character] for character in run if character in _POWERS)
+    digits = "".join(str(unicodedata.digit(character)) for character in run if character not in _POWERS)
+    if len(digits) > _MOST_DIGITS:
+        return _digit_by_digit(digits) + powers
+    zeros = len(digits) - len(digits.lstrip("0"))
+    words = [_DIGITS[0]] * zeros
+    if digits[zeros:]:
+        words.append(str(_inflect.number_to_words(digits[zeros:])))
+    return " ".join(words) + powers
+
+
+def _digit_by_digit(run: str) -> str:
+    return " ".join(_DIGITS[unicodedata.digit(character)] for character in run)

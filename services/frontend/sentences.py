@@ -1,0 +1,121 @@
+"""The sentence splitter of compatibility specification section 2.2, fed run by run.
+
+Pieces end at terminators; pieces are joined into segments of about 60 to 80 units (characters in Chinese, text tokens elsewhere); a
+last segment under 20 units is glued to the one before it. Long pieces are not cut here (see `cut_to_limit`).
+"""
+
+import unicodedata
+from collections.abc import Callable, Iterator
+
+from services.frontend.language import CHINESE, ENGLISH
+
+MOST = 80
+ENOUGH = 60
+TOO_SHORT = 20
+_TERMINATORS = {CHINESE: "。？！；：、.?!;", ENGLISH: ".?!;:"}
+_OTHER_TERMINATORS = "。？！；.?!;؟۔।"
+_QUOTES = '"”'
+_FULL_WIDTH_NAMES = ("CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "FULLWIDTH")
+_MARKS = "PS"
+_UNSPOKEN = "PSZCM"
+
+
+class Splitter:
+    """Splits one text. `feed` its runs in order, then `finish`; both give the segments that can no longer change.
+
+    length: how long a text is, in text tokens; used for every language but Chinese, where characters count.
+    """
+
+    def __init__(self, language: str, length: Callable[[str], int]) -> None:
+        self._terminators = _TERMINATORS.get(language, _OTHER_TERMINATORS)
+        self._length = len if language == CHINESE else length
+        self._full_stop = "。" if language == CHINESE else "."
+        self._by_script = language not in _TERMINATORS
+        self._rest = ""
+        self._last_character = ""
+        self._piece: str | None = None
+        self._segment = ""
+        self._held: str | None = None
+
+    def feed(self, run: str) -> Iterator[str]:
+        """Segments that `run` completes."""
+        if run:
+            self._rest += run
+            self._last_character = run[-1]
+            yield from self._scan(len(self._rest) - 1)
+
+    def finish(self) -> Iterator[str]:
+        """The segments that are left at the end of the text."""
+        if not self._last_character:
+            return
+        if self._last_character not in self._terminators:
+            self._rest += "。" if self._by_script and _is_full_width(self._last_character) else self._full_stop
+        yield from self._scan(len(self._rest))
+        if self._piece is not None:
+            yield from self._join(self._piece)
+        if self._segment and self._held is not None and self._length(self._segment) < TOO_SHORT:
+            self._held, self._segment = self._held + self._segment, ""
+        yield from (segment for segment in (self._held, self._segment) if segment)
+
+    def _scan(self, end: int) -> Iterator[str]:
+        """Pass 1 up to `end`, which leaves one character to look at unless the text is over. The newest piece stays held: a quote
+        behind a later terminator may still belong to it."""
+        start = index = 0
+        while index < end:
+            if self._rest[index] in self._terminators:
+                if index > start:
+                    if self._piece is not None:
+                        yield from self._join(self._piece)
+                    self._piece = self._rest[start : index + 1]
+                start = index + 1
+                quote = self._rest[start : start + 1]
+                if quote and quote in _QUOTES:
+                    self._piece = None if self._piece is None else self._piece + quote
+                    start = index = index + 2
+                    continue
+            index += 1
+        self._rest = self._rest[start:]
+
+    def _join(self, piece: str) -> Iterator[str]:
+        """Pass 2; the newest segment stays held: a short last one may be glued to it."""
+        if self._length(self._segment + piece) > MOST and self._length(self._segment) > ENOUGH:
+            if self._held is not None:
+                yield self._held
+            self._held, self._segment = self._segment, ""
+        self._segment += piece
+
+
+def is_only_marks(segment: str, *, reference: bool = False) -> bool:
+    """Whether nothing in `segment` can be spoken: punctuation and symbols, and unless `reference` blanks, combining marks and control
+    characters too."""
+    silent = _MARKS if reference else _UNSPOKEN
+    return all(unicodedata.category(character)[0] in silent for character in segment)
+
+
+def _is_full_width(character: str) -> bool:
+    return unicodedata.name(character, "").startswith(_FULL_WIDTH_NAMES)
+
+
+def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iterator[str]:
+    """`segment` in parts of at most `limit` text tokens, cut at the last blank that is not in the first half, else between characters."""
+    while length(segment) > limit:
+        part = _longest_prefix(segment, limit, length)
+        blank = segment.rfind(" ", part // 2, part)
+        cut = blank if blank > 0 else part
+        yield segment[:cut]
+        segment = segment[cut:]
+    yield segment
+
+
+def _longest_prefix(segment: str, limit: int, length: Callable[[str], int]) -> int:
+    """Characters in a prefix that fits: at most `limit` of them, since a character is a token or less in all but rare scripts."""
+    fits, too_long = 1, min(len(segment), limit) + 1
+    if length(segment[: too_long - 1]) <= limit:
+        return too_long - 1
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if length(segment[:middle]) <= limit:
+            fits = middle
+        else:
+            too_long = middle
+    return fits

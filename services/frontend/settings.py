@@ -1,0 +1,30 @@
+"""Settings of the frontend: variables COSYSERVE_FRONTEND_*."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cosyserve.server import ServerSettings
+
+PREFIX = "COSYSERVE_FRONTEND_"
+NORMALIZERS = ("wetext", "none")
+MOST_CHARACTERS = 20_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontendSettings(ServerSettings):
+    model: Path
+    """The model directory: tokenizer and voices are read from it."""
+    normalizer: str = "wetext"
+    """wetext, or none: only the character rules (Chinese digits are left to the model)."""
+    max_characters: int = MOST_CHARACTERS
+    """Longest text of one call, 1 to 20000."""
+    default_voice: str | None = None
+    """The voice an empty id means; unset: the first by id."""
+    allow_special: bool = False
+    """Parse `<|...|>` control tokens in text. Only where every caller is trusted: they steer the model."""
+
+    def __post_init__(self) -> None:
+        if self.normalizer not in NORMALIZERS:
+            raise ValueError(f"NORMALIZER is {self.normalizer!r}, expected one of {', '.join(NORMALIZERS)}")
+        if not 1 <= self.max_characters <= MOST_CHARACTERS:
+            raise ValueError(f"MAX_CHARACTERS is {self.max_characters}, allowed 1 to {MOST_CHARACTERS}")

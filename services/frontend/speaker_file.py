@@ -1,0 +1,116 @@
+"""`spk2info.pt`: the voices that come with a model directory.
+
+Source: compatibility specification section 2.7. Three layouts are read: a speaker vector alone (`embedding`), the zero-shot dictionary
+(`prompt_text`, `llm_prompt_speech_token`, `flow_prompt_speech_token`, `prompt_speech_feat`, `flow_embedding`) and the Triton runtime's
+(`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`).
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
+from services.frontend.voice import Voice
+
+FILE = "spk2info.pt"
+_SPEECH = ("flow_prompt_speech_token", "llm_prompt_speech_token", "speech_token")
+_MEL = ("prompt_speech_feat", "speech_feat")
+_VECTOR = ("flow_embedding", "embedding")
+Encode = Callable[[str], list[int]]
+
+
+def read_voices(directory: ModelDirectory, encode: Encode, text_vocabulary: int) -> list[Voice]:
+    """The voices of a model directory, ordered by id; none when it has no `spk2info.pt`.
+
+    encode: tokenises a transcript that is stored as a string. text_vocabulary: ids of a transcript are below it.
+    Raises ModelError naming the file, the voice and the field for everything that cannot be spoken with.
+    """
+    path = directory.path / FILE
+    if not path.exists():
+        return []
+    try:
+        speakers = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever the damaged part of the archive raises
+        reason = str(error).split("\n", 1)[0]
+        raise ModelError(f"{path}: not a file of plain tensors: {type(error).__name__}: {reason}") from error
+    if not isinstance(speakers, dict):
+        raise ModelError(f"{path}: holds a {type(speakers).__name__}, expected a mapping of voice id to fields")
+    voices = []
+    for name, entry in speakers.items():
+        if not isinstance(name, str) or not isinstance(entry, dict):
+            raise ModelError(f"{path}: entry {name!r} is not a voice id with a mapping of fields")
+        try:
+            voices.append(voice_of(name, entry, encode, text_vocabulary))
+        except ValueError as error:
+            raise ModelError(f"{path}: voice {name!r}: {error}") from error
+    return sorted(voices, key=lambda voice: voice.id)
+
+
+def voice_of(name: str, entry: Mapping[str, Any], encode: Encode, text_vocabulary: int) -> Voice:
+    """One entry as a voice, its prompt trimmed to two mel frames a token. Raises ValueError naming the field."""
+    vector = _tensor(entry, _first(entry, _VECTOR), (SPEAKER_DIMENSION,))
+    speech = [field for field in _SPEECH if field in entry]
+    if not speech:
+        return Voice(name, (), (), b"", _bytes(vector))
+    tokens = _ids(entry, speech[0])
+    mel = _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
+    length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
+    if length == 0:
+        raise ValueError(f"field {speech[0]} and its mel hold less than one token of prompt")
+    for field in speech[1:]:
+        if _ids(entry, field)[:length] != tokens[:length]:
+            raise ValueError(f"fields {speech[0]} and {field} differ; a voice has one prompt")
+    text_ids = _transcript(entry, encode, text_vocabulary)
+    return Voice(name, text_ids, tokens[:length], _bytes(mel[: MEL_FRAMES_PER_TOKEN * length]), _bytes(vector))
+
+
+def _transcript(entry: Mapping[str, Any], encode: Encode, text_vocabulary: int) -> tuple[int, ...]:
+    if isinstance(entry.get("prompt_text"), str):
+        return tuple(encode(entry["prompt_text"]))
+    ids = _ids(entry, "prompt_text")
+    over = [token for token in ids if not 0 <= token < text_vocabulary]
+    if over:
+        raise ValueError(f"field prompt_text holds {over[0]}, allowed 0 to {text_vocabulary - 1}")
+    return ids
+
+
+def _first(entry: Mapping[str, Any], fields: tuple[str, ...]) -> str:
+    found = next((field for field in fields if field in entry), None)
+    if found is None:
+        raise ValueError(f"field {' or '.join(fields)} is missing")
+    return found
+
+
+def _tensor(entry: Mapping[str, Any], field: str, shape: tuple[int, ...]) -> Tensor:
+    """float32 of `shape` (-1: any length), a leading 1 in the file accepted; fields are floating and finite."""
+    value = entry[field]
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise ValueError(f"field {field} is {_kind(value)}, expected a floating-point tensor")
+    found = tuple(value.shape[1:]) if value.ndim == len(shape) + 1 and value.shape[0] == 1 else tuple(value.shape)
+    if len(found) != len(shape) or any(want not in (-1, have) for want, have in zip(shape, found, strict=True)):
+        expected = ", ".join("frames" if size == -1 else str(size) for size in shape)
+        raise ValueError(f"field {field} has shape {list(value.shape)}, expected [1, {expected}]")
+    if not bool(torch.isfinite(value).all()):
+        raise ValueError(f"field {field} is not finite everywhere")
+    return value.detach().reshape(found).to(torch.float32)
+
+
+def _ids(entry: Mapping[str, Any], field: str) -> tuple[int, ...]:
+    value = entry.get(field)
+    if not isinstance(value, Tensor) or value.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"field {field} is {_kind(value)}, expected an int32 or int64 tensor")
+    if value.ndim not in (1, 2) or (value.ndim == 2 and value.shape[0] != 1):
+        raise ValueError(f"field {field} has shape {list(value.shape)}, expected [1, length]")
+    return tuple(value.reshape(-1).tolist())
+
+
+def _kind(value: Any) -> str:
+    return "missing" if value is None else f"a {value.dtype} tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
+def _bytes(values: Tensor) -> bytes:
+    return values.contiguous().numpy().astype("<f4").tobytes()
