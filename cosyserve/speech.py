@@ -39,7 +39,7 @@ class Speech:
         self._stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
         self._target = target
         self._request = request
-        self._bytes_per_sample = bytes_per_sample
+        self.bytes_per_sample = bytes_per_sample
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._resumptions = resumptions
         self._failures = 0
@@ -111,7 +111,7 @@ class Speech:
     def _chunk(self, audio: bytes) -> Chunk:
         chunk = Chunk(audio, self._given, self._position)
         self._given += 1
-        self._position += len(audio) // self._bytes_per_sample
+        self._position += len(audio) // self.bytes_per_sample
         self._failures = 0
         return chunk
 

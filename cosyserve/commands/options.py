@@ -1,0 +1,57 @@
+"""Command-line options that several commands share, and the values behind them."""
+
+import argparse
+from pathlib import Path
+
+from cosyserve.audio import Encoding
+
+SERVER = "127.0.0.1:50051"
+_DEMO_MODEL = Path("models") / "demo"
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """--server"""
+    parser.add_argument("--server", default=SERVER, metavar="HOST:PORT", help="public endpoint (default: %(default)s)")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """--json"""
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def add_stack(parser: argparse.ArgumentParser) -> None:
+    """What decides which services run: --model, --backend, --device."""
+    parser.add_argument("--model", type=Path, default=None, metavar="DIR", help="CosyVoice2 model directory (default: models/demo)")
+    parser.add_argument(
+        "--backend", default="torch", metavar="NAME", help="engine of llm and token2wav: torch, fake (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--device", default=None, metavar="NAME", help="device of the engines, such as cpu or cuda (default: the services')"
+    )
+
+
+def encoding(text: str) -> Encoding:
+    """argparse type of an audio encoding."""
+    try:
+        return Encoding(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(Encoding)}") from None
+
+
+def replicas(text: str) -> dict[str, int]:
+    """argparse type of e.g. "token2wav=2,llm=1"."""
+    counts: dict[str, int] = {}
+    for part in text.split(","):
+        name, equals, count = part.strip().partition("=")
+        if not equals or not count.isdecimal() or name in counts:
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form token2wav=2,llm=1")
+        counts[name] = int(count)
+    return counts
+
+
+def model_directory(given: Path | None) -> Path:
+    """The directory asked for, else the bundled model beside the package, else the one in the working directory."""
+    if given is not None:
+        return given
+    beside = Path(__file__).resolve().parents[2] / _DEMO_MODEL
+    return beside if beside.is_dir() else _DEMO_MODEL

@@ -1,0 +1,66 @@
+"""`cosyserve up`: every service on this machine, one log stream, one Ctrl-C."""
+
+import argparse
+import asyncio
+import functools
+import signal
+
+from cosyserve.commands.options import SERVER, add_stack, model_directory, replicas
+from cosyserve.supervision.stack import Stack, running_stack
+
+HELP = "run all services on this machine"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_stack(parser)
+    parser.add_argument(
+        "--listen", default=SERVER, metavar="HOST:PORT", help="public endpoint; port 0 takes a free one (default: %(default)s)"
+    )
+    parser.add_argument("--replicas", type=replicas, default={}, metavar="LIST", help="such as token2wav=2,llm=1 (default: one of each)")
+    parser.add_argument(
+        "--drain", type=float, default=5.0, metavar="SECONDS", help="how long a stop waits for calls (default: %(default)s)"
+    )
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    tell = functools.partial(print, flush=True)
+    stop = _Stop()
+    try:
+        async with running_stack(
+            model_directory(arguments.model),
+            listen=arguments.listen,
+            replicas=arguments.replicas,
+            backend=arguments.backend,
+            device=arguments.device,
+            drain_seconds=arguments.drain,
+            log=tell,
+            report=lambda line: tell(f"{'cosyserve':<13} | {line}"),
+        ) as stack:
+            stop.stack = stack
+            counts = ", ".join(f"{child.name}.{child.replica}" for child in stack.children)
+            tell(f"ready: {stack.address} ({counts}); Ctrl-C stops all")
+            await stack.wait()
+    except asyncio.CancelledError:
+        if not stop.asked:
+            raise
+        tell("stopped")
+        return 0
+    return 0
+
+
+class _Stop:
+    """SIGINT or SIGTERM: the first drains, a second one kills."""
+
+    def __init__(self) -> None:
+        self.stack: Stack | None = None
+        self.asked = False
+        self._task = asyncio.current_task()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        if not self.asked and self._task is not None:
+            self.asked = True
+            self._task.cancel()
+        elif self.stack is not None:
+            self.stack.kill_all()

@@ -1,0 +1,98 @@
+"""One service as a child process: its output line by line, its health, its end."""
+
+import asyncio
+import collections
+import contextlib
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+_CHANNEL_OPTIONS = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+_LINES_KEPT = 12
+_LONGEST_LINE = 64 * 1024
+
+
+class Child:
+    """A started process. Create with `start`; call `ended` exactly once to reap it."""
+
+    def __init__(self, label: str, address: str, process: asyncio.subprocess.Process, log: Callable[[str], None]) -> None:
+        self.label = label
+        """Service name and replica number, e.g. llm.0."""
+        self.address = address
+        self.process = process
+        self.serving = False
+        """Whether it has been SERVING: from then on it may hold accepted work."""
+        self.last_lines: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
+        self._log = log
+        self._output = cast("asyncio.StreamReader", process.stdout)
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(cls, module: str, label: str, address: str, environ: Mapping[str, str], log: Callable[[str], None]) -> "Child":
+        """Run `python -m module`; `log` gets each line it prints.
+
+        Its own process group keeps a Ctrl-C at the terminal from reaching it: only the parent decides when it stops.
+        """
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "cosyserve.supervision.leash",
+            module,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**environ, "PYTHONUNBUFFERED": "1"},
+            limit=_LONGEST_LINE,
+            process_group=0,
+        )
+        return cls(label, address, process, log)
+
+    async def until_serving(self) -> None:
+        """Return when its health turns SERVING; never, if it does not."""
+        async with grpc.aio.insecure_channel(self.address, options=_CHANNEL_OPTIONS) as channel:
+            while True:
+                watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)  # type: ignore[attr-defined]
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    async for answer in watch:
+                        if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                            self.serving = True
+                            return
+                # The connection broke: most likely it died, and its exit code will tell; this only bounds how often it is asked.
+                await asyncio.sleep(0.2)
+
+    async def ended(self) -> int:
+        """Wait for its end; all its output has been logged then. Returns the exit code, negative for a signal."""
+        code = await self.process.wait()
+        await self._reading
+        return code
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; one that has ended already gets none."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                line = await self._output.readline()
+            except ValueError:  # longer than the limit; the reader has dropped it
+                line = b"(a line too long to show)\n"
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip()
+            self.last_lines.append(text)
+            self._log(f"{self.label:<13} | {text}")
+
+
+def exit_text(code: int) -> str:
+    """An exit code in words, e.g. "exited with code 3" or "was killed by SIGKILL"."""
+    return f"exited with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"

@@ -1,0 +1,91 @@
+"""Which services run on this machine, where they listen and what they are told."""
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cosyserve.errors import SettingsError
+from cosyserve.supervision.ports import free_ports
+
+STAGES = ("frontend", "llm", "token2wav")
+ORCHESTRATOR = "orchestrator"
+_WITH_BACKEND = ("llm", "token2wav")
+_MOST_REPLICAS = 16
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """One service process that has to run: `python -m services.<service>` with `environ`, reached at `address`."""
+
+    service: str
+    replica: int
+    address: str
+    environ: Mapping[str, str]
+
+    @property
+    def label(self) -> str:
+        return f"{self.service}.{self.replica}"
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+
+def lay_out(
+    model: Path,
+    listen: str,
+    replicas: Mapping[str, int],
+    backend: str,
+    device: str | None,
+    drain_seconds: float,
+    environ: Mapping[str, str],
+) -> list[Place]:
+    """All processes of one machine, the orchestrator last.
+
+    Other COSYSERVE_* variables of the user's environment pass through, `environ` goes on top. Raises SettingsError for an unknown
+    service, a number of replicas outside 1 to 16, a malformed address or one that is in use.
+    """
+    for service, count in replicas.items():
+        if service not in STAGES:
+            raise SettingsError(f"{service!r} has no replicas; services that can have some: {', '.join(STAGES)}")
+        if not 1 <= count <= _MOST_REPLICAS:
+            raise SettingsError(f"{count} replicas of {service} were asked for, allowed are 1 to {_MOST_REPLICAS}")
+    counts = {stage: replicas.get(stage, 1) for stage in STAGES}
+    ports = iter(free_ports(sum(counts.values()) + 1))
+    addresses = {stage: [f"127.0.0.1:{next(ports)}" for _ in range(count)] for stage, count in counts.items()}
+    public = _public(listen, next(ports))
+    everyone = {**os.environ, **environ}
+
+    def place(service: str, replica: int, address: str, told: Mapping[str, str]) -> Place:
+        prefix = f"COSYSERVE_{service.upper()}_"
+        own = {"LISTEN": address, "DRAIN_SECONDS": str(drain_seconds), **told}
+        host, _, port = address.rpartition(":")
+        reached = f"{_EVERYWHERE.get(host, host)}:{port}"
+        return Place(service, replica, reached, {**everyone, **{prefix + name: value for name, value in own.items()}})
+
+    places = []
+    for stage in STAGES:
+        told = {"MODEL": str(model.resolve())}
+        if stage in _WITH_BACKEND:
+            told |= {"BACKEND": backend} | ({"DEVICE": device} if device else {})
+        places += [place(stage, replica, address, told) for replica, address in enumerate(addresses[stage])]
+    return [*places, place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(addresses[stage]) for stage in STAGES})]
+
+
+def _public(listen: str, spare: int) -> str:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise SettingsError(f"{listen!r} is not an address to listen on; expected host:port, such as 127.0.0.1:50051")
+    if port == "0":
+        return f"{host}:{spare}"
+    bare = host.strip("[]")
+    with socket.socket(socket.AF_INET6 if ":" in bare else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((bare, int(port)))
+        except OSError as error:
+            raise SettingsError(f"cannot listen on {listen}: {error.strerror}") from error
+    return listen
