@@ -26,10 +26,9 @@ RETRY_AFTER_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """max_streams: open at once. max_batch: streams in one step. state_bytes: memory of all streams, checked when one begins."""
+    """max_streams: open at once. state_bytes: memory of all streams, checked when one begins."""
 
     max_streams: int
-    max_batch: int
     state_bytes: int
 
 
@@ -177,7 +176,7 @@ class Batcher:
         works.sort(key=lambda work: (work.lane.has_sound, work.lane.served))
         first = works[0].lane
         alike = [work for work in works if work.lane.decoder is first.decoder and work.lane.has_sound == first.has_sound]
-        return alike[: self._limits.max_batch]
+        return alike[: first.decoder.widest_step]
 
     def _start(self, lane: Lane) -> None:
         try:
@@ -203,10 +202,10 @@ class Batcher:
         for work, decoded in zip(works, results, strict=True):
             self._hand_out(work, decoded)
 
-    def _hand_out(self, work: _Work, decoded: Decoded | None) -> None:
+    def _hand_out(self, work: _Work, decoded: Decoded | CosyserveError | None) -> None:
         lane = work.lane
-        if decoded is not None and not np.isfinite(decoded.samples).all():
-            self._end(lane, InternalFault("the decoder produced a sample that is not a finite number"))
+        if isinstance(decoded, CosyserveError):
+            self._end(lane, decoded)
             return
         with self._changed:
             if lane.cancelled or decoded is None:

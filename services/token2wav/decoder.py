@@ -10,6 +10,7 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from cosyserve.errors import CosyserveError
 from services.token2wav.request import Sentence, Voice
 
 
@@ -70,11 +71,18 @@ class Stride(Generic[S]):
 class Decoder(Protocol[S]):
     """Streams in, samples out. Holds weights and what may be shared between streams, nothing of any one stream."""
 
+    @property
+    def widest_step(self) -> int:
+        """Streams to take in one step at most; 1 where a step does one after the other."""
+
     def start(self, sentence: Sentence) -> S:
         """A stream at its beginning, or behind the prompt when that state was kept."""
 
-    def step(self, strides: Sequence[Stride[S]]) -> list[Decoded | None]:
-        """One stride of each stream. None: it was cancelled. What a stream gets does not depend on the others in the step."""
+    def step(self, strides: Sequence[Stride[S]]) -> list[Decoded | CosyserveError | None]:
+        """One stride of each stream; what a stream gets does not depend on the others in the step.
+
+        An error: this stream, and no other, can go no further. None: it was cancelled.
+        """
 
     def start_bytes(self, voice: Voice) -> int:
         """Memory that a stream of this voice needs for its prompt."""

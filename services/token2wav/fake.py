@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from cosyserve.errors import CosyserveError
+from cosyserve.identity import Identity
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME, SAMPLES_PER_TOKEN, SPEECH_VOCABULARY
+from services.token2wav.backend import Backend
 from services.token2wav.chunking import next_border
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.request import Profile, Sentence, Voice
@@ -48,13 +51,16 @@ class FakeState:
 class FakeDecoder:
     """token_seconds: simulated work per token, given up at once when the stream is cancelled."""
 
+    widest_step = 1
+
     def __init__(self, token_seconds: float = 0.0) -> None:
+        self.steps = 0
         self._token_seconds = token_seconds
 
     def start(self, sentence: Sentence) -> FakeState:
         return FakeState(sentence)
 
-    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | None]:
+    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
         return [self._one(stride) for stride in strides]
 
     def start_bytes(self, voice: Voice) -> int:
@@ -62,6 +68,7 @@ class FakeDecoder:
 
     def _one(self, stride: Stride[FakeState]) -> Decoded | None:
         began, state = time.time_ns(), stride.state
+        self.steps += 1
         work = stride.until - state.position
         if state.cancelled.wait(work * self._token_seconds):
             return None
@@ -87,3 +94,9 @@ def tone(tokens: NDArray[np.int64], sentence: Sentence, begin: int, end: int) ->
 
 def _length(tokens: int, speed: float) -> int:
     return int(tokens * MEL_FRAMES_PER_TOKEN / speed) * SAMPLES_PER_MEL_FRAME
+
+
+def load_fake(token_seconds: float) -> Backend:
+    """The fake behind all profiles; its steps count for its Euler steps."""
+    decoder = FakeDecoder(token_seconds)
+    return Backend(Identity("tones", "fake", "float32", "cpu"), dict.fromkeys(Profile, decoder), lambda: decoder.steps)

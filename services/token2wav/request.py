@@ -1,7 +1,9 @@
 """What a caller may ask of the decoder, checked before any work is done."""
 
+import hashlib
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +57,19 @@ class Voice:
     mel: NDArray[np.float32]
     embedding: NDArray[np.float32]
     key: str = ""
+
+    @cached_property
+    def state_key(self) -> str:
+        """Name of the state behind the prompt, empty when it must not be kept.
+
+        The caller's key alone would let one request decide what another hears, so what came under that key is part of the name.
+        """
+        if not self.key:
+            return ""
+        digest = hashlib.sha256(self.key.encode())
+        for array in (self.tokens, self.mel, self.embedding):
+            digest.update(array.tobytes())
+        return digest.hexdigest()
 
     @classmethod
     def from_bytes(cls, tokens: list[int], mel: bytes, embedding: bytes, key: str) -> "Voice":

@@ -1,0 +1,52 @@
+"""Engines by name: `torch` computes CosyVoice2, `fake` hums without weights or a tensor library."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cosyserve.errors import SettingsError
+from cosyserve.identity import Identity
+from services.token2wav.decoder import Decoder
+from services.token2wav.request import Profile
+
+Decoders = Mapping[Profile, Decoder[Any]]
+BACKENDS = ("torch", "fake")
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A loaded engine. euler_steps: how many have been begun since the start, all streams together."""
+
+    identity: Identity
+    decoders: Decoders
+    euler_steps: Callable[[], int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineSettings:
+    """model: model directory; the fake needs none. device: as torch names it. threads: CPU threads of one operation, None as torch
+    chooses. widest_step: streams that share a step, None: 1 on the CPU, where they would be computed one after the other, 16 elsewhere.
+    prompt_cache_bytes: memory for states behind prompts. fake_token_seconds: time that the fake takes for a token."""
+
+    model: Path | None = None
+    device: str = "cpu"
+    threads: int | None = None
+    widest_step: int | None = None
+    prompt_cache_bytes: int = 1 << 30
+    fake_token_seconds: float = 0.0
+
+
+def load_backend(name: str, settings: EngineSettings) -> Backend:
+    """Blocks while the weights are read. Raises SettingsError for settings that do not go together, ModelError for an unusable model."""
+    if name not in BACKENDS:
+        raise SettingsError(f"backend {name!r} is not known; there are {', '.join(BACKENDS)}")
+    if name == "fake":
+        from services.token2wav.fake import load_fake
+
+        return load_fake(settings.fake_token_seconds)
+    if settings.model is None:
+        raise SettingsError("backend torch needs a model directory, and none is set")
+    from services.token2wav.torch_backend import load_torch
+
+    return load_torch(settings.model, settings)

@@ -1,0 +1,148 @@
+"""The profile that is served: one grid block at a time, every stage carried on, so that samples do not depend on the hops.
+
+Whatever the hops are, a stream goes through the same calls in the same order: block k of the flow, then stretch and vocoder with the
+frames of block k. Blocks that lie inside the prompt are worked off before the first token arrives, and kept for the next request.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cosyserve.errors import CosyserveError
+from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.chunking import next_border
+from services.token2wav.decoder import Decoded, Stride
+from services.token2wav.flow import Flow
+from services.token2wav.flow_state import FlowState
+from services.token2wav.prompt_cache import PromptCache
+from services.token2wav.request import Sentence, Voice
+from services.token2wav.state import VoicePrompt
+from services.token2wav.stretch import MelStretch, StretchState
+from services.token2wav.vocoder import Vocoder
+from services.token2wav.vocoder_state import VocoderState
+
+_NO_SAMPLES = np.zeros(0, np.float32)
+
+
+@dataclass(eq=False)
+class ContinuousState:
+    """One stream. prompt: int64 [P]. key: where its state behind the prompt is kept, empty: nowhere.
+
+    shared: bytes of the flow's state that the prompt cache accounts for.
+    """
+
+    prompt: Tensor
+    key: str
+    flow: FlowState
+    stretch: StretchState
+    vocoder: VocoderState
+    shared: int = 0
+
+    @property
+    def position(self) -> int:
+        return self.flow.position
+
+    @property
+    def bytes(self) -> int:
+        return max(self.flow.bytes - self.shared, 0) + self.stretch.bytes + self.vocoder.bytes
+
+    def reach(self, end: int) -> int:
+        return next_border(self.position, end)
+
+    def early(self, tokens: int) -> int:
+        """Borders inside the prompt whose look-ahead is known."""
+        prompt = len(self.prompt)
+        return max(min(prompt, prompt + tokens - LOOKAHEAD_TOKENS), 0) // CHUNK_TOKENS * CHUNK_TOKENS
+
+    def cancel(self) -> None:
+        self.flow.cancelled = True
+        self.vocoder.cancelled = True
+
+
+class ContinuousDecoder:
+    """widest_step: streams that share a step. prompt_cache_bytes: memory for states behind prompts, which streams then share."""
+
+    def __init__(self, flow: Flow, vocoder: Vocoder, *, widest_step: int, prompt_cache_bytes: int) -> None:
+        self.widest_step = widest_step
+        self._flow = flow
+        self._vocoder = vocoder
+        self._prompts = PromptCache(prompt_cache_bytes)
+
+    def start(self, sentence: Sentence) -> ContinuousState:
+        voice, key = sentence.voice, sentence.voice.state_key
+        kept = self._prompts.get(key)
+        flow = self._flow.start(as_prompt(voice)) if kept is None else self._flow.fork(kept)
+        to_border = -len(voice.tokens) % CHUNK_TOKENS
+        vocoder = self._vocoder.start(sentence.seed, sentence.sentence_index, MEL_FRAMES_PER_TOKEN * to_border)
+        stretch = MelStretch.start(sentence.speed, self._flow.device)
+        return ContinuousState(torch.from_numpy(voice.tokens), key, flow, stretch, vocoder, shared=flow.bytes if kept else 0)
+
+    def start_bytes(self, voice: Voice) -> int:
+        if voice.state_key in self._prompts:
+            return 0
+        return MEL_FRAMES_PER_TOKEN * len(voice.tokens) * self._flow.config.state_bytes_per_frame(self._flow.estimator.dtype)
+
+    @torch.inference_mode()
+    def step(self, strides: Sequence[Stride[ContinuousState]]) -> list[Decoded | CosyserveError | None]:
+        began = time.time_ns()
+        starts = [stride.state.position for stride in strides]
+        mels = self._blocks(strides)
+        middle = time.time_ns()
+        fresh = [self._spoken(*each) for each in zip(strides, starts, mels, strict=True)]
+        samples = self._sound(strides, fresh)
+        end = time.time_ns()
+        return [
+            stride.state.flow.fault
+            if mel is None or sound is None
+            else Decoded(sound, stride.until - start, mel.shape[1], (began, middle), (middle, end) if mel.shape[1] else None)
+            for stride, start, mel, sound in zip(strides, starts, fresh, samples, strict=True)
+        ]
+
+    def _blocks(self, strides: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
+        """The mel [80, 2n] of each stream's grid block, prompt frames included."""
+        tokens = [torch.cat([stride.state.prompt, torch.from_numpy(stride.tokens)]) for stride in strides]
+        spans = [(stride.state.position, stride.until) for stride in strides]
+        mels = self._flow.blocks(
+            [stride.state.flow for stride in strides],
+            [known[begin:end] for known, (begin, end) in zip(tokens, spans, strict=True)],
+            [known[end : end + LOOKAHEAD_TOKENS] for known, (_, end) in zip(tokens, spans, strict=True)],
+        )
+        for stride, mel in zip(strides, mels, strict=True):
+            if mel is not None:
+                self._remember(stride.state)
+        return mels
+
+    def _remember(self, state: ContinuousState) -> None:
+        if state.key and 0 < state.position == state.early(0) and state.key not in self._prompts:
+            self._prompts.put(state.key, self._flow.fork(state.flow))
+            state.shared = state.flow.bytes if state.key in self._prompts else 0
+
+    def _spoken(self, stride: Stride[ContinuousState], start: int, mel: Tensor | None) -> Tensor | None:
+        """The frames behind the prompt."""
+        prompt = max(len(stride.state.prompt) - start, 0)
+        return None if mel is None else mel[:, MEL_FRAMES_PER_TOKEN * prompt :]
+
+    def _sound(self, strides: Sequence[Stride[ContinuousState]], fresh: list[Tensor | None]) -> list[NDArray[np.float32] | None]:
+        """Stretch and vocode the streams that have new frames, all in one vocoder step."""
+        samples: list[NDArray[np.float32] | None] = [None if mel is None else _NO_SAMPLES for mel in fresh]
+        work = [(i, strides[i], mel) for i, mel in enumerate(fresh) if mel is not None and mel.shape[1]]
+        if not work:
+            return samples
+        made = self._vocoder.step(
+            [stride.state.vocoder for _, stride, _ in work],
+            [MelStretch.step(stride.state.stretch, mel, stride.final) for _, stride, mel in work],
+            [stride.final for _, stride, _ in work],
+        )
+        for (i, _, _), sound in zip(work, made, strict=True):
+            samples[i] = None if sound is None else sound.cpu().numpy()
+        return samples
+
+
+def as_prompt(voice: Voice) -> VoicePrompt:
+    """The voice as tensors."""
+    return VoicePrompt(torch.from_numpy(voice.tokens), torch.from_numpy(voice.mel), torch.from_numpy(voice.embedding), voice.key)

@@ -1,0 +1,148 @@
+"""Token2WavService: messages to a sentence and tokens, pieces of sound to messages. Both methods share one code path."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+
+from cosyserve import telemetry
+from cosyserve.errors import InvalidRequest
+from cosyserve.identity import Identity
+from cosyserve.v1 import identity_pb2, profile_pb2, token2wav_pb2, token2wav_pb2_grpc
+from services.token2wav.batcher import Batcher
+from services.token2wav.request import Growth, Hops, Profile, Sentence, Voice
+from services.token2wav.stream import AcousticStream, Piece
+
+Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.DecodeStreamResponse)
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
+    """Stateless: everything lives in the call or in the batcher."""
+
+    def __init__(self, identity: Identity, batcher: Batcher) -> None:
+        self._identity = identity
+        self._batcher = batcher
+
+    async def Decode(self, request: token2wav_pb2.DecodeRequest, context: Context) -> None:  # type: ignore[override]
+        if not request.HasField("setup"):
+            raise InvalidRequest("setup is missing")
+        await self._decode(request.setup, _at_once(list(request.speech_tokens)), token2wav_pb2.DecodeResponse, context)
+
+    async def DecodeStream(  # type: ignore[override]
+        self, request_iterator: AsyncIterator[token2wav_pb2.DecodeStreamRequest], context: Context
+    ) -> None:
+        first = await anext(aiter(request_iterator), None)
+        if first is None or first.WhichOneof("part") != "setup":
+            raise InvalidRequest("the first message must be the setup")
+        await self._decode(first.setup, _as_they_come(request_iterator), token2wav_pb2.DecodeStreamResponse, context)
+
+    async def _decode(
+        self, setup: token2wav_pb2.DecodeSetup, tokens: AsyncIterator[list[int]], response: Callable[..., Response], context: Context
+    ) -> None:
+        """One task reads tokens, one writes sound. The first to fail ends both, and leaving the stream stops the engine's work."""
+        self._identity.require(_expected(setup))
+        async with AcousticStream(self._batcher, _sentence(setup)) as stream, asyncio.TaskGroup() as group:
+            group.create_task(_read(tokens, stream))
+            group.create_task(self._write(stream, response, context))
+
+    async def _write(self, stream: AcousticStream, response: Callable[..., Response], context: Context) -> None:
+        spent, first = _Spent(), True
+        async for piece in stream:
+            for timing in piece.timings:
+                telemetry.record(timing)
+            spent.add(piece)
+            if not piece.audio and not piece.last:
+                continue
+            audio = token2wav_pb2.DecodedAudio(audio=piece.audio, start_sample=piece.start_sample)
+            if first:
+                audio.identity.CopyFrom(_identity_message(self._identity))
+                first = False
+            if piece.last:
+                audio.summary.CopyFrom(spent.summary(piece.samples_made))
+            await context.write(response(audio=audio))
+
+
+@dataclass
+class _Spent:
+    """Milliseconds in flow and vocoder, in all and up to the first sound."""
+
+    flow: float = 0.0
+    vocoder: float = 0.0
+    first: tuple[float, float] | None = None
+
+    def add(self, piece: Piece) -> None:
+        self.flow += sum(timing.milliseconds for timing in piece.timings if timing.name == "token2wav.flow")
+        self.vocoder += sum(timing.milliseconds for timing in piece.timings if timing.name == "token2wav.vocoder")
+        if self.first is None and piece.audio:
+            self.first = self.flow, self.vocoder
+
+    def summary(self, samples: int) -> token2wav_pb2.DecodeSummary:
+        first_flow, first_vocoder = self.first or (self.flow, self.vocoder)
+        return token2wav_pb2.DecodeSummary(
+            samples=samples,
+            flow_milliseconds=self.flow,
+            vocoder_milliseconds=self.vocoder,
+            first_flow_milliseconds=first_flow,
+            first_vocoder_milliseconds=first_vocoder,
+        )
+
+
+async def _read(tokens: AsyncIterator[list[int]], stream: AcousticStream) -> None:
+    async for some in tokens:
+        await stream.feed(some)
+    await stream.finish()
+
+
+async def _at_once(tokens: list[int]) -> AsyncIterator[list[int]]:
+    yield tokens
+
+
+async def _as_they_come(requests: AsyncIterator[token2wav_pb2.DecodeStreamRequest]) -> AsyncIterator[list[int]]:
+    async for message in requests:
+        if message.WhichOneof("part") != "tokens":
+            raise InvalidRequest("only the first message may be the setup; all later ones must be tokens")
+        yield list(message.tokens.ids)
+
+
+def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:
+    return Sentence(
+        voice=Voice.from_bytes(list(setup.prompt_speech_tokens), setup.prompt_mel, setup.speaker_embedding, setup.voice_hash),
+        seed=setup.seed,
+        sentence_index=setup.sentence_index,
+        profile=_profile(setup.profile),
+        hops=_hops(setup.hops),
+        speed=setup.speed or 1.0,
+        start_sample=setup.start_sample,
+    )
+
+
+def _profile(value: int) -> Profile:
+    if value == profile_pb2.PROFILE_UNSPECIFIED:
+        return Profile.CONTINUOUS
+    if value not in profile_pb2.Profile.values():
+        raise InvalidRequest(f"profile {value} is not known; known are {', '.join(profile_pb2.Profile.keys()[1:])}")
+    return Profile(value)
+
+
+def _hops(hops: profile_pb2.HopSchedule) -> Hops:
+    growths = profile_pb2.HopSchedule.Growth
+    if hops.growth not in growths.values():
+        raise InvalidRequest(f"hops.growth {hops.growth} is not known; known are {', '.join(growths.keys()[1:])}")
+    growth = None if hops.growth == profile_pb2.HopSchedule.GROWTH_UNSPECIFIED else Growth(hops.growth)
+    return Hops(hops.first_hop_tokens or 1, growth, hops.max_hop_tokens or 100)
+
+
+def _expected(setup: token2wav_pb2.DecodeSetup) -> Identity | None:
+    if not setup.HasField("expected_identity"):
+        return None
+    told = setup.expected_identity
+    return Identity(told.model_hash, told.backend, told.precision, told.device)
+
+
+def _identity_message(identity: Identity) -> identity_pb2.EngineIdentity:
+    return identity_pb2.EngineIdentity(
+        model_hash=identity.model_hash, backend=identity.backend, precision=identity.precision, device=identity.device
+    )

@@ -1,0 +1,49 @@
+"""CosyVoice2 in PyTorch behind the three profiles."""
+
+from pathlib import Path
+
+import torch
+
+from cosyserve.errors import SettingsError
+from cosyserve.identity import Identity
+from cosyserve.model_directory import ModelDirectory
+from services.token2wav.backend import Backend, EngineSettings
+from services.token2wav.continuous import ContinuousDecoder
+from services.token2wav.flow import load_flow
+from services.token2wav.offline import OfflineDecoder
+from services.token2wav.request import Profile
+from services.token2wav.upstream import UpstreamDecoder
+from services.token2wav.vocoder import load_vocoder
+
+FILES = ("flow.pt", "hift.pt", "cosyvoice2.yaml")
+
+
+def load_torch(model: Path, settings: EngineSettings) -> Backend:
+    """Raises ModelError naming file and tensor, SettingsError for a device that is not there. Sets the process's thread count."""
+    directory, device = ModelDirectory(model), _device(settings.device)
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
+    widest = settings.widest_step or (1 if device.type == "cpu" else 16)
+    return Backend(
+        Identity(directory.content_hash(FILES), "torch", "float32", _kind(device)),
+        {
+            Profile.CONTINUOUS: ContinuousDecoder(flow, vocoder, widest_step=widest, prompt_cache_bytes=settings.prompt_cache_bytes),
+            Profile.UPSTREAM: UpstreamDecoder(flow, vocoder),
+            Profile.OFFLINE: OfflineDecoder(flow, vocoder),
+        },
+        lambda: flow.stats.euler_steps,
+    )
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise SettingsError(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def _kind(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -1,0 +1,82 @@
+"""The reference's own streaming, call for call: every hop computed from the first token on, the last one without streaming masks.
+
+For comparison. Its audio depends on the hops. Source: compatibility specification sections 6.1 and 6.2.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from cosyserve.errors import CosyserveError
+from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.continuous import as_prompt
+from services.token2wav.decoder import Decoded, Stride
+from services.token2wav.flow import Cancelled, Flow
+from services.token2wav.request import Sentence, Voice
+from services.token2wav.state import VoicePrompt
+from services.token2wav.vocoder import Vocoder
+from services.token2wav.vocoder_state import UpstreamVocoderState
+
+
+@dataclass(eq=False)
+class UpstreamState:
+    """One stream. position counts from the first prompt token: what has been spoken is behind the prompt."""
+
+    voice: VoicePrompt
+    vocoder: UpstreamVocoderState
+    position: int
+    cancelled: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return self.vocoder.bytes
+
+    def reach(self, end: int) -> int:
+        return end
+
+    def early(self, tokens: int) -> int:
+        return self.position
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.vocoder.cancelled = True
+
+
+class UpstreamDecoder:
+    widest_step = 1
+
+    def __init__(self, flow: Flow, vocoder: Vocoder) -> None:
+        self._flow = flow
+        self._vocoder = vocoder
+
+    def start(self, sentence: Sentence) -> UpstreamState:
+        voice = as_prompt(sentence.voice)
+        return UpstreamState(voice, self._vocoder.start_upstream(sentence.seed, sentence.sentence_index), len(voice.tokens))
+
+    def start_bytes(self, voice: Voice) -> int:
+        return 0
+
+    @torch.inference_mode()
+    def step(self, strides: Sequence[Stride[UpstreamState]]) -> list[Decoded | CosyserveError | None]:
+        return [self._hop(stride) for stride in strides]
+
+    def _hop(self, stride: Stride[UpstreamState]) -> Decoded | None:
+        state, began = stride.state, time.time_ns()
+        prompt = len(state.voice.tokens)
+        spoken = state.position - prompt
+        known = stride.until - prompt + (0 if stride.final else LOOKAHEAD_TOKENS)
+        tokens = torch.from_numpy(stride.tokens[:known])
+        try:
+            mel = self._flow.prefix(state.voice, tokens, streaming=not stride.final, final=stride.final, stop=lambda: state.cancelled)
+        except Cancelled:
+            return None
+        middle = time.time_ns()
+        new = mel[:, MEL_FRAMES_PER_TOKEN * spoken :]
+        samples = self._vocoder.step_upstream(state.vocoder, new, stride.final)
+        if samples is None:
+            return None
+        work, state.position = stride.until - state.position, stride.until
+        return Decoded(np.asarray(samples.cpu().numpy()), work, new.shape[1], (began, middle), (middle, time.time_ns()))
