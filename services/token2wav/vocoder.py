@@ -16,7 +16,7 @@ from services.token2wav.hift import FilterNetwork
 from services.token2wav.receptive import context
 from services.token2wav.source import Phase, Source, joined
 from services.token2wav.vocoder_config import VocoderConfig, read_config
-from services.token2wav.vocoder_state import UpstreamVocoderState, VocoderState, empty_buffers
+from services.token2wav.vocoder_state import UpstreamVocoderState, VocoderState
 from services.token2wav.vocoder_weights import load_weights
 from services.token2wav.window import Window, first_window, next_window
 
@@ -86,49 +86,53 @@ class Vocoder:
         chunk_phase: after how many frames, modulo 50, the chunks of mel end. The windows are laid so that nothing that is settled by
         such a chunk waits for the next one; any other cutting works as well, with up to a window of extra delay.
         """
-        mel, source = empty_buffers(self.device)
-        first_stop = first_window(chunk_phase, self.hold_back_frames)
-        return VocoderState(seed=seed, sentence=sentence, mel=mel, source=source, first_stop=first_stop)
+        return VocoderState(
+            seed=seed,
+            sentence=sentence,
+            mel=torch.zeros(MEL_BINS, 0, device=self.device),
+            source=torch.zeros(0, device=self.device),
+            first_stop=first_window(chunk_phase, self.hold_back_frames),
+        )
 
     @torch.inference_mode()
     def step(self, states: list[VocoderState], mels: list[Tensor], final: list[bool]) -> list[Tensor | None]:
-        """The samples that new frames settle, for each stream: float32 [480 * frames], after the final step 480 * all frames in total.
+        """The samples that new frames settle, for each stream: float32 [480 * frames], 480 * all frames in total after the final step.
 
-        mels[i]: [80, n], n may be 0. None for a stream that was seen cancelled, whose memory is then freed. Raises InternalFault if a
-        mel holds non-numbers, before any state has changed, so that the caller can go on with the other streams; or if samples do.
+        mels[i]: [80, n], n may be 0. None for a stream that was seen cancelled, and for one whose samples are not finite: its `fault`
+        then says so and the others go on. Raises InternalFault for a step after the final one, before any state has changed.
         """
         for index, (state, mel) in enumerate(zip(states, mels, strict=True)):
-            if not state.cancelled and state.ended:
+            if state.ended and not state.cancelled:
                 raise InternalFault(f"vocoder: stream {index} got a step after its final one")
-            if mel.ndim != 2 or mel.shape[0] != MEL_BINS or not bool(torch.isfinite(mel).all()):
-                raise InternalFault(f"vocoder: mel of stream {index} is not finite [{MEL_BINS}, n], its shape is {list(mel.shape)}")
+            if mel.ndim != 2 or mel.shape[0] != MEL_BINS:
+                raise InternalFault(f"vocoder: mel of stream {index} has shape {list(mel.shape)}, expected [{MEL_BINS}, n]")
         for state, mel, ended in zip(states, mels, final, strict=True):
-            if not state.cancelled:
+            if _alive(state):
                 state.mel = torch.cat([state.mel, mel.to(self.device, torch.float32)], dim=1)
                 state.ended = ended
         made: list[list[Tensor]] = [[] for _ in states]
         while due := self._due(states):
             for window, indices in due:
                 for group in [[index] for index in indices] if self.batch_invariant else [indices]:
-                    group = [index for index in group if not states[index].cancelled]
-                    if group:
-                        for index, samples in zip(group, self._render(window, [states[i] for i in group]), strict=True):
+                    alive = [index for index in group if _alive(states[index])]
+                    if alive:
+                        for index, samples in zip(alive, self._render(window, [states[i] for i in alive]), strict=True):
                             made[index].append(samples)
         return [self._hand_out(state, samples) for state, samples in zip(states, made, strict=True)]
 
     def _hand_out(self, state: VocoderState, samples: list[Tensor]) -> Tensor | None:
-        if state.cancelled:
+        if not _alive(state):
             state.release()
             return None
         if state.ended:
-            state.mel, state.source, state.phase = *empty_buffers(self.device), None
+            state.release()
         return torch.cat(samples) if samples else torch.zeros(0, device=self.device)
 
     def _due(self, states: list[VocoderState]) -> list[tuple[Window, list[int]]]:
         """The next window of every stream that has one, equal windows together."""
         groups: dict[Window, list[int]] = {}
         for index, state in enumerate(states):
-            window = None if state.cancelled else next_window(state, self.hold_back_frames, self._context.frames_before)
+            window = next_window(state, self.hold_back_frames, self._context.frames_before) if _alive(state) else None
             if window:
                 groups.setdefault(window, []).append(index)
         return list(groups.items())
@@ -142,10 +146,9 @@ class Vocoder:
         made, phase = self._generate(states, f0[:, :settled], joined([state.phase for state in states]), window.ended)
         source = torch.cat([torch.stack([state.source for state in states]), made], dim=1)
         for row, state in enumerate(states):
-            drop = window.keep
-            state.source = source[row, SAMPLES_PER_MEL_FRAME * drop :].clone()
-            state.mel = state.mel[:, drop:].clone()
-            state.kept += drop
+            state.source = source[row, SAMPLES_PER_MEL_FRAME * window.keep :].clone()
+            state.mel = state.mel[:, window.keep :].clone()
+            state.kept += window.keep
             state.pitched += settled
             state.rendered += window.last - window.first
             state.phase = phase.row(row)
@@ -153,7 +156,10 @@ class Vocoder:
             # Only with a hold-back below the exact one: the rest of the source as if the sentence ended here, used once and forgotten.
             rest, _ = self._generate(states, f0[:, settled:], phase, ended=True)
             source = torch.cat([source, rest], dim=1)
-        samples = _checked(self.filter(mel, source, window.first, window.last))
+        samples = self.filter(mel, source, window.first, window.last)
+        for state, finite in zip(states, torch.isfinite(samples).all(dim=1).tolist(), strict=True):
+            if not finite:
+                state.fault = InternalFault(f"the vocoder produced samples that are not finite before frame {state.rendered}")
         self.stats.windows += len(states)
         self.stats.longest_seconds = max(self.stats.longest_seconds, time.monotonic() - began)
         return list(samples)
@@ -205,6 +211,10 @@ class Vocoder:
             made = torch.cat([source[None], made[:, source.shape[0] :]], dim=1)
         samples = _checked(self.filter(mel[None], made, 0, mel.shape[1]))[0]
         return (samples if speech is None else crossfade(samples, speech, self._crossfade_window)), made[0]
+
+
+def _alive(state: VocoderState) -> bool:
+    return not state.cancelled and state.fault is None
 
 
 def _checked(samples: Tensor) -> Tensor:

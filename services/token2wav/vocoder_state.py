@@ -1,10 +1,10 @@
 """What the vocoder remembers of one sentence between steps."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from cosyserve.errors import InternalFault
 from cosyserve.spec import MEL_BINS
 from services.token2wav.source import Phase
 
@@ -36,6 +36,8 @@ class VocoderState:
     """Frames whose samples have been handed out."""
     ended: bool = False
     cancelled: bool = False
+    fault: InternalFault | None = None
+    """Why this stream, and no other of its batch, can go no further."""
 
     @property
     def received(self) -> int:
@@ -47,8 +49,8 @@ class VocoderState:
         return _bytes(self.mel, self.source, *phase)
 
     def release(self) -> None:
-        """Give the memory back; the state can only be thrown away after this."""
-        self.mel, self.source, self.phase, self.ended = self.mel.new_zeros(MEL_BINS, 0), self.source.new_zeros(0), None, True
+        """Give the memory back. The sentence is over for this state."""
+        self.mel, self.source, self.phase = self.mel.new_zeros(MEL_BINS, 0), self.source.new_zeros(0), None
 
 
 @dataclass(kw_only=True)
@@ -63,7 +65,7 @@ class UpstreamVocoderState:
     """[3840]: their excitation."""
     speech: Tensor | None = None
     """[3840]: their samples, held back for the cross-fade."""
-    frames: int = field(default=0)
+    frames: int = 0
     """Frames received in all."""
     ended: bool = False
     cancelled: bool = False
@@ -71,7 +73,3 @@ class UpstreamVocoderState:
     @property
     def bytes(self) -> int:
         return _bytes(self.mel, self.source, self.speech)
-
-
-def empty_buffers(device: torch.device) -> tuple[Tensor, Tensor]:
-    return torch.zeros(MEL_BINS, 0, device=device), torch.zeros(0, device=device)
