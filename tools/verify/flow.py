@@ -1,0 +1,157 @@
+"""The flow against `flow_encoder.npz`, `estimator.npz` and `flow_mel.npz`: every layer that was recorded, then the mel of every call."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.conformer import relative_positions
+from services.token2wav.estimator import Mask
+from services.token2wav.flow import Flow, load_flow
+from services.token2wav.past import Window, chunk_mask
+from services.token2wav.solver import time_grid
+from services.token2wav.state import VoicePrompt
+from tools.verify.report import Report
+
+Recipe = tuple[float, Callable[[], Tensor]]
+"""Tolerance and how the array is made."""
+
+
+def verify(directory: Path, report: Report) -> None:
+    """Recompute every output array of the three files and compare; what has no recipe, or no array, is a row too."""
+    flow = load_flow(ModelDirectory(directory), torch.device("cpu"))
+    for file, inputs, recipes in (
+        ("flow_encoder.npz", _ENCODER_INPUTS, _encoder_recipes),
+        ("estimator.npz", _ESTIMATOR_INPUTS, _estimator_recipes),
+        ("flow_mel.npz", _MEL_INPUTS, _mel_recipes),
+    ):
+        path = directory / file
+        if not path.exists():
+            report.missing(file, "no such file in the bundle")
+            continue
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        absent = [name for name in inputs if name not in arrays]
+        for name in absent:
+            report.missing(f"{file}/{name}", "an input that the other arrays are made from is not in the bundle")
+        if not absent:
+            _compare(file, arrays, set(inputs) | _schedule_names(arrays), recipes(flow, arrays), report)
+
+
+@torch.inference_mode()
+def _compare(file: str, arrays: dict[str, NDArray[np.float32]], inputs: set[str], recipes: dict[str, Recipe], report: Report) -> None:
+    for name in arrays.keys() - inputs - recipes.keys():
+        report.missing(f"{file}/{name}", "unknown array: there is no recipe for it")
+    for name, (tolerance, recipe) in recipes.items():
+        recorded = name.split(" ")[0]
+        if recorded not in arrays:
+            report.missing(f"{file}/{name}", "not in the bundle")
+        else:
+            report.compare(f"{file}/{name}", recipe().numpy(), arrays[recorded], tolerance)
+
+
+_ENCODER_INPUTS = ("prompt_token", "token", "spk_embedding")
+
+
+def _encoder_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict[str, Recipe]:
+    ids = _ids(arrays)
+    voice = VoicePrompt(ids[:0], torch.zeros(0, 80), torch.from_numpy(arrays["spk_embedding"][0]))
+    encoder, count = flow.encoder, ids.numel()
+    nothing = torch.zeros(1, LOOKAHEAD_TOKENS, flow.config.encoder_width)
+    positions = relative_positions(count, count, flow.config.encoder_width, flow.device)
+
+    def embedded() -> Tensor:
+        return flow.embed(ids)[None]
+
+    def looked_ahead() -> Tensor:
+        return encoder.pre_lookahead(embedded(), nothing, Window.whole(1))
+
+    def encoded(chunked: bool, context: bool) -> Tensor:
+        x = embedded()
+        x, ahead = (x[:, :-LOOKAHEAD_TOKENS], x[:, -LOOKAHEAD_TOKENS:]) if context else (x, nothing)
+        return encoder(x, ahead, [0], Window.whole(1), chunked=chunked)
+
+    return {
+        "spk_affine_out": (1e-6, lambda: flow.speaker(voice)[None]),
+        "embed_out": (1e-5, embedded),
+        "pos_emb_head": (1e-6, lambda: positions[None, : arrays["pos_emb_head"].shape[1]]),
+        "pre_lookahead_out": (1e-5, looked_ahead),
+        "layer0_out": (2e-5, lambda: encoder.layers[0](looked_ahead(), Window.whole(1), [positions])),
+        "enc_offline": (2e-5, lambda: encoded(False, False)),
+        "enc_streaming": (2e-5, lambda: encoded(True, False)),
+        "enc_ctx_offline": (2e-5, lambda: encoded(False, True)),
+        "enc_ctx_streaming": (2e-5, lambda: encoded(True, True)),
+        "mu_offline": (2e-5, lambda: flow.mu([ids], [ids[:0]], [0], Window.whole(1))),
+    }
+
+
+_ESTIMATOR_INPUTS = ("x", "mask", "mu", "t", "spks", "cond", "mask_partial")
+
+
+def _estimator_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict[str, Recipe]:
+    given = {name: torch.from_numpy(arrays[name]) for name in _ESTIMATOR_INPUTS}
+    frames = given["x"].shape[2]
+    speaker = given["spks"][:, :, None].expand(-1, -1, frames)
+    inputs = torch.cat((given["x"], given["mu"], speaker, given["cond"]), dim=1).transpose(1, 2)
+
+    def velocity(mask: str, allowed: Tensor | None = None) -> Tensor:
+        time, rows = flow.estimator.time_embedding(given["t"]), Window.whole(inputs.shape[0])
+        return flow.estimator(inputs, time, rows, Mask(given[mask].transpose(1, 2), allowed)).transpose(1, 2)
+
+    return {
+        "time_sinusoid": (2e-5, lambda: flow.estimator.time_sinusoid(given["t"])),
+        "time_emb": (2e-5, lambda: flow.estimator.time_embedding(given["t"])),
+        "out_offline": (2e-5, lambda: velocity("mask")),
+        "out_streaming": (2e-5, lambda: velocity("mask", chunk_mask(frames, CHUNK_FRAMES, flow.device))),
+        "out_offline_mask_partial": (2e-5, lambda: velocity("mask_partial")),
+    }
+
+
+_MEL_INPUTS = ("prompt_token", "token", "prompt_feat", "spk_embedding", "n_calls")
+_CALL = ("n_tokens", "token_offset", "streaming", "finalize")
+
+
+def _mel_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict[str, Recipe]:
+    ids, prompt = _ids(arrays), arrays["prompt_token"].shape[1]
+    voice = VoicePrompt(ids[:prompt], torch.from_numpy(arrays["prompt_feat"][0]), torch.from_numpy(arrays["spk_embedding"][0]))
+    tokens, frames = ids[prompt:], MEL_FRAMES_PER_TOKEN * ids.numel()
+
+    def call(at: int) -> Tensor:
+        count, streaming, final = (arrays[f"call{at}_{name}"].item() for name in ("n_tokens", "streaming", "finalize"))
+        return flow.prefix(voice, tokens[: int(count)], streaming=bool(streaming), final=bool(final))[None]
+
+    recipes: dict[str, Recipe] = {
+        "rand_noise": (0.0, lambda: flow.noise[:frames].T[None]),
+        "t_span": (1e-7, time_grid),
+        "mel_offline": (5e-5, lambda: flow.offline(voice, tokens)[None]),
+        "mel_streaming_finalize": (5e-5, lambda: flow.prefix(voice, tokens, streaming=True, final=True)[None]),
+        "mel_streaming_finalize (blocks)": (5e-5, lambda: joined_blocks(flow, voice, tokens)[None]),
+    }
+    for at in range(int(arrays["n_calls"])):
+        recipes[f"mel_chunk{at}_full"] = (5e-5, partial(call, at))
+    return recipes
+
+
+def joined_blocks(flow: Flow, voice: VoicePrompt, tokens: Tensor) -> Tensor:
+    """The mel [80, 2T] of the generated tokens from kept state, block by block."""
+    ids, state, made = torch.cat((voice.tokens, tokens)), flow.start(voice), []
+    for first in range(0, ids.numel(), CHUNK_TOKENS):
+        end = first + CHUNK_TOKENS
+        made += flow.blocks([state], [ids[first:end]], [ids[end : end + LOOKAHEAD_TOKENS]])
+    return torch.cat([mel for mel in made if mel is not None], dim=1)[:, voice.mel.shape[0] :]
+
+
+def _ids(arrays: dict[str, NDArray[np.float32]]) -> Tensor:
+    """Prompt and generated token ids, int64 [P + T]."""
+    return torch.from_numpy(np.concatenate((arrays["prompt_token"][0], arrays["token"][0]))).long()
+
+
+def _schedule_names(arrays: dict[str, NDArray[np.float32]]) -> set[str]:
+    calls = range(int(arrays["n_calls"])) if "n_calls" in arrays else range(0)
+    return {f"call{at}_{name}" for at in calls for name in _CALL}
