@@ -1,0 +1,249 @@
+"""The one way to run a service, spoken to over a loopback port: health, errors as status, drain."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from cosyserve import errors
+from cosyserve.server import ServerSettings, Service, running
+from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+
+NAME = "cosyserve.v1.SynthesisService"
+SETTINGS = ServerSettings(listen="127.0.0.1:0", drain_seconds=5)
+NOT_SERVING, SERVING = health_pb2.HealthCheckResponse.NOT_SERVING, health_pb2.HealthCheckResponse.SERVING
+Behaviour = Callable[[Any, Any], Any]
+
+
+def _loader(behaviour: Behaviour, gate: asyncio.Event | None = None) -> Callable[[Service], Awaitable[Any]]:
+    class Servicer(synthesis_pb2_grpc.SynthesisServiceServicer):
+        Synthesize = staticmethod(behaviour)
+        ListVoices = staticmethod(behaviour)
+
+    async def load(service: Service) -> Any:
+        if gate is not None:
+            await gate.wait()
+        synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(Servicer(), service.handlers)
+        return _nothing
+
+    return load
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def _one_chunk(request: Any, context: Any) -> AsyncIterator[Any]:
+    yield synthesis_pb2.SynthesizeResponse(audio=request.text.encode())
+
+
+@contextlib.asynccontextmanager
+async def _served(behaviour: Behaviour) -> AsyncIterator[synthesis_pb2_grpc.SynthesisServiceStub]:
+    async with running(NAME, SETTINGS, _loader(behaviour)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        yield synthesis_pb2_grpc.SynthesisServiceStub(channel)
+
+
+async def _status(call: Any) -> grpc.aio.AioRpcError:
+    async def result() -> None:
+        if not hasattr(call, "__aiter__"):
+            await call
+            return
+        async for _ in call:
+            pass
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await result()
+    return caught.value
+
+
+async def test_loading_then_serving_then_gone(unused_tcp_port: int) -> None:
+    gate, seen = asyncio.Event(), []
+    settings = ServerSettings(listen=f"127.0.0.1:{unused_tcp_port}", drain_seconds=5)
+    leave = asyncio.Event()
+
+    async def serve() -> None:
+        async with running(NAME, settings, _loader(_one_chunk, gate)):
+            await leave.wait()
+
+    serving = asyncio.create_task(serve())
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{unused_tcp_port}") as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+        watches = [health.Watch(health_pb2.HealthCheckRequest(service=name), wait_for_ready=True) for name in ("", NAME)]
+        seen = [(await watch.read()).status for watch in watches]
+        assert seen == [NOT_SERVING, NOT_SERVING]
+        error = await _status(stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="x")))
+        assert error.code() is grpc.StatusCode.UNAVAILABLE
+        assert "still loading" in error.details()
+        gate.set()
+        assert [(await watch.read()).status for watch in watches] == [SERVING, SERVING]
+        assert [message.audio async for message in stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="x"))] == [b"x"]
+        leave.set()
+        assert [(await watch.read()).status for watch in watches] == [NOT_SERVING, NOT_SERVING]
+        for watch in watches:
+            watch.cancel()
+    await serving
+
+
+async def test_who_owns_its_health_publishes_it() -> None:
+    owner = running(NAME, SETTINGS, _loader(_one_chunk), owns_health=True)
+    async with owner as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=NAME))
+        assert (await watch.read()).status == NOT_SERVING
+        await service.set_serving(True)
+        assert (await watch.read()).status == SERVING
+        watch.cancel()
+
+
+async def test_reflection_names_the_service() -> None:
+    async with running(NAME, SETTINGS, _loader(_one_chunk)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        answer = await stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")])).read()
+        names = {listed.name for listed in answer.list_services_response.service}
+    assert {NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"} <= names
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.InvalidRequest("speed is 3, allowed are 0.5 to 2.0"),
+        errors.NotFound("no such voice"),
+        errors.OutOfRange("behind the end"),
+        errors.FailedPrecondition("another engine"),
+        errors.Unavailable("llm is down"),
+        errors.DeadlineExceeded("llm gave no answer"),
+        errors.InternalFault("not a number"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+@pytest.mark.parametrize("grouped", [False, True])
+async def test_our_errors_become_their_status_in_and_out_of_a_task_group(error: errors.CosyserveError, grouped: bool) -> None:
+    async def fail() -> None:
+        raise error
+
+    async def behaviour(request: Any, context: Any) -> AsyncIterator[Any]:
+        yield synthesis_pb2.SynthesizeResponse(audio=b"x")
+        if not grouped:
+            await fail()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail())
+            group.create_task(asyncio.sleep(60))
+
+    async with _served(behaviour) as stub:
+        status = await _status(stub.Synthesize(synthesis_pb2.SynthesizeRequest()))
+    assert (status.code(), status.details()) == (type(error).code, error.message)
+
+
+async def test_a_retry_hint_is_decodable_as_google_rpc() -> None:
+    async def behaviour(request: Any, context: Any) -> None:
+        raise errors.Overloaded("4 of 4 streams are in use", retry_after=1.25)
+
+    async with _served(behaviour) as stub:
+        status = await _status(stub.ListVoices(synthesis_pb2.ListVoicesRequest()))
+    assert status.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    packed = status_pb2.Status.FromString(dict(status.trailing_metadata())["grpc-status-details-bin"])
+    assert (packed.code, packed.message) == (8, "4 of 4 streams are in use")
+    info = error_details_pb2.RetryInfo()
+    assert packed.details[0].Unpack(info)
+    assert info.retry_delay.ToMilliseconds() == 1250
+
+
+async def test_a_bug_is_internal_and_its_text_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def behaviour(request: Any, context: Any) -> None:
+        raise KeyError("secret text of a request")
+
+    with caplog.at_level(logging.ERROR):
+        async with _served(behaviour) as stub:
+            status = await _status(stub.ListVoices(synthesis_pb2.ListVoicesRequest()))
+    assert status.code() is grpc.StatusCode.INTERNAL
+    assert "KeyError" in status.details()
+    assert "secret" not in status.details()
+    assert "secret text of a request" in caplog.text
+
+
+async def test_a_method_that_does_not_exist_is_unimplemented() -> None:
+    async with running(NAME, SETTINGS, _loader(_one_chunk)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        status = await _status(channel.unary_unary(f"/{NAME}/Nothing")(b""))
+    assert status.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_hanging_up_ends_the_handler() -> None:
+    ended = asyncio.Event()
+
+    async def behaviour(request: Any, context: Any) -> AsyncIterator[Any]:
+        try:
+            yield synthesis_pb2.SynthesizeResponse(audio=b"x")
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    async with _served(behaviour) as stub:
+        call = stub.Synthesize(synthesis_pb2.SynthesizeRequest())
+        await call.read()
+        call.cancel()
+        await asyncio.wait_for(ended.wait(), 5)
+
+
+async def test_drain_finishes_the_accepted_call_and_refuses_a_new_one() -> None:
+    finish, leave, ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    ports: list[int] = []
+
+    async def behaviour(request: Any, context: Any) -> AsyncIterator[Any]:
+        yield synthesis_pb2.SynthesizeResponse(audio=b"first")
+        await finish.wait()
+        yield synthesis_pb2.SynthesizeResponse(audio=b"last")
+
+    async def serve() -> None:
+        async with running(NAME, SETTINGS, _loader(behaviour)) as service:
+            ports.append(service.port)
+            ready.set()
+            await leave.wait()
+
+    serving = asyncio.create_task(serve())
+    await ready.wait()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as channel:
+        accepted = synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest())
+        assert (await accepted.read()).audio == b"first"
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == SERVING
+        leave.set()
+        assert (await watch.read()).status == NOT_SERVING
+        watch.cancel()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as late:
+            status = await _status(synthesis_pb2_grpc.SynthesisServiceStub(late).Synthesize(synthesis_pb2.SynthesizeRequest()))
+        assert status.code() is grpc.StatusCode.UNAVAILABLE
+        finish.set()
+        assert (await accepted.read()).audio == b"last"
+        assert await accepted.read() is grpc.aio.EOF
+    await asyncio.wait_for(serving, 5)
+
+
+async def test_what_was_loaded_is_closed_also_when_the_block_fails() -> None:
+    closed: list[bool] = []
+
+    async def load(service: Service) -> Any:
+        async def close() -> None:
+            closed.append(True)
+
+        return close
+
+    with pytest.raises(RuntimeError, match="engine lost"):
+        async with running(NAME, SETTINGS, load):
+            raise RuntimeError("engine lost")
+    assert closed == [True]
+
+
+async def test_a_failed_load_closes_the_port() -> None:
+    async def load(service: Service) -> Any:
+        raise errors.ModelError("llm.pt: missing")
+
+    with pytest.raises(errors.ModelError, match=r"llm\.pt: missing"):
+        async with running(NAME, SETTINGS, load):
+            pytest.fail("the block must not begin")
