@@ -1,0 +1,55 @@
+"""`python -m services.llm`: the speech-token service, set up from `COSYSERVE_LLM_*`.
+
+Exit codes: 2 when the settings, 3 when the model directory cannot be served; either way one line on stderr says why.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+
+from cosyserve.errors import ModelError, SettingsError
+from cosyserve.server import Close, Load, Service, serve
+from cosyserve.settings import load
+from cosyserve.v1 import llm_pb2_grpc
+from services.llm.backend import load_backend
+from services.llm.servicer import LlmServicer
+from services.llm.settings import LlmSettings
+
+NAME = "cosyserve.v1.LlmService"
+PREFIX = "COSYSERVE_LLM_"
+
+
+def loader(settings: LlmSettings) -> Load:
+    """What `cosyserve.server` runs to make the service ready: model read in a thread, one sentence as warm-up."""
+
+    async def load_service(service: Service) -> Close:
+        loop, reports = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+
+        def not_serving(_: Exception) -> None:
+            loop.call_soon_threadsafe(lambda: reports.add(loop.create_task(service.set_serving(False))))
+
+        backend = await asyncio.to_thread(load_backend, settings, not_serving)
+        await backend.warm_up()
+        llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(backend), service.handlers)  # type: ignore[arg-type]
+        return backend.close
+
+    return load_service
+
+
+def main() -> int:
+    try:
+        settings = load(LlmSettings, PREFIX, os.environ)
+        logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        asyncio.run(serve(NAME, settings, loader(settings)))
+    except SettingsError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    except ModelError as error:
+        sys.stderr.write(f"{error}\n")
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,212 @@
+"""The scripts of a sentence whose text arrives over time: five text ids, fifteen speech tokens, and so on.
+
+    [start] ([5 text] [15 prompt speech])... [5 text] -> 15 tokens, FILL -> [5 text] -> ... -> [rest of the text] [task] -> tokens, end
+
+A FILL says "more text, please": the model may choose it, and after fifteen tokens it is taken without asking. It is a decision (the
+repetition window sees it) but neither sent nor fed. Source: compatibility specification section 3.4.
+"""
+
+import abc
+from collections import deque
+
+from cosyserve.errors import InternalFault
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
+from services.llm.config import LlmConfig
+from services.llm.request import FinishReason, Prompt
+from services.llm.sampling import Chooser, Scores, mask
+from services.llm.script import START, TASK, Input, speech_inputs, text_inputs
+from services.llm.whole_text import longest
+
+
+class ArrivingText(abc.ABC):
+    """What both profiles share: blocks, FILLs and the decision in each phase. Text comes in by `feed` and `end`."""
+
+    _masked_in_blocks: tuple[int, ...]
+    _masked_at_end: tuple[int, ...]
+
+    def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
+        self._text_block, self._speech_block = config.text_block, config.speech_block
+        self._inputs = [START]
+        self._text = list(prompt.text_ids)
+        self._prompt_speech = list(prompt.speech_tokens)
+        held = len(prompt.speech_tokens)
+        self._next_fill = (held // self._speech_block + 1) * self._speech_block - held
+        self._decisions: list[int] = []
+        self._tokens = 0
+        self._text_ids = 0
+        self._runs = self._ended = self._last_phase = False
+        self._chooser, self._replay = chooser, replay
+        self.finish: FinishReason | None = None
+
+    @property
+    def made(self) -> int:
+        return self._tokens
+
+    @property
+    def ready(self) -> int:
+        return len(self._inputs) if self._runs and self.finish is None else 0
+
+    def feed(self, ids: list[int]) -> None:
+        """More text ids of the sentence."""
+        self._text_ids += len(ids)
+        self._receive(ids)
+        self._advance()
+
+    def end(self) -> None:
+        """The text is complete."""
+        self._ended = True
+        self._advance()
+
+    @abc.abstractmethod
+    def take(self) -> list[Input]: ...
+
+    @abc.abstractmethod
+    def _receive(self, ids: list[int]) -> None:
+        """Keep text that arrived."""
+
+    @abc.abstractmethod
+    def _advance(self) -> None:
+        """While no inputs run: make the next ones out of the text that is there, if it suffices."""
+
+    @abc.abstractmethod
+    def _limit(self) -> int | None:
+        """Most tokens of the sentence; asked only when its text is complete."""
+
+    def decide(self, scores: Scores) -> int | None:
+        limit = self._limit() if self._last_phase else None
+        if limit is not None and self._tokens >= limit:
+            self.finish = FinishReason.LENGTH
+            return None
+        replayed, token = self._decision(scores)
+        if token == FILL and not self._last_phase:
+            self._next_fill = len(self._decisions) + self._speech_block + 1
+        self._decisions.append(token)
+        if token < SPEECH_VOCABULARY:
+            self._tokens += 1
+            self._inputs = speech_inputs([token])
+            if limit is not None and self._tokens >= limit:
+                self.finish = FinishReason.LENGTH
+            return None if replayed else token
+        if token == FILL and not self._last_phase:
+            self._runs = False
+            self._advance()
+        elif token == END_OF_SPEECH and self._last_phase:
+            self.finish = FinishReason.END_OF_SPEECH
+        else:
+            raise InternalFault(f"the model chose the reserved id {token} in text streaming, where profile upstream has no way on")
+        return None
+
+    def _decision(self, scores: Scores) -> tuple[bool, int]:
+        """Whether the id was replayed, and the id. FILLs are not part of a replay: they are decided anew, by the same rules."""
+        token: int | None = None
+        if not self._last_phase:
+            if len(self._decisions) == self._next_fill:
+                return False, FILL
+            token = self._chooser.choose(mask(scores, self._masked_in_blocks), self._decisions)
+            if token == FILL:
+                return False, token
+        if self._tokens < len(self._replay):
+            return True, self._replay[self._tokens]
+        if token is None:
+            token = self._chooser.choose(mask(scores, self._masked_at_end), self._decisions)
+        return False, token
+
+    def _pair_prompt(self) -> None:
+        """Feed the voice's prompt speech in blocks behind text."""
+        while self._prompt_speech and len(self._text) >= self._text_block:
+            self._inputs = self._inputs + self._next_text() + speech_inputs(self._prompt_speech[: self._speech_block])
+            del self._prompt_speech[: self._speech_block]
+
+    def _next_text(self) -> list[Input]:
+        block = text_inputs(self._text[: self._text_block])
+        del self._text[: self._text_block]
+        return block
+
+    @property
+    def _after_fill(self) -> bool:
+        return bool(self._decisions) and self._decisions[-1] == FILL
+
+    def _begin_last_phase(self, rest: list[Input]) -> None:
+        self._inputs = [*self._inputs, *text_inputs(self._text), TASK, *rest]
+        self._text.clear()
+        self._runs = self._last_phase = True
+
+
+class ContinuousText(ArrivingText):
+    """The served profile: a pure function of the text, however it is cut and whenever it arrives.
+
+    Ids that have no meaning in a phase are masked. What was fed is not fed again. A sentence has at most 20 tokens per text id. When the
+    text is too short to pair all prompt speech in blocks, the remaining prompt speech follows the task id, exactly where it stands in the
+    layout of a text that is known, and generation continues behind it.
+    """
+
+    _masked_in_blocks = (END_OF_SPEECH, RESERVED_SPEECH)
+    _masked_at_end = (RESERVED_SPEECH, FILL)
+
+    def take(self) -> list[Input]:
+        taken, self._inputs = self._inputs, []
+        return taken
+
+    def _receive(self, ids: list[int]) -> None:
+        self._text += ids
+
+    def _advance(self) -> None:
+        if self._runs:
+            return
+        self._pair_prompt()
+        if not self._prompt_speech:
+            wants_text = self._after_fill or self._inputs == [START]
+            if wants_text and len(self._text) >= self._text_block:
+                self._inputs = self._inputs + self._next_text()
+                wants_text = False
+            if not wants_text:
+                self._runs = True
+                return
+        if self._ended:
+            self._begin_last_phase(speech_inputs(self._prompt_speech))
+            self._prompt_speech.clear()
+
+    def _limit(self) -> int:
+        return longest(self._text_ids)
+
+
+class UpstreamText(ArrivingText):
+    """The reference to the letter.
+
+    One block at most is taken for each piece of text that arrives, so tokens depend on the cutting. Inputs that already ran stay and are
+    fed a second time in front of the last text. Prompt speech that was not paired is dropped. A reserved id is an error. There is no
+    longest length but the engine's.
+    """
+
+    _masked_in_blocks = (END_OF_SPEECH,)
+    _masked_at_end = ()
+
+    def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
+        super().__init__(config, prompt, chooser, replay)
+        self._pieces: deque[list[int]] = deque()
+
+    def take(self) -> list[Input]:
+        return self._inputs
+
+    def _receive(self, ids: list[int]) -> None:
+        self._pieces.append(ids)
+
+    def _advance(self) -> None:
+        if self._runs:
+            return
+        while self._pieces:
+            self._text += self._pieces.popleft()
+            self._pair_prompt()
+            if self._prompt_speech:
+                continue
+            if self._after_fill or self._inputs == [START]:
+                if len(self._text) < self._text_block:
+                    continue
+                self._inputs = self._next_text() if self._after_fill else self._inputs + self._next_text()
+            self._runs = True
+            return
+        if self._ended:
+            self._begin_last_phase([])
+
+    def _limit(self) -> None:
+        return None

@@ -1,0 +1,51 @@
+"""The seam between the service and whatever makes its tokens. Heavy libraries are imported by the chosen backend alone."""
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Protocol
+
+from cosyserve.identity import Identity
+from services.llm.request import Generation, Hop
+from services.llm.settings import LlmSettings
+
+
+class Backend(Protocol):
+    """An engine for speech tokens."""
+
+    @property
+    def identity(self) -> Identity: ...
+
+    @property
+    def text_vocabulary(self) -> int:
+        """Text ids below it are legal."""
+        ...
+
+    def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
+        """The hops of one sentence; the last one carries the outcome. Closing the generator, or cancelling who waits for it, stops the
+        work and frees its memory.
+
+        Raises Overloaded when full, InvalidRequest for a text that no sequence of this engine can hold, InternalFault when the engine
+        fails.
+        """
+        ...
+
+    async def warm_up(self) -> None:
+        """Run once what a request runs."""
+        ...
+
+    async def close(self) -> None:
+        """End all work with Unavailable and release everything."""
+        ...
+
+
+def load_backend(settings: LlmSettings, on_fault: Callable[[Exception], None] | None = None) -> Backend:
+    """The backend that the settings name, ready but for its warm-up. Blocks while it reads the model.
+
+    on_fault: called from any thread should the engine break for good. Raises ModelError naming what is wrong in the model directory.
+    """
+    if settings.backend == "fake":
+        from services.llm.fake_backend import FakeBackend
+
+        return FakeBackend(settings)
+    from services.llm.torch_backend import TorchBackend
+
+    return TorchBackend.load(settings, on_fault)

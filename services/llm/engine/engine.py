@@ -1,0 +1,133 @@
+"""Iteration-level batching: one thread owns the model and runs one step after another for all sequences that are in.
+
+    submit -> wait for a place -> prompt's pass -> one position a step with everyone else -> end, error or cancel
+
+Sequences come and go between steps. The thread sleeps on a condition, never on a clock.
+"""
+
+import dataclasses
+import logging
+import threading
+from collections.abc import Callable
+
+import torch
+
+from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
+from services.llm.engine.cache import cache_bytes
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.outbox import Outbox
+from services.llm.engine.scheduler import Limits, Scheduler
+from services.llm.engine.sequence import Sequence
+from services.llm.engine.stats import EngineStats
+from services.llm.engine.stepper import Stepper
+from services.llm.script import Script
+
+log = logging.getLogger(__name__)
+
+
+class Engine:
+    """Runs sequences on one model. All methods may be called from any thread and return at once, but for `close`.
+
+    threads: intra-op threads of torch (None: torch's choice). on_fault: called from the engine's thread should it break for good.
+    """
+
+    def __init__(
+        self,
+        model: SpeechTokenModel,
+        limits: Limits,
+        *,
+        batch_invariant: bool,
+        threads: int | None = None,
+        on_fault: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self.model = model
+        self._threads, self._on_fault = threads, on_fault
+        self._scheduler = Scheduler(limits)
+        self._changed = threading.Condition()
+        self._stats = EngineStats()
+        self._stepper = Stepper(model, self._stats, self.cancel, batch_invariant=batch_invariant)
+        self._over: CosyserveError | None = None
+        self._thread = threading.Thread(target=self._work, name="llm-engine", daemon=True)
+        self._thread.start()
+
+    def submit(self, script: Script, capacity: int, outbox: Outbox) -> Sequence:
+        """Accept a sequence of at most `capacity` positions.
+
+        Raises Overloaded when full, InvalidRequest when the slot alone exceeds the key-value memory.
+        """
+        wanted, limit = cache_bytes(self.model.config, capacity), self._scheduler.limits.kv_bytes
+        if limit is not None and wanted > limit:
+            raise InvalidRequest(f"the sentence may need {capacity} positions, {wanted} bytes of keys and values; the engine has {limit}")
+        sequence = Sequence(script, capacity, wanted, outbox)
+        with self._changed:
+            if self._over:
+                raise self._over
+            self._scheduler.add(sequence)
+            self._changed.notify()
+        return sequence
+
+    def feed(self, sequence: Sequence, ids: list[int] | None) -> None:
+        """More text ids for a sequence whose script takes them; None ends its text."""
+        with self._changed:
+            if not sequence.closed:
+                sequence.arrivals.append(ids)
+                self._changed.notify()
+
+    def cancel(self, sequence: Sequence) -> None:
+        """No further step for this sequence; its slot is free at once (after the pass that may be under way)."""
+        with self._changed:
+            self._scheduler.remove(sequence)
+            self._changed.notify()
+
+    @property
+    def stats(self) -> EngineStats:
+        with self._changed:
+            running = self._scheduler.running
+            return dataclasses.replace(
+                self._stats,
+                running=len(running),
+                parked=sum(not sequence.script.ready for sequence in running),
+                waiting=len(self._scheduler.waiting),
+                reserved_kv_bytes=self._scheduler.reserved_bytes,
+            )
+
+    def close(self) -> None:
+        """End all sequences with Unavailable and the thread with them; blocks until the pass under way is over."""
+        self._end_all(Unavailable("the speech-token engine is shutting down"))
+        self._thread.join()
+
+    def _work(self) -> None:
+        if self._threads is not None:
+            torch.set_num_threads(self._threads)
+        try:
+            with torch.inference_mode():
+                while self._turn():
+                    pass
+        except Exception as error:
+            log.exception("the speech-token engine broke")
+            self._end_all(InternalFault(f"the speech-token engine broke with {type(error).__name__} and has to be started anew"))
+            if self._on_fault:
+                self._on_fault(error)
+
+    def _end_all(self, error: CosyserveError) -> None:
+        with self._changed:
+            self._over = self._over or error
+            left = [*self._scheduler.running, *self._scheduler.waiting]
+            for sequence in left:
+                self._scheduler.remove(sequence)
+            self._changed.notify()
+        for sequence in left:
+            sequence.outbox.fail(error)
+
+    def _turn(self) -> bool:
+        """Wait for work and do one step; False when the engine is over."""
+        with self._changed:
+            while not self._over:
+                step = self._scheduler.next()
+                if step is not None:
+                    break
+                self._changed.wait()
+            else:
+                return False
+        self._stepper.run(step)
+        return True

@@ -1,0 +1,158 @@
+"""The speech-token decoder: a Qwen2 backbone between three embedding tables and a head of 6564 ids. Weights only, no state.
+
+Pre-norm blocks: x + attention(norm(x)), x + mlp(norm(x)); grouped-query causal attention with rotary positions (half-split pairs) and
+biased q, k, v; silu-gated MLP; RMSNorm. Float32. Source: compatibility specification section 3.1; rotary embedding: Su et al., 2021;
+RMSNorm: Zhang and Sennrich, 2019; grouped queries: Ainslie et al., 2023.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from services.llm.config import LlmConfig
+from services.llm.engine.cache import SequenceCache
+from services.llm.script import Input, Table
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Weights of one block; q, k, v in one matrix and gate, up in one, so that each is a single product."""
+
+    attention_norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor
+    out: Tensor
+    mlp_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True)
+class SpeechTokenModel:
+    """All weights on one device. `tables`: float32 [rows, hidden] each, in the order of `Table`."""
+
+    config: LlmConfig
+    tables: tuple[Tensor, Tensor, Tensor]
+    layers: tuple[Layer, ...]
+    norm: Tensor
+    head: Tensor
+    head_bias: Tensor
+    rotary_frequencies: Tensor
+    """Radians per position, float32 [head_size / 2]."""
+
+    @classmethod
+    def build(cls, config: LlmConfig, tensors: Mapping[str, Tensor], device: torch.device) -> "SpeechTokenModel":
+        """From the tensors of `weights.expected_tensors`."""
+
+        def joined(names: Iterable[str]) -> Tensor:
+            return torch.cat([tensors[name] for name in names]).to(device)
+
+        def layer(index: int) -> Layer:
+            at = f"llm.model.model.layers.{index}"
+            return Layer(
+                attention_norm=tensors[f"{at}.input_layernorm.weight"].to(device),
+                qkv=joined(f"{at}.self_attn.{part}_proj.weight" for part in "qkv"),
+                qkv_bias=joined(f"{at}.self_attn.{part}_proj.bias" for part in "qkv"),
+                out=tensors[f"{at}.self_attn.o_proj.weight"].to(device),
+                mlp_norm=tensors[f"{at}.post_attention_layernorm.weight"].to(device),
+                gate_up=joined(f"{at}.mlp.{part}_proj.weight" for part in ("gate", "up")),
+                down=tensors[f"{at}.mlp.down_proj.weight"].to(device),
+            )
+
+        tables = ("llm_embedding.weight", "llm.model.model.embed_tokens.weight", "speech_embedding.weight")
+        exponents = torch.arange(0, config.head_size, 2, dtype=torch.float32) / config.head_size
+        return cls(
+            config=config,
+            tables=(tensors[tables[0]].to(device), tensors[tables[1]].to(device), tensors[tables[2]].to(device)),
+            layers=tuple(layer(index) for index in range(config.layers)),
+            norm=tensors["llm.model.model.norm.weight"].to(device),
+            head=tensors["llm_decoder.weight"].to(device),
+            head_bias=tensors["llm_decoder.bias"].to(device),
+            rotary_frequencies=(1.0 / config.rope_theta**exponents).to(device),
+        )
+
+    @property
+    def device(self) -> torch.device:
+        return self.norm.device
+
+    def embed(self, inputs: Sequence[Input]) -> Tensor:
+        """Input embeddings, float32 [n, hidden]."""
+        runs = [(table, [item.row for item in run]) for table, run in groupby(inputs, key=lambda item: item.table)]
+        return torch.cat([self._rows(table, rows) for table, rows in runs])
+
+    def forward(self, embeddings: Tensor, cache: SequenceCache) -> Tensor:
+        """Run n more positions of one sequence, [n, hidden] -> [n, hidden] behind the final norm; the cache grows by n."""
+        rotation = self._rotation(torch.arange(cache.length, cache.length + len(embeddings), device=self.device))
+        hidden = embeddings
+        for index, layer in enumerate(self.layers):
+            query, key, value = self._project(layer, hidden, rotation)
+            hidden = self._finish_block(layer, hidden, _attend(query, *cache.append(index, key, value)))
+        cache.length += len(embeddings)
+        return self._normalize(hidden, self.norm)
+
+    def forward_rows(self, embeddings: Tensor, caches: Sequence[SequenceCache]) -> Tensor:
+        """Run one more position of each of B sequences, [B, hidden] -> [B, hidden]; each cache grows by 1.
+
+        All products are made for the whole batch; attention goes row by row, so that sequences of different lengths need no padding.
+        Within rounding equal to `forward` on each row.
+        """
+        rotation = self._rotation(torch.tensor([cache.length for cache in caches], device=self.device))
+        hidden = embeddings
+        for index, layer in enumerate(self.layers):
+            query, key, value = self._project(layer, hidden, rotation)
+            rows = [slice(row, row + 1) for row in range(len(caches))]
+            attended = [_attend(query[r], *cache.append(index, key[r], value[r])) for r, cache in zip(rows, caches, strict=True)]
+            hidden = self._finish_block(layer, hidden, torch.cat(attended))
+        for cache in caches:
+            cache.length += 1
+        return self._normalize(hidden, self.norm)
+
+    def log_probabilities(self, hidden: Tensor) -> Tensor:
+        """[n, hidden] -> float32 [n, 6564]."""
+        return F.log_softmax(F.linear(hidden, self.head, self.head_bias), dim=-1)
+
+    def _rows(self, table: Table, rows: list[int]) -> Tensor:
+        return F.embedding(torch.tensor(rows, device=self.device), self.tables[table])
+
+    def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin, [n, 1, head_size]."""
+        angles = positions.to(torch.float32)[:, None] * self.rotary_frequencies
+        angles = torch.cat([angles, angles], dim=-1)[:, None]
+        return angles.cos(), angles.sin()
+
+    def _project(self, layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """q [n, heads, head_size], k and v [n, kv_heads, head_size], q and k rotated."""
+        heads, kv_heads = self.config.heads, self.config.kv_heads
+        joined = F.linear(self._normalize(hidden, layer.attention_norm), layer.qkv, layer.qkv_bias)
+        joined = joined.view(len(hidden), heads + 2 * kv_heads, self.config.head_size)
+        turned = _rotate(joined[:, : heads + kv_heads], rotation)
+        return turned[:, :heads], turned[:, heads:], joined[:, heads + kv_heads :]
+
+    def _finish_block(self, layer: Layer, hidden: Tensor, attended: Tensor) -> Tensor:
+        hidden = hidden + F.linear(attended, layer.out)
+        gate, up = F.linear(self._normalize(hidden, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
+        return hidden + F.linear(F.silu(gate) * up, layer.down)
+
+    def _normalize(self, hidden: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(hidden, (hidden.shape[-1],), weight, self.config.rms_norm_eps)
+
+
+def _rotate(heads: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
+    cos, sin = rotation
+    first, second = heads.chunk(2, dim=-1)
+    return heads * cos + torch.cat([-second, first], dim=-1) * sin
+
+
+def _attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Causal attention of the last n positions over all T. query [n, heads, d], keys and values [kv_heads, T, d] -> [n, heads * d]."""
+    count, total = query.shape[0], keys.shape[1]
+    if count == 1:  # the heads that share a key head are its queries: no copy of the keys, no mask
+        grouped = query.view(1, keys.shape[0], -1, query.shape[2])
+        return F.scaled_dot_product_attention(grouped, keys[None], values[None]).reshape(1, -1)
+    seen = torch.ones(count, total, dtype=torch.bool, device=query.device).tril(total - count)
+    attended = F.scaled_dot_product_attention(query.transpose(0, 1)[None], keys[None], values[None], attn_mask=seen, enable_gqa=True)
+    return attended[0].transpose(0, 1).reshape(count, -1)

@@ -1,0 +1,63 @@
+"""From the engine's thread to whoever reads: tokens grouped to hops, one wake-up per hop, with the times of the sequence."""
+
+import contextlib
+import time
+from collections.abc import Callable
+
+from cosyserve.telemetry import Timing
+from services.llm.request import FinishReason, Grouping, Hop, Outcome
+
+Deliver = Callable[[Hop | Exception], None]
+"""Hands a hop, or the error that ended the sequence, to the reader. Called from the engine's thread; must not block."""
+
+
+class Outbox:
+    """Born when the request is accepted, used by one thread at a time."""
+
+    def __init__(self, deliver: Deliver, grouping: Grouping) -> None:
+        self._deliver, self._grouping = deliver, grouping
+        self._tokens: list[int] = []
+        self._timings: list[Timing] = []
+        self._sent_any = False
+        self._accepted_ns = time.time_ns()
+        self._queue: Timing | None = None
+        self._prefill: Timing | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether the first pass of the model is over."""
+        return self._prefill is not None
+
+    def prefilled(self, start_ns: int, positions: int) -> None:
+        """The first pass of the model, begun at `start_ns`, is over now."""
+        self._queue = Timing("llm.queue", self._accepted_ns, start_ns)
+        self._prefill = Timing("llm.prefill", start_ns, time.time_ns(), {"positions": positions})
+        self._timings += [self._queue, self._prefill]
+
+    def add(self, token: int, *, last: bool) -> None:
+        """One more token; a hop leaves the moment it is full, unless the sentence ends with it."""
+        self._tokens.append(token)
+        if not last and len(self._tokens) == (self._grouping.rest if self._sent_any else self._grouping.first):
+            self._send(None)
+
+    def finish(self, reason: FinishReason, tokens: int) -> None:
+        """Send what is left together with the outcome; `tokens` counts the whole sentence."""
+        now = time.time_ns()
+        queue = self._queue or Timing("llm.queue", self._accepted_ns, now)
+        prefill = self._prefill or Timing("llm.prefill", now, now)
+        decode = Timing("llm.decode", prefill.end_ns, now, {"tokens": tokens})
+        self._send(Outcome(reason, tokens, queue, prefill, decode))
+
+    def fail(self, error: Exception) -> None:
+        """Send the error that ended the sequence; a reader whose event loop is closed has nobody left to tell."""
+        with contextlib.suppress(RuntimeError):
+            self._deliver(error)
+
+    def _send(self, outcome: Outcome | None) -> None:
+        if not self._sent_any and self._prefill:
+            self._timings.append(Timing("llm.first_hop", self._prefill.end_ns, time.time_ns(), {"tokens": len(self._tokens)}))
+        if outcome:
+            self._timings.append(outcome.decode)
+        hop = Hop(self._tokens, tuple(self._timings), outcome)
+        self._tokens, self._timings, self._sent_any = [], [], True
+        self._deliver(hop)

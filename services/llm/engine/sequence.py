@@ -1,0 +1,48 @@
+"""The traveller: one sentence on its way through the engine."""
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from services.llm.engine.cache import SequenceCache
+from services.llm.engine.outbox import Outbox
+from services.llm.script import Script
+
+
+class TextScript(Script, Protocol):
+    """A script whose text arrives over time."""
+
+    def feed(self, ids: list[int]) -> None: ...
+
+    def end(self) -> None: ...
+
+
+@dataclass(eq=False)
+class Sequence:
+    """Script, slot and outbox of one sentence. The script is touched by the engine's thread alone; text waits in `arrivals` for it."""
+
+    script: Script
+    capacity: int
+    """Positions reserved at admission."""
+    reserved_bytes: int
+    outbox: Outbox
+    cache: SequenceCache | None = None
+    """Made by the engine with the first pass, dropped when the sequence is closed."""
+    arrivals: deque[list[int] | None] = field(default_factory=deque)
+    """Pieces of text not yet shown to the script; None is the end of the text."""
+    closed: bool = False
+
+    def take_arrivals(self) -> None:
+        """Show the script what arrived."""
+        while self.arrivals:
+            script: TextScript = self.script  # type: ignore[assignment]  # only sequences with such a script are fed
+            piece = self.arrivals.popleft()
+            if piece is None:
+                script.end()
+            else:
+                script.feed(piece)
+
+    def close(self) -> None:
+        """No further step; the slot is free from now on."""
+        self.closed = True
+        self.cache = None

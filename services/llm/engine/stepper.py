@@ -1,0 +1,126 @@
+"""One step on the model: passes, and what becomes of their answers. Runs on the engine's thread.
+
+In `batch_invariant` mode rows run one by one through identical shapes, so that a sequence's numbers do not depend on who else is in.
+Otherwise one pass serves all rows, equal within rounding. An error ends the sequences of its pass and no others.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from cosyserve.errors import CosyserveError, InternalFault
+from services.llm.engine.cache import SequenceCache
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.scheduler import Step
+from services.llm.engine.sequence import Sequence
+from services.llm.engine.stats import EngineStats
+from services.llm.request import FinishReason
+from services.llm.sampling import Scores
+
+log = logging.getLogger(__name__)
+
+
+class Stepper:
+    """`remove` takes a sequence out of the schedule and closes it; it may be called from any thread, also during a pass."""
+
+    def __init__(self, model: SpeechTokenModel, stats: EngineStats, remove: Callable[[Sequence], None], *, batch_invariant: bool) -> None:
+        self._model, self._stats, self._remove, self._batch_invariant = model, stats, remove, batch_invariant
+
+    def run(self, step: Step) -> None:
+        """All passes of one step. Between passes, sequences that were closed drop out."""
+        if step.extend:
+            self._alone(step.extend)
+        rows = sum(map(self._alone, step.decode)) if self._batch_invariant else self._together(step.decode)
+        self._stats.decode_rows += rows
+        self._stats.decode_steps += rows > 0
+
+    def _alone(self, sequence: Sequence) -> int:
+        """One pass of one sequence; returns how many ran."""
+        with self._failing([sequence]):
+            cache = self._slot(sequence)
+            if cache is None:
+                return 0
+            inputs, first, start_ns = sequence.script.take(), not sequence.outbox.started, time.time_ns()
+            with self._timed():
+                hidden = self._model.forward(self._model.embed(inputs), cache)
+                scores: Scores = self._model.log_probabilities(hidden[-1:])[0].cpu().numpy()
+            if first:
+                sequence.outbox.prefilled(start_ns, len(inputs))
+            self._stats.prefills += first
+            self._stats.extends += not first and len(inputs) > 1
+            self._settle(sequence, scores)
+            return 1
+        return 0
+
+    def _together(self, candidates: list[Sequence]) -> int:
+        """One pass for the one pending input of each sequence; returns how many ran."""
+        slots: list[tuple[Sequence, SequenceCache]] = []
+        for sequence in candidates:
+            with self._failing([sequence]):
+                cache = self._slot(sequence)
+                if cache is not None:
+                    slots.append((sequence, cache))
+        if not slots:
+            return 0
+        with self._failing([sequence for sequence, _ in slots]):
+            inputs = [item for sequence, _ in slots for item in sequence.script.take()]
+            with self._timed():
+                hidden = self._model.forward_rows(self._model.embed(inputs), [cache for _, cache in slots])
+                scores = self._model.log_probabilities(hidden).cpu().numpy()
+            for (sequence, _), row in zip(slots, scores, strict=True):
+                with self._failing([sequence]):
+                    self._settle(sequence, row)
+        return len(slots)
+
+    def _slot(self, sequence: Sequence) -> SequenceCache | None:
+        """The sequence's slot; None when it was closed meanwhile, or when its capacity is used up, which ends it."""
+        cache = sequence.cache
+        if sequence.closed:
+            return None
+        if cache is None:
+            cache = sequence.cache = SequenceCache.reserve(self._model.config, sequence.capacity, self._model.device)
+        if cache.length + sequence.script.ready > cache.capacity:
+            self._finish(sequence, FinishReason.LENGTH)
+            return None
+        return cache
+
+    def _settle(self, sequence: Sequence, scores: Scores) -> None:
+        """What the script makes of the answer goes to the reader."""
+        if sequence.closed:
+            sequence.close()  # drops a slot that was made while another thread closed the sequence
+            return
+        if not np.isfinite(scores).all():
+            raise InternalFault(f"the speech-token model produced non-finite log-probabilities at token {sequence.script.made}")
+        token = sequence.script.decide(scores)
+        reason = sequence.script.finish
+        if token is not None:
+            sequence.outbox.add(token, last=reason is not None)
+        if reason is not None:
+            self._finish(sequence, reason)
+
+    def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        self._remove(sequence)
+        sequence.outbox.finish(reason, sequence.script.made)
+
+    @contextlib.contextmanager
+    def _failing(self, sequences: list[Sequence]) -> Iterator[None]:
+        """An error in the block ends these sequences, and only these."""
+        try:
+            yield
+        except Exception as error:
+            fault = error if isinstance(error, CosyserveError) else InternalFault(f"the speech-token engine failed: {type(error).__name__}")
+            if fault is not error:
+                log.exception("a pass of the speech-token model failed for %d sequences", len(sequences))
+            for sequence in sequences:
+                if not sequence.closed:
+                    self._remove(sequence)
+                    sequence.outbox.fail(fault)
+
+    @contextlib.contextmanager
+    def _timed(self) -> Iterator[None]:
+        started = time.perf_counter()
+        yield
+        self._stats.longest_step_seconds = max(self._stats.longest_step_seconds, time.perf_counter() - started)

@@ -1,0 +1,87 @@
+"""A backend without a model or a tensor library: four tokens for each text id, the same for the same request. For trying the wiring.
+
+Token i of a sentence is a pure function of (seed, sentence, i, text id i // 4), so it does not depend on how text or messages are cut,
+and replayed tokens continue as they do in a real engine.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from cosyserve import philox
+from cosyserve.errors import InvalidRequest, Overloaded, Unavailable
+from cosyserve.identity import Identity
+from cosyserve.spec import SPEECH_VOCABULARY
+from services.llm.engine.outbox import Outbox
+from services.llm.request import FinishReason, Generation, Hop, Prompt, TextStream
+from services.llm.settings import LlmSettings
+
+TOKENS_PER_TEXT_ID = 4
+LONGEST = 4096
+"""Tokens after which a sentence ends."""
+
+
+class FakeBackend:
+    """Takes as many sentences at once as the settings say, `fake_token_milliseconds` for each token."""
+
+    def __init__(self, settings: LlmSettings) -> None:
+        self.identity = Identity(model_hash="fake", backend="fake", precision="none", device="cpu")
+        self.text_vocabulary = 151_936
+        self._settings = settings
+        self._places = asyncio.Semaphore(settings.max_sequences)
+        self._accepted = 0
+        self._closed = False
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
+        """As `Backend.generate`."""
+        if self._accepted >= self._settings.max_sequences + self._settings.max_waiting:
+            raise Overloaded(f"{self._accepted} sentences are in, no more are taken", retry_after=self._settings.retry_after_seconds)
+        self._accepted += 1
+        hops: list[Hop] = []
+        outbox = Outbox(lambda item: hops.append(item) if isinstance(item, Hop) else None, generation.grouping)
+        try:
+            async with self._places:
+                outbox.prefilled(time.time_ns(), len(generation.prompt.text_ids) + len(generation.prompt.speech_tokens))
+                count = 0
+                async for token in self._tokens(generation):
+                    count += 1
+                    if count > len(generation.replay):
+                        await asyncio.sleep(self._settings.fake_token_milliseconds / 1000)
+                        outbox.add(token, last=False)
+                    while hops:
+                        yield hops.pop()
+                outbox.finish(FinishReason.END_OF_SPEECH if count < LONGEST else FinishReason.LENGTH, count)
+                yield hops.pop()
+        finally:
+            self._accepted -= 1
+
+    async def warm_up(self) -> None:
+        async for _ in self.generate(Generation(prompt=Prompt(), text=(0,))):
+            pass
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def _tokens(self, generation: Generation) -> AsyncIterator[int]:
+        sampling, count = generation.sampling, 0
+        async for text_id in _ids(generation.text):
+            for _ in range(TOKENS_PER_TEXT_ID):
+                if self._closed:
+                    raise Unavailable("the speech-token engine is shutting down")
+                if count == LONGEST:
+                    return
+                uniform = philox.uniform(sampling.seed, sampling.sentence_index, count, text_id)
+                yield int(uniform * SPEECH_VOCABULARY)
+                count += 1
+        if not count:
+            raise InvalidRequest("text has 0 ids; at least 1 has to arrive before the stream is closed")
+
+
+async def _ids(text: tuple[int, ...] | TextStream) -> AsyncIterator[int]:
+    if isinstance(text, tuple):
+        for text_id in text:
+            yield text_id
+        return
+    async for piece in text:
+        for text_id in piece:
+            yield text_id

@@ -1,0 +1,39 @@
+"""How many positions a sequence may come to, so that its slot can be reserved before it starts.
+
+Source of the length rules: compatibility specification sections 3.2 and 3.4.
+"""
+
+from cosyserve.errors import InvalidRequest
+from services.llm.config import LlmConfig
+from services.llm.request import Prompt
+from services.llm.whole_text import longest
+
+
+def positions_of_whole_text(prompt: Prompt, text_ids: int, limit: int) -> int:
+    """Positions of a sentence of known text. Raises InvalidRequest when that is over `limit`."""
+    wanted = _frame(prompt) + text_ids + longest(text_ids)
+    if wanted > limit:
+        raise InvalidRequest(
+            f"text_ids has {text_ids} ids, which with this prompt may come to {wanted} positions; this server reserves at most {limit}"
+        )
+    return wanted
+
+
+def longest_arriving_text(config: LlmConfig, prompt: Prompt, limit: int) -> int:
+    """Most text ids of a sentence that arrives over time, so that it never outgrows `limit` positions in profile `continuous`.
+
+    Raises InvalidRequest when the prompt leaves room for none.
+    """
+    room = limit - _frame(prompt)
+    by_length = room // (1 + longest(1))
+    # Speech made in blocks answers prompt text too: one block of speech for each block of text, and one begun.
+    per_text_id = -(-config.speech_block // config.text_block)
+    by_blocks = (room - config.speech_block - per_text_id * len(prompt.text_ids)) // (1 + per_text_id)
+    most = min(by_length, by_blocks)
+    if most < 1:
+        raise InvalidRequest(f"the prompt leaves no room for text in the {limit} positions that this server reserves")
+    return most
+
+
+def _frame(prompt: Prompt) -> int:
+    return 2 + len(prompt.text_ids) + len(prompt.speech_tokens)

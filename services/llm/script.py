@@ -1,0 +1,68 @@
+"""What a sequence feeds the model and what it makes of the answer. Scripts know ids, rules and order; no tensors, no threads.
+
+The engine knows only this: run the pending inputs, hand the log-probabilities back.
+"""
+
+import enum
+from typing import NamedTuple, Protocol
+
+from services.llm.request import FinishReason
+from services.llm.sampling import Scores
+
+
+class Table(enum.IntEnum):
+    """Embedding tables of the model."""
+
+    SPECIAL = 0
+    """Row 0 starts a sequence, row 1 says that text is over and speech begins."""
+    TEXT = 1
+    SPEECH = 2
+
+
+class Input(NamedTuple):
+    """One position of model input: a row of a table."""
+
+    table: Table
+    row: int
+
+
+START = Input(Table.SPECIAL, 0)
+TASK = Input(Table.SPECIAL, 1)
+
+
+def text_inputs(ids: list[int] | tuple[int, ...]) -> list[Input]:
+    return [Input(Table.TEXT, row) for row in ids]
+
+
+def speech_inputs(ids: list[int] | tuple[int, ...]) -> list[Input]:
+    return [Input(Table.SPEECH, row) for row in ids]
+
+
+class Script(Protocol):
+    """One sequence as the engine sees it."""
+
+    @property
+    def finish(self) -> FinishReason | None:
+        """Why the sequence is over; None while it is not."""
+        ...
+
+    @property
+    def made(self) -> int:
+        """Speech tokens made so far, replayed ones included."""
+        ...
+
+    @property
+    def ready(self) -> int:
+        """Number of inputs that can run now; 0 while waiting for text or when over."""
+        ...
+
+    def take(self) -> list[Input]:
+        """The inputs to run next, `ready` of them. Follow with `decide`."""
+        ...
+
+    def decide(self, scores: Scores) -> int | None:
+        """Take the log-probabilities behind the last input taken, [6564], not masked; returns the speech token to send, if any.
+
+        Raises InternalFault when the rules have no way on.
+        """
+        ...

@@ -1,0 +1,118 @@
+"""The gRPC face: message in, request to the backend, messages out. Both RPCs share one path and differ in where text comes from."""
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from grpc.aio import ServicerContext
+
+from cosyserve import telemetry
+from cosyserve.errors import InvalidRequest
+from cosyserve.identity import Identity
+from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc, profile_pb2
+from services.llm import validation
+from services.llm.backend import Backend
+from services.llm.request import FinishReason, Generation, Grouping, Outcome, Profile, Prompt, Sampling, TextStream
+
+_REASONS = {
+    FinishReason.END_OF_SPEECH: llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH,
+    FinishReason.LENGTH: llm_pb2.GenerateSummary.FINISH_REASON_LENGTH,
+}
+
+
+class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
+    """cosyserve.v1.LlmService on a backend."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def Generate(
+        self, request: llm_pb2.GenerateRequest, context: ServicerContext[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
+    ) -> AsyncGenerator[llm_pb2.GenerateResponse]:
+        """Whole text in, tokens out."""
+        if not request.HasField("setup"):
+            raise InvalidRequest("setup is missing")
+        text = validation.ids("text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=validation.MOST_TEXT_IDS)
+        generation = self._generation(request.setup, text)
+        validation.replay_fits(len(generation.replay), len(text))
+        async with contextlib.aclosing(self._speak(generation)) as messages:
+            async for tokens in messages:
+                yield llm_pb2.GenerateResponse(tokens=tokens)
+
+    async def GenerateStream(
+        self,
+        request_iterator: AsyncIterator[llm_pb2.GenerateStreamRequest],
+        context: ServicerContext[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse],
+    ) -> AsyncGenerator[llm_pb2.GenerateStreamResponse]:
+        """Setup, then text ids as they come; tokens out meanwhile."""
+        first = await anext(aiter(request_iterator), None)
+        if first is None or first.WhichOneof("part") != "setup":
+            raise InvalidRequest("the first message has to be the setup")
+        generation = self._generation(first.setup, self._text(request_iterator))
+        async with contextlib.aclosing(self._speak(generation)) as messages:
+            async for tokens in messages:
+                yield llm_pb2.GenerateStreamResponse(tokens=tokens)
+
+    async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]) -> TextStream:
+        count = 0
+        async for request in requests:
+            if request.WhichOneof("part") != "text":
+                raise InvalidRequest("every message after the first has to be text")
+            ids = validation.ids("text.ids", request.text.ids, self._backend.text_vocabulary, most=validation.MOST_TEXT_IDS)
+            count += len(ids)
+            if count > validation.MOST_TEXT_IDS:
+                raise InvalidRequest(f"text has {count} ids in all its messages, allowed 1 to {validation.MOST_TEXT_IDS}")
+            yield list(ids)
+
+    def _generation(self, setup: llm_pb2.GenerateSetup, text: tuple[int, ...] | TextStream) -> Generation:
+        """The setup, checked. Raises InvalidRequest or FailedPrecondition."""
+        if setup.profile not in profile_pb2.Profile.values():
+            raise InvalidRequest(f"setup.profile is {setup.profile}, which is no profile")
+        prompt = Prompt(
+            validation.ids("setup.prompt_text_ids", setup.prompt_text_ids, self._backend.text_vocabulary, most=validation.MOST_TEXT_IDS),
+            validation.speech("setup.prompt_speech_tokens", setup.prompt_speech_tokens, most=validation.MOST_PROMPT_SPEECH),
+        )
+        grouping = Grouping(
+            first=validation.message_size("setup.first_message_tokens", setup.first_message_tokens),
+            rest=validation.message_size("setup.message_tokens", setup.message_tokens),
+        )
+        replay = validation.speech("setup.replay_tokens", setup.replay_tokens, most=validation.MOST_REPLAYED)
+        if setup.HasField("expected_identity"):
+            self._backend.identity.require(_identity(setup.expected_identity))
+        profile = Profile.UPSTREAM if setup.profile == profile_pb2.PROFILE_UPSTREAM else Profile.CONTINUOUS
+        sampling = Sampling(seed=setup.seed, sentence_index=setup.sentence_index, profile=profile)
+        return Generation(prompt=prompt, text=text, sampling=sampling, grouping=grouping, replay=replay)
+
+    async def _speak(self, generation: Generation) -> AsyncGenerator[llm_pb2.SpeechTokens]:
+        """One message a hop; the timings of the hop become spans of the call."""
+        first = True
+        async with contextlib.aclosing(self._backend.generate(generation)) as hops:
+            async for hop in hops:
+                for timing in hop.timings:
+                    telemetry.record(timing)
+                message = llm_pb2.SpeechTokens(tokens=hop.tokens)
+                if first:
+                    message.identity.CopyFrom(_message(self._backend.identity))
+                if hop.outcome:
+                    message.summary.CopyFrom(_summary(hop.outcome))
+                first = False
+                yield message
+
+
+def _identity(message: identity_pb2.EngineIdentity) -> Identity:
+    return Identity(model_hash=message.model_hash, backend=message.backend, precision=message.precision, device=message.device)
+
+
+def _message(identity: Identity) -> identity_pb2.EngineIdentity:
+    return identity_pb2.EngineIdentity(
+        model_hash=identity.model_hash, backend=identity.backend, precision=identity.precision, device=identity.device
+    )
+
+
+def _summary(outcome: Outcome) -> llm_pb2.GenerateSummary:
+    return llm_pb2.GenerateSummary(
+        finish_reason=_REASONS[outcome.reason],
+        tokens=outcome.tokens,
+        queue_milliseconds=outcome.queue.milliseconds,
+        prefill_milliseconds=outcome.prefill.milliseconds,
+        decode_milliseconds=outcome.decode.milliseconds,
+    )

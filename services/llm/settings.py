@@ -1,0 +1,53 @@
+"""Settings of the speech-token service, read from `COSYSERVE_LLM_*`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from cosyserve.server import ServerSettings
+
+BACKENDS = ("torch", "fake")
+DEVICES = ("auto", "cpu", "cuda")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmSettings(ServerSettings):
+    """Every setting; all but `listen` and `model` have a default."""
+
+    model: Path | None = None
+    """Model directory; needed unless backend=fake."""
+    backend: str = "torch"
+    device: str = "auto"
+    """auto: CUDA where there is a device, else the CPU."""
+    threads: int | None = None
+    """Intra-op threads of torch; unset: torch's choice."""
+    batch_invariant: bool | None = None
+    """Run rows one by one, so that tokens do not depend on who else is served; unset: on the CPU yes, on CUDA no."""
+    max_sequences: int = 8
+    """Sentences that share the engine's steps."""
+    max_waiting: int = 16
+    """Sentences accepted beyond that; one more is refused with RESOURCE_EXHAUSTED."""
+    retry_after_seconds: float = 1.0
+    """What a refused caller is told to wait."""
+    max_positions: int = 8192
+    """Longest sequence: prompt, text and 20 speech tokens per text id. A text that may need more is refused; a text that arrives over time
+    reserves all of it."""
+    kv_budget_mib: int | None = None
+    """Memory for keys and values of all running sentences; unset: no limit but max_sequences."""
+    fake_token_milliseconds: float = 0.0
+    """Time that the fake backend takes for a token."""
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (("backend", self.backend, BACKENDS), ("device", self.device, DEVICES)):
+            if value not in allowed:
+                raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")
+        if self.backend != "fake" and self.model is None:
+            raise ValueError(f"model is not set and backend={self.backend} needs it")
+        for name in ("max_sequences", "max_positions"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+        for name in ("max_waiting", "retry_after_seconds", "fake_token_milliseconds"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, must not be negative")
+        for name in ("threads", "kv_budget_mib"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1 or unset")

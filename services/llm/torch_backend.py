@@ -1,0 +1,136 @@
+"""The backend in plain PyTorch: requests become scripts, the engine runs them, hops come back to the event loop."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+
+import torch
+
+from cosyserve.errors import InvalidRequest, SettingsError
+from cosyserve.identity import Identity
+from cosyserve.model_directory import ModelDirectory
+from services.llm.arriving_text import ArrivingText, ContinuousText, UpstreamText
+from services.llm.config import read_config
+from services.llm.engine.cache import cache_bytes
+from services.llm.engine.engine import Engine
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.outbox import Outbox
+from services.llm.engine.scheduler import Limits
+from services.llm.engine.sequence import Sequence
+from services.llm.engine.weights import load_tensors, model_hash
+from services.llm.lengths import longest_arriving_text, positions_of_whole_text
+from services.llm.request import Generation, Grouping, Hop, Profile, Prompt, Sampling, TextStream
+from services.llm.sampling import Chooser, RepetitionAwareChooser, SeededDraw
+from services.llm.settings import LlmSettings
+from services.llm.whole_text import WholeText
+
+
+class TorchBackend:
+    """`max_positions`: longest sequence that is accepted."""
+
+    def __init__(self, engine: Engine, identity: Identity, max_positions: int) -> None:
+        self.engine, self.identity, self._max_positions = engine, identity, max_positions
+
+    @classmethod
+    def load(cls, settings: LlmSettings, on_fault: Callable[[Exception], None] | None = None) -> "TorchBackend":
+        """Read the model directory of the settings and start the engine. Raises ModelError or SettingsError."""
+        if settings.model is None:
+            raise SettingsError("model is not set")
+        device = choose_device(settings.device)
+        directory = ModelDirectory(settings.model)
+        config = read_config(directory)
+        model = SpeechTokenModel.build(config, load_tensors(directory, config), device)
+        budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
+        limits = Limits(
+            running=settings.max_sequences, waiting=settings.max_waiting, kv_bytes=budget, retry_after=settings.retry_after_seconds
+        )
+        invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
+        engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        identity = Identity(model_hash=model_hash(directory), backend="torch", precision="float32", device=name)
+        held = settings.max_positions if budget is None else min(settings.max_positions, budget // cache_bytes(config, 1))
+        return cls(engine, identity, held)
+
+    @property
+    def text_vocabulary(self) -> int:
+        return self.engine.model.config.text_vocabulary
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
+        """As `Backend.generate`. Hops wait for their reader in memory: a sentence is bounded, and so are they."""
+        hops: asyncio.Queue[Hop | Exception] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def deliver(item: Hop | Exception) -> None:
+            loop.call_soon_threadsafe(hops.put_nowait, item)
+
+        sequence, text = self._submit(generation, Outbox(deliver, generation.grouping))
+        feeder = asyncio.create_task(self._feed(sequence, text, hops)) if text else None
+        try:
+            while True:
+                item = await hops.get()
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+                if item.outcome:
+                    return
+        finally:
+            self.engine.cancel(sequence)
+            if feeder:
+                feeder.cancel()
+                await asyncio.wait([feeder])
+
+    async def warm_up(self) -> None:
+        """One prompt and a few tokens through the engine."""
+        shortest = Generation(prompt=Prompt(), text=(0, 0), sampling=Sampling(), grouping=Grouping(first=4))
+        async with contextlib.aclosing(self.generate(shortest)) as hops:
+            async for _ in hops:
+                break
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self.engine.close)
+
+    def _submit(self, generation: Generation, outbox: Outbox) -> "tuple[Sequence, _Text | None]":
+        prompt, sampling, config = generation.prompt, generation.sampling, self.engine.model.config
+        chooser: Chooser = RepetitionAwareChooser(config.sampling, SeededDraw(sampling.seed, sampling.sentence_index))
+        if isinstance(generation.text, tuple):
+            capacity = positions_of_whole_text(prompt, len(generation.text), self._max_positions)
+            whole = WholeText(prompt, generation.text, sampling.profile, chooser, generation.replay)
+            return self.engine.submit(whole, capacity, outbox), None
+        most = longest_arriving_text(config, prompt, self._max_positions)
+        kind: type[ArrivingText] = UpstreamText if sampling.profile is Profile.UPSTREAM else ContinuousText
+        script = kind(config, prompt, chooser, generation.replay)
+        return self.engine.submit(script, self._max_positions, outbox), _Text(generation.text, most)
+
+    async def _feed(self, sequence: Sequence, text: "_Text", hops: asyncio.Queue[Hop | Exception]) -> None:
+        """Pass text on as it arrives; whatever goes wrong with it ends the sentence."""
+        try:
+            async for ids in text.pieces():
+                self.engine.feed(sequence, ids)
+            self.engine.feed(sequence, None)
+        except Exception as error:
+            hops.put_nowait(error)
+
+
+class _Text:
+    """Text ids that arrive over time, counted."""
+
+    def __init__(self, stream: TextStream, most: int) -> None:
+        self._stream, self._most = stream, most
+
+    async def pieces(self) -> TextStream:
+        """Raises InvalidRequest when there is no text, or more than can be held."""
+        count = 0
+        async for ids in self._stream:
+            count += len(ids)
+            if count > self._most:
+                raise InvalidRequest(f"text has more than {self._most} ids, the most that this server takes in one stream with this prompt")
+            yield ids
+        if not count:
+            raise InvalidRequest("text has 0 ids; at least 1 has to arrive before the stream is closed")
+
+
+def choose_device(wanted: str) -> torch.device:
+    """`auto`: CUDA where there is a device. Raises SettingsError when CUDA is asked for and missing."""
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise SettingsError("COSYSERVE_LLM_DEVICE=cuda, but torch finds no CUDA device")
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")

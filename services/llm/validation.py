@@ -1,0 +1,41 @@
+"""What a request may say. Messages name the field, its value and the allowed range; nothing else has happened when they are raised."""
+
+from collections.abc import Sequence
+
+from cosyserve.errors import InvalidRequest
+from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
+
+MOST_TEXT_IDS = 2048
+MOST_PROMPT_SPEECH = 1500
+MOST_REPLAYED = 4096
+MOST_IN_MESSAGE = 400
+DEFAULT_IN_MESSAGE = 25
+
+
+def ids(field: str, values: Sequence[int], below: int, *, least: int = 0, most: int) -> tuple[int, ...]:
+    """`least` to `most` ids, each 0 to below - 1. Raises InvalidRequest naming the first offence."""
+    if not least <= len(values) <= most:
+        raise InvalidRequest(f"{field} has {len(values)} ids, allowed {least} to {most}")
+    for index, value in enumerate(values):
+        if not 0 <= value < below:
+            raise InvalidRequest(f"{field}[{index}] is {value}, allowed 0 to {below - 1}")
+    return tuple(values)
+
+
+def speech(field: str, values: Sequence[int], *, most: int) -> tuple[int, ...]:
+    """Speech tokens, 0 to 6560. Raises InvalidRequest."""
+    return ids(field, values, SPEECH_VOCABULARY, most=most)
+
+
+def message_size(field: str, value: int) -> int:
+    """Tokens to a message: 1 to 400, 0 for the default. Raises InvalidRequest."""
+    if not 0 <= value <= MOST_IN_MESSAGE:
+        raise InvalidRequest(f"{field} is {value}, allowed 1 to {MOST_IN_MESSAGE}, or 0 for {DEFAULT_IN_MESSAGE}")
+    return value or DEFAULT_IN_MESSAGE
+
+
+def replay_fits(replayed: int, text_ids: int) -> None:
+    """Raises InvalidRequest when more tokens are replayed than a sentence of this text can have."""
+    most = text_ids * MAX_TOKENS_PER_TEXT_TOKEN
+    if replayed > most:
+        raise InvalidRequest(f"setup.replay_tokens has {replayed} ids, a sentence of {text_ids} text ids has at most {most}")

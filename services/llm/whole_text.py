@@ -1,0 +1,60 @@
+"""The script of a sentence whose text is known: prompt, then one speech token at a time.
+
+    [start] [prompt text, text] [task] [prompt speech] -> tokens, each fed back
+
+Length: at least 2 and at most 20 tokens per text id. Source: compatibility specification sections 3.2 and 3.3.
+"""
+
+from cosyserve.spec import END_OF_SPEECH, FILL, MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, RESERVED_SPEECH, SPEECH_VOCABULARY
+from services.llm.request import FinishReason, Profile, Prompt
+from services.llm.sampling import Chooser, Scores, mask
+from services.llm.script import START, TASK, Input, speech_inputs, text_inputs
+
+
+def longest(text_ids: int) -> int:
+    """Most speech tokens that a sentence of so many text ids can have."""
+    return text_ids * MAX_TOKENS_PER_TEXT_TOKEN
+
+
+class WholeText:
+    """A sentence whose text is known.
+
+    Profile `upstream` masks the end id alone, and only before the shortest length, so that one of the two reserved ids can end a sentence
+    early, as in the reference. `continuous` masks the reserved ids always.
+    """
+
+    def __init__(self, prompt: Prompt, text: tuple[int, ...], profile: Profile, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
+        self._inputs = [START, *text_inputs(prompt.text_ids + text), TASK, *speech_inputs(prompt.speech_tokens)]
+        self._shortest, self._longest = len(text) * MIN_TOKENS_PER_TEXT_TOKEN, longest(len(text))
+        self._always_masked = [] if profile is Profile.UPSTREAM else [RESERVED_SPEECH, FILL]
+        self._chooser, self._replay = chooser, replay
+        self._made: list[int] = []
+        self.finish: FinishReason | None = None
+
+    @property
+    def made(self) -> int:
+        return len(self._made)
+
+    @property
+    def ready(self) -> int:
+        return 0 if self.finish else len(self._inputs)
+
+    def take(self) -> list[Input]:
+        return self._inputs
+
+    def decide(self, scores: Scores) -> int | None:
+        step = len(self._made)
+        replayed = step < len(self._replay)
+        token = self._replay[step] if replayed else self._choose(scores)
+        if token >= SPEECH_VOCABULARY:
+            self.finish = FinishReason.END_OF_SPEECH
+            return None
+        self._made.append(token)
+        self._inputs = speech_inputs([token])
+        if len(self._made) >= self._longest:
+            self.finish = FinishReason.LENGTH
+        return None if replayed else token
+
+    def _choose(self, scores: Scores) -> int:
+        too_short = [END_OF_SPEECH] if len(self._made) < self._shortest else []
+        return self._chooser.choose(mask(scores, self._always_masked + too_short), self._made)
