@@ -1,0 +1,195 @@
+"""The speech-token model against `llm.npz`: embeddings, hidden states, log-probabilities, nucleus and every recorded token sequence."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import END_OF_SPEECH, RESERVED_SPEECH
+from services.llm.arriving_text import ArrivingText, ContinuousText, UpstreamText
+from services.llm.config import LlmConfig, read_config
+from services.llm.engine.alone import Alone
+from services.llm.engine.cache import SequenceCache
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.weights import load_tensors
+from services.llm.lengths import positions_of_whole_text
+from services.llm.request import Profile, Prompt
+from services.llm.sampling import Chooser, GreedyChooser, RepetitionAwareChooser, Scores, mask, nucleus
+from services.llm.script import speech_inputs
+from services.llm.whole_text import WholeText
+from tools.verify.report import Report
+
+FILE = "llm.npz"
+Arrays = dict[str, NDArray[np.float32]]
+Recipe = tuple[str, float, Callable[[], NDArray[np.float32] | list[int]]]
+"""Array it is compared with, tolerance, and how it is made."""
+
+_INPUTS = {
+    *("text_ids", "prompt_text_ids", "prompt_speech_ids", "forced_speech_ids", "nucleus_sharp_scale"),
+    *("bistream_text_ids", "bistream_prompt_speech_ids", "bistream_limit"),
+    "greedy_min_top2_gap",  # how far from a tie the recorded sequences are, which is what makes asking for equality fair
+}
+_EOS_BIAS = 30.0
+
+
+def verify(directory: Path, report: Report) -> None:
+    """Recompute every output array of `llm.npz` with the project's loaders, model, sampler and scripts, and compare.
+
+    An array that is unknown, or absent, or whose inputs are absent, is a row too.
+    """
+    path = directory / FILE
+    if not path.exists():
+        report.missing(FILE, "no such file in the bundle")
+        return
+    with np.load(path, allow_pickle=False) as archive:
+        arrays: Arrays = {name: archive[name] for name in archive.files}
+    known = ModelDirectory(directory)
+    config = read_config(known)
+    model = SpeechTokenModel.build(config, load_tensors(known, config), torch.device("cpu"))
+    recipes = _recipes(model, arrays)
+    for name in sorted(_INPUTS - arrays.keys()):
+        report.missing(f"{FILE}/{name}", "an input that other arrays are made from is not in the bundle")
+    for name in sorted(arrays.keys() - _INPUTS - {array for array, _, _ in recipes.values()}):
+        report.missing(f"{FILE}/{name}", "unknown array: there is no recipe for it")
+    for row, (name, tolerance, recipe) in recipes.items():
+        if name not in arrays:
+            report.missing(f"{FILE}/{name}", "not in the bundle")
+            continue
+        try:
+            with torch.inference_mode():
+                made = recipe()
+        except KeyError as absent:
+            report.missing(f"{FILE}/{name}", f"cannot be made without {absent}")
+        else:
+            report.compare(f"{FILE}/{row}", made, arrays[name], tolerance)
+
+
+def _recipes(model: SpeechTokenModel, arrays: Arrays) -> dict[str, Recipe]:
+    bundle = _Bundle(model, arrays)
+    equal = 0.0
+    recipes: dict[str, Recipe] = {
+        "prefix_embeds": ("prefix_embeds", 0.0, bundle.prefix),
+        "hidden_last": ("hidden_last", 5e-5, bundle.forced_hidden),
+        "logprobs_forced": ("logprobs_forced", 1e-4, bundle.forced_scores),
+        "greedy_tokens": ("greedy_tokens", equal, lambda: bundle.spoken(bundle.prompt(), GreedyChooser())),
+        "greedy_tokens_no_prompt": ("greedy_tokens_no_prompt", equal, lambda: bundle.spoken(Prompt(), GreedyChooser())),
+        "greedy_tokens_text_prompt_only": (
+            *("greedy_tokens_text_prompt_only", equal),
+            lambda: bundle.spoken(Prompt(bundle.prompt().text_ids), GreedyChooser()),
+        ),
+        "greedy_tokens_eos_bias_plus30": ("greedy_tokens_eos_bias_plus30", equal, bundle.spoken_with_biased_end),
+        "ras_argmax_tokens": ("ras_argmax_tokens", equal, lambda: bundle.spoken(bundle.prompt(), bundle.repetition_aware())),
+    }
+    for prefix in ("nucleus", "nucleus_sharp"):
+        recipes[f"{prefix}_ids"] = (f"{prefix}_ids", equal, partial(bundle.nuclei, prefix, "ids"))
+        recipes[f"{prefix}_probs"] = (f"{prefix}_probs", 1e-5, partial(bundle.nuclei, prefix, "probs"))
+    for case in ("with_prompt", "no_prompt"):
+        for what in ("tokens", "sampled"):
+            name = f"bistream_{what}_{case}"
+            recipes[name] = (name, equal, partial(bundle.interleaved, UpstreamText, case, what))
+    # Without the doubled feeding this case comes out the same, so it holds the served profile to the reference as well.
+    name = "bistream_tokens_with_prompt"
+    recipes[f"{name} (continuous)"] = (name, equal, partial(bundle.interleaved, ContinuousText, "with_prompt", "tokens"))
+    return recipes
+
+
+class _Bundle:
+    """The inputs of the bundle, and what the project makes of them. A missing input is a KeyError with its name."""
+
+    def __init__(self, model: SpeechTokenModel, arrays: Arrays) -> None:
+        self._model, self._arrays = model, arrays
+
+    def ids(self, name: str) -> tuple[int, ...]:
+        return tuple(int(value) for value in self._arrays[name].reshape(-1))
+
+    def prompt(self) -> Prompt:
+        return Prompt(self.ids("prompt_text_ids"), self.ids("prompt_speech_ids"))
+
+    def repetition_aware(self) -> Chooser:
+        return RepetitionAwareChooser(self._config.sampling, lambda weights, step, draw: int(np.argmax(weights)))
+
+    def prefix(self) -> NDArray[np.float32]:
+        embeddings: NDArray[np.float32] = self._model.embed(self._script(self.prompt(), GreedyChooser()).take()).numpy()
+        return embeddings[None]
+
+    def forced_hidden(self) -> NDArray[np.float32]:
+        """The prompt in one pass, then one forced token after another."""
+        forced = self.ids("forced_speech_ids")
+        inputs = self._script(self.prompt(), GreedyChooser()).take()
+        cache = SequenceCache.reserve(self._config, len(inputs) + len(forced), self._model.device)
+        hidden = [self._model.forward(self._model.embed(inputs), cache)[-1:]]
+        hidden += [self._model.forward(self._model.embed(speech_inputs([token])), cache) for token in forced]
+        joined: NDArray[np.float32] = torch.cat(hidden).numpy()
+        return joined[None]
+
+    def forced_scores(self) -> NDArray[np.float32]:
+        scores: NDArray[np.float32] = self._model.log_probabilities(torch.from_numpy(self.forced_hidden()[0])).numpy()
+        return scores
+
+    def spoken(self, prompt: Prompt, chooser: Chooser, model: SpeechTokenModel | None = None) -> list[int]:
+        script = self._script(prompt, chooser)
+        capacity = positions_of_whole_text(prompt, len(self.ids("text_ids")), limit=1 << 30)
+        return Alone(model or self._model, script, capacity).run()
+
+    def spoken_with_biased_end(self) -> list[int]:
+        bias = self._model.head_bias.clone()
+        bias[END_OF_SPEECH] += _EOS_BIAS
+        return self.spoken(self.prompt(), GreedyChooser(), replace(self._model, head_bias=bias))
+
+    def nuclei(self, prefix: str, what: str) -> NDArray[np.float32]:
+        """Ids or probabilities of the candidates of the recorded rows, padded as the bundle pads them."""
+        sharp = prefix == "nucleus_sharp"
+        rows = self._arrays["logprobs_forced"]
+        if sharp:
+            rows = rows[: len(self._arrays[f"{prefix}_ids"])] * np.float32(self._arrays["nucleus_sharp_scale"])
+        limits = self._config.sampling
+        ids = np.full((len(rows), limits.top_k), -1, np.float32)
+        probabilities = np.zeros((len(rows), limits.top_k), np.float32)
+        for row, scores in enumerate(rows):
+            kept, share = nucleus(scores, limits.top_p, limits.top_k)
+            ids[row, : len(kept)], probabilities[row, : len(kept)] = kept, share
+        return ids if what == "ids" else probabilities
+
+    def interleaved(self, kind: type[ArrivingText], case: str, what: str) -> list[int]:
+        """Text that arrives one id at a time: the tokens sent, or the decisions that were sampled."""
+        prompt = Prompt(self.ids("prompt_text_ids"), self.ids("bistream_prompt_speech_ids")) if case == "with_prompt" else Prompt()
+        text, limit = self.ids("bistream_text_ids"), int(self._arrays["bistream_limit"])
+        chooser = _UntilLimit(limit)
+        script = kind(self._config, prompt, chooser)
+        margin = 2 * self._config.speech_block + 4
+        alone = Alone(self._model, script, len(prompt.text_ids) + len(prompt.speech_tokens) + len(text) + limit + margin)
+        tokens = []
+        for text_id in text:
+            script.feed([text_id])
+            tokens += alone.run()
+        script.end()
+        tokens += alone.run()
+        return tokens if what == "tokens" else chooser.sampled
+
+    @property
+    def _config(self) -> LlmConfig:
+        return self._model.config
+
+    def _script(self, prompt: Prompt, chooser: Chooser) -> WholeText:
+        return WholeText(prompt, self.ids("text_ids"), Profile.UPSTREAM, chooser)
+
+
+@dataclass
+class _UntilLimit:
+    """The bundle's rule for text streaming: the best id that is neither end nor reserved, until `limit` decisions are made and ending is
+    allowed."""
+
+    limit: int
+
+    def __post_init__(self) -> None:
+        self.sampled: list[int] = []
+
+    def choose(self, scores: Scores, made: Sequence[int]) -> int:
+        ends = len(made) >= self.limit and bool(np.isfinite(scores[END_OF_SPEECH]))
+        self.sampled.append(END_OF_SPEECH if ends else int(np.argmax(mask(scores, (END_OF_SPEECH, RESERVED_SPEECH)))))
+        return self.sampled[-1]
