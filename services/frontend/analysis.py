@@ -15,6 +15,7 @@ MOST_TOKENS = 2048
 RUN_CHARACTERS = 200
 """Characters normalised at a time: about 0.02 s, during which the text normalisation package holds the interpreter lock."""
 _KEPT_CONTROLS = "\n\t\r"
+_UNSPEAKABLE = ("Cc", "Co")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Analyzer:
         return "".join(self._runs(text, language_of(language_code, text)))
 
     def _runs(self, text: str, language: str) -> Iterator[str]:
-        text = text.strip() if self._reference else _without_controls(text).strip()
+        text = text.strip() if self._reference else _without_unspeakable(text).strip()
         runs = [text] if self._reference else list(runs_of(text, RUN_CHARACTERS))
         before = ""
         for index, run in enumerate(runs):
@@ -96,5 +97,6 @@ def _is_markup(text: str) -> bool:
     return "<|" in text and "|>" in text
 
 
-def _without_controls(text: str) -> str:
-    return "".join(character for character in text if character in _KEPT_CONTROLS or unicodedata.category(character) != "Cc")
+def _without_unspeakable(text: str) -> str:
+    """Control characters and private-use ones (icon fonts) make the grammars give up on the whole text."""
+    return "".join(c for c in text if c in _KEPT_CONTROLS or unicodedata.category(c) not in _UNSPEAKABLE)

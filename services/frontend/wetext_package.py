@@ -19,7 +19,7 @@ class WeText:
 
     reference: let wetext detect the language itself, as the specification has it, and leave its output as it is. Otherwise the language is
     the one asked for (wetext would read an English text of digits alone in Chinese) and the backslashes that wetext puts in front of
-    quotes are taken out again.
+    quotes are taken out again. Text that the grammars cannot read comes back as it is, never as nothing.
     """
 
     def __init__(self, *, reference: bool = False) -> None:
@@ -29,7 +29,14 @@ class WeText:
     def spoken(self, text: str, language: str) -> str:
         if self._reference:
             return str(self._detecting.normalize(text))
-        spoken = str(self._detecting.normalize(text, lang=CHINESE if language == CHINESE else "en"))
+        spoken = self._through_grammar(text, CHINESE if language == CHINESE else "en")
         if spoken == text or not _GRAMMAR_SYNTAX.search(text):
             return spoken
         return _ESCAPED.sub(r"\1", spoken)
+
+    def _through_grammar(self, text: str, language: str) -> str:
+        """A character that the grammar does not know leaves it without a path: then no output, or a failed assertion in its parser."""
+        try:
+            return str(self._detecting.normalize(text, lang=language)) or text
+        except AssertionError:
+            return text

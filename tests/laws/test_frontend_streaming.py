@@ -1,0 +1,77 @@
+"""Laws of the text path: how text is cut on its way never shows in the sentences."""
+
+import functools
+import itertools
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cosyserve.model_directory import ModelDirectory
+from services.frontend.analysis import Analyzer
+from services.frontend.normalize import Normalizer
+from services.frontend.sentences import Splitter, cut_to_limit
+from services.frontend.tokenizer import TextTokenizer
+from services.frontend.units import Units, runs_of
+
+TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TEXT = st.text(st.sampled_from('ab1 .,;:!?"”’)\n中文。？！；，、Dr') | st.characters(exclude_categories=["Cs"]), max_size=120)
+CUTS = st.lists(st.integers(0, 120), max_size=12)
+
+
+@functools.cache
+def analyzer() -> Analyzer:
+    return Analyzer(Normalizer(None), TextTokenizer(ModelDirectory(TINY)))
+
+
+def fragments(text: str, cuts: list[int]) -> list[str]:
+    borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    return [text[start:end] for start, end in itertools.pairwise(borders)]
+
+
+def units(parts: list[str], longest: int) -> list[str]:
+    cutter = Units(longest)
+    return [unit for part in parts for unit in cutter.feed(part)] + [cutter.finish()]
+
+
+@settings(deadline=None, max_examples=300)
+@given(TEXT, CUTS, st.integers(1, 40))
+def test_any_cutting_gives_the_same_units_and_loses_nothing(text: str, cuts: list[int], longest: int) -> None:
+    whole = units([text], longest)
+    assert units(fragments(text, cuts), longest) == whole == units(list(text), longest)
+    assert "".join(whole) == text
+    assert all(len(unit) <= longest for unit in whole)
+
+
+@settings(deadline=None, max_examples=200)
+@given(TEXT, CUTS, st.sampled_from(["zh", "en", "de"]))
+def test_the_splitter_does_not_see_run_borders(text: str, cuts: list[int], language: str) -> None:
+    def split(runs: list[str]) -> list[str]:
+        splitter = Splitter(language, len)
+        return [segment for run in runs for segment in splitter.feed(run)] + list(splitter.finish())
+
+    assert split(fragments(text * 3, cuts)) == split([text * 3])
+
+
+@settings(deadline=None, max_examples=100)
+@given(TEXT, st.integers(1, 60))
+def test_runs_are_the_text(text: str, longest: int) -> None:
+    runs = list(runs_of(text, longest))
+    assert "".join(runs) == text
+    assert all(len(run) <= longest for run in runs)
+
+
+@settings(deadline=None, max_examples=100)
+@given(TEXT, st.integers(4, 20))
+def test_the_cut_to_the_limit_keeps_all(text: str, limit: int) -> None:
+    parts = list(cut_to_limit(text, limit, lambda part: len(part.encode())))
+    assert "".join(parts) == text
+    assert all(len(part.encode()) <= limit for part in parts)
+
+
+@settings(deadline=None, max_examples=200)
+@given(TEXT, st.sampled_from(["", "zh", "en", "fr"]))
+def test_any_text_gives_sentences_with_ids(text: str, language: str) -> None:
+    sentences = list(analyzer().sentences(text, language))
+    assert sentences == list(analyzer().sentences(text, language))
+    assert all(sentence.token_ids and sentence.text.strip() for sentence in sentences)
