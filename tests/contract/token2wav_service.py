@@ -1,0 +1,64 @@
+"""A decoder service on loopback, and the messages it is spoken to with."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from cosyserve.server import Close, ServerSettings, Service, running
+from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
+from services.token2wav.__main__ import NAME
+from services.token2wav.backend import Backend
+from services.token2wav.batcher import Batcher
+from services.token2wav.servicer import Token2WavServicer
+from tests.unit.token2wav.speaking import batching, voice
+
+
+@dataclass(frozen=True)
+class Loopback:
+    stub: Any
+    batcher: Batcher
+    backend: Backend
+
+
+@contextlib.asynccontextmanager
+async def serving(backend: Backend, max_streams: int = 16) -> AsyncIterator[Loopback]:
+    async with batching(backend.decoders, max_streams=max_streams) as batcher:
+
+        async def load(service: Service) -> Close:
+            servicer = Token2WavServicer(backend.identity, batcher)
+            token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
+            return _nothing
+
+        settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0.0)
+        async with running(NAME, settings, load) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+            yield Loopback(token2wav_pb2_grpc.Token2WavServiceStub(channel), batcher, backend)
+
+
+async def _nothing() -> None:
+    return None
+
+
+def setup(prompt: int = 0, **fields: Any) -> token2wav_pb2.DecodeSetup:
+    """A valid setup; fields replace."""
+    spoken = voice(prompt)
+    valid = {
+        "prompt_speech_tokens": spoken.tokens.tolist(),
+        "prompt_mel": spoken.mel.astype("<f4").tobytes(),
+        "speaker_embedding": spoken.embedding.astype("<f4").tobytes(),
+    }
+    return token2wav_pb2.DecodeSetup(**(valid | fields))
+
+
+async def rest(call: Any) -> list[token2wav_pb2.DecodedAudio]:
+    """What is left to read of a call that was read from by hand."""
+    made = []
+    while (response := await call.read()) is not grpc.aio.EOF:
+        made.append(response.audio)
+    return made
+
+
+def said(ids: list[int]) -> token2wav_pb2.DecodeStreamRequest:
+    return token2wav_pb2.DecodeStreamRequest(tokens=token2wav_pb2.SpeechTokenIds(ids=ids))

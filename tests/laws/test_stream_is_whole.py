@@ -1,0 +1,103 @@
+"""Law: in the served profile the samples are a function of the request, not of hops, messages, caches or company."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import cycle, product
+
+import pytest
+import pytest_asyncio
+
+from services.token2wav.backend import Backend
+from services.token2wav.batcher import Batcher
+from services.token2wav.continuous import ContinuousDecoder
+from services.token2wav.request import Growth, Hops, Profile, Sentence
+from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, voice
+
+SCHEDULES = [Hops(), Hops(first_hop_tokens=30, growth=Growth.EXPONENTIAL), Hops(100, Growth.EXPONENTIAL, 400)]
+MESSAGES = [1, 7, 1000]
+LENGTH = 64
+
+
+@pytest.fixture(scope="module")
+def backend() -> Backend:
+    return torch_backend(widest_step=8)
+
+
+@pytest_asyncio.fixture
+async def batcher(backend: Backend) -> AsyncIterator[Batcher]:
+    async with batching(backend.decoders) as running:
+        yield running
+
+
+@pytest.mark.parametrize("speed", [1.0, 1.25])
+@pytest.mark.parametrize("prompt", [0, 20, 25, 30])
+async def test_streamed_is_whole(batcher: Batcher, prompt: int, speed: float) -> None:
+    whole = await speak(batcher, Sentence(voice(prompt), seed=7, hops=Hops(100), speed=speed), tokens(LENGTH))
+    assert len(whole) == 2 * 480 * int(2 * LENGTH / speed)
+    for hops, message in zip(SCHEDULES, cycle(MESSAGES), strict=False):
+        cut = await pieces(batcher, Sentence(voice(prompt), seed=7, hops=hops, speed=speed), tokens(LENGTH), message)
+        assert b"".join(piece.audio for piece in cut) == whole
+
+
+async def test_any_schedule_with_any_cutting_of_messages(batcher: Batcher) -> None:
+    made = {await speak(batcher, Sentence(voice(20), seed=1, hops=h), tokens(40), m) for h, m in product(SCHEDULES, MESSAGES)}
+    assert len(made) == 1
+
+
+async def test_hops_do_move_the_cuts(batcher: Batcher) -> None:
+    cuts = [[piece.samples_made for piece in await pieces(batcher, Sentence(voice(20), hops=hops), tokens(90))] for hops in SCHEDULES]
+    assert len({tuple(cut) for cut in cuts}) == len(SCHEDULES)
+
+
+async def test_eight_at_once_are_the_eight_one_by_one(batcher: Batcher) -> None:
+    requests = [
+        (Sentence(voice(prompt), seed=seed, sentence_index=seed % 3, speed=speed, hops=hops), tokens(30 + 5 * seed, offset=seed))
+        for seed, (prompt, speed, hops) in enumerate(
+            zip([0, 20, 25, 30] * 2, [1.0, 1.25] * 4, [SCHEDULES[i % 3] for i in range(8)], strict=True)
+        )
+    ]
+    one_by_one = [await speak(batcher, *request) for request in requests]
+    at_once = await asyncio.gather(*(speak(batcher, *request, message=3) for request in requests))
+    assert at_once == one_by_one
+    assert len(set(one_by_one)) == 8
+
+
+async def test_the_hundredth_request_is_the_first(batcher: Batcher) -> None:
+    request = Sentence(voice(20), seed=3), tokens(30)
+    first = await speak(batcher, *request)
+    for seed in range(4, 8):
+        await speak(batcher, Sentence(voice(0), seed=seed), tokens(5, offset=seed))
+    assert await speak(batcher, *request) == first
+
+
+async def test_seed_and_sentence_matter(batcher: Batcher) -> None:
+    made = {await speak(batcher, Sentence(voice(0), seed=s, sentence_index=i), tokens(10)) for s, i in [(0, 0), (1, 0), (0, 1)]}
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("prompt", [28, 60])
+async def test_a_kept_prompt_changes_no_sample(backend: Backend, batcher: Batcher, prompt: int) -> None:
+    decoder = backend.decoders[Profile.CONTINUOUS]
+    assert isinstance(decoder, ContinuousDecoder)
+    before = backend.euler_steps()
+    plain = await speak(batcher, Sentence(voice(prompt), seed=2), tokens(30))
+    plain_steps = backend.euler_steps() - before
+    assert await speak(batcher, Sentence(voice(prompt, key=f"v{prompt}"), seed=2), tokens(30)) == plain
+    before = backend.euler_steps()
+    assert await speak(batcher, Sentence(voice(prompt, key=f"v{prompt}"), seed=2), tokens(30)) == plain
+    assert backend.euler_steps() - before == plain_steps - 10 * ((prompt - 3) // 25)
+    assert batcher.stats().state_bytes == 0
+
+
+async def test_the_same_key_with_another_voice_is_another_voice(batcher: Batcher) -> None:
+    mine = await speak(batcher, Sentence(voice(30), seed=2), tokens(20))
+    await speak(batcher, Sentence(voice(28, key="taken"), seed=2), tokens(20))
+    assert await speak(batcher, Sentence(voice(30, key="taken"), seed=2), tokens(20)) == mine
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+@pytest.mark.parametrize("start_sample", [1, 4801, 50 * 960 - 1])
+async def test_resumed_is_the_tail(batcher: Batcher, profile: Profile, start_sample: int) -> None:
+    whole = await speak(batcher, Sentence(voice(20), seed=5, profile=profile), tokens(50))
+    tail = await speak(batcher, Sentence(voice(20), seed=5, profile=profile, start_sample=start_sample), tokens(50))
+    assert tail == whole[2 * start_sample :]

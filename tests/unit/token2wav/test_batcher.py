@@ -1,0 +1,181 @@
+"""Order, limits and endings of streams, with the fake engine."""
+
+import asyncio
+import queue
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, OutOfRange, Overloaded, Unavailable
+from services.token2wav.batcher import Batcher, Limits
+from services.token2wav.decoder import Decoded, Stride
+from services.token2wav.fake import FakeDecoder, FakeState
+from services.token2wav.lane import HopAudio
+from services.token2wav.request import Profile, Sentence
+from services.token2wav.stream import AcousticStream
+from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, voice
+
+
+class Recording(FakeDecoder):
+    """Remembers which streams met in each step; `fail` names a seed whose steps break."""
+
+    def __init__(self, widest_step: int = 8, fail: int | None = None, token_seconds: float = 0.0) -> None:
+        super().__init__(token_seconds)
+        self.widest_step = widest_step
+        self.met: list[list[int]] = []
+        self._fail = fail
+
+    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+        seeds = [stride.state.sentence.seed for stride in strides]
+        self.met.append(seeds)
+        if self._fail in seeds:
+            raise RuntimeError("planted")
+        return super().step(strides)
+
+
+def sentence(seed: int = 0, prompt: int = 0) -> Sentence:
+    return Sentence(voice(prompt), seed=seed)
+
+
+def arrivals(batcher: Batcher, seed: int) -> tuple[object, "queue.Queue[HopAudio | Exception]"]:
+    inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
+    return batcher.open(sentence(seed), inbox.put), inbox
+
+
+async def test_a_stream_that_has_not_sounded_goes_before_one_that_has() -> None:
+    decoder = Recording(token_seconds=0.002)
+    async with (
+        batching({Profile.CONTINUOUS: decoder}) as batcher,
+        AcousticStream(batcher, sentence(1)) as early,
+        asyncio.TaskGroup() as group,
+    ):
+        await early.feed(tokens(200))
+        await early.finish()
+        group.create_task(_drain(early))
+        while len(decoder.met) < 3:
+            await asyncio.sleep(0.001)
+        begun = len(decoder.met)
+        await speak(batcher, sentence(2), tokens(40))
+    first_of_late = next(at for at, met in enumerate(decoder.met) if 2 in met)
+    assert first_of_late <= begun + 1
+    assert decoder.met[first_of_late] == [2]
+
+
+async def test_streams_that_have_sounded_share_steps() -> None:
+    decoder = Recording()
+    async with batching({Profile.CONTINUOUS: decoder}) as batcher:
+        await asyncio.gather(*(speak(batcher, sentence(seed), tokens(200)) for seed in range(4)))
+    assert max(map(len, decoder.met)) == 4
+
+
+async def test_a_failing_step_ends_its_streams_and_no_other() -> None:
+    async with batching({Profile.CONTINUOUS: Recording(widest_step=1, fail=2)}) as batcher:
+        bad, good = await asyncio.gather(
+            speak(batcher, sentence(2), tokens(50)), speak(batcher, sentence(1), tokens(50)), return_exceptions=True
+        )
+        assert isinstance(bad, InternalFault)
+        assert str(bad) == "decoding failed with RuntimeError; the log of this service has the details"
+        assert isinstance(good, bytes)
+        assert len(good) == 50 * 960 * 2
+        assert batcher.stats().streams == 0
+
+
+async def test_no_more_streams_than_places() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}, max_streams=1) as batcher:
+        async with AcousticStream(batcher, sentence()):
+            with pytest.raises(Overloaded, match="all 1 streams of the decoder are taken") as caught:
+                AcousticStream(batcher, sentence())
+            assert caught.value.retry_after == 1.0
+        assert len(await speak(batcher, sentence(), tokens(5))) == 5 * 960 * 2
+
+
+async def test_a_prompt_that_does_not_fit_is_refused() -> None:
+    async with (
+        batching({Profile.CONTINUOUS: FakeDecoder()}, state_bytes=40 * 1024) as batcher,
+        AcousticStream(batcher, sentence(prompt=20)),
+    ):
+        with pytest.raises(Overloaded, match="hold 21504 of 40960 bytes of decoder state and this voice needs 21504"):
+            AcousticStream(batcher, sentence(prompt=20))
+
+
+async def test_growth_is_counted() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
+        await speak(batcher, sentence(), tokens(100))
+        stats = batcher.stats()
+    assert stats.peak_state_bytes == 101 * 1024
+    assert stats.state_bytes == 0
+
+
+async def test_one_finished_hop_waits_for_a_slow_reader() -> None:
+    decoder = Recording()
+    async with batching({Profile.CONTINUOUS: decoder}) as batcher:
+        lane, inbox = arrivals(batcher, seed=3)
+        batcher.feed(lane, np.zeros(200, np.int64))  # type: ignore[arg-type]
+        first = await asyncio.to_thread(inbox.get, timeout=5)
+        await speak(batcher, sentence(4), tokens(50))
+        assert sum(3 in met for met in decoder.met) == 1
+        assert inbox.empty()
+        batcher.taken(lane)  # type: ignore[arg-type]
+        second = await asyncio.to_thread(inbox.get, timeout=5)
+        assert isinstance(first, HopAudio)
+        assert isinstance(second, HopAudio)
+        assert (first.hop.end, second.hop.end) == (25, 50)
+
+
+async def test_cancel_stops_the_step_under_way_and_frees_the_state() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder(token_seconds=60.0)}) as batcher:
+        async with AcousticStream(batcher, sentence(prompt=20)) as stream:
+            await stream.feed(tokens(30))
+            await asyncio.sleep(0.05)
+            assert batcher.stats().streams == 1
+        async with asyncio.timeout(5):
+            while batcher.stats().streams:
+                await asyncio.sleep(0.001)
+        assert batcher.stats().state_bytes == 0
+
+
+async def test_closing_ends_open_streams_with_unavailable() -> None:
+    batcher = Batcher({Profile.CONTINUOUS: FakeDecoder()}, Limits(max_streams=2, state_bytes=1 << 30))
+    async with AcousticStream(batcher, sentence()) as stream:
+        await asyncio.to_thread(batcher.close)
+        with pytest.raises(Unavailable, match="the decoder is closing"):
+            await _drain(stream)
+        with pytest.raises(Unavailable, match="the decoder is closing"):
+            AcousticStream(batcher, sentence())
+
+
+async def test_a_sentence_needs_tokens_and_not_too_many() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher, AcousticStream(batcher, sentence()) as stream:
+        with pytest.raises(InvalidRequest, match="the sentence has no speech tokens; 1 to 4096 are needed"):
+            await stream.finish()
+        await stream.feed([0] * 4096)
+        with pytest.raises(InvalidRequest, match="the sentence has more than 4096 speech tokens"):
+            await stream.feed([0])
+
+
+async def test_a_resume_point_behind_the_end_is_out_of_range() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
+        with pytest.raises(OutOfRange, match="start_sample is 9601; the sentence has 9600 samples"):
+            await speak(batcher, Sentence(voice(0), start_sample=9601), tokens(10))
+        assert await speak(batcher, Sentence(voice(0), start_sample=9600), tokens(10)) == b""
+
+
+async def test_timings_name_hop_tokens_frames_and_samples() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
+        made = await pieces(batcher, sentence(prompt=20), tokens(60))
+    flows = [timing for piece in made for timing in piece.timings if timing.name == "token2wav.flow"]
+    vocoders = [timing for piece in made for timing in piece.timings if timing.name == "token2wav.vocoder"]
+    assert [timing.attributes for timing in flows] == [
+        {"hop": 0, "tokens": 25, "frames": 10},
+        {"hop": 1, "tokens": 25, "frames": 50},
+        {"hop": 2, "tokens": 25, "frames": 50},
+        {"hop": 3, "tokens": 5, "frames": 10},
+    ]
+    assert sum(int(timing.attributes["samples"]) for timing in vocoders) == 60 * 960
+    assert all(timing.end_ns >= timing.start_ns for timing in flows + vocoders)
+
+
+async def _drain(stream: AcousticStream) -> None:
+    async for _ in stream:
+        pass
