@@ -97,7 +97,7 @@ class ContinuousDecoder:
         samples = self._sound(strides, fresh)
         end = time.time_ns()
         return [
-            stride.state.flow.fault
+            stride.state.flow.fault or stride.state.vocoder.fault
             if mel is None or sound is None
             else Decoded(sound, stride.until - start, mel.shape[1], (began, middle), (middle, end) if mel.shape[1] else None)
             for stride, start, mel, sound in zip(strides, starts, fresh, samples, strict=True)

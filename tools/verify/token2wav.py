@@ -1,0 +1,147 @@
+"""Streamed token2wav end to end against the reference: schedule, mel and sound of every call.
+
+The golden tokens go in odd pieces through the same batcher, schedule and upstream decoder that serve requests. Only the source
+excitation is taken from the recording, since the reference drew its noise from a generator of its own.
+"""
+
+import queue
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_TOKEN
+from services.token2wav.batcher import Batcher, Limits
+from services.token2wav.flow import Flow, load_flow
+from services.token2wav.lane import HopAudio
+from services.token2wav.request import Profile, Sentence, Voice
+from services.token2wav.state import VoicePrompt
+from services.token2wav.upstream import UpstreamDecoder
+from services.token2wav.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder_state import UpstreamVocoderState
+from tools.verify.report import Report
+
+Arrays = dict[str, NDArray[Any]]
+PIECES = (1, 2, 7, 19, 3)
+PATIENCE_SECONDS = 600.0
+
+
+def verify(directory: Path, report: Report) -> None:
+    """Add a row for each fact of each call of the recorded stream."""
+    files: dict[str, Arrays] = {}
+    for name in ("flow_mel", "token2wav_stream"):
+        path = directory / f"{name}.npz"
+        if not path.exists():
+            report.missing(f"{name} (streamed)", f"{path.name} is not in the directory")
+            return
+        with np.load(path, allow_pickle=False) as file:
+            files[name] = {key: file[key] for key in file.files}
+    flow, stream = files["flow_mel"], files["token2wav_stream"]
+    made = _speak(directory, flow, stream)
+    report.compare("flow_mel.n_calls (streamed)", len(made.calls), flow["n_calls"], 0)
+    report.compare("token2wav_stream.n_calls (streamed)", len(made.mels), stream["n_calls"], 0)
+    for i, call in enumerate(made.calls):
+        for fact, value in call.items():
+            _compare(report, f"flow_mel.call{i}_{fact}", value, flow, 0)
+    for i, (mel, cached, wav) in enumerate(zip(made.mels, made.cached, made.wavs, strict=True)):
+        _compare(report, f"token2wav_stream.hift_mel{i}", mel[None], stream, 5e-5)
+        _compare(report, f"token2wav_stream.cache_source_len{i}", cached, stream, 0)
+        _compare(report, f"token2wav_stream.wav_chunk{i}", wav[None], stream, 2e-5)
+    total = sum(wav.size for wav in made.wavs)
+    report.compare("token2wav_stream.samples (streamed)", total, SAMPLES_PER_TOKEN * flow["token"].shape[1], 0)
+
+
+def _compare(report: Report, row: str, got: Any, arrays: Arrays, tolerance: float) -> None:
+    key = row.split(".")[1]
+    if key in arrays:
+        report.compare(f"{row} (streamed)", got, arrays[key], tolerance)
+    else:
+        report.missing(f"{row} (streamed)", "not in the file: the reference made fewer calls")
+
+
+@dataclass
+class _Made:
+    """What the calls of the stream were given and gave."""
+
+    calls: list[dict[str, int]] = field(default_factory=list)
+    mels: list[NDArray[Any]] = field(default_factory=list)
+    cached: list[int] = field(default_factory=list)
+    wavs: list[NDArray[np.float32]] = field(default_factory=list)
+
+
+def _speak(directory: Path, flow: Arrays, stream: Arrays) -> _Made:
+    made, model, cpu = _Made(), ModelDirectory(directory), torch.device("cpu")
+    vocoder = load_vocoder(model, cpu)
+    vocoder.source = _RecordedSource(stream[f"hift_source{i}"] for i in range(int(stream["n_calls"])))  # type: ignore[assignment]
+    decoder = UpstreamDecoder(_ListeningFlow(load_flow(model, cpu), made), _ListeningVocoder(vocoder, made))  # type: ignore[arg-type]
+    voice = Voice(flow["prompt_token"][0].astype(np.int64), flow["prompt_feat"][0], flow["spk_embedding"][0])
+    arrivals: queue.Queue[HopAudio | Exception] = queue.Queue()
+    batcher = Batcher({Profile.UPSTREAM: decoder}, Limits(max_streams=1, state_bytes=1 << 40))
+    try:
+        lane = batcher.open(Sentence(voice, profile=Profile.UPSTREAM), arrivals.put)
+        tokens, pieces = flow["token"][0].astype(np.int64), cycle(PIECES)
+        while tokens.size:
+            count = next(pieces)
+            batcher.feed(lane, tokens[:count])
+            tokens = tokens[count:]
+        batcher.finish(lane)
+        last = False
+        while not last:
+            hop = arrivals.get(timeout=PATIENCE_SECONDS)
+            if isinstance(hop, Exception):
+                raise hop
+            batcher.taken(lane)
+            made.wavs.append(hop.samples)
+            last = hop.last
+    finally:
+        batcher.close()
+    return made
+
+
+class _ListeningFlow:
+    """Notes the calls as the reference's recording names them."""
+
+    def __init__(self, flow: Flow, made: _Made) -> None:
+        self._flow = flow
+        self._made = made
+
+    def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Callable[[], bool]) -> Tensor:
+        self._made.calls.append({"n_tokens": len(tokens), "streaming": int(streaming), "finalize": int(final)})
+        return self._flow.prefix(voice, tokens, streaming=streaming, final=final, stop=stop)
+
+
+class _ListeningVocoder:
+    """Notes what each vocoder call sees, repeated frames included, and from it how many tokens had been spoken before."""
+
+    def __init__(self, vocoder: Vocoder, made: _Made) -> None:
+        self._vocoder = vocoder
+        self._made = made
+
+    def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
+        return self._vocoder.start_upstream(seed, sentence)
+
+    def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool) -> Tensor:
+        seen = mel if state.mel is None else torch.cat([state.mel, mel], dim=1)
+        self._made.mels.append(seen.numpy().copy())
+        self._made.cached.append(0 if state.source is None else len(state.source))
+        call = self._made.calls[-1]
+        decoded = call["n_tokens"] - (0 if final else LOOKAHEAD_TOKENS)
+        call["token_offset"] = decoded - mel.shape[1] // MEL_FRAMES_PER_TOKEN
+        return self._vocoder.step_upstream(state, mel, final)
+
+
+class _RecordedSource:
+    """Stands in for the vocoder's source: hands out the recorded excitation, call by call."""
+
+    def __init__(self, sources: Iterator[NDArray[np.float32]]) -> None:
+        self._sources = sources
+
+    def generate(self, f0: Tensor, phase: object, noise: Tensor, ended: bool) -> tuple[Tensor, None]:
+        return torch.from_numpy(next(self._sources))[:, 0], None
