@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.conformer import ConformerLayer, relative_positions
-from services.token2wav.flow_layers import Convolution, LayerNorm, Linear, Tensors
+from services.token2wav.flow_layers import LayerNorm, Linear, ProductConvolution, Tensors
 from services.token2wav.past import Window, chunk_mask
 
 UPSAMPLED_LAYERS = 4
@@ -31,10 +31,10 @@ class Encoder:
 
     def __init__(self, tensors: Tensors, *, heads: int, layers: int) -> None:
         self.embed = ScaledEmbedding(tensors.within("embed"))
-        self._ahead = Convolution.of(tensors.within("pre_lookahead_layer.conv1"))
-        self._smooth = Convolution.of(tensors.within("pre_lookahead_layer.conv2"))
+        self._ahead = ProductConvolution.unless_cpu(tensors.within("pre_lookahead_layer.conv1"))
+        self._smooth = ProductConvolution.unless_cpu(tensors.within("pre_lookahead_layer.conv2"))
         self.layers = [ConformerLayer(tensors.within(f"encoders.{at}"), heads) for at in range(layers)]
-        self._up = Convolution.of(tensors.within("up_layer.conv"))
+        self._up = ProductConvolution.unless_cpu(tensors.within("up_layer.conv"))
         self._up_embed = ScaledEmbedding(tensors.within("up_embed"))
         self._up_layers = [ConformerLayer(tensors.within(f"up_encoders.{at}"), heads) for at in range(UPSAMPLED_LAYERS)]
         self._norm = LayerNorm.of(tensors.within("after_norm"))
