@@ -43,11 +43,9 @@ class Token2WavStage:
             finished = False
             stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
             with hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call:
-                accepted = asyncio.Event()
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(_pour(call, setup, stream, pulse, accepted))
+                    group.create_task(_pour(call, setup, stream, pulse))
                     async for response in call:
-                        accepted.set()
                         pulse.beat()
                         news = response.audio
                         if news.HasField("identity"):
@@ -72,15 +70,15 @@ class Token2WavStage:
             )
 
 
-async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: TokenStream, pulse: Pulse, accepted: asyncio.Event) -> None:
+async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: TokenStream, pulse: Pulse) -> None:
     """Write the setup and, once it is accepted, the tokens as they are made.
 
-    A write on a dead call is passed over: reading tells why it died. That is also why acceptance is awaited: grpc.aio replaces the
-    status of a refusal by its own when a write crosses it.
+    A write on a dead call is passed over: reading tells why it died. That is also why acceptance, which the initial metadata tell, is
+    awaited: grpc.aio replaces the status of a refusal by its own when a write crosses it.
     """
     try:
         await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup))
-        await accepted.wait()
+        await call.initial_metadata()
         tokens = stream.read()
         while True:
             with pulse.paused():

@@ -45,6 +45,8 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
         """One task reads tokens, one writes sound. The first to fail ends both, and leaving the stream stops the engine's work."""
         self._identity.require(_expected(setup))
         async with AcousticStream(self._batcher, _sentence(setup)) as stream, asyncio.TaskGroup() as group:
+            # Says that the setup is accepted: the caller keeps its tokens back until then, as a write that crosses a refusal hides it.
+            await context.send_initial_metadata(())
             group.create_task(_read(tokens, stream))
             group.create_task(self._write(stream, response, context))
 
