@@ -48,8 +48,8 @@ def test_a_perturbed_weight_fails_and_names_what_it_reaches(tmp_path: Path, caps
     torch.save(weights, bundle / "llm.pt")
     status, bad = verify(bundle, capsys)
     assert status == 1
-    assert bad["llm.logprobs_forced"]["verdict"] == "FAIL"
-    assert not [array for array in bad if not array.startswith("llm.")]
+    assert bad["llm.npz/logprobs_forced"]["verdict"] == "FAIL"
+    assert not [array for array in bad if not array.startswith("llm.npz/")]
 
 
 def test_a_perturbed_reference_fails_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,8 +60,8 @@ def test_a_perturbed_reference_fails_by_name(tmp_path: Path, capsys: pytest.Capt
 
     rewrite(bundle / "hift.npz", change)
     status, bad = verify(bundle, capsys)
-    assert (status, list(bad)) == (1, ["hift.wav_zero_noise"])
-    assert bad["hift.wav_zero_noise"]["error"] == pytest.approx(0.01, abs=2e-3)
+    assert (status, list(bad)) == (1, ["hift.npz/wav_zero_noise"])
+    assert bad["hift.npz/wav_zero_noise"]["error"] == pytest.approx(0.01, abs=2e-3)
 
 
 def test_a_deleted_reference_is_missing_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,7 +69,7 @@ def test_a_deleted_reference_is_missing_by_name(tmp_path: Path, capsys: pytest.C
     rewrite(bundle / "features.npz", lambda arrays: arrays.pop("mel24k") and None)
     status, bad = verify(bundle, capsys)
     assert status == 1
-    assert bad["features.mel24k"]["verdict"] == "MISSING"
+    assert bad["features.npz/mel24k"]["verdict"] == "MISSING"
 
 
 def test_an_array_that_no_stage_knows_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,7 +78,7 @@ def test_an_array_that_no_stage_knows_is_missing(tmp_path: Path, capsys: pytest.
     shapes["estimator"]["novel"] = [[2], "float32"]
     (bundle / "arrays.json").write_text(json.dumps(shapes))
     rewrite(bundle / "estimator.npz", lambda arrays: arrays.update(novel=np.zeros(2, np.float32)))
-    assert [*verify(bundle, capsys)[1]] == ["estimator.novel"]
+    assert [*verify(bundle, capsys)[1]] == ["estimator.npz/novel"]
 
 
 def test_a_model_without_references_does_not_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,7 +87,7 @@ def test_a_model_without_references_does_not_pass(tmp_path: Path, capsys: pytest
         path.unlink()
     status, bad = verify(bundle, capsys)
     assert status == 1
-    assert {"arrays.json", "llm", "flow_encoder", "estimator", "flow_mel", "token2wav_stream", "hift", "features"} <= set(bad)
+    assert {"arrays.json", "llm.npz", "flow_encoder.npz", "estimator.npz", "flow_mel.npz", "token2wav_stream.npz", "hift.npz"} <= set(bad)
 
 
 def test_no_directory_and_no_model_have_their_own_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

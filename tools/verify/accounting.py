@@ -26,21 +26,22 @@ _INPUTS = {
 def check_all_compared(directory: Path, rows: Sequence[str], report: Report) -> None:
     """Add a MISSING row for each array that arrays.json or a file names and that no row of `rows` accounts for.
 
-    A row is named `file.array`; what follows a blank or a bracket is its own remark.
+    A row is named `file.npz/array`; what follows a blank or a bracket is its own remark.
     """
     named = {re.split(r"[ (\[]", row, maxsplit=1)[0] for row in rows}
     listed = _listed(directory, report)
     for file in sorted({*_INPUTS, *listed}):
         path = directory / f"{file}.npz"
         stored = _stored(path)
-        if not stored and not path.exists():
-            report.missing(file, f"{path.name} is not in the directory")
+        if not path.exists() and path.name not in named:
+            report.missing(path.name, "not in the directory")
         for array in [*listed.get(file, {}), *(name for name in stored if name not in listed.get(file, {}))]:
-            row = f"{file}.{array}"
+            row = f"{path.name}/{array}"
             if array not in stored:
-                report.missing(row, f"arrays.json names it, {path.name} does not hold it")
+                if row not in named:
+                    report.missing(row, "arrays.json names it, the file does not hold it")
             elif array not in listed.get(file, {}):
-                report.missing(row, f"{path.name} holds it, arrays.json does not name it")
+                report.missing(row, "the file holds it, arrays.json does not name it")
             elif list(stored[array]) != listed[file][array]:
                 report.missing(row, f"shape {list(stored[array])}, arrays.json says {listed[file][array]}")
             elif row not in named and not re.fullmatch(_INPUTS.get(file, ""), array):

@@ -27,7 +27,7 @@ def verify(directory: Path, report: Report) -> None:
     for name, check in (("hift", _network), ("token2wav_stream", _stream)):
         path = directory / f"{name}.npz"
         if not path.exists():
-            report.missing(name, f"{path.name} is not in the directory")
+            report.missing(path.name, "not in the directory")
             continue
         with np.load(path, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
@@ -35,7 +35,7 @@ def verify(directory: Path, report: Report) -> None:
         try:
             check(vocoder, directory, seen)
         except KeyError as error:
-            report.missing(f"{name}.{error.args[0]}", f"{path.name} does not hold this input")
+            report.missing(f"{path.name}/{error.args[0]}", f"{path.name} does not hold this input")
         seen.report_rest()
 
 
@@ -52,20 +52,20 @@ class _Seen:
 
     def compare(self, key: str, compute: Callable[[], Tensor], tolerance: float) -> None:
         if key not in self._arrays:
-            self._report.missing(f"{self._name}.{key}", "not in the file")
+            self._report.missing(f"{self._name}.npz/{key}", "not in the file")
             return
         want = self.get(key).numpy()
         try:
             got = compute().numpy()
         except (RuntimeError, IndexError, ValueError) as error:
-            self._report.missing(f"{self._name}.{key}", f"{type(error).__name__}: {error}")
+            self._report.missing(f"{self._name}.npz/{key}", f"{type(error).__name__}: {error}")
             return
-        self._report.compare(f"{self._name}.{key}", got, want, tolerance)
+        self._report.compare(f"{self._name}.npz/{key}", got, want, tolerance)
 
     def report_rest(self) -> None:
         for key in self._arrays:
             if key not in self._used:
-                self._report.missing(f"{self._name}.{key}", "unknown array")
+                self._report.missing(f"{self._name}.npz/{key}", "unknown array")
 
 
 def _network(vocoder: Vocoder, directory: Path, seen: _Seen) -> None:
