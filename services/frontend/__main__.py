@@ -34,7 +34,7 @@ def read_model(settings: FrontendSettings) -> tuple[Analyzer, Registry]:
 
     directory = ModelDirectory(Path(settings.model))
     tokenizer = TextTokenizer(directory)
-    voices = read_voices(directory, tokenizer.encode, len(tokenizer))
+    voices = read_voices(directory, tokenizer)
     try:
         registry = Registry(voices, settings.default_voice)
     except ValueError as error:

@@ -14,6 +14,7 @@ MOST_TOKENS = 2048
 """Text tokens that the speech-token model takes for one sentence."""
 RUN_CHARACTERS = 200
 """Characters normalised at a time: about 0.02 s, during which the text normalisation package holds the interpreter lock."""
+MEASURED_CHARACTERS = 1024
 _KEPT_CONTROLS = "\n\t\r"
 _UNSPEAKABLE = ("Cc", "Co")
 
@@ -64,7 +65,7 @@ class Analyzer:
             yield from [text] if self._reference else self._speakable(iter([text]))
             return
         language = language_of(language_code, text)
-        splitter = Splitter(language, self._length)
+        splitter = Splitter(language, self._length if self._reference else self._length_of_start)
         for run in self._runs(text, language):
             yield from self._speakable(splitter.feed(run))
         yield from self._speakable(splitter.finish())
@@ -91,6 +92,10 @@ class Analyzer:
 
     def _length(self, text: str) -> int:
         return len(self._encode(text))
+
+    def _length_of_start(self, text: str) -> int:
+        """Enough for the splitter, which only asks about lengths up to 80 tokens."""
+        return self._length(text[:MEASURED_CHARACTERS])
 
 
 def _is_markup(text: str) -> bool:

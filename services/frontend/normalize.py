@@ -17,6 +17,8 @@ from services.frontend.language import CHINESE, ENGLISH
 
 _inflect = inflect.engine()
 _MOST_DIGITS = 36
+_ENDLESS = re.compile(rf"[0-9]{{{_MOST_DIGITS + 1},}}")
+_CHINESE_DIGITS = "零一二三四五六七八九"
 _DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 _POWERS = {"²": " squared", "³": " cubed"}
 _CHINESE_DELETED = str.maketrans("", "", "（）【】`")
@@ -54,7 +56,18 @@ class Normalizer:
         return _TRAILING_COMMAS.sub("。", text) if last else text
 
     def _with_package(self, text: str, language: str) -> str:
-        """The package sees the text without its margins, which are put back: they tell runs apart."""
+        """Served, the package sees no number of more than 36 digits: it makes nothing of them, in time that grows with the square of
+        their length."""
+        if self.reference:
+            return self._spoken(text, language)
+        spoken, start = [], 0
+        for number in _ENDLESS.finditer(text):
+            spoken += [self._spoken(text[start : number.start()], language), _digit_by_digit(number[0], language)]
+            start = number.end()
+        return "".join([*spoken, self._spoken(text[start:], language)])
+
+    def _spoken(self, text: str, language: str) -> str:
+        """What the package makes of `text`. Its margins, which tell runs apart, are kept from the package and put back."""
         core = text.strip()
         if self._package is None or not core:
             return text
@@ -115,5 +128,8 @@ def _spell(run: str) -> str:
     return " ".join(words) + powers
 
 
-def _digit_by_digit(run: str) -> str:
-    return " ".join(_DIGITS[unicodedata.digit(character)] for character in run)
+def _digit_by_digit(run: str, language: str = ENGLISH) -> str:
+    values = [unicodedata.digit(character) for character in run]
+    if language == CHINESE:
+        return "".join(_CHINESE_DIGITS[value] for value in values)
+    return " ".join(_DIGITS[value] for value in values)

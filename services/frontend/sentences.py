@@ -97,8 +97,11 @@ def _is_full_width(character: str) -> bool:
 
 
 def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iterator[str]:
-    """`segment` in parts of at most `limit` text tokens, cut at the last blank that is not in the first half, else between characters."""
-    while length(segment) > limit:
+    """`segment` in parts of at most `limit` text tokens, cut at the last blank that is not in the first half, else between characters.
+
+    What has over 8 characters for every token allowed is cut without being measured, so that the work grows with the text and no faster.
+    """
+    while len(segment) > 8 * limit or length(segment) > limit:
         part = _longest_prefix(segment, limit, length)
         blank = segment.rfind(" ", part // 2, part)
         cut = blank if blank > 0 else part

@@ -5,8 +5,8 @@ Source: compatibility specification section 2.7. Three layouts are read: a speak
 (`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`).
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,13 +20,21 @@ FILE = "spk2info.pt"
 _SPEECH = ("flow_prompt_speech_token", "llm_prompt_speech_token", "speech_token")
 _MEL = ("prompt_speech_feat", "speech_feat")
 _VECTOR = ("flow_embedding", "embedding")
-Encode = Callable[[str], list[int]]
 
 
-def read_voices(directory: ModelDirectory, encode: Encode, text_vocabulary: int) -> list[Voice]:
+class Tokenizer(Protocol):
+    """What is asked of the model directory's tokenizer."""
+
+    def __len__(self) -> int: ...
+
+    def encode(self, text: str, *, allow_special: bool = False) -> list[int]: ...
+
+
+def read_voices(directory: ModelDirectory, tokenizer: Tokenizer) -> list[Voice]:
     """The voices of a model directory, ordered by id; none when it has no `spk2info.pt`.
 
-    encode: tokenises a transcript that is stored as a string. text_vocabulary: ids of a transcript are below it.
+    tokenizer: encodes a transcript that is stored as a string, control tokens parsed (the file is the operator's, not a caller's); the ids
+    of a transcript lie below its length.
     Raises ModelError naming the file, the voice and the field for everything that cannot be spoken with.
     """
     path = directory.path / FILE
@@ -44,13 +52,13 @@ def read_voices(directory: ModelDirectory, encode: Encode, text_vocabulary: int)
         if not isinstance(name, str) or not isinstance(entry, dict):
             raise ModelError(f"{path}: entry {name!r} is not a voice id with a mapping of fields")
         try:
-            voices.append(voice_of(name, entry, encode, text_vocabulary))
+            voices.append(voice_of(name, entry, tokenizer))
         except ValueError as error:
             raise ModelError(f"{path}: voice {name!r}: {error}") from error
     return sorted(voices, key=lambda voice: voice.id)
 
 
-def voice_of(name: str, entry: Mapping[str, Any], encode: Encode, text_vocabulary: int) -> Voice:
+def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice:
     """One entry as a voice, its prompt trimmed to two mel frames a token. Raises ValueError naming the field."""
     vector = _tensor(entry, _first(entry, _VECTOR), (SPEAKER_DIMENSION,))
     speech = [field for field in _SPEECH if field in entry]
@@ -64,17 +72,17 @@ def voice_of(name: str, entry: Mapping[str, Any], encode: Encode, text_vocabular
     for field in speech[1:]:
         if _ids(entry, field)[:length] != tokens[:length]:
             raise ValueError(f"fields {speech[0]} and {field} differ; a voice has one prompt")
-    text_ids = _transcript(entry, encode, text_vocabulary)
+    text_ids = _transcript(entry, tokenizer)
     return Voice(name, text_ids, tokens[:length], _bytes(mel[: MEL_FRAMES_PER_TOKEN * length]), _bytes(vector))
 
 
-def _transcript(entry: Mapping[str, Any], encode: Encode, text_vocabulary: int) -> tuple[int, ...]:
+def _transcript(entry: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, ...]:
     if isinstance(entry.get("prompt_text"), str):
-        return tuple(encode(entry["prompt_text"]))
+        return tuple(tokenizer.encode(entry["prompt_text"], allow_special=True))
     ids = _ids(entry, "prompt_text")
-    over = [token for token in ids if not 0 <= token < text_vocabulary]
+    over = [token for token in ids if not 0 <= token < len(tokenizer)]
     if over:
-        raise ValueError(f"field prompt_text holds {over[0]}, allowed 0 to {text_vocabulary - 1}")
+        raise ValueError(f"field prompt_text holds {over[0]}, allowed 0 to {len(tokenizer) - 1}")
     return ids
 
 

@@ -28,8 +28,8 @@ class WeText:
 
     def spoken(self, text: str, language: str) -> str:
         if self._reference:
-            return str(self._detecting.normalize(text))
-        spoken = self._through_grammar(text, CHINESE if language == CHINESE else "en")
+            return self._through_grammar(text, "auto")
+        spoken = self._through_grammar(text, CHINESE if language == CHINESE else "en") or text
         if spoken == text or not _GRAMMAR_SYNTAX.search(text):
             return spoken
         return _ESCAPED.sub(r"\1", spoken)
@@ -37,6 +37,6 @@ class WeText:
     def _through_grammar(self, text: str, language: str) -> str:
         """A character that the grammar does not know leaves it without a path: then no output, or a failed assertion in its parser."""
         try:
-            return str(self._detecting.normalize(text, lang=language)) or text
+            return str(self._detecting.normalize(text, lang=language))
         except AssertionError:
-            return text
+            return ""

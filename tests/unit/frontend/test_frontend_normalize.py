@@ -82,3 +82,9 @@ def test_an_address_is_spelled_and_not_cut() -> None:
 
 def test_what_the_grammar_cannot_read_is_not_lost() -> None:
     assert WITH_PACKAGE.normalise("icon \U0010ffff here 3", "en") == "icon \U0010ffff here three"
+
+
+def test_an_endless_number_is_read_digit_by_digit() -> None:
+    assert WITH_PACKAGE.normalise("号" + "12345" * 8, "zh") == "号" + "一二三四五" * 8
+    assert WITH_PACKAGE.normalise("3 no " + "12345" * 8 + " 4", "en") == "three no " + " ".join(["one two three four five"] * 8) + " four"
+    assert WITH_PACKAGE.normalise("13800138000", "zh") == "幺三八零零幺三八零零零"

@@ -13,9 +13,11 @@ from cosyserve.errors import InvalidRequest, ModelError, NotFound
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.registry import Registry
 from services.frontend.speaker_file import read_voices
+from services.frontend.tokenizer import TextTokenizer
 from services.frontend.voice import Voice
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
+TOKENIZER = TextTokenizer(ModelDirectory(TINY))
 VECTOR = torch.linspace(-1.0, 1.0, 192)[None]
 
 
@@ -35,7 +37,7 @@ def zero_shot(**changes: Any) -> dict[str, Any]:
 
 def read(path: Path, speakers: Any) -> list[Voice]:
     torch.save(speakers, path / "spk2info.pt")
-    return read_voices(ModelDirectory(path), lambda text: list(text.encode()), 276)
+    return read_voices(ModelDirectory(path), TOKENIZER)
 
 
 def voice(name: str) -> Voice:
@@ -43,10 +45,15 @@ def voice(name: str) -> Voice:
 
 
 def test_the_three_layouts(tmp_path: Path) -> None:
-    triton = {"prompt_text": "hi", "speech_token": torch.arange(10)[None], "speech_feat": torch.ones(1, 20, 80), "embedding": VECTOR}
+    triton = {
+        "prompt_text": "hi<|endofprompt|>",
+        "speech_token": torch.arange(10)[None],
+        "speech_feat": torch.ones(1, 20, 80),
+        "embedding": VECTOR,
+    }
     first, second, third = read(tmp_path, {"zs": zero_shot(), "001": triton, "sft": {"embedding": VECTOR}})
     assert (first.id, second.id, third.id) == ("001", "sft", "zs")
-    assert first.prompt_text_ids == (104, 105)
+    assert first.prompt_text_ids == (104, 105, 259)
     assert third.prompt_text_ids == (7, 8, 9)
     assert first.prompt_speech_tokens == third.prompt_speech_tokens == tuple(range(10))
     assert second.prompt_speech_tokens == second.prompt_text_ids == ()
@@ -119,7 +126,7 @@ def test_a_hostile_or_broken_pickle_is_not_run(tmp_path: Path, monkeypatch: pyte
     for content in (pickle.dumps({"v": Hostile()}), b"not a pickle", b""):
         (tmp_path / "spk2info.pt").write_bytes(content)
         with pytest.raises(ModelError, match="not a file of plain tensors"):
-            read_voices(ModelDirectory(tmp_path), lambda text: [], 276)
+            read_voices(ModelDirectory(tmp_path), TOKENIZER)
     assert not (tmp_path / "hostile-was-here").exists()
 
 
@@ -128,11 +135,11 @@ def test_a_truncated_file_is_refused(tmp_path: Path) -> None:
     content = (tmp_path / "spk2info.pt").read_bytes()
     (tmp_path / "spk2info.pt").write_bytes(content[: len(content) // 2])
     with pytest.raises(ModelError, match=r"spk2info\.pt: not a file of plain tensors"):
-        read_voices(ModelDirectory(tmp_path), lambda text: [], 276)
+        read_voices(ModelDirectory(tmp_path), TOKENIZER)
 
 
 def test_no_file_means_no_voices(tmp_path: Path) -> None:
-    registry = Registry(read_voices(ModelDirectory(tmp_path), lambda text: [], 276))
+    registry = Registry(read_voices(ModelDirectory(tmp_path), TOKENIZER))
     assert registry.all() == []
     with pytest.raises(NotFound, match="no default; this server has no voices"):
         registry.get("")
