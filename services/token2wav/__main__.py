@@ -28,7 +28,7 @@ class Token2WavSettings(ServerSettings, EngineSettings):
 
     backend: str = "torch"
     max_streams: int = 16
-    state_bytes: int = 32 << 30
+    state_bytes: int = 8 << 30
 
     def __post_init__(self) -> None:
         for name in ("max_streams", "state_bytes", "widest_step", "threads"):

@@ -33,7 +33,7 @@ class EngineSettings:
     device: str = "cpu"
     threads: int | None = None
     widest_step: int | None = None
-    prompt_cache_bytes: int = 1 << 30
+    prompt_cache_bytes: int = 2 << 30
     fake_token_seconds: float = 0.0
 
 

@@ -88,7 +88,7 @@ def tone(tokens: NDArray[np.int64], sentence: Sentence, begin: int, end: int) ->
     places = np.arange(begin, end)
     spoken = np.minimum((places * sentence.speed).astype(np.int64) // SAMPLES_PER_TOKEN, len(tokens) - 1)
     pitch = 200.0 + 800.0 * tokens[spoken] / SPEECH_VOCABULARY
-    loudness = 0.2 + 0.1 * math.sin(sentence.seed % 1009 + sentence.sentence_index)
+    loudness = 0.2 + 0.1 * math.sin(sentence.seed % 1009 + 0.37 * sentence.sentence_index)
     return (loudness * np.sin(2 * np.pi * pitch * places / SAMPLE_RATE)).astype(np.float32)
 
 

@@ -37,6 +37,8 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
 
 
 def _device(name: str) -> torch.device:
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise SettingsError(f"device {name!r} is not known; there are cpu, cuda and cuda:N")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from cosyserve import telemetry
 from cosyserve.channel import retry_delay
+from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
 from services.token2wav.backend import EngineSettings, load_backend
 from tests.contract.token2wav_service import Loopback, rest, said, serving, setup
@@ -51,6 +53,14 @@ async def test_both_methods_say_the_same(service: Loopback) -> None:
     begin = token2wav_pb2.DecodeStreamRequest(setup=setup(seed=5))
     cut = await stream(service, [begin, said(tokens(60)[:7]), said([]), said(tokens(60)[7:])])
     assert b"".join(audio.audio for audio in cut) == whole
+
+
+async def test_every_chunk_becomes_a_span(service: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans: list[Timing] = []
+    monkeypatch.setattr(telemetry, "record", spans.append)
+    await decode(service, tokens(60), prompt=20)
+    assert [span.name for span in spans] == ["token2wav.flow", "token2wav.vocoder"] * 4
+    assert [span.attributes["hop"] for span in spans[::2]] == [0, 1, 2, 3]
 
 
 async def test_resumed_at_the_very_end_there_is_only_the_summary(service: Loopback) -> None:

@@ -12,9 +12,9 @@ from services.token2wav.batcher import Batcher, Limits
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.fake import FakeDecoder, FakeState
 from services.token2wav.lane import HopAudio
-from services.token2wav.request import Profile, Sentence
+from services.token2wav.request import Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream
-from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, voice
+from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, voice
 
 
 class Recording(FakeDecoder):
@@ -179,3 +179,16 @@ async def test_timings_name_hop_tokens_frames_and_samples() -> None:
 async def _drain(stream: AcousticStream) -> None:
     async for _ in stream:
         pass
+
+
+async def test_numbers_that_overflow_end_their_stream_and_no_other() -> None:
+    loud = voice(20)
+    broken = Sentence(Voice(loud.tokens, np.full_like(loud.mel, 1e37), loud.embedding))
+    async with batching(torch_backend(widest_step=2).decoders) as batcher:
+        bad, good = await asyncio.gather(
+            speak(batcher, broken, tokens(30)), speak(batcher, Sentence(voice(20)), tokens(30)), return_exceptions=True
+        )
+        assert isinstance(bad, InternalFault)
+        assert "not finite" in str(bad)
+        assert isinstance(good, bytes)
+        assert good == await speak(batcher, Sentence(voice(20)), tokens(30))

@@ -1,0 +1,40 @@
+"""What is kept behind prompts stays inside its bound."""
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+from services.token2wav.prompt_cache import PromptCache
+from tests.unit.token2wav.speaking import voice
+
+
+@dataclass(eq=False)
+class Kept:
+    bytes: int
+
+
+def kept(size: int) -> Any:
+    return cast(Any, Kept(size))
+
+
+def test_the_least_recently_used_goes_first() -> None:
+    cache, states = PromptCache(100), {name: kept(40) for name in "abc"}
+    cache.put("a", states["a"])
+    cache.put("b", states["b"])
+    assert cache.get("a") is states["a"]
+    cache.put("c", states["c"])
+    assert [name in cache for name in "abc"] == [True, False, True]
+    assert cache.bytes == 80
+
+
+def test_what_does_not_fit_at_all_is_not_kept() -> None:
+    cache = PromptCache(100)
+    cache.put("small", kept(10))
+    cache.put("large", kept(101))
+    assert cache.get("large") is None
+    assert cache.get("small") is not None
+
+
+def test_a_name_covers_the_content_and_no_name_means_not_kept() -> None:
+    assert voice(30).state_key == ""
+    assert voice(30, key="v").state_key == voice(30, key="v").state_key
+    assert len({voice(30, key="v").state_key, voice(31, key="v").state_key, voice(30, key="w").state_key}) == 3

@@ -1,0 +1,55 @@
+"""`python -m services.token2wav`: what stops the start, with which words and exit status."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cosyserve.errors import SettingsError
+from tests.unit.token2wav.speaking import torch_backend
+
+ROOT = Path(__file__).parents[3]
+
+
+def start(**settings: str) -> "subprocess.CompletedProcess[str]":
+    variables = {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in settings.items()}
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("COSYSERVE_")}
+    command = [sys.executable, "-m", "services.token2wav"]
+    return subprocess.run(command, env=clean | variables, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "words"),
+    [
+        ({}, 2, "COSYSERVE_TOKEN2WAV_LISTEN is not set and has no default"),
+        ({"LISTEN": "127.0.0.1:0", "MODLE": "x"}, 2, "COSYSERVE_TOKEN2WAV_MODLE is not a setting of this service"),
+        ({"LISTEN": "127.0.0.1:0", "MAX_STREAMS": "0"}, 2, "max_streams is 0; it must be at least 1"),
+        ({"LISTEN": "127.0.0.1:0", "BACKEND": "onnx"}, 2, "backend 'onnx' is not known; there are torch, fake"),
+        ({"LISTEN": "127.0.0.1:0"}, 2, "backend torch needs a model directory, and none is set"),
+        ({"LISTEN": "127.0.0.1:0", "MODEL": "/nowhere"}, 3, "/nowhere: no such model directory"),
+    ],
+)
+def test_a_start_that_cannot_succeed_ends_in_one_line(settings: dict[str, str], status: int, words: str) -> None:
+    ended = start(**settings)
+    last = ended.stderr.strip().splitlines()[-1]
+    assert (ended.returncode, words in last) == (status, True), ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("device", "words"),
+    [("hpu", "device 'hpu' is not known; there are cpu, cuda and cuda:N"), ("cuda:99", "device 'cuda:99' cannot be used: ")],
+)
+def test_a_device_that_is_not_there_is_named(device: str, words: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        torch_backend(device=device)
+    assert str(caught.value).startswith(words)
+
+
+def test_the_fake_needs_no_tensor_library() -> None:
+    script = (
+        "import sys; from services.token2wav.backend import *; load_backend('fake', EngineSettings());"
+        "import services.token2wav.__main__; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=60, check=False).returncode == 0
