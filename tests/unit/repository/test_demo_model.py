@@ -8,6 +8,7 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.speaker_file import read_voices
+from services.frontend.tokenizer import TextTokenizer
 from services.token2wav.continuous import as_prompt
 from services.token2wav.flow import Flow, load_flow
 from services.token2wav.request import Voice as PromptBytes
@@ -27,7 +28,8 @@ def engines() -> tuple[Flow, Vocoder]:
 def hum(engines: tuple[Flow, Vocoder], voice_id: str) -> tuple[torch.Tensor, torch.Tensor]:
     """Samples and f0 of three seconds."""
     flow, vocoder = engines
-    (voice,) = (v for v in read_voices(ModelDirectory(DEMO), lambda text: list(text.encode()), 276) if v.id == voice_id)
+    directory = ModelDirectory(DEMO)
+    (voice,) = (v for v in read_voices(directory, TextTokenizer(directory)) if v.id == voice_id)
     prompt = as_prompt(PromptBytes.from_bytes(list(voice.prompt_speech_tokens), voice.prompt_mel, voice.speaker_embedding, ""))
     mel = flow.offline(prompt, Draws(1).below("tokens", 6561, 75).long())
     return vocoder.offline(mel, seed=1, sentence=0), vocoder.f0(mel[None])[0]
