@@ -94,7 +94,8 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         data = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, KeyError) as error:
-        raise ModelError(f"{path}: not readable as a dictionary of tensors: {str(error).splitlines()[0]}") from error
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ModelError(f"{path}: not readable as a dictionary of tensors: {reason}") from error
     if not isinstance(data, dict):
         raise ModelError(f"{path}: expected a dictionary of tensors, found {type(data).__name__}")
     for name, tensor in data.items():
