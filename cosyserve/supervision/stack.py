@@ -15,7 +15,8 @@ _MOST_RESTARTS = 5
 _STEADY_SECONDS = 60.0
 """Who has served this long has its restarts forgotten."""
 _FIRST_BACK_OFF_SECONDS = 0.5
-_STOP_MARGIN_SECONDS = 3.0
+_STOP_MARGIN_SECONDS = 10.0
+"""An interpreter with a tensor library takes its time to end when the machine is busy."""
 Log = Callable[[str], None]
 
 
@@ -80,7 +81,7 @@ class Stack:
         for place in self._places:
             self._keepers[place] = keeper = asyncio.create_task(self._keep(place))
             keeper.add_done_callback(self._on_kept)
-        serving = asyncio.ensure_future(asyncio.gather(*(event.wait() for event in self._first_serving.values())))
+        serving = asyncio.create_task(self._all_serving())
         try:
             await asyncio.wait((serving, self._failed), return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -93,6 +94,10 @@ class Stack:
         if self._stopped is None:
             self._stopped = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopped)
+
+    async def _all_serving(self) -> None:
+        for event in self._first_serving.values():
+            await event.wait()
 
     async def _stop(self) -> None:
         self._stopping.set()

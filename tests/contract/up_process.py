@@ -1,0 +1,60 @@
+"""`cosyserve up` as a process of its own, with the fake engines."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TINY = ROOT / "tests" / "golden" / "tiny"
+
+
+class Up:
+    """A running `cosyserve up`; `lines` is everything it has printed."""
+
+    def __init__(self, *options: str, environ: dict[str, str] | None = None) -> None:
+        command = [sys.executable, "-m", "cosyserve", "up", "--model", str(TINY), "--backend", "fake", "--listen", "127.0.0.1:0", *options]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env={**os.environ, **(environ or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        self._over = False
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    @property
+    def address(self) -> str:
+        """host:port of the public door, once it is ready."""
+        return self.line_with("ready: ").split()[1]
+
+    def line_with(self, text: str, seconds: float = 120) -> str:
+        """The first line that holds `text`, as soon as it is printed."""
+        with self._news:
+            assert self._news.wait_for(lambda: self._over or self._find(text), seconds), f"no {text!r} in {self.lines}"
+            found = self._find(text)
+        assert found, f"it ended without {text!r}: {self.lines}"
+        return found
+
+    def end(self, number: signal.Signals = signal.SIGINT, seconds: float = 60) -> int:
+        """Send a signal and return the exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(seconds)
+        self._reader.join(seconds)
+        return code
+
+    def _find(self, text: str) -> str | None:
+        return next((line for line in self.lines if text in line), None)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as output:
+            for line in output:
+                with self._news:
+                    self.lines.append(line.rstrip())
+                    self._news.notify_all()
+        with self._news:
+            self._over = True
+            self._news.notify_all()
