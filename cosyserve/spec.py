@@ -28,3 +28,6 @@ MIN_TOKENS_PER_TEXT_TOKEN = 2
 MAX_TOKENS_PER_TEXT_TOKEN = 20
 TEXT_BLOCK = 5
 SPEECH_BLOCK = 15
+
+LONGEST_SENTENCE = 200
+"""Text tokens in one utterance, at most: 20 speech tokens for each are 4000, what every stage takes for one sentence."""

@@ -4,14 +4,13 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.language import language_of
 from services.frontend.normalize import Normalizer
 from services.frontend.sentences import Splitter, cut_to_limit, is_only_marks
 from services.frontend.tokenizer import TextTokenizer
 from services.frontend.units import runs_of
 
-MOST_TOKENS = 2048
-"""Text tokens that the speech-token model takes for one sentence."""
 RUN_CHARACTERS = 200
 """Characters normalised at a time: about 0.02 s, during which the text normalisation package holds the interpreter lock."""
 MEASURED_CHARACTERS = 1024
@@ -26,7 +25,7 @@ class Sentence:
     text: str
     """As it will be spoken."""
     token_ids: tuple[int, ...]
-    """1 to 2048 ids."""
+    """1 to 200 ids (spec.LONGEST_SENTENCE)."""
     language: str
     """As `services.frontend.language.language_of` gives it."""
 
@@ -56,7 +55,7 @@ class Analyzer:
         """
         language = language_of(language_code, text)
         for segment in self.segments(text, language_code):
-            for part in cut_to_limit(segment, MOST_TOKENS, self._length):
+            for part in cut_to_limit(segment, LONGEST_SENTENCE, self._length):
                 yield Sentence(part, tuple(self._encode(part)), language)
 
     def segments(self, text: str, language_code: str = "") -> Iterator[str]:

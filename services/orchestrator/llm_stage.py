@@ -44,7 +44,7 @@ class LlmStage:
             if stream.made is None:
                 raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a sentence without its summary")
 
-        return await carried_on(self.replicas, self._patience, attempt)
+        return await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
 
 
 def _request(utterance: Utterance, voice: voice_pb2.Voice, stream: TokenStream) -> llm_pb2.GenerateRequest:

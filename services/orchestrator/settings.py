@@ -13,8 +13,8 @@ class OrchestratorSettings(ServerSettings):
     """Addresses of the frontend's replicas, comma separated: host:port or any gRPC target such as dns:///name:port."""
     llm: tuple[str, ...]
     token2wav: tuple[str, ...]
-    max_streams: int = 64
-    """Requests at once; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
+    max_streams: int = 16
+    """Requests at once, at most what the stages behind it take; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
     max_characters: int = 20_000
     max_unary_seconds: float = 60.0
     """Longest utterance that SynthesizeUnary gives at once."""

@@ -17,6 +17,7 @@ from cosyserve import errors
 from cosyserve.channel import Replica, ReplicaSet, as_error
 
 log = logging.getLogger(__name__)
+_RETRY_SECONDS = 0.5
 Call = TypeVar("Call", bound=grpc.aio.Call)
 
 
@@ -57,19 +58,28 @@ class Pulse:
             self.beat()
 
 
-async def carried_on(replicas: ReplicaSet, patience: Patience, attempt: Callable[[Replica, Pulse], Awaitable[None]]) -> int:
+async def carried_on(
+    replicas: ReplicaSet, patience: Patience, attempt: Callable[[Replica, Pulse], Awaitable[None]], *, under_way: bool = False
+) -> int:
     """Run `attempt` on one replica after another until it returns; gives the number of failures that were overcome.
 
-    A replica that is gone (UNAVAILABLE) or stalls is given up at once; one that is full or is another engine is passed over. Raises
+    A replica that is gone (UNAVAILABLE) or stalls is given up at once; one that is full or is another engine is passed over. under_way:
+    the caller has heard a part already, so when all replicas are full their retry hint is kept to instead of breaking off. Raises
     Unavailable when no replica is serving, else the last failure when there is nobody left to ask.
     """
     declined: set[Replica] = set()
     failures = 0
     last: errors.CosyserveError = errors.Unavailable(f"no replica of {replicas} is serving", retry_after=1.0)
+    full_until = asyncio.get_running_loop().time() + (patience.recovery_seconds if under_way else 0.0)
     while True:
         replica = await replicas.wait(patience.recovery_seconds, declined) if failures else replicas.pick(declined)
         if replica is None:
-            raise last
+            remaining = full_until - asyncio.get_running_loop().time()
+            if not isinstance(last, errors.Overloaded) or remaining <= 0:
+                raise last
+            await asyncio.sleep(min(last.retry_after or _RETRY_SECONDS, remaining))
+            declined.clear()
+            continue
         try:
             with replicas.busy(replica), _plain_errors(replicas.stage, replica.target):
                 async with _watched(replicas.stage, replica.target, patience.stall_seconds) as pulse:

@@ -60,7 +60,7 @@ class Token2WavStage:
             if not finished:
                 raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a sentence without its summary")
 
-        decoded.takeovers = await carried_on(self.replicas, self._patience, attempt)
+        decoded.takeovers = await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
         return decoded
 
     def _check_place(self, news: token2wav_pb2.DecodedAudio, setup: token2wav_pb2.DecodeSetup, replica: Replica) -> None:

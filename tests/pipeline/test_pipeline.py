@@ -179,6 +179,31 @@ async def test_an_error_of_a_stage_in_mid_stream_reaches_the_caller(stage_name: 
     assert stage_name in error.details()
 
 
+async def test_a_stage_that_is_full_between_sentences_is_waited_for() -> None:
+    """The caller has heard the first sentence: the second waits for a place instead of being lost."""
+    async with stack(**IMPATIENT) as running:
+        script = running.scripts["token2wav"][0]
+        refusals = iter([False, True, True, False, False, False])
+
+        async def full(context: Any, sent: int) -> None:
+            if sent == 0 and next(refusals):
+                await asyncio.sleep(0.05)
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+
+        script.decode = full
+        audio, _ = await speak(running)
+    assert audio == expected_audio(TEXT)
+
+
+async def test_a_stage_that_is_full_at_the_start_refuses_at_once() -> None:
+    async with stack(recovery_seconds=30.0) as running:
+        script = running.scripts["token2wav"][0]
+        script.decode = abort_once(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", 0)
+        async with asyncio.timeout(5):
+            error = await status_of(running)
+    assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
 async def test_another_engine_is_not_taken_for_a_successor() -> None:
     async with stack({"token2wav": 2}, **IMPATIENT) as running:
         running.scripts["token2wav"][1].identity = identity_pb2.EngineIdentity(model_hash="other")

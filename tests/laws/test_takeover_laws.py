@@ -1,0 +1,52 @@
+"""Stages as separate processes, killed in mid-sentence: the client hears the complete, identical audio."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from cosyserve.client import Client
+from cosyserve.supervision.stack import Stack, running_stack
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+LONG = "one word after another and " * 6 + "no end in sight"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack() -> AsyncIterator[Stack]:
+    async with running_stack(Path("models/demo"), replicas={"token2wav": 2, "llm": 2}, environ={}) as running:
+        yield running
+
+
+@pytest.mark.parametrize("stage", ["token2wav", "llm"])
+async def test_a_killed_process_is_not_heard(stack: Stack, stage: str) -> None:
+    async with Client(stack.address) as client:
+        undisturbed = await client.synthesize(LONG, seed=5).read()
+        speech = client.synthesize(LONG, seed=5)
+        heard = b""
+        async with speech:
+            async for chunk in speech:
+                if not heard:
+                    # With nobody else about, the first replica that serves has the call.
+                    stack.kill(stage, 0)
+                heard += chunk.audio
+        assert heard == undisturbed
+        assert speech.summary is not None
+        assert speech.summary.resumptions == 1
+        await asyncio.wait_for(_alive(stack, stage), 60)
+        assert await client.synthesize(LONG, seed=5).read() == undisturbed
+
+
+async def test_both_replicas_speak_alike(stack: Stack) -> None:
+    """Requests at once are spread over the replicas; each hears what it would have heard alone."""
+    async with Client(stack.address) as client:
+        alone = [await client.synthesize("Who speaks here?", seed=seed).read() for seed in range(4)]
+        together = await asyncio.gather(*(client.synthesize("Who speaks here?", seed=seed).read() for seed in range(4)))
+    assert list(together) == alone
+
+
+async def _alive(stack: Stack, stage: str) -> None:
+    while len([child for child in stack.children if child.name == stage]) < 2:
+        await asyncio.sleep(0.05)
