@@ -33,6 +33,7 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 	$(BIN)/lint-imports
 	$(BIN)/buf lint
 	$(BIN)/buf format --diff --exit-code
+	$(BIN)/hadolint Dockerfile
 	rm -rf build/protos && mkdir -p build/protos
 	$(call generate,build/protos)
 	touch build/protos/cosyserve/v1/__init__.py
