@@ -1,0 +1,120 @@
+"""The command line as a user or a script runs it, against a running system."""
+
+import json
+import os
+import subprocess
+import sys
+import wave
+from pathlib import Path
+
+import pytest
+
+from tests.contract.up_process import ROOT
+
+TEXT = "What a script hears is what a person hears."
+
+
+def _cosyserve(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "cosyserve", *arguments], cwd=ROOT, input=stdin, capture_output=True, timeout=120, check=False
+    )
+
+
+def test_say_writes_a_wav_file_and_says_what_it_cost(endpoint: str, tmp_path: Path) -> None:
+    target = tmp_path / "out.wav"
+    done = _cosyserve("say", TEXT, "-o", str(target), "--seed", "4", "--server", endpoint, "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    with wave.open(str(target)) as file:
+        assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, 24_000)
+        assert file.getnframes() / 24_000 == pytest.approx(told["seconds"])
+        audio = file.readframes(file.getnframes())
+    assert told["seed"] == 4
+    assert 0 < told["first_sound_seconds"] <= told["real_time_factor"] * told["seconds"]
+    assert set(told["server"]["first_sound"]) == {"frontend", "llm_prefill", "llm_decode", "flow", "vocoder"}
+
+    piped = _cosyserve("say", "-", "-o", "-", "--seed", "4", "--server", endpoint, stdin=TEXT.encode())
+    assert piped.returncode == 0
+    assert piped.stdout == audio
+    assert b"first sound after" in piped.stderr
+
+
+def test_say_in_another_form(endpoint: str, tmp_path: Path) -> None:
+    target = tmp_path / "out.wav"
+    options = ("--rate", "8000", "--encoding", "mulaw", "--unary", "--server", endpoint)
+    assert _cosyserve("say", TEXT, "-o", str(target), *options).returncode == 0
+    header = target.read_bytes()[:44]
+    assert int.from_bytes(header[20:22], "little") == 7
+    assert int.from_bytes(header[24:28], "little") == 8_000
+
+
+def test_a_listener_who_leaves_is_no_error(endpoint: str) -> None:
+    command = [sys.executable, "-m", "cosyserve", "say", TEXT * 20, "-o", "-", "--server", endpoint]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        os.read(process.stdout.fileno(), 100)
+        process.stdout.close()
+        assert process.wait(60) == 0
+        assert process.stderr.read() == b""
+
+
+def test_voices(endpoint: str) -> None:
+    listed = json.loads(_cosyserve("voices", "--server", endpoint, "--json").stdout)["voices"]
+    assert [voice["id"] for voice in listed] == ["spk_a", "zs_a"]
+    assert [voice["is_default"] for voice in listed] == [True, False]
+    assert _cosyserve("voices", "--server", endpoint).stdout.decode().splitlines()[0].endswith("(default)")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("say", "...", "-o", "{file}"), "cosyserve: INVALID_ARGUMENT: text has nothing to speak"),
+        (("say", TEXT, "-o", "{file}", "--voice", "nobody"), "cosyserve: NOT_FOUND: "),
+        (("say", TEXT, "-o", "{file}", "--rate", "7999"), "cosyserve: INVALID_ARGUMENT: audio_format.sample_rate_hertz is 7999"),
+        (("say", TEXT, "-o", "{file}", "--seed", "-1"), "cosyserve: INVALID_ARGUMENT: the request cannot be written as a message"),
+        (("say", TEXT, "-o", "/nowhere/out.wav"), "cosyserve: [Errno 2] No such file or directory: '/nowhere/out.wav'"),
+        (("voices", "--server", "127.0.0.1:1"), "cosyserve: UNAVAILABLE: server at 127.0.0.1:1: "),
+    ],
+)
+def test_an_error_is_one_line_and_leaves_no_file(endpoint: str, tmp_path: Path, arguments: tuple[str, ...], line: str) -> None:
+    target = tmp_path / "out.wav"
+    filled = [argument.format(file=target) for argument in arguments]
+    done = _cosyserve(*filled, *(() if "--server" in filled else ("--server", endpoint)))
+    assert done.returncode == 1
+    assert done.stdout == b""
+    assert done.stderr.decode().splitlines()[0].startswith(line)
+    assert len(done.stderr.splitlines()) == 1
+    assert not target.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("sing",), "invalid choice: 'sing'"),
+        (("say", "x"), "the following arguments are required: -o/--output"),
+        (("say", "x", "-o", "y", "--encoding", "mp3"), "'mp3' is none of linear16, mulaw, alaw"),
+        (("up", "--replicas", "llm"), "'llm' is not of the form token2wav=2,llm=1"),
+        (("up", "--replicas", "gateway=2"), "'gateway' has no replicas; services that can have some: frontend, llm, token2wav"),
+        (("up", "--replicas", "llm=17"), "17 replicas of llm were asked for, allowed are 1 to 16"),
+        (("up", "--listen", "50051"), "'50051' is not an address to listen on"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from cosyserve.__main__ import main
+
+    if arguments[0] == "up":
+        arguments = (*arguments, "--model", str(ROOT / "tests" / "golden" / "tiny"))
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_model_directory_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    from cosyserve.__main__ import main
+
+    assert main(("up", "--model", str(tmp_path / "none"))) == 1
+    assert capsys.readouterr().err == f"cosyserve: {tmp_path / 'none'}: no such model directory\n"
