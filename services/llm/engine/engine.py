@@ -86,7 +86,7 @@ class Engine:
             return dataclasses.replace(
                 self._stats,
                 running=len(running),
-                parked=sum(not sequence.script.ready for sequence in running),
+                parked=sum(sequence.parked for sequence in running),
                 waiting=len(self._scheduler.waiting),
                 reserved_kv_bytes=self._scheduler.reserved_bytes,
             )

@@ -70,6 +70,7 @@ class Scheduler:
         self._admit()
         for sequence in self.running:
             sequence.take_arrivals()
+            sequence.parked = sequence.script.ready == 0
         extend = next((sequence for sequence in self.running if sequence.script.ready > 1), None)
         decode = [sequence for sequence in self.running if sequence.script.ready == 1]
         return Step(extend, decode) if extend or decode else None

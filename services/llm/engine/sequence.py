@@ -30,6 +30,8 @@ class Sequence:
     """Made by the engine with the first pass, dropped when the sequence is closed."""
     arrivals: deque[list[int] | None] = field(default_factory=deque)
     """Pieces of text not yet shown to the script; None is the end of the text."""
+    parked: bool = False
+    """Nothing to run until text arrives, as of the latest look at the schedule."""
     closed: bool = False
 
     def take_arrivals(self) -> None:

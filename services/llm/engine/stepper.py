@@ -33,16 +33,19 @@ class Stepper:
         """All passes of one step. Between passes, sequences that were closed drop out."""
         if step.extend:
             self._alone(step.extend)
-        rows = sum(map(self._alone, step.decode)) if self._batch_invariant else self._together(step.decode)
-        self._stats.decode_rows += rows
-        self._stats.decode_steps += rows > 0
+        self._stats.decode_steps += not all(sequence.closed for sequence in step.decode)
+        if not self._batch_invariant:
+            self._together(step.decode)
+        else:
+            for sequence in step.decode:
+                self._alone(sequence)
 
-    def _alone(self, sequence: Sequence) -> int:
-        """One pass of one sequence; returns how many ran."""
+    def _alone(self, sequence: Sequence) -> None:
+        """One pass of one sequence."""
         with self._failing([sequence]):
             cache = self._slot(sequence)
             if cache is None:
-                return 0
+                return
             inputs, first, start_ns = sequence.script.take(), not sequence.outbox.started, time.time_ns()
             with self._timed():
                 hidden = self._model.forward(self._model.embed(inputs), cache)
@@ -51,12 +54,11 @@ class Stepper:
                 sequence.outbox.prefilled(start_ns, len(inputs))
             self._stats.prefills += first
             self._stats.extends += not first and len(inputs) > 1
+            self._stats.decode_rows += not first and len(inputs) == 1
             self._settle(sequence, scores)
-            return 1
-        return 0
 
-    def _together(self, candidates: list[Sequence]) -> int:
-        """One pass for the one pending input of each sequence; returns how many ran."""
+    def _together(self, candidates: list[Sequence]) -> None:
+        """One pass for the one pending input of each sequence."""
         slots: list[tuple[Sequence, SequenceCache]] = []
         for sequence in candidates:
             with self._failing([sequence]):
@@ -64,16 +66,16 @@ class Stepper:
                 if cache is not None:
                     slots.append((sequence, cache))
         if not slots:
-            return 0
+            return
         with self._failing([sequence for sequence, _ in slots]):
             inputs = [item for sequence, _ in slots for item in sequence.script.take()]
             with self._timed():
                 hidden = self._model.forward_rows(self._model.embed(inputs), [cache for _, cache in slots])
                 scores = self._model.log_probabilities(hidden).cpu().numpy()
+            self._stats.decode_rows += len(slots)
             for (sequence, _), row in zip(slots, scores, strict=True):
                 with self._failing([sequence]):
                     self._settle(sequence, row)
-        return len(slots)
 
     def _slot(self, sequence: Sequence) -> SequenceCache | None:
         """The sequence's slot; None when it was closed meanwhile, or when its capacity is used up, which ends it."""

@@ -3,6 +3,8 @@
 Source of names and shapes: compatibility specification section 3.5.
 """
 
+import pickle
+import warnings
 from pathlib import Path
 
 import torch
@@ -72,7 +74,11 @@ def model_hash(directory: ModelDirectory) -> str:
 
 def _read(path: Path) -> dict[str, Tensor]:
     try:
-        found = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what is worth knowing about a strange file is in the error
+            found = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
+    except pickle.UnpicklingError as error:
+        raise ModelError(f"{path}: not a file of tensors (its pickle asks for something else, which is not executed)") from error
     except Exception as error:  # an unreadable file can fail in any way the unpickler knows; all of them mean the same here
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "unreadable")
         raise ModelError(f"{path}: not a file of tensors ({type(error).__name__}: {reason})") from error

@@ -1,0 +1,40 @@
+"""`python -m services.llm` that cannot serve says why in one line and leaves with its own status."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.llm.tiny_llm import TINY
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(**environment: str) -> tuple[int, str]:
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("COSYSERVE_")}
+    given = {f"COSYSERVE_LLM_{name}": value for name, value in environment.items()}
+    ended = subprocess.run([sys.executable, "-m", "services.llm"], cwd=ROOT, env=plain | given, capture_output=True, text=True, timeout=120)
+    return ended.returncode, ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({}, "COSYSERVE_LLM_LISTEN is not set and has no default\n"),
+        ({"LISTEN": "127.0.0.1:0"}, "COSYSERVE_LLM_*: model is not set and backend=torch needs it\n"),
+    ],
+)
+def test_unusable_settings_end_with_2(environment: dict[str, str], message: str) -> None:
+    assert start(**environment) == (2, message)
+
+
+def test_an_unusable_model_ends_with_3(tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(TINY, tmp_path / "bundle", ignore=shutil.ignore_patterns("*.npz", "flow.pt", "hift.pt")))
+    (bundle / "llm.pt").write_bytes(b"\x80\x04 no tensors here")
+    status, said = start(LISTEN="127.0.0.1:0", MODEL=str(bundle), LOG_LEVEL="ERROR")
+    assert status == 3
+    assert said.startswith(f"{bundle}/llm.pt: not a file of tensors (")
+    assert said.count("\n") == 1

@@ -1,0 +1,100 @@
+"""Who else is served changes nothing: 8 at once = the same 8 one by one, request N = request 1, fast = slow."""
+
+import asyncio
+import random
+
+import pytest
+import torch
+
+from services.llm.engine.cache import SequenceCache
+from services.llm.request import Profile, Sampling
+from services.llm.script import speech_inputs
+from services.llm.whole_text import WholeText
+from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, sentence, tokens, tokens_alone
+
+
+async def test_eight_at_once_are_the_eight_alone() -> None:
+    generations = [sentence(seed, words=1 + seed % 3) for seed in range(8)]
+    alone = [tokens_alone(model(), generation) for generation in generations]
+    assert len({tuple(made) for made in alone}) == 8
+    async with backend() as engine:
+        together = await asyncio.gather(*(tokens(engine, generation) for generation in generations))
+        assert engine.engine.stats.decode_rows > engine.engine.stats.decode_steps
+    assert together == alone
+
+
+async def test_request_n_is_request_one() -> None:
+    text = [1, 2, 3, 4, 5, 6, 7, 8]
+
+    async def both(engine: object) -> tuple[list[int], list[int]]:
+        streamed = sentence(5, text=arriving(text[:3], text[3:]))
+        return await tokens(engine, sentence(4)), await tokens(engine, streamed)  # type: ignore[arg-type]
+
+    async with backend(max_sequences=3) as engine:
+        first = await both(engine)
+        others = [asyncio.create_task(tokens(engine, sentence(seed))) for seed in range(10, 14)]
+        during = await both(engine)
+        await asyncio.gather(*others)
+        assert first == during == await both(engine)
+
+
+async def test_seed_sentence_and_profile_name_the_randomness() -> None:
+    samplings = [Sampling(seed=1), Sampling(seed=2), Sampling(seed=1, sentence_index=1), Sampling(seed=1, profile=Profile.UPSTREAM)]
+    async with backend() as engine:
+        made = [tuple(await tokens(engine, sentence(1, sampling=sampling))) for sampling in samplings]
+        assert len(set(made[:3])) == 3
+        assert made[0] == tuple(await tokens(engine, sentence(1)))
+    assert all(0 <= token < 6561 for spoken in made for token in spoken)
+
+
+@pytest.mark.parametrize("cuts", [1, 2])
+async def test_arriving_text_may_be_cut_anywhere(cuts: int) -> None:
+    text = list(range(20, 31))
+    async with backend() as engine:
+        whole = await tokens(engine, sentence(3, text=arriving(text), prompt=PROMPT))
+        for seed in range(2):
+            at = sorted(random.Random(seed).sample(range(1, len(text)), cuts))
+            pieces = [text[a:b] for a, b in zip([0, *at], [*at, len(text)], strict=True)]
+            assert await tokens(engine, sentence(3, text=arriving(*pieces), prompt=PROMPT)) == whole
+
+
+@torch.inference_mode()
+def test_rows_together_are_rows_alone_within_rounding() -> None:
+    decoder = model()
+    generator = torch.Generator().manual_seed(0)
+    caches, lengths = [], [3, 17, 40, 90]
+    for length in lengths:
+        cache = SequenceCache.reserve(decoder.config, 128, decoder.device)
+        decoder.forward(torch.randn(length, decoder.config.hidden_size, generator=generator), cache)
+        caches.append((cache, SequenceCache(cache.keys.clone(), cache.values.clone(), cache.length)))
+    for step in range(6):
+        inputs = decoder.embed(speech_inputs([step, 100 + step, 2000 + step, 6000 + step]))
+        together = decoder.log_probabilities(decoder.forward_rows(inputs, [cache for cache, _ in caches]))
+        alone = [decoder.log_probabilities(decoder.forward(inputs[row : row + 1], cache)) for row, (_, cache) in enumerate(caches)]
+        torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=0)
+    assert [cache.length for cache, _ in caches] == [length + 6 for length in lengths]
+
+
+async def test_the_batched_engine_speaks_to_the_end() -> None:
+    async with backend(batch_invariant=False) as engine:
+        results = await asyncio.gather(*(hops(engine, sentence(seed)) for seed in range(8)))
+        stats = engine.engine.stats
+    assert all(made[-1].outcome and 6 <= made[-1].outcome.tokens <= 60 for made in results)
+    assert stats.decode_rows > 4 * stats.decode_steps
+    assert (stats.running, stats.reserved_kv_bytes, stats.prefills) == (0, 0, 8)
+
+
+@torch.inference_mode()
+def test_prompt_and_steps_are_one_pass_within_rounding() -> None:
+    decoder = model()
+    prefix = WholeText(PROMPT, (1, 2, 3), Profile.CONTINUOUS, None).take()  # type: ignore[arg-type]  # nothing is chosen here
+    forced = speech_inputs([5, 600, 6000, 5, 77])
+
+    def slot() -> SequenceCache:
+        return SequenceCache.reserve(decoder.config, 64, decoder.device)
+
+    at_once = decoder.forward(decoder.embed([*prefix, *forced]), slot())[-len(forced) :]
+    stepped = slot()
+    decoder.forward(decoder.embed(prefix), stepped)
+    steps = torch.cat([decoder.forward(decoder.embed([token]), stepped) for token in forced])
+    torch.testing.assert_close(decoder.log_probabilities(steps), decoder.log_probabilities(at_once), atol=1e-4, rtol=0)

@@ -1,0 +1,230 @@
+"""Nobody listens: no further pass begins for that sentence, and its memory is free at once."""
+
+import asyncio
+import contextlib
+import threading
+import weakref
+from collections.abc import AsyncIterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from cosyserve.errors import InternalFault, InvalidRequest, Overloaded, Unavailable
+from cosyserve.identity import Identity
+from services.llm.engine.cache import SequenceCache, cache_bytes
+from services.llm.engine.engine import Engine
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.scheduler import Limits
+from services.llm.request import Grouping
+from services.llm.torch_backend import TorchBackend
+from tests.unit.llm.tiny_llm import arriving, model, sentence, tokens
+
+TOKEN_BY_TOKEN = Grouping(first=1, rest=1)
+
+
+class WatchedModel(SpeechTokenModel):
+    """Counts passes by slot; with `hold` a pass waits in the middle, as a long one would; `broken` makes it fail or produce non-numbers."""
+
+    @classmethod
+    def of(cls, plain: SpeechTokenModel) -> "WatchedModel":
+        watched = cls(**{name: getattr(plain, name) for name in SpeechTokenModel.__dataclass_fields__})
+        for name, value in {"passes": [], "entered": threading.Event(), "hold": threading.Event(), "broken": lambda hidden: hidden}.items():
+            object.__setattr__(watched, name, value)
+        watched.hold.set()
+        return watched
+
+    def passes_of(self, slot: weakref.ref[SequenceCache]) -> int:
+        return sum(begun is slot for begun in self.passes)
+
+    def forward(self, embeddings: Tensor, cache: SequenceCache) -> Tensor:
+        self.passes.append(weakref.ref(cache))
+        self.entered.set()
+        assert self.hold.wait(20)
+        return self.broken(super().forward(embeddings, cache))
+
+
+@contextlib.asynccontextmanager
+async def watched(limits: Limits, positions: int = 2048) -> AsyncIterator[tuple[TorchBackend, WatchedModel]]:
+    decoder = WatchedModel.of(model())
+    engine = Engine(decoder, limits, batch_invariant=True, threads=1)
+    backend = TorchBackend(engine, Identity("tiny", "torch", "float32", "cpu"), positions)
+    try:
+        yield backend, decoder
+    finally:
+        decoder.hold.set()
+        await backend.close()
+
+
+async def held(decoder: WatchedModel) -> None:
+    """Let the next pass begin and stop it in the middle."""
+    decoder.hold.clear()
+    decoder.entered.clear()
+    assert await asyncio.to_thread(decoder.entered.wait, 20)
+
+
+@pytest.mark.parametrize("by_task", [False, True])
+async def test_a_closed_sentence_is_not_stepped_and_holds_nothing(by_task: bool) -> None:
+    async with watched(Limits(running=2, waiting=0)) as (backend, decoder):
+        stream = backend.generate(sentence(1, words=50, grouping=TOKEN_BY_TOKEN))
+        for _ in range(3):
+            await anext(stream)
+        await held(decoder)
+        slot = decoder.passes[-1]
+        begun = decoder.passes_of(slot)
+        assert backend.engine.stats.reserved_kv_bytes > 0
+        if by_task:
+            reader = asyncio.create_task(_read(stream))
+            await asyncio.sleep(0)
+            reader.cancel()
+            await asyncio.wait([reader])
+            assert reader.cancelled()
+        else:
+            await stream.aclose()
+        stats = backend.engine.stats
+        assert (stats.running, stats.reserved_kv_bytes) == (0, 0)
+        decoder.hold.set()
+        await tokens(backend, sentence(2))
+        await tokens(backend, sentence(3))
+        assert decoder.passes_of(slot) == begun
+        assert slot() is None
+
+
+async def _read(stream: object) -> None:
+    async for _ in stream:  # type: ignore[attr-defined]
+        pass
+
+
+async def test_a_waiting_sentence_that_is_cancelled_never_begins() -> None:
+    async with watched(Limits(running=1, waiting=4)) as (backend, decoder):
+        first = backend.generate(sentence(1, words=50, grouping=TOKEN_BY_TOKEN))
+        await anext(first)
+        waiting = asyncio.create_task(tokens(backend, sentence(2)))
+        await held(decoder)
+        assert backend.engine.stats.waiting == 1
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert backend.engine.stats.waiting == 0
+        decoder.hold.set()
+        await first.aclose()
+        assert backend.engine.stats.prefills == 1
+
+
+async def test_a_parked_sentence_is_not_stepped_and_wakes_up_by_text() -> None:
+    gate = asyncio.Event()
+
+    async def text() -> AsyncIterator[list[int]]:
+        yield [1, 2, 3, 4, 5]
+        await gate.wait()
+        yield [6, 7, 8, 9, 10]
+
+    async with watched(Limits(running=2, waiting=0)) as (backend, decoder):
+        stream = backend.generate(sentence(0, text=text(), grouping=TOKEN_BY_TOKEN))
+        await anext(stream)
+        while not backend.engine.stats.parked:
+            await asyncio.sleep(0.001)
+        passes = len(decoder.passes)
+        other = await tokens(backend, sentence(2))
+        assert len(decoder.passes) == passes + len(other) + (len(other) < 60)
+        gate.set()
+        assert [hop async for hop in stream][-1].outcome
+        assert backend.engine.stats.reserved_kv_bytes == 0
+
+
+async def test_hanging_up_while_parked_frees_the_slot() -> None:
+    async def text() -> AsyncIterator[list[int]]:
+        yield [1, 2, 3, 4]
+        await asyncio.Event().wait()
+
+    async with watched(Limits(running=1, waiting=0)) as (backend, _):
+        reader = asyncio.create_task(tokens(backend, sentence(0, text=text())))
+        while not backend.engine.stats.parked:
+            await asyncio.sleep(0.001)
+        assert backend.engine.stats.reserved_kv_bytes == cache_bytes(backend.engine.model.config, 2048)
+        reader.cancel()
+        await asyncio.wait([reader])
+        assert backend.engine.stats.reserved_kv_bytes == 0
+        assert await tokens(backend, sentence(2))
+
+
+async def test_one_more_than_run_and_wait_is_refused_with_a_hint() -> None:
+    async with watched(Limits(running=1, waiting=1, retry_after=2.5)) as (backend, decoder):
+        first = asyncio.create_task(tokens(backend, sentence(1)))
+        await held(decoder)
+        second = asyncio.create_task(tokens(backend, sentence(2)))
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="runs 1 sentences and 1 wait") as refused:
+            await tokens(backend, sentence(3))
+        assert refused.value.retry_after == 2.5
+        decoder.hold.set()
+        assert all(await asyncio.gather(first, second))
+
+
+async def test_memory_for_keys_and_values_bounds_who_runs() -> None:
+    slot = cache_bytes(model().config, 2 + 3 + 60)
+    async with watched(Limits(running=8, waiting=8, kv_bytes=2 * slot + slot // 2)) as (backend, decoder):
+        requests = [asyncio.create_task(tokens(backend, sentence(7 * seed, prompt=sentence(0).prompt))) for seed in range(4)]
+        await held(decoder)
+        stats = backend.engine.stats
+        assert (stats.running, stats.waiting, stats.reserved_kv_bytes) == (2, 2, 2 * slot)
+        with pytest.raises(InvalidRequest, match="positions"):
+            await tokens(backend, sentence(1, words=20))
+        decoder.hold.set()
+        assert all(await asyncio.gather(*requests))
+
+
+async def test_a_failing_pass_ends_its_sentence_and_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async with watched(Limits(running=4, waiting=0)) as (backend, decoder):
+        expected = await tokens(backend, sentence(2))
+        other = asyncio.create_task(tokens(backend, sentence(2)))
+        poisoned: list[int] = []
+
+        def fail_on_long(hidden: Tensor) -> Tensor:
+            if len(hidden) > 30 and not poisoned:
+                poisoned.append(1)
+                raise RuntimeError("device on fire")
+            return hidden * float("nan") if len(hidden) > 30 else hidden
+
+        object.__setattr__(decoder, "broken", fail_on_long)
+        with pytest.raises(InternalFault, match="failed: RuntimeError"):
+            await tokens(backend, sentence(1, words=40))
+        with pytest.raises(InternalFault, match="non-finite log-probabilities at token 0"):
+            await tokens(backend, sentence(1, words=40))
+        assert await other == expected == await tokens(backend, sentence(2))
+        assert backend.engine.stats.reserved_kv_bytes == 0
+    assert "device on fire" in caplog.text
+
+
+async def test_closing_the_engine_tells_everyone() -> None:
+    async with watched(Limits(running=1, waiting=1)) as (backend, decoder):
+        requests = [asyncio.create_task(tokens(backend, sentence(seed))) for seed in (1, 2)]
+        await held(decoder)
+        closing = asyncio.create_task(backend.close())
+        results = await asyncio.gather(*requests, return_exceptions=True)
+        assert [type(result) for result in results] == [Unavailable, Unavailable]
+        decoder.hold.set()
+        await closing
+        with pytest.raises(Unavailable, match="shutting down"):
+            await tokens(backend, sentence(3))
+
+
+async def test_a_broken_text_stream_ends_the_sentence() -> None:
+    async def text() -> AsyncIterator[list[int]]:
+        yield [1, 2, 3, 4, 5, 6]
+        raise InvalidRequest("text.ids[0] is 900, allowed 0 to 299")
+
+    async with watched(Limits(running=1, waiting=0), positions=128) as (backend, _):
+        with pytest.raises(InvalidRequest, match="900"):
+            await tokens(backend, sentence(0, text=text()))
+        with pytest.raises(InvalidRequest, match="0 ids"):
+            await tokens(backend, sentence(0, text=arriving([])))
+        with pytest.raises(InvalidRequest, match="more than 6 ids"):
+            await tokens(backend, sentence(0, text=arriving([1, 2, 3], [4, 5, 6], [7])))
+        assert backend.engine.stats.reserved_kv_bytes == 0
+
+
+def test_engine_threads_leave_with_the_engine() -> None:
+    engine = Engine(model(), Limits(running=1, waiting=0), batch_invariant=True, threads=1)
+    engine.close()
+    assert "llm-engine" not in {thread.name for thread in threading.enumerate()}
+    assert torch.get_num_threads() == 1

@@ -1,0 +1,78 @@
+"""The reference model behind a backend, and requests for it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cosyserve.model_directory import ModelDirectory
+from services.llm.backend import Backend
+from services.llm.config import read_config
+from services.llm.engine.alone import Alone
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.weights import load_tensors
+from services.llm.lengths import positions_of_whole_text
+from services.llm.request import Generation, Grouping, Hop, Prompt, Sampling
+from services.llm.sampling import RepetitionAwareChooser, SeededDraw
+from services.llm.settings import LlmSettings
+from services.llm.torch_backend import TorchBackend
+from services.llm.whole_text import WholeText
+
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
+PROMPT = Prompt((11, 12, 13, 14, 15, 16, 17), tuple(range(40, 60)))
+
+
+def settings(**changes: Any) -> LlmSettings:
+    """One thread: layers this small are quicker on it, and the comparisons run on one too."""
+    return LlmSettings(**{"listen": "127.0.0.1:0", "model": TINY, "device": "cpu", "threads": 1, "max_positions": 2048} | changes)
+
+
+@contextlib.asynccontextmanager
+async def backend(**changes: Any) -> AsyncIterator[TorchBackend]:
+    torch.set_num_threads(1)
+    loaded = TorchBackend.load(settings(**changes))
+    try:
+        yield loaded
+    finally:
+        await loaded.close()
+
+
+def model() -> SpeechTokenModel:
+    torch.set_num_threads(1)
+    directory = ModelDirectory(TINY)
+    config = read_config(directory)
+    return SpeechTokenModel.build(config, load_tensors(directory, config), torch.device("cpu"))
+
+
+def sentence(seed: int, words: int = 3, **changes: Any) -> Generation:
+    """A sentence of `words` text ids that differs from the next seed's in text, prompt length and randomness."""
+    text = tuple((7 * seed + 3 * word) % 300 for word in range(words))
+    prompt = Prompt(PROMPT.text_ids[: seed % 7], PROMPT.speech_tokens[: 3 * seed % 20])
+    return Generation(**{"prompt": prompt, "text": text, "sampling": Sampling(seed=seed), "grouping": Grouping(first=7, rest=5)} | changes)
+
+
+async def arriving(*pieces: Iterable[int]) -> AsyncIterator[list[int]]:
+    for piece in pieces:
+        await asyncio.sleep(0)
+        yield list(piece)
+
+
+async def hops(source: Backend, generation: Generation) -> list[Hop]:
+    async with contextlib.aclosing(source.generate(generation)) as received:
+        return [hop async for hop in received]
+
+
+async def tokens(source: Backend, generation: Generation) -> list[int]:
+    return [token for hop in await hops(source, generation) for token in hop.tokens]
+
+
+def tokens_alone(on: SpeechTokenModel, generation: Generation) -> list[int]:
+    """The same by the slow readable path."""
+    assert isinstance(generation.text, tuple)
+    sampling = generation.sampling
+    chooser = RepetitionAwareChooser(on.config.sampling, SeededDraw(sampling.seed, sampling.sentence_index))
+    script = WholeText(generation.prompt, generation.text, sampling.profile, chooser, generation.replay)
+    return Alone(on, script, positions_of_whole_text(generation.prompt, len(generation.text), 2048)).run()
