@@ -1,0 +1,125 @@
+"""Does memory stay flat? `python -m bench.soak`: many requests with random hang-ups, resident memory of every process after each stretch.
+
+The slope is a least-squares line over all samples after warm-up. Flat means at most 1 MB per 100 requests for each process.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cosyserve.client import Client
+from cosyserve.errors import InternalFault
+from cosyserve.supervision.stack import Stack, running_stack
+
+FLAT_MEGABYTES = 1.0
+"""Allowed growth per 100 requests."""
+TEXTS = ("Short.", "A few words more.", "This one has a comma, and then goes on.", "Numbers: 1, 2 and 30.")
+
+
+@dataclass(frozen=True)
+class Soaked:
+    """What a run saw. slopes: MB per 100 requests by process; megabytes: resident at the first and the last sample after warm-up."""
+
+    requests: int
+    heard_out: int
+    hung_up: int
+    seconds: float
+    slopes: dict[str, float]
+    megabytes: dict[str, tuple[float, float]]
+
+    @property
+    def flat(self) -> bool:
+        return all(slope <= FLAT_MEGABYTES for slope in self.slopes.values())
+
+
+async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: int, seed: int) -> Soaked:
+    """Run `warm_up` and then `requests` requests, `clients` at a time, half of them hung up at a random moment."""
+    rng = random.Random(seed)
+    samples: dict[str, list[tuple[int, float]]] = {}
+    heard: dict[tuple[str, int], bytes] = {}
+    heard_out = hung_up = 0
+
+    async def one(client: Client, number: int) -> None:
+        nonlocal heard_out, hung_up
+        text, voice_seed = rng.choice(TEXTS), rng.randrange(4)
+        patience = rng.uniform(0.0, 0.6) if rng.random() < 0.5 else None
+        speech = client.synthesize(text, seed=voice_seed, voice=("hum_high", "hum_low")[number % 2])
+        try:
+            async with asyncio.timeout(patience), speech:
+                audio = await speech.read()
+        except TimeoutError:
+            hung_up += 1
+            return
+        heard_out += 1
+        if audio != heard.setdefault((f"{number % 2} {text}", voice_seed), audio):
+            raise InternalFault(f"request {number} was not heard as an equal one before it")
+
+    async def run(client: Client, first: int, count: int) -> None:
+        numbers = iter(range(first, first + count))
+
+        async def worker() -> None:
+            for number in numbers:
+                await one(client, number)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(clients):
+                group.create_task(worker())
+
+    async with running_stack(model, environ={}) as stack, Client(stack.address) as client:
+        await run(client, 0, warm_up)
+        began = time.monotonic()
+        for done in range(0, requests, stretch):
+            _sample(stack, done, samples)
+            await run(client, warm_up + done, min(stretch, requests - done))
+            print(f"\r{done + stretch} of {requests} requests", end="", file=sys.stderr, flush=True)
+        _sample(stack, requests, samples)
+        print(file=sys.stderr)
+        resident = {name: (points[0][1], points[-1][1]) for name, points in samples.items()}
+        return Soaked(requests, heard_out, hung_up, time.monotonic() - began, _slopes(samples), resident)
+
+
+def _sample(stack: Stack, done: int, samples: dict[str, list[tuple[int, float]]]) -> None:
+    for child in stack.children:
+        for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                samples.setdefault(f"{child.name}.{child.replica}", []).append((done, int(line.split()[1]) / 1024))
+
+
+def _slopes(samples: dict[str, list[tuple[int, float]]]) -> dict[str, float]:
+    """Least squares, MB per 100 requests."""
+    lines = {name: np.polyfit([done for done, _ in points], [held for _, held in points], 1) for name, points in samples.items()}
+    return {name: float(line[0]) * 100 for name, line in lines.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=Path("models/demo"))
+    parser.add_argument("--requests", type=int, default=1000)
+    parser.add_argument("--warm-up", type=int, default=200)
+    parser.add_argument("--clients", type=int, default=4)
+    parser.add_argument("--stretch", type=int, default=50, help="requests between two looks at the memory")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    told = parser.parse_args()
+    found = asyncio.run(soak(told.model, told.requests, told.warm_up, told.clients, told.stretch, told.seed))
+    if told.json:
+        print(json.dumps({**asdict(found), "flat": found.flat}))
+    else:
+        print(
+            f"{found.requests} requests in {found.seconds:.0f} s; heard out (warm-up included) {found.heard_out}, hung up {found.hung_up}"
+        )
+        for name, slope in found.slopes.items():
+            first, last = found.megabytes[name]
+            print(f"{name:16} {first:7.1f} MB -> {last:7.1f} MB   {slope:+.3f} MB per 100 requests")
+    return 0 if found.flat else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
