@@ -1,7 +1,7 @@
 """One thread owns the engine and takes the due work of all streams through it, one grid block per stream and step.
 
-A new stream never waits for more than the step under way: streams that have not sounded yet go first and alone, the others take
-turns, least recently served first. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
+A new stream waits for no more than the step under way: streams that have not sounded yet go first, the others take turns, least
+recently served first. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
 """
 
 import logging
@@ -132,8 +132,8 @@ class Batcher:
     def _run(self) -> None:
         error: CosyserveError = Unavailable("the decoder is closing")
         try:
-            while (works := self._next()) is not None:
-                self._step(works)
+            while self._turn():
+                pass
         except BaseException:
             error = InternalFault("the decoder's thread has ended; the log has the details")
             log.exception("the decoder's thread failed")
@@ -144,12 +144,23 @@ class Batcher:
                 for lane in list(self._lanes):
                     self._end(lane, error)
 
+    def _turn(self) -> bool:
+        """One step; False when closing. Its frame must not outlive it: it holds the states of streams that may be over."""
+        works = self._next()
+        if works is None:
+            return False
+        self._step(works)
+        return True
+
     def _next(self) -> list[_Work] | None:
         """The next step, streams started as they come; waits for work, None when closing."""
         while True:
             with self._changed:
-                self._sweep()
-                while not self._closing and not (new := self._unstarted()) and not (due := self._due()):
+                for lane in self._in_step:
+                    if lane.cancelled:
+                        self._forget(lane)
+                self._in_step.clear()
+                while not self._closing and not (new := [lane for lane in self._lanes if lane.state is None]) and not (due := self._due()):
                     self._changed.wait()
                 if self._closing:
                     return None
@@ -159,24 +170,13 @@ class Batcher:
             for lane in new:
                 self._start(lane)
 
-    def _sweep(self) -> None:
-        """Forget what was cancelled during the step that is over."""
-        for lane in self._in_step:
-            if lane.cancelled:
-                self._forget(lane)
-        self._in_step.clear()
-
-    def _unstarted(self) -> list[Lane]:
-        return [lane for lane in self._lanes if lane.state is None]
-
     def _due(self) -> list[_Work]:
         works = [_Work(lane, stride) for lane in self._lanes if (stride := lane.next_stride()) is not None]
         if not works:
             return []
         works.sort(key=lambda work: (work.lane.has_sound, work.lane.served))
-        first = works[0].lane
-        alike = [work for work in works if work.lane.decoder is first.decoder and work.lane.has_sound == first.has_sound]
-        return alike[: first.decoder.widest_step]
+        decoder = works[0].lane.decoder
+        return [work for work in works if work.lane.decoder is decoder][: decoder.widest_step]
 
     def _start(self, lane: Lane) -> None:
         try:

@@ -15,12 +15,16 @@ from services.token2wav.request import Sentence
 
 @dataclass(frozen=True)
 class HopAudio:
-    """A finished hop. samples: float32 [n], new ones only, possibly none. last: the sentence is over."""
+    """A finished hop. samples: float32 [n], new ones only, possibly none."""
 
     hop: Hop
     samples: NDArray[np.float32]
     timings: list[Timing]
-    last: bool
+
+    @property
+    def last(self) -> bool:
+        """Whether the sentence is over."""
+        return self.hop.final
 
 
 Deliver = Callable[["HopAudio | Exception"], None]
@@ -74,7 +78,7 @@ class Lane:
         made, self.made, self.speaking, self.waiting = self.made, [], False, True
         samples = np.concatenate([part.samples for part in made])
         self.has_sound = self.has_sound or samples.size > 0
-        return HopAudio(self.hop, samples, [timing for part in made for timing in _timings(self.hop.index, part)], self.hop.final)
+        return HopAudio(self.hop, samples, [timing for part in made for timing in _timings(self.hop.index, part)])
 
 
 def _timings(hop: int, decoded: Decoded) -> list[Timing]:

@@ -4,14 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from itertools import cycle, product
 
+import numpy as np
 import pytest
 import pytest_asyncio
+import torch
 
+from cosyserve.model_directory import ModelDirectory
 from services.token2wav.backend import Backend
 from services.token2wav.batcher import Batcher
-from services.token2wav.continuous import ContinuousDecoder
+from services.token2wav.continuous import ContinuousDecoder, as_prompt
+from services.token2wav.flow import load_flow
 from services.token2wav.request import Growth, Hops, Profile, Sentence
-from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, voice
+from services.token2wav.vocoder import load_vocoder
+from tests.unit.token2wav.speaking import GOLDEN, batching, pieces, speak, tokens, torch_backend, voice
 
 SCHEDULES = [Hops(), Hops(first_hop_tokens=30, growth=Growth.EXPONENTIAL), Hops(100, Growth.EXPONENTIAL, 400)]
 MESSAGES = [1, 7, 1000]
@@ -37,6 +42,25 @@ async def test_streamed_is_whole(batcher: Batcher, prompt: int, speed: float) ->
     for hops, message in zip(SCHEDULES, cycle(MESSAGES), strict=False):
         cut = await pieces(batcher, Sentence(voice(prompt), seed=7, hops=hops, speed=speed), tokens(LENGTH), message)
         assert b"".join(piece.audio for piece in cut) == whole
+
+
+@pytest.mark.parametrize("prompt", [0, 22, 25])
+@pytest.mark.parametrize("length", [1, 2, 4, 28])
+async def test_short_sentences_too(batcher: Batcher, prompt: int, length: int) -> None:
+    whole = await speak(batcher, Sentence(voice(prompt), hops=Hops(100)), tokens(length))
+    assert len(whole) == 2 * 960 * length
+    assert await speak(batcher, Sentence(voice(prompt)), tokens(length), message=1) == whole
+
+
+async def test_carried_on_is_computed_anew(batcher: Batcher) -> None:
+    """Fast path against slow path: no state, everything recomputed under the same masks."""
+    directory, said = ModelDirectory(GOLDEN), voice(20)
+    flow, vocoder = load_flow(directory, torch.device("cpu")), load_vocoder(directory, torch.device("cpu"))
+    mel = flow.prefix(as_prompt(said), torch.tensor(tokens(LENGTH)), streaming=True, final=True)
+    anew = vocoder.offline(mel, 7, 0).numpy()
+    carried = np.frombuffer(await speak(batcher, Sentence(said, seed=7), tokens(LENGTH)), "<i2") / 32768
+    assert np.abs(carried - anew).max() < 2e-3
+    assert anew.std() > 0.05
 
 
 async def test_any_schedule_with_any_cutting_of_messages(batcher: Batcher) -> None:

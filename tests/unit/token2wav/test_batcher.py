@@ -2,6 +2,7 @@
 
 import asyncio
 import queue
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,7 +13,7 @@ from services.token2wav.batcher import Batcher, Limits
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.fake import FakeDecoder, FakeState
 from services.token2wav.lane import HopAudio
-from services.token2wav.request import Profile, Sentence, Voice
+from services.token2wav.request import Hops, Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, voice
 
@@ -44,7 +45,7 @@ def arrivals(batcher: Batcher, seed: int) -> tuple[object, "queue.Queue[HopAudio
 
 
 async def test_a_stream_that_has_not_sounded_goes_before_one_that_has() -> None:
-    decoder = Recording(token_seconds=0.002)
+    decoder = Recording(widest_step=1, token_seconds=0.002)
     async with (
         batching({Profile.CONTINUOUS: decoder}) as batcher,
         AcousticStream(batcher, sentence(1)) as early,
@@ -56,10 +57,11 @@ async def test_a_stream_that_has_not_sounded_goes_before_one_that_has() -> None:
         while len(decoder.met) < 3:
             await asyncio.sleep(0.001)
         begun = len(decoder.met)
-        await speak(batcher, sentence(2), tokens(40))
+        await speak(batcher, Sentence(voice(0), seed=2, hops=Hops(60)), tokens(100))
     first_of_late = next(at for at, met in enumerate(decoder.met) if 2 in met)
     assert first_of_late <= begun + 1
-    assert decoder.met[first_of_late] == [2]
+    assert decoder.met[first_of_late : first_of_late + 3] == [[2]] * 3
+    assert [1] in decoder.met[first_of_late:]
 
 
 async def test_streams_that_have_sounded_share_steps() -> None:
@@ -192,3 +194,22 @@ async def test_numbers_that_overflow_end_their_stream_and_no_other() -> None:
         assert "not finite" in str(bad)
         assert isinstance(good, bytes)
         assert good == await speak(batcher, Sentence(voice(20)), tokens(30))
+
+
+async def test_nothing_of_a_stream_is_left_when_it_is_over() -> None:
+    states: list[weakref.ref[FakeState]] = []
+
+    class Watched(FakeDecoder):
+        def start(self, sentence: Sentence) -> FakeState:
+            state = super().start(sentence)
+            states.append(weakref.ref(state))
+            return state
+
+    async with batching({Profile.CONTINUOUS: Watched()}) as batcher:
+        await speak(batcher, sentence(), tokens(60))
+        async with AcousticStream(batcher, sentence()) as stream:
+            await stream.feed(tokens(60))
+        async with asyncio.timeout(5):
+            while [state for state in states if state() is not None]:
+                await asyncio.sleep(0.001)
+        assert len(states) >= 1
