@@ -13,6 +13,7 @@ from typing import Self, cast
 
 import grpc
 
+from cosyserve import telemetry
 from cosyserve.audio import Encoding
 from cosyserve.channel import as_error
 from cosyserve.errors import InvalidRequest
@@ -26,7 +27,8 @@ _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
 class Client:
-    """One connection to a cosyserve endpoint. Server errors are raised as the classes of cosyserve.errors."""
+    """One connection to a cosyserve endpoint. Server errors are raised as the classes of cosyserve.errors; a trace of the caller goes on
+    in the server."""
 
     def __init__(self, target: str) -> None:
         """target: host:port; nothing is sent before the first call."""
@@ -114,7 +116,7 @@ class Client:
                 language_code=language_code,
             )
         try:
-            response = await self._stub.SynthesizeUnary(request, timeout=timeout)
+            response = await self._stub.SynthesizeUnary(request, timeout=timeout, metadata=telemetry.outgoing())
         except grpc.aio.AioRpcError as error:
             raise as_error(error, "server", self.target) from error
         return response.audio, read_header(response.header), read_summary(response.summary)
@@ -122,7 +124,7 @@ class Client:
     async def voices(self, timeout: float | None = 10.0) -> list[VoiceLine]:  # noqa: ASYNC109 - the call's deadline, sent to the server
         """All voices, ordered by id."""
         try:
-            response = await self._stub.ListVoices(synthesis_pb2.ListVoicesRequest(), timeout=timeout)
+            response = await self._stub.ListVoices(synthesis_pb2.ListVoicesRequest(), timeout=timeout, metadata=telemetry.outgoing())
         except grpc.aio.AioRpcError as error:
             raise as_error(error, "server", self.target) from error
         return [VoiceLine(voice.id, voice.content_hash, voice.prompt_seconds, voice.is_default) for voice in response.voices]

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import grpc
 
+from cosyserve import telemetry
 from cosyserve.channel import as_error
 from cosyserve.errors import CosyserveError, InternalFault, Unavailable
 from cosyserve.utterance import Chunk, Header, Summary, read_header, read_summary
@@ -85,7 +86,7 @@ class Speech:
         if self._call is None:
             remaining = None if self._deadline is None else max(self._deadline - time.monotonic(), 0.001)
             self._expected_index, self._last = 0, None
-            self._call = self._stub.Synthesize(self._request, timeout=remaining)
+            self._call = self._stub.Synthesize(self._request, timeout=remaining, metadata=tuple(telemetry.outgoing()))
         response = await self._call.read()
         if response is grpc.aio.EOF:
             if self._last is None:

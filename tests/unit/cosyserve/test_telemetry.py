@@ -1,0 +1,33 @@
+"""Traces are off unless an endpoint is set: the exporter is not even loaded then."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from cosyserve.telemetry import ENDPOINT_VARIABLES
+
+PROGRAM = """
+import sys
+from cosyserve import telemetry
+telemetry.configure("LlmService")
+with telemetry.tracer.start_as_current_span("request") as span:
+    print(span.is_recording(), bool(telemetry.outgoing()), any(name.startswith("opentelemetry.exporter") for name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "outcome"),
+    [
+        (None, "", "False False False"),
+        (ENDPOINT_VARIABLES[0], "", "False False False"),
+        (ENDPOINT_VARIABLES[0], "http://127.0.0.1:1", "True True True"),
+        (ENDPOINT_VARIABLES[1], "http://127.0.0.1:1", "True True True"),
+    ],
+)
+def test_spans_are_recorded_and_sent_only_with_an_endpoint(variable: str | None, value: str, outcome: str) -> None:
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("OTEL_")} | ({variable: value} if variable else {})
+    environ["OTEL_EXPORTER_OTLP_TIMEOUT"] = "1"
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environ, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == outcome
