@@ -34,7 +34,7 @@ async def run(arguments: argparse.Namespace) -> int:
             device=arguments.device,
             drain_seconds=arguments.drain,
             log=tell,
-            report=lambda line: tell(f"{'cosyserve':<13} | {line}"),
+            report=lambda line: tell(f"{'cosyserve':<14} | {line}"),
         ) as stack:
             stop.stack = stack
             counts = ", ".join(f"{child.name}.{child.replica}" for child in stack.children)

@@ -90,7 +90,7 @@ class Child:
                 return
             text = line.decode(errors="replace").rstrip()
             self.last_lines.append(text)
-            self._log(f"{self.label:<13} | {text}")
+            self._log(f"{self.label:<14} | {text}")
 
 
 def exit_text(code: int) -> str:
