@@ -1,7 +1,7 @@
 """`python -m bench.token2wav_cost [--model DIR] [--json]`: what a second of sound costs in token2wav, by length and profile.
 
 A sentence is spoken through the batcher as a service would, all its tokens at once, no prompt, one stream at a time. Wall time of the
-whole stream, median of three after a warm-up.
+whole stream and CPU time of the process, medians of three after a warm-up.
 """
 
 import argparse
@@ -31,12 +31,13 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class Cost:
-    """first_sound_seconds: from the first token fed to the first piece of audio."""
+    """cpu_seconds: of all threads. first_sound_seconds: from the first token fed to the first piece of audio."""
 
     profile: str
     audio_seconds: int
     wall_seconds: float
     wall_per_audio_second: float
+    cpu_seconds: float
     first_sound_seconds: float
 
 
@@ -54,31 +55,30 @@ async def measure(model: Path, threads: int | None) -> list[Cost]:
 async def _cost(batcher: Batcher, profile: Profile, seconds: int) -> Cost:
     await _speak(batcher, profile, 1)
     runs = [await _speak(batcher, profile, seconds) for _ in range(REPEATS)]
-    wall = statistics.median(whole for _, whole in runs)
-    first = statistics.median(first for first, _ in runs)
-    return Cost(profile.name.lower(), seconds, round(wall, 4), round(wall / seconds, 4), round(first, 4))
+    first, wall, cpu = (statistics.median(column) for column in zip(*runs, strict=True))
+    return Cost(profile.name.lower(), seconds, round(wall, 4), round(wall / seconds, 4), round(cpu, 4), round(first, 4))
 
 
-async def _speak(batcher: Batcher, profile: Profile, seconds: int) -> tuple[float, float]:
-    """Seconds until the first audio and until the end."""
+async def _speak(batcher: Batcher, profile: Profile, seconds: int) -> tuple[float, float, float]:
+    """Seconds until the first audio, until the end, and of CPU."""
     voice = Voice(np.zeros(0, np.int64), np.zeros((0, MEL_BINS), np.float32), np.ones(SPEAKER_DIMENSION, np.float32))
     tokens = np.random.default_rng(0).integers(0, SPEECH_VOCABULARY, seconds * TOKENS_PER_SECOND).tolist()
     first = None
     async with AcousticStream(batcher, Sentence(voice, profile=profile)) as stream:
-        began = time.perf_counter()
+        began, cpu = time.perf_counter(), time.process_time()
         await stream.feed(tokens)
         await stream.finish()
         async for piece in stream:
             if first is None and piece.audio:
                 first = time.perf_counter() - began
     whole = time.perf_counter() - began
-    return whole if first is None else first, whole
+    return whole if first is None else first, whole, time.process_time() - cpu
 
 
 def render(costs: Sequence[Cost]) -> str:
-    lines = [f"{'profile':<12}{'audio s':>8}{'wall s':>10}{'wall s / audio s':>18}{'first sound s':>15}"]
+    lines = [f"{'profile':<12}{'audio s':>8}{'wall s':>10}{'wall s / audio s':>18}{'CPU s':>9}{'first sound s':>15}"]
     lines += [
-        f"{c.profile:<12}{c.audio_seconds:>8}{c.wall_seconds:>10.3f}{c.wall_per_audio_second:>18.4f}{c.first_sound_seconds:>15.3f}"
+        f"{c.profile:<12}{c.audio_seconds:>8}{c.wall_seconds:>10.3f}{c.wall_per_audio_second:>18.4f}{c.cpu_seconds:>9.2f}{c.first_sound_seconds:>15.3f}"
         for c in costs
     ]
     return "\n".join(lines)

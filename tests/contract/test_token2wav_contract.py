@@ -55,6 +55,14 @@ async def test_both_methods_say_the_same(service: Loopback) -> None:
     assert b"".join(audio.audio for audio in cut) == whole
 
 
+async def test_an_accepted_setup_is_answered_before_any_token(service: Loopback) -> None:
+    call = service.stub.DecodeStream(timeout=10)
+    await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup()))
+    await call.initial_metadata()
+    assert service.batcher.stats().streams == 1
+    call.cancel()
+
+
 async def test_every_chunk_becomes_a_span(service: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     spans: list[Timing] = []
     monkeypatch.setattr(telemetry, "record", spans.append)
