@@ -10,6 +10,7 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from cosyserve import telemetry
 from cosyserve.server import Close, Service, running
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME, loader
@@ -201,3 +202,17 @@ async def test_overload_is_refused_at_once_with_a_hint_and_nobody_is_lost() -> N
     hint = error_details_pb2.RetryInfo()
     assert packed.details[0].Unpack(hint)
     assert hint.retry_delay.seconds == 3
+
+
+async def test_where_the_time_went_becomes_spans_without_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans: list[telemetry.Timing] = []
+    monkeypatch.setattr(telemetry, "record", spans.append)
+    async with backend() as engine, served(engine) as stub:
+        await generate(stub, seed=1, first_message_tokens=2, **PROMPT)
+    assert [span.name for span in spans] == ["llm.queue", "llm.prefill", "llm.first_hop", "llm.decode"]
+    queue, prefill, first_hop, decode = spans
+    assert queue.end_ns == prefill.start_ns
+    assert prefill.end_ns == first_hop.start_ns == decode.start_ns
+    assert prefill.attributes == {"positions": 2 + 9 + 3 + 20}
+    assert first_hop.attributes == {"tokens": 2}
+    assert set(decode.attributes) == {"tokens"}

@@ -38,3 +38,8 @@ def test_an_unusable_model_ends_with_3(tmp_path: Path) -> None:
     assert status == 3
     assert said.startswith(f"{bundle}/llm.pt: not a file of tensors (")
     assert said.count("\n") == 1
+
+
+def test_the_fake_backend_needs_no_tensor_library() -> None:
+    check = "import sys, services.llm.__main__, services.llm.fake_backend; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, timeout=60).returncode == 0
