@@ -204,7 +204,7 @@ class DecodedAudio(google.protobuf.message.Message):
     """Place of the first of these samples in the sentence."""
     @property
     def identity(self) -> cosyserve.v1.identity_pb2.EngineIdentity:
-        """Set on the first message, which is sent as soon as the setup is accepted and carries no audio: who decodes."""
+        """Set on the first message: who decodes."""
 
     @property
     def summary(self) -> global___DecodeSummary:

@@ -59,7 +59,8 @@ class Token2WavServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DecodeStream(self, request_iterator, context):
-        """The same for tokens that arrive over time. Closing the request stream ends the sentence.
+        """The same for tokens that arrive over time. Closing the request stream ends the sentence. Initial metadata is sent as soon as the setup
+        is accepted: a caller that writes tokens before may lose the status of a refusal.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

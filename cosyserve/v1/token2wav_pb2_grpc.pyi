@@ -31,7 +31,9 @@ class Token2WavServiceStub:
         cosyserve.v1.token2wav_pb2.DecodeStreamRequest,
         cosyserve.v1.token2wav_pb2.DecodeStreamResponse,
     ]
-    """The same for tokens that arrive over time. Closing the request stream ends the sentence."""
+    """The same for tokens that arrive over time. Closing the request stream ends the sentence. Initial metadata is sent as soon as the setup
+    is accepted: a caller that writes tokens before may lose the status of a refusal.
+    """
 
 class Token2WavServiceAsyncStub:
     """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder."""
@@ -46,7 +48,9 @@ class Token2WavServiceAsyncStub:
         cosyserve.v1.token2wav_pb2.DecodeStreamRequest,
         cosyserve.v1.token2wav_pb2.DecodeStreamResponse,
     ]
-    """The same for tokens that arrive over time. Closing the request stream ends the sentence."""
+    """The same for tokens that arrive over time. Closing the request stream ends the sentence. Initial metadata is sent as soon as the setup
+    is accepted: a caller that writes tokens before may lose the status of a refusal.
+    """
 
 class Token2WavServiceServicer(metaclass=abc.ABCMeta):
     """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder."""
@@ -65,6 +69,8 @@ class Token2WavServiceServicer(metaclass=abc.ABCMeta):
         request_iterator: _MaybeAsyncIterator[cosyserve.v1.token2wav_pb2.DecodeStreamRequest],
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.token2wav_pb2.DecodeStreamResponse], collections.abc.AsyncIterator[cosyserve.v1.token2wav_pb2.DecodeStreamResponse]]:
-        """The same for tokens that arrive over time. Closing the request stream ends the sentence."""
+        """The same for tokens that arrive over time. Closing the request stream ends the sentence. Initial metadata is sent as soon as the setup
+        is accepted: a caller that writes tokens before may lose the status of a refusal.
+        """
 
 def add_Token2WavServiceServicer_to_server(servicer: Token2WavServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
