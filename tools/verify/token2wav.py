@@ -39,27 +39,27 @@ def verify(directory: Path, report: Report) -> None:
     for name in ("flow_mel", "token2wav_stream"):
         path = directory / f"{name}.npz"
         if not path.exists():
-            report.missing(f"{name} (streamed)", f"{path.name} is not in the directory")
+            report.missing(f"{path.name} (streamed)", "not in the directory")
             return
         with np.load(path, allow_pickle=False) as file:
             files[name] = {key: file[key] for key in file.files}
     flow, stream = files["flow_mel"], files["token2wav_stream"]
     made = _speak(directory, flow, stream)
-    report.compare("flow_mel.n_calls (streamed)", len(made.calls), flow["n_calls"], 0)
-    report.compare("token2wav_stream.n_calls (streamed)", len(made.mels), stream["n_calls"], 0)
+    report.compare("flow_mel.npz/n_calls (streamed)", len(made.calls), flow["n_calls"], 0)
+    report.compare("token2wav_stream.npz/n_calls (streamed)", len(made.mels), stream["n_calls"], 0)
     for i, call in enumerate(made.calls):
         for fact, value in call.items():
-            _compare(report, f"flow_mel.call{i}_{fact}", value, flow, 0)
+            _compare(report, f"flow_mel.npz/call{i}_{fact}", value, flow, 0)
     for i, (mel, cached, wav) in enumerate(zip(made.mels, made.cached, made.wavs, strict=True)):
-        _compare(report, f"token2wav_stream.hift_mel{i}", mel[None], stream, 5e-5)
-        _compare(report, f"token2wav_stream.cache_source_len{i}", cached, stream, 0)
-        _compare(report, f"token2wav_stream.wav_chunk{i}", wav[None], stream, 2e-5)
+        _compare(report, f"token2wav_stream.npz/hift_mel{i}", mel[None], stream, 5e-5)
+        _compare(report, f"token2wav_stream.npz/cache_source_len{i}", cached, stream, 0)
+        _compare(report, f"token2wav_stream.npz/wav_chunk{i}", wav[None], stream, 2e-5)
     total = sum(wav.size for wav in made.wavs)
-    report.compare("token2wav_stream.samples (streamed)", total, SAMPLES_PER_TOKEN * flow["token"].shape[1], 0)
+    report.compare("token2wav_stream.npz/samples (streamed)", total, SAMPLES_PER_TOKEN * flow["token"].shape[1], 0)
 
 
 def _compare(report: Report, row: str, got: Any, arrays: Arrays, tolerance: float) -> None:
-    key = row.split(".")[1]
+    key = row.split("/")[1]
     if key in arrays:
         report.compare(f"{row} (streamed)", got, arrays[key], tolerance)
     else:
