@@ -1,9 +1,9 @@
 """The HiFT vocoder: mel frames in, 24 kHz samples out, whole or as the frames arrive.
 
 Streaming recomputes context instead of keeping the state of some hundred convolutions: each layer makes just the columns that a window
-of 10 frames depends on (`receptive`), every window in the same shape, while phase and source samples are carried. Against the whole
-rendered at once that costs 1.3 times the time with the small reference model and 1.5 times with the published sizes; windows of 5
-frames cost 2.0 and 2.4 times, and windows longer than 10 would leave more settled sound unsaid. Figures: docs/decisions/0003.
+of 10 frames depends on (`receptive`), every window in the same shape, while phase and source samples are carried. That takes 1.4
+times the processor time of the whole rendered at once with the small reference model and 1.7 times with the published sizes; windows
+of 5 frames take 2.4 times, and longer ones leave more settled sound unsaid. Figures: docs/decisions/0003-vocoder-hold-back.md.
 """
 
 import time
