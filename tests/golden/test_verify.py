@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +12,6 @@ import torch
 from tools.verify.__main__ import main
 
 TINY = Path(__file__).parent / "tiny"
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """These layers are too small to share."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def verify(directory: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict[str, object]]]:
