@@ -34,9 +34,9 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 	$(BIN)/buf lint
 	$(BIN)/buf format --diff --exit-code
 	$(BIN)/hadolint Dockerfile
-	rm -rf build/protos && mkdir -p build/protos
-	$(call generate,build/protos)
-	touch build/protos/cosyserve/v1/__init__.py
+	@rm -rf build/protos && mkdir -p build/protos
+	@$(call generate,build/protos)
+	@touch build/protos/cosyserve/v1/__init__.py
 	diff --recursive --exclude=__pycache__ build/protos/cosyserve/v1 cosyserve/v1
 
 test: setup ## Run every test that needs no GPU (PYTEST_ARGS adds arguments)
@@ -75,8 +75,8 @@ $(PROTOS_VENV)/.ready: constraints-protos.txt
 	touch $@
 
 define fresh_venv
-test -x $(1)/bin/pip || $(PYTHON) -m venv $(1) || { echo "$(PYTHON) cannot make environments: apt-get install python3-venv" >&2; exit 1; }
-$(1)/bin/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
+@test -x $(1)/bin/pip || $(PYTHON) -m venv $(1) || { echo "$(PYTHON) cannot make environments: apt-get install python3-venv" >&2; exit 1; }
+@$(1)/bin/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
 	{ echo "Python 3.11 or 3.12 is needed, $(PYTHON) is another; make clean, then make setup PYTHON=python3.11" >&2; exit 1; }
 endef
 
