@@ -51,8 +51,9 @@ demo: setup ## Speak one sentence through all services into hello.wav
 up: setup ## Serve on 127.0.0.1:50051 until Ctrl-C (MODEL=DIR for your own weights)
 	$(BIN)/cosyserve up $(if $(MODEL),--model $(MODEL))
 
-bench: setup ## Measure this machine
-	$(BIN)/python -m bench.token2wav_cost
+bench: setup ## Measure this machine (MODEL=DIR, default the bundled model)
+	$(BIN)/python -m bench.token2wav_cost $(if $(MODEL),--model $(MODEL))
+	$(BIN)/python -m bench.vocoder_hold_back tests/golden/tiny
 
 verify: setup ## Compare a model directory with its reference arrays (MODEL=DIR)
 	@test -n "$(MODEL)" || { echo "usage: make verify MODEL=DIR (try MODEL=tests/golden/tiny)" >&2; exit 2; }
