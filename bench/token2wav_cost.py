@@ -41,7 +41,7 @@ class Cost:
     first_sound_seconds: float
 
 
-async def measure(model: Path, threads: int | None) -> list[Cost]:
+async def measure(model: Path, threads: int) -> list[Cost]:
     """One row per profile and length."""
     backend = await asyncio.to_thread(load_backend, "torch", EngineSettings(model=model, threads=threads))
     batcher = Batcher(backend.decoders, Limits(max_streams=1, state_bytes=1 << 40))
@@ -87,7 +87,7 @@ def render(costs: Sequence[Cost]) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.token2wav_cost", description="Wall time of token2wav per second of sound.")
     parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: models/demo)")
-    parser.add_argument("--threads", type=int, help="CPU threads (default: as torch chooses)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of one operation (default 1)")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
     try:

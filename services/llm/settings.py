@@ -18,8 +18,9 @@ class LlmSettings(ServerSettings):
     backend: str = "torch"
     device: str = "auto"
     """auto: CUDA where there is a device, else the CPU."""
-    threads: int | None = None
-    """Intra-op threads of torch; unset: torch's choice."""
+    threads: int = 1
+    """Threads of one operation on the CPU. One suits the bundled model; with the published sizes take the cores there are. Part of the
+    engine's identity: another number rounds differently."""
     batch_invariant: bool | None = None
     """Run rows one by one, so that tokens do not depend on who else is served; unset: on the CPU yes, on CUDA no."""
     max_sequences: int = 8
@@ -42,12 +43,11 @@ class LlmSettings(ServerSettings):
                 raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")
         if self.backend != "fake" and self.model is None:
             raise ValueError(f"model is not set and backend={self.backend} needs it")
-        for name in ("max_sequences", "max_positions"):
+        for name in ("threads", "max_sequences", "max_positions"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
         for name in ("max_waiting", "retry_after_seconds", "fake_token_milliseconds"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, must not be negative")
-        for name in ("threads", "kv_budget_mib"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1 or unset")
+        if self.kv_budget_mib is not None and self.kv_budget_mib < 1:
+            raise ValueError(f"kv_budget_mib is {self.kv_budget_mib}, must be at least 1 or unset")

@@ -46,7 +46,7 @@ class TorchBackend:
         )
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
         engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_kind(settings.threads)
         identity = Identity(model_hash=model_hash(directory), backend="torch", precision="float32", device=name)
         held = settings.max_positions if budget is None else min(settings.max_positions, budget // cache_bytes(config, 1))
         return cls(engine, identity, held)
@@ -127,6 +127,11 @@ class _Text:
             yield ids
         if not count:
             raise InvalidRequest("text has 0 ids; at least 1 has to arrive before the stream is closed")
+
+
+def cpu_kind(threads: int) -> str:
+    """What makes two CPUs round alike: the vector instructions that torch uses and the number of threads that share an operation."""
+    return f"cpu {torch.backends.cpu.get_cpu_capability()} {threads} thread{'s' if threads > 1 else ''}"
 
 
 def choose_device(wanted: str) -> torch.device:

@@ -43,6 +43,8 @@ class LlmStage:
                         stream.finish(_made(news.summary, (first_message or time.monotonic()) - begin))
             if stream.made is None:
                 raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a sentence without its summary")
+            if not stream.tokens:
+                raise InternalFault(f"{self.replicas.stage} at {replica.target} made no speech for sentence {stream.sentence.index}")
 
         return await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
 

@@ -25,13 +25,14 @@ class Backend:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """model: model directory; the fake needs none. device: as torch names it. threads: CPU threads of one operation, None as torch
-    chooses. widest_step: streams that share a step, None: 1 on the CPU, where they would be computed one after the other, 16 elsewhere.
-    prompt_cache_bytes: memory for states behind prompts. fake_token_seconds: time that the fake takes for a token."""
+    """model: model directory; the fake needs none. device: as torch names it. threads: of one operation on the CPU; one suits the bundled
+    model, with the published sizes take the cores there are. widest_step: streams that share a step, None: 1 on the CPU, where they would
+    be computed one after the other, 16 elsewhere. prompt_cache_bytes: memory for states behind prompts. fake_token_seconds: time that the
+    fake takes for a token."""
 
     model: Path | None = None
     device: str = "cpu"
-    threads: int | None = None
+    threads: int = 1
     widest_step: int | None = None
     prompt_cache_bytes: int = 2 << 30
     fake_token_seconds: float = 0.0

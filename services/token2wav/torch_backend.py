@@ -21,12 +21,11 @@ FILES = ("flow.pt", "hift.pt", "cosyvoice2.yaml")
 def load_torch(model: Path, settings: EngineSettings) -> Backend:
     """Raises ModelError naming file and tensor, SettingsError for a device that is not there. Sets the process's thread count."""
     directory, device = ModelDirectory(model), _device(settings.device)
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
+    torch.set_num_threads(settings.threads)
     flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
     widest = settings.widest_step or (1 if device.type == "cpu" else 16)
     return Backend(
-        Identity(directory.content_hash(FILES), "torch", "float32", _kind(device)),
+        Identity(directory.content_hash(FILES), "torch", "float32", _kind(device, settings.threads)),
         {
             Profile.CONTINUOUS: ContinuousDecoder(flow, vocoder, widest_step=widest, prompt_cache_bytes=settings.prompt_cache_bytes),
             Profile.UPSTREAM: UpstreamDecoder(flow, vocoder),
@@ -47,5 +46,8 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _kind(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+def _kind(device: torch.device, threads: int) -> str:
+    """What makes two devices round alike: on a CPU the vector instructions that torch uses and the threads that share an operation."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu {torch.backends.cpu.get_cpu_capability()} {threads} thread{'s' if threads > 1 else ''}"
