@@ -66,8 +66,7 @@ async def test_request_n_is_request_1(stack: WholeStack) -> None:
 
 async def test_eight_at_once_are_the_same_eight_one_by_one(stack: WholeStack) -> None:
     requests = [
-        {"text": f"Number {number} {'on ' * number}.", "seed": number, "voice": ["hum_low", "hum_high"][number % 2]}
-        for number in range(8)
+        {"text": f"Number {number} {'on ' * number}.", "seed": number, "voice": ["hum_low", "hum_high"][number % 2]} for number in range(8)
     ]
     single = [await say(stack, **request) for request in requests]
     assert list(await asyncio.gather(*(say(stack, **request) for request in requests))) == single
