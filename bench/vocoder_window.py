@@ -15,10 +15,10 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES
-from services.token2wav import window
-from services.token2wav.vocoder import Vocoder, load_vocoder
-from services.token2wav.vocoder_config import read_config
-from services.token2wav.vocoder_weights import expected_tensors
+from services.token2wav.vocoder import window
+from services.token2wav.vocoder.config import read_config
+from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder.weights import expected_tensors
 
 TINY = ModelDirectory(Path("tests/golden/tiny"))
 FRAMES = 6 * CHUNK_FRAMES

@@ -17,14 +17,14 @@ from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.chunking import next_border
 from services.token2wav.decoder import Decoded, Stride
-from services.token2wav.flow import Flow
-from services.token2wav.flow_state import FlowState
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.state import FlowState
 from services.token2wav.prompt_cache import PromptCache
 from services.token2wav.request import Sentence, Voice
-from services.token2wav.state import VoicePrompt
-from services.token2wav.stretch import MelStretch, StretchState
-from services.token2wav.vocoder import Vocoder
-from services.token2wav.vocoder_state import VocoderState
+from services.token2wav.vocoder.state import VocoderState
+from services.token2wav.vocoder.stretch import MelStretch, StretchState
+from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.voice_prompt import VoicePrompt
 
 _NO_SAMPLES = np.zeros(0, np.float32)
 

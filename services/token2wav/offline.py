@@ -12,11 +12,11 @@ import torch
 from cosyserve.errors import CosyserveError
 from services.token2wav.continuous import as_prompt
 from services.token2wav.decoder import Decoded, Stride
-from services.token2wav.flow import Cancelled, Flow
+from services.token2wav.flow.flow import Cancelled, Flow
 from services.token2wav.request import Sentence, Voice
-from services.token2wav.state import VoicePrompt
-from services.token2wav.stretch import MelStretch
-from services.token2wav.vocoder import Vocoder
+from services.token2wav.vocoder.stretch import MelStretch
+from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.voice_prompt import VoicePrompt
 
 
 @dataclass(eq=False)

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from services.token2wav.flow_state import FlowState
+from services.token2wav.flow.state import FlowState
 
 
 class PromptCache:

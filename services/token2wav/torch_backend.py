@@ -9,11 +9,11 @@ from cosyserve.identity import Identity
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.backend import Backend, EngineSettings
 from services.token2wav.continuous import ContinuousDecoder
-from services.token2wav.flow import load_flow
+from services.token2wav.flow.flow import load_flow
 from services.token2wav.offline import OfflineDecoder
 from services.token2wav.request import Profile
 from services.token2wav.upstream import UpstreamDecoder
-from services.token2wav.vocoder import load_vocoder
+from services.token2wav.vocoder.vocoder import load_vocoder
 
 FILES = ("flow.pt", "hift.pt", "cosyvoice2.yaml")
 

@@ -14,11 +14,11 @@ from cosyserve.errors import CosyserveError
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.continuous import as_prompt
 from services.token2wav.decoder import Decoded, Stride
-from services.token2wav.flow import Cancelled, Flow
+from services.token2wav.flow.flow import Cancelled, Flow
 from services.token2wav.request import Sentence, Voice
-from services.token2wav.state import VoicePrompt
-from services.token2wav.vocoder import Vocoder
-from services.token2wav.vocoder_state import UpstreamVocoderState
+from services.token2wav.vocoder.state import UpstreamVocoderState
+from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.voice_prompt import VoicePrompt
 
 
 @dataclass(eq=False)

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav import vocoder as vocoder_module
-from services.token2wav.vocoder import load_vocoder
+from services.token2wav.vocoder import vocoder as vocoder_module
+from services.token2wav.vocoder.vocoder import load_vocoder
 from tools.verify.report import Report
 from tools.verify.vocoder import verify
 

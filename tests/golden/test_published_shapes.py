@@ -12,7 +12,9 @@ import pytest
 from cosyserve.model_directory import ModelDirectory
 from services.llm.config import read_config as read_llm_config
 from services.llm.engine.weights import expected_tensors as llm_tensors
-from services.token2wav import flow_weights, vocoder_config, vocoder_weights
+from services.token2wav.flow import weights as flow_weights
+from services.token2wav.vocoder import config as vocoder_config
+from services.token2wav.vocoder import weights as vocoder_weights
 
 GOLDEN = Path(__file__).parent
 PUBLISHED = json.loads((GOLDEN / "published_shapes.json").read_text())

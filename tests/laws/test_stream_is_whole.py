@@ -13,9 +13,9 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.backend import Backend
 from services.token2wav.batcher import Batcher
 from services.token2wav.continuous import ContinuousDecoder, as_prompt
-from services.token2wav.flow import load_flow
+from services.token2wav.flow.flow import load_flow
 from services.token2wav.request import Growth, Hops, Profile, Sentence
-from services.token2wav.vocoder import load_vocoder
+from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.unit.token2wav.speaking import GOLDEN, batching, pieces, speak, tokens, torch_backend, voice
 
 SCHEDULES = [Hops(), Hops(first_hop_tokens=30, growth=Growth.EXPONENTIAL), Hops(100, Growth.EXPONENTIAL, 400)]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 with np.load(TINY / "flow_mel.npz") as arrays:

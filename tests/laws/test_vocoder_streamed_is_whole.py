@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 with np.load(TINY / "flow_mel.npz") as arrays:

@@ -10,9 +10,9 @@ from cosyserve.model_directory import ModelDirectory
 from services.frontend.speaker_file import read_voices
 from services.frontend.tokenizer import TextTokenizer
 from services.token2wav.continuous import as_prompt
-from services.token2wav.flow import Flow, load_flow
+from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.request import Voice as PromptBytes
-from services.token2wav.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tools.hum.draws import Draws
 from tools.make_demo_model import DEMO, checksums, write
 

@@ -9,15 +9,15 @@ from torch import Tensor
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav import solver
-from services.token2wav.conformer import relative_positions
-from services.token2wav.flow import load_flow
-from services.token2wav.flow_checkpoint import read_flow_tensors
-from services.token2wav.flow_layers import Convolution, ProductConvolution
-from services.token2wav.flow_state import FlowState
-from services.token2wav.flow_weights import FlowConfig
-from services.token2wav.past import Past, Window, chunk_mask
-from services.token2wav.state import VoicePrompt
+from services.token2wav.flow import solver
+from services.token2wav.flow.checkpoint import read_flow_tensors
+from services.token2wav.flow.conformer import relative_positions
+from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.layers import Convolution, ProductConvolution
+from services.token2wav.flow.past import Past, Window, chunk_mask
+from services.token2wav.flow.state import FlowState
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.voice_prompt import VoicePrompt
 
 TINY = ModelDirectory(Path(__file__).parents[2] / "golden" / "tiny")
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest, ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.flow import Flow, load_flow
-from services.token2wav.state import VoicePrompt
+from services.token2wav.flow.flow import Flow, load_flow
+from services.token2wav.voice_prompt import VoicePrompt
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 CPU = torch.device("cpu")

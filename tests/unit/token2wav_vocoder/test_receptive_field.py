@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.f0 import F0Predictor
-from services.token2wav.receptive import context
-from services.token2wav.vocoder import Vocoder
-from services.token2wav.vocoder_config import VocoderConfig, read_config
-from services.token2wav.vocoder_weights import load_weights
+from services.token2wav.vocoder.config import VocoderConfig, read_config
+from services.token2wav.vocoder.f0 import F0Predictor
+from services.token2wav.vocoder.receptive import context
+from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.weights import load_weights
 
 TINY = ModelDirectory(Path(__file__).parents[2] / "golden" / "tiny")
 FRAMES, TOUCHED = 44, 22

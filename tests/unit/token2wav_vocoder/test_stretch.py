@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest
-from services.token2wav.stretch import MelStretch
+from services.token2wav.vocoder.stretch import MelStretch
 
 MEL = torch.randn(80, 200, generator=torch.Generator().manual_seed(0))
 

@@ -16,15 +16,15 @@ from cosyserve import philox
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
-from services.token2wav.crossfade import OVERLAP_FRAMES, OVERLAP_SAMPLES, crossfade, hamming_window
-from services.token2wav.f0 import F0Predictor
-from services.token2wav.hift import FilterNetwork
-from services.token2wav.receptive import context
-from services.token2wav.source import Phase, Source, joined
-from services.token2wav.vocoder_config import VocoderConfig, read_config
-from services.token2wav.vocoder_state import UpstreamVocoderState, VocoderState
-from services.token2wav.vocoder_weights import load_weights
-from services.token2wav.window import Window, first_window, next_window
+from services.token2wav.vocoder.config import VocoderConfig, read_config
+from services.token2wav.vocoder.crossfade import OVERLAP_FRAMES, OVERLAP_SAMPLES, crossfade, hamming_window
+from services.token2wav.vocoder.f0 import F0Predictor
+from services.token2wav.vocoder.hift import FilterNetwork
+from services.token2wav.vocoder.receptive import context
+from services.token2wav.vocoder.source import Phase, Source, joined
+from services.token2wav.vocoder.state import UpstreamVocoderState, VocoderState
+from services.token2wav.vocoder.weights import load_weights
+from services.token2wav.vocoder.window import Window, first_window, next_window
 
 
 @dataclass

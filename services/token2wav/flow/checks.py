@@ -4,9 +4,9 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLOW_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.flow_state import FlowState
-from services.token2wav.flow_weights import FlowConfig
-from services.token2wav.state import VoicePrompt
+from services.token2wav.flow.state import FlowState
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.voice_prompt import VoicePrompt
 
 _MAX_TOKENS = MAX_FLOW_FRAMES // MEL_FRAMES_PER_TOKEN
 

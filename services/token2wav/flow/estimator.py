@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.token2wav.flow_layers import LayerNorm, Linear, ProductConvolution, Tensors
-from services.token2wav.past import Window
+from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors
+from services.token2wav.flow.past import Window
 
 
 class Mask:

@@ -15,16 +15,16 @@ from torch import Tensor
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.encoder import Encoder
-from services.token2wav.estimator import Estimator, Mask
-from services.token2wav.flow_checkpoint import read_flow_tensors
-from services.token2wav.flow_checks import check_block, check_length, check_tokens, check_voice
-from services.token2wav.flow_layers import Linear, Tensors
-from services.token2wav.flow_state import FlowState
-from services.token2wav.flow_weights import ESTIMATOR, FlowConfig
-from services.token2wav.past import Past, Window, chunk_mask
-from services.token2wav.solver import ROWS, Solver, SolverStats, noise_table
-from services.token2wav.state import VoicePrompt
+from services.token2wav.flow.checkpoint import read_flow_tensors
+from services.token2wav.flow.checks import check_block, check_length, check_tokens, check_voice
+from services.token2wav.flow.encoder import Encoder
+from services.token2wav.flow.estimator import Estimator, Mask
+from services.token2wav.flow.layers import Linear, Tensors
+from services.token2wav.flow.past import Past, Window, chunk_mask
+from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_table
+from services.token2wav.flow.state import FlowState
+from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
+from services.token2wav.voice_prompt import VoicePrompt
 
 
 class Cancelled(Exception):

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from services.token2wav.vocoder_config import F0_KERNEL, F0_LAYERS
+from services.token2wav.vocoder.config import F0_KERNEL, F0_LAYERS
 
 
 class F0Predictor:

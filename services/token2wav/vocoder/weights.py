@@ -15,7 +15,7 @@ from torch import Tensor
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import MEL_BINS
-from services.token2wav.vocoder_config import EDGE_KERNEL, F0_KERNEL, F0_LAYERS, VocoderConfig
+from services.token2wav.vocoder.config import EDGE_KERNEL, F0_KERNEL, F0_LAYERS, VocoderConfig
 
 FILE = "hift.pt"
 _GAIN, _DIRECTION = ".parametrizations.weight.original0", ".parametrizations.weight.original1"

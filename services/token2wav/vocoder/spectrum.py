@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from services.token2wav.receptive import Span
+from services.token2wav.vocoder.receptive import Span
 
 
 class Spectrum:

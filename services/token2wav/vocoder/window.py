@@ -7,8 +7,8 @@ sooner or later gives the same samples. What the end of the sentence leaves over
 from dataclasses import dataclass
 
 from cosyserve.spec import CHUNK_FRAMES
-from services.token2wav.f0 import F0Predictor
-from services.token2wav.vocoder_state import VocoderState
+from services.token2wav.vocoder.f0 import F0Predictor
+from services.token2wav.vocoder.state import VocoderState
 
 WINDOW_FRAMES = 10
 

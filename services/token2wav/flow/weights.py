@@ -9,8 +9,8 @@ import torch
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory, Node
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.encoder import UPSAMPLED_LAYERS
-from services.token2wav.solver import ROWS
+from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
+from services.token2wav.flow.solver import ROWS
 
 FILE = "flow.pt"
 ESTIMATOR = "decoder.estimator."

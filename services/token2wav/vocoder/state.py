@@ -6,7 +6,7 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault
 from cosyserve.spec import MEL_BINS
-from services.token2wav.source import Phase
+from services.token2wav.vocoder.source import Phase
 
 
 def _bytes(*tensors: Tensor | None) -> int:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
-from services.token2wav.vocoder_config import VocoderConfig
+from services.token2wav.vocoder.config import VocoderConfig
 
 HALF_FRAME = SAMPLES_PER_MEL_FRAME // 2
 
