@@ -16,6 +16,8 @@ from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 
+import torch
+
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from tools.verify.accounting import check_all_compared
@@ -74,9 +76,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.verify", description="Compare a model directory with its reference arrays.")
     parser.add_argument("directory", type=Path, help="model directory with llm.npz, flow_mel.npz, ... and arrays.json beside the weights")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of one operation, as a service has them (default: %(default)s)")
     options = parser.parse_args(arguments)
     if not options.directory.is_dir():
         parser.error(f"{options.directory}: no such directory")
+    if options.threads < 1:
+        parser.error(f"--threads is {options.threads}, must be at least 1")
+    torch.set_num_threads(options.threads)
     began = time.perf_counter()
     try:
         reports = run(options.directory)
