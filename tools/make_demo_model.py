@@ -14,8 +14,8 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from services.llm.config import read_config as read_llm_config
-from services.token2wav.flow_weights import FlowConfig
-from services.token2wav.vocoder_config import read_config as read_vocoder_config
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.vocoder.config import read_config as read_vocoder_config
 from tools.hum import flow, language_model, layout, vocoder
 from tools.hum.draws import Draws
 from tools.hum.voices import voices

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import MEL_BINS
-from services.token2wav.flow_weights import ESTIMATOR, FlowConfig, expected_tensors
+from services.token2wav.flow.weights import ESTIMATOR, FlowConfig, expected_tensors
 from tools.hum.draws import Draws
 
 VOICE, MELODY, LOUDNESS = range(3)

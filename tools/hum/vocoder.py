@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import MEL_BINS
-from services.token2wav.vocoder_config import EDGE_KERNEL, F0_KERNEL, F0_LAYERS, VocoderConfig
-from services.token2wav.vocoder_weights import expected_tensors
+from services.token2wav.vocoder.config import EDGE_KERNEL, F0_KERNEL, F0_LAYERS, VocoderConfig
+from services.token2wav.vocoder.weights import expected_tensors
 from tools.hum.draws import Draws
 from tools.hum.flow import LOUDNESS, MELODY, VOICE, mel_pattern
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.conformer import relative_positions
-from services.token2wav.estimator import Mask
-from services.token2wav.flow import Flow, load_flow
-from services.token2wav.past import Window, chunk_mask
-from services.token2wav.solver import time_grid
-from services.token2wav.state import VoicePrompt
+from services.token2wav.flow.conformer import relative_positions
+from services.token2wav.flow.estimator import Mask
+from services.token2wav.flow.flow import Flow, load_flow
+from services.token2wav.flow.past import Window, chunk_mask
+from services.token2wav.flow.solver import time_grid
+from services.token2wav.voice_prompt import VoicePrompt
 from tools.verify.report import Report
 
 Recipe = tuple[float, Callable[[], Tensor]]
