@@ -16,7 +16,7 @@ BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 
-.PHONY: help setup protos lint test long demo up bench verify clean
+.PHONY: help setup protos lint test soak demo up bench verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,10 +40,10 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 	diff --recursive --exclude=__pycache__ build/protos/cosyserve/v1 cosyserve/v1
 
 test: setup ## Run every test that needs no GPU (PYTEST_ARGS adds arguments)
-	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-long: setup ## Run the tests that take minutes
-	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+soak: setup ## A thousand requests with random hang-ups: does memory stay flat? (five minutes)
+	$(BIN)/python -m bench.soak
 
 demo: setup ## Speak one sentence through all services into hello.wav
 	$(BIN)/cosyserve demo -o hello.wav

@@ -1,0 +1,61 @@
+"""The engines on a CUDA device against the reference vectors and the CPU, in float32."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
+from services.llm.config import read_config
+from services.llm.engine.alone import Alone
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.weights import load_tensors
+from services.llm.lengths import positions_of_whole_text
+from services.llm.request import Profile, Prompt
+from services.llm.sampling import GreedyChooser
+from services.llm.whole_text import WholeText
+from services.token2wav.flow.flow import load_flow
+from services.token2wav.vocoder.vocoder import load_vocoder
+from services.token2wav.voice_prompt import VoicePrompt
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+TINY = ModelDirectory(Path(__file__).parents[1] / "golden" / "tiny")
+CUDA = torch.device("cuda")
+
+
+def arrays(name: str) -> dict[str, np.ndarray]:
+    with np.load(TINY.path / name) as stored:
+        return {key: stored[key] for key in stored.files}
+
+
+def test_flow_block_by_block() -> None:
+    told = arrays("flow_mel.npz")
+    prompt, new = (torch.from_numpy(told[key][0]).long() for key in ("prompt_token", "token"))
+    voice = VoicePrompt(prompt, torch.from_numpy(told["prompt_feat"][0]), torch.from_numpy(told["spk_embedding"][0]))
+    flow = load_flow(TINY, CUDA)
+    tokens, state, mels = torch.cat([prompt, new]), flow.start(voice), []
+    for begin in range(0, len(tokens), CHUNK_TOKENS):
+        end = begin + CHUNK_TOKENS
+        (mel,) = flow.blocks([state], [tokens[begin:end]], [tokens[end : end + LOOKAHEAD_TOKENS]])
+        assert mel is not None
+        mels.append(mel)
+    found = torch.cat(mels, dim=1)[:, 2 * len(prompt) :].cpu()
+    torch.testing.assert_close(found, torch.from_numpy(told["mel_streaming_finalize"][0]), rtol=0, atol=1e-4)
+
+
+def test_speech_tokens() -> None:
+    told = arrays("llm.npz")
+    config = read_config(TINY)
+    model = SpeechTokenModel.build(config, load_tensors(TINY, config), CUDA)
+    prompt = Prompt(tuple(told["prompt_text_ids"][0].tolist()), tuple(told["prompt_speech_ids"][0].tolist()))
+    text = tuple(told["text_ids"][0].tolist())
+    script = WholeText(prompt, text, Profile.UPSTREAM, GreedyChooser())
+    assert Alone(model, script, positions_of_whole_text(prompt, len(text), limit=1024)).run() == told["greedy_tokens"].tolist()
+
+
+def test_vocoder_renders_as_the_cpu_does() -> None:
+    mel = torch.from_numpy(arrays("flow_mel.npz")["mel_offline"][0])
+    cpu, cuda = (load_vocoder(TINY, torch.device(name)).offline(mel.to(name), 3, 0).cpu() for name in ("cpu", "cuda"))
+    torch.testing.assert_close(cuda, cpu, rtol=0, atol=2e-4)
