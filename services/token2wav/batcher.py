@@ -26,7 +26,8 @@ RETRY_AFTER_SECONDS = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """max_streams: open at once. state_bytes: memory of all streams, checked when one begins."""
+    """max_streams: open at once. state_bytes: memory of all streams. One whose prompt does not fit is refused; once it is used up, only the
+    oldest stream with work to do goes on, until others have ended."""
 
     max_streams: int
     state_bytes: int
@@ -174,6 +175,8 @@ class Batcher:
         works = [_Work(lane, stride) for lane in self._lanes if (stride := lane.next_stride()) is not None]
         if not works:
             return []
+        if self._bytes() >= self._limits.state_bytes:
+            return works[:1]
         works.sort(key=lambda work: (work.lane.has_sound, work.lane.served))
         decoder = works[0].lane.decoder
         return [work for work in works if work.lane.decoder is decoder][: decoder.widest_step]

@@ -8,6 +8,7 @@ import pytest
 
 from cosyserve.v1 import token2wav_pb2
 from services.token2wav.backend import EngineSettings, load_backend
+from services.token2wav.lane import Lane
 from tests.contract.token2wav_service import rest, said, serving, setup
 from tests.unit.token2wav.speaking import tokens, torch_backend
 
@@ -21,9 +22,20 @@ async def until_idle(batcher_streams: object, seconds: float = 5.0) -> float:
 
 
 @pytest.mark.parametrize("profile", [1, 2, 3])
-async def test_no_euler_step_begins_after_a_hang_up(profile: int, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_no_euler_step_begins_after_a_hang_up(
+    profile: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted from the moment the service learns of it: at most the step that is beginning just then."""
     backend = torch_backend()
     async with serving(backend) as service:
+        seen: list[int] = []
+        cancel = service.batcher.cancel
+
+        def watched(lane: Lane) -> None:
+            seen.append(backend.euler_steps())
+            cancel(lane)
+
+        monkeypatch.setattr(service.batcher, "cancel", watched)
         call = service.stub.DecodeStream()
         await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup(prompt=20, profile=profile)))
         await call.write(said(tokens(600)))
@@ -38,6 +50,7 @@ async def test_no_euler_step_begins_after_a_hang_up(profile: int, capsys: pytest
         begun = backend.euler_steps()
         await asyncio.sleep(0.3)
         assert backend.euler_steps() == begun
+        assert begun - seen[0] <= 1
         assert service.batcher.stats().state_bytes == 0
         longest = service.batcher.stats().longest_step_seconds
     with capsys.disabled():

@@ -109,6 +109,22 @@ async def test_growth_is_counted() -> None:
     assert stats.state_bytes == 0
 
 
+async def test_beyond_the_budget_streams_go_one_after_the_other_and_none_is_lost() -> None:
+    """Each of three streams takes 101 kB in the end; 120 kB let all of them begin, and one at a time grow."""
+    decoder = Recording()
+    async with batching({Profile.CONTINUOUS: decoder}, state_bytes=120 * 1024) as batcher:
+        heard = await asyncio.gather(*(speak(batcher, sentence(seed), tokens(100)) for seed in range(3)))
+        peak = batcher.stats().peak_state_bytes
+    alone = [await _alone(seed) for seed in range(3)]
+    assert list(heard) == alone
+    assert 120 * 1024 < peak <= (120 + 101) * 1024
+
+
+async def _alone(seed: int) -> bytes:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
+        return await speak(batcher, sentence(seed), tokens(100))
+
+
 async def test_one_finished_hop_waits_for_a_slow_reader() -> None:
     decoder = Recording()
     async with batching({Profile.CONTINUOUS: decoder}) as batcher:
