@@ -263,7 +263,9 @@ global___SynthesisSummary = SynthesisSummary
 
 @typing.final
 class StageMilliseconds(google.protobuf.message.Message):
-    """Milliseconds by stage. They are measured inside each stage, so the network is what is missing to the wall time."""
+    """Milliseconds by stage. Flow, vocoder, prefill and all of decoding are measured inside the stage; the frontend, and decoding up to the
+    first hop, are measured at the orchestrator and include the way there and back.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -273,7 +275,7 @@ class StageMilliseconds(google.protobuf.message.Message):
     FLOW_FIELD_NUMBER: builtins.int
     VOCODER_FIELD_NUMBER: builtins.int
     frontend: builtins.float
-    """Text to token ids (and the voice, when it was new)."""
+    """Text to the token ids of the first sentence, and the voice."""
     llm_prefill: builtins.float
     """The prompt's pass through the speech-token model, waiting for the engine included."""
     llm_decode: builtins.float

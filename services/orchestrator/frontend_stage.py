@@ -7,7 +7,7 @@ from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.utterance import Sentence, Utterance
+from services.orchestrator.utterance import Sentence, Utterance, Voice
 
 
 class FrontendStage:
@@ -35,7 +35,7 @@ class FrontendStage:
 
         return await carried_on(self.replicas, self._patience, attempt)
 
-    async def voice(self, name: str) -> voice_pb2.Voice:
+    async def voice(self, name: str) -> Voice:
         """The voice `name` with its content; NotFound when there is none."""
         response = frontend_pb2.GetVoiceResponse()
 
@@ -44,7 +44,15 @@ class FrontendStage:
             response.CopyFrom(await _stub(replica).GetVoice(request, metadata=telemetry.outgoing()))
 
         await carried_on(self.replicas, self._patience, attempt)
-        return response.voice
+        found = response.voice
+        return Voice(
+            id=found.id,
+            content_hash=found.content_hash,
+            prompt_text_ids=tuple(found.prompt_text_ids),
+            prompt_speech_tokens=tuple(found.prompt_speech_tokens),
+            prompt_mel=found.prompt_mel,
+            speaker_embedding=found.speaker_embedding,
+        )
 
     async def voices(self) -> list[voice_pb2.VoiceSummary]:
         """All voices, ordered by id."""

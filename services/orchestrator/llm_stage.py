@@ -6,10 +6,10 @@ from typing import cast
 from cosyserve import spec, telemetry
 from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.errors import InternalFault
-from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2, voice_pb2
+from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
 from services.orchestrator.token_stream import Made, TokenStream
-from services.orchestrator.utterance import Utterance, tokens_to_first_border
+from services.orchestrator.utterance import Utterance, Voice, tokens_to_first_border
 
 
 class LlmStage:
@@ -19,7 +19,7 @@ class LlmStage:
         self.replicas = replicas
         self._patience = patience
 
-    async def generate(self, utterance: Utterance, voice: voice_pb2.Voice, stream: TokenStream) -> int:
+    async def generate(self, utterance: Utterance, voice: Voice, stream: TokenStream) -> int:
         """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of takeovers."""
         request = _request(utterance, voice, stream)
         begin = time.monotonic()
@@ -49,7 +49,7 @@ class LlmStage:
         return await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
 
 
-def _request(utterance: Utterance, voice: voice_pb2.Voice, stream: TokenStream) -> llm_pb2.GenerateRequest:
+def _request(utterance: Utterance, voice: Voice, stream: TokenStream) -> llm_pb2.GenerateRequest:
     first_hop = tokens_to_first_border(len(voice.prompt_speech_tokens), utterance.first_hop_tokens)
     setup = llm_pb2.GenerateSetup(
         prompt_text_ids=voice.prompt_text_ids,

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
-from cosyserve.v1 import voice_pb2
 from services.orchestrator.frontend_stage import FrontendStage
 from services.orchestrator.llm_stage import LlmStage
 from services.orchestrator.token2wav_stage import Token2WavStage
 from services.orchestrator.token_stream import TokenStream
-from services.orchestrator.utterance import Sentence, Utterance
+from services.orchestrator.utterance import Sentence, Utterance, Voice
 
 _ANALYZED_AHEAD = 16
 Play = Callable[[bytes], Awaitable[None]]
@@ -46,6 +45,11 @@ class Account:
     sentences: int = 0
     speech_tokens: int = 0
     takeovers: int = 0
+
+    def sounded(self) -> None:
+        """Audio is about to leave; the first time counts."""
+        if not self.first_sound_milliseconds:
+            self.first_sound_milliseconds = self.milliseconds
 
     @property
     def milliseconds(self) -> float:
@@ -85,7 +89,7 @@ async def _read(utterance: Utterance, stages: Stages, analyzed: "asyncio.Queue[S
 async def _write(
     utterance: Utterance,
     stages: Stages,
-    voice: "asyncio.Task[voice_pb2.Voice]",
+    voice: "asyncio.Task[Voice]",
     analyzed: "asyncio.Queue[Sentence | None]",
     written: "asyncio.Queue[TokenStream | None]",
     account: Account,
@@ -108,18 +112,13 @@ async def _write(
 async def _speak(
     utterance: Utterance,
     stages: Stages,
-    voice: "asyncio.Task[voice_pb2.Voice]",
+    voice: "asyncio.Task[Voice]",
     written: "asyncio.Queue[TokenStream | None]",
     play: Play,
     account: Account,
 ) -> None:
-    async def heard(audio: bytes) -> None:
-        if not account.first_sound_milliseconds:
-            account.first_sound_milliseconds = account.milliseconds
-        await play(audio)
-
     while (stream := await written.get()) is not None:
-        decoded = await stages.token2wav.decode(utterance, await voice, stream, heard)
+        decoded = await stages.token2wav.decode(utterance, await voice, stream, play)
         account.takeovers += decoded.takeovers
         account.total.flow += decoded.summary.flow_milliseconds
         account.total.vocoder += decoded.summary.vocoder_milliseconds

@@ -49,6 +49,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
             async with within(self._settings.max_request_seconds, context.time_remaining()):
                 await speak(utterance, self._stages, play, account, self._settings.max_unary_seconds)
         pieces.append(out.finish())
+        account.sounded()
         return synthesis_pb2.SynthesizeUnaryResponse(
             audio=b"".join(pieces), header=_header(utterance, account), summary=_summary(account, out.position / utterance.sample_rate)
         )
@@ -83,6 +84,8 @@ class _Reply:
             await self._write(ready, None)
 
     async def _write(self, audio: bytes, summary: synthesis_pb2.SynthesisSummary | None) -> None:
+        if audio:
+            self._account.sounded()
         header = _header(self._utterance, self._account) if self._sent == 0 else None
         await self._context.write(
             synthesis_pb2.SynthesizeResponse(audio=audio, chunk_index=self._sent, start_sample=self._place, header=header, summary=summary)

@@ -10,10 +10,10 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.errors import InternalFault
-from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc, voice_pb2
+from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
 from services.orchestrator.token_stream import TokenStream
-from services.orchestrator.utterance import Utterance
+from services.orchestrator.utterance import Utterance, Voice
 
 Play = Callable[[bytes], Awaitable[None]]
 DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]
@@ -34,7 +34,7 @@ class Token2WavStage:
         self.replicas = replicas
         self._patience = patience
 
-    async def decode(self, utterance: Utterance, voice: voice_pb2.Voice, stream: TokenStream, play: Play) -> Decoded:
+    async def decode(self, utterance: Utterance, voice: Voice, stream: TokenStream, play: Play) -> Decoded:
         """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat."""
         setup = _setup(utterance, voice, stream)
         decoded = Decoded()
@@ -91,7 +91,7 @@ async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: Toke
         return
 
 
-def _setup(utterance: Utterance, voice: voice_pb2.Voice, stream: TokenStream) -> token2wav_pb2.DecodeSetup:
+def _setup(utterance: Utterance, voice: Voice, stream: TokenStream) -> token2wav_pb2.DecodeSetup:
     hops = profile_pb2.HopSchedule(
         first_hop_tokens=utterance.first_hop_tokens,
         growth=cast("profile_pb2.HopSchedule.Growth.ValueType", utterance.growth),

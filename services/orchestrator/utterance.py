@@ -25,6 +25,18 @@ class Utterance:
 
 
 @dataclass(frozen=True)
+class Voice:
+    """Everything a voice is, as voice.proto says; it travels with every sentence."""
+
+    id: str
+    content_hash: str
+    prompt_text_ids: tuple[int, ...]
+    prompt_speech_tokens: tuple[int, ...]
+    prompt_mel: bytes
+    speaker_embedding: bytes
+
+
+@dataclass(frozen=True)
 class Sentence:
     """One utterance of the speech-token model: text token ids, and its place in the text."""
 

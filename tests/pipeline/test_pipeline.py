@@ -74,6 +74,18 @@ async def test_resume_gives_the_tail(start: int) -> None:
     assert responses[0].start_sample == start
 
 
+async def test_first_sound_is_when_the_first_audio_leaves_also_behind_a_resume_point() -> None:
+    async with stack() as running:
+
+        async def slow(context: Any, sent: int) -> None:
+            await asyncio.sleep(0.02 if sent < 9_600 else 0.0)
+
+        running.scripts["token2wav"][0].decode = slow
+        _, whole = await speak(running, seed=1)
+        _, resumed = await speak(running, seed=1, start_sample=9_600)
+    assert whole[-1].summary.first_sound_milliseconds < 200 < resumed[-1].summary.first_sound_milliseconds
+
+
 async def test_resume_behind_the_end_is_out_of_range() -> None:
     async with stack() as running:
         error = await status_of(running, "word", seed=1, start_sample=10**7)
