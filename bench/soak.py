@@ -82,7 +82,7 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
         _sample(stack, requests, samples)
         print(file=sys.stderr)
         resident = {name: (points[0][1], points[-1][1]) for name, points in samples.items()}
-        return Soaked(requests, heard_out, hung_up, time.monotonic() - began, _slopes(samples), resident)
+        return Soaked(requests, heard_out, hung_up, time.monotonic() - began, slopes(samples), resident)
 
 
 def _sample(stack: Stack, done: int, samples: dict[str, list[tuple[int, float]]]) -> None:
@@ -92,7 +92,7 @@ def _sample(stack: Stack, done: int, samples: dict[str, list[tuple[int, float]]]
                 samples.setdefault(f"{child.name}.{child.replica}", []).append((done, int(line.split()[1]) / 1024))
 
 
-def _slopes(samples: dict[str, list[tuple[int, float]]]) -> dict[str, float]:
+def slopes(samples: dict[str, list[tuple[int, float]]]) -> dict[str, float]:
     """Least squares, MB per 100 requests."""
     lines = {name: np.polyfit([done for done, _ in points], [held for _, held in points], 1) for name, points in samples.items()}
     return {name: float(line[0]) * 100 for name, line in lines.items()}

@@ -23,9 +23,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Token2WavSettings(ServerSettings, EngineSettings):
-    """backend: torch or fake. max_streams: sentences decoded at once. state_bytes: memory for their state (with the published sizes a
-    second of sound, prompt included, takes 231 MB); a stream whose prompt does not fit any more is refused, and when it is used up streams are
-    decoded one after the other, oldest first."""
+    """backend: torch or fake. max_streams: sentences decoded at once.
+
+    state_bytes: memory for their state (with the published sizes a second of sound, prompt included, takes 231 MB). A stream whose prompt
+    does not fit any more is refused; when it is used up streams are decoded one after the other, oldest first.
+    """
 
     backend: str = "torch"
     max_streams: int = 16

@@ -1,5 +1,6 @@
 """The public door as grpcurl sees it: the real binary, nothing of ours on the calling side."""
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -16,6 +17,7 @@ from cosyserve.client import Client
 from cosyserve.server import ServerSettings, Service, running
 from cosyserve.supervision.child import Child
 from cosyserve.supervision.ports import free_ports
+from cosyserve.supervision.stack import running_stack
 
 GRPCURL = Path(sys.executable).parent / "grpcurl"
 TEXT = "Two callers with one seed hear the same."
@@ -111,3 +113,28 @@ async def test_health_is_not_serving_until_every_stage_is_loaded() -> None:
             pass
         assert _health(address) == "SERVING"
         watch.cancel()
+
+
+async def test_each_stage_can_be_called_on_its_own() -> None:
+    """Text to ids, ids to tokens, tokens to sound, by hand."""
+    async with running_stack(Path("models/demo"), environ={}) as stack:
+        doors = {child.name: f"127.0.0.1:{child.port}" for child in stack.children}
+
+        async def ask(stage: str, method: str, request: dict[str, Any]) -> list[dict[str, Any]]:
+            answer = await asyncio.to_thread(_grpcurl, "-d", json.dumps(request), doors[stage], f"cosyserve.v1.{method}")
+            assert answer.returncode == 0, answer.stderr
+            return _messages(answer.stdout)
+
+        (sentence,) = await ask("frontend", "FrontendService/Analyze", {"text": "It works."})
+        (found,) = await ask("frontend", "FrontendService/GetVoice", {"id": "hum_high"})
+        voice, ids = found["voice"], sentence["sentence"]["token_ids"]
+        prompt = {"prompt_text_ids": voice["prompt_text_ids"], "prompt_speech_tokens": voice["prompt_speech_tokens"]}
+        told = await ask("llm", "LlmService/Generate", {"setup": {**prompt, "seed": 7}, "text_ids": ids})
+        tokens = [token for message in told for token in message["tokens"].get("tokens", [])]
+        setup = {key: voice[key] for key in ("prompt_speech_tokens", "prompt_mel", "speaker_embedding")}
+        heard = await ask("token2wav", "Token2WavService/Decode", {"setup": {**setup, "seed": 7}, "speech_tokens": tokens})
+        audio = b"".join(base64.b64decode(message["audio"].get("audio", "")) for message in heard)
+        async with Client(stack.address) as client:
+            assert await client.synthesize("It works.", seed=7, voice="hum_high").read() == audio
+    assert len(audio) == 2 * 960 * len(tokens)
+    assert told[0]["tokens"]["identity"]["backend"] == heard[0]["audio"]["identity"]["backend"] == "torch"

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from bench.soak import Soaked, soak
+import pytest
+
+from bench.soak import Soaked, slopes, soak
 
 
 async def test_a_short_soak_loses_nothing() -> None:
@@ -18,3 +20,8 @@ def test_growth_is_seen() -> None:
 
     assert found(0.9).flat
     assert not found(1.1).flat
+
+
+def test_the_slope_is_per_hundred_requests() -> None:
+    samples = {"grows": [(0, 50.0), (50, 51.0), (100, 52.0)], "flat": [(0, 9.0), (50, 9.0), (100, 9.0)]}
+    assert slopes(samples) == {"grows": pytest.approx(2.0), "flat": pytest.approx(0.0)}
