@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 
 from cosyserve import settings as environment
-from cosyserve.errors import ModelError, SettingsError
+from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.server import Close, ServerSettings, Service, serve
 from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.backend import EngineSettings, load_backend
@@ -45,7 +45,11 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
     engine = EngineSettings(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(EngineSettings)})
     backend = await asyncio.to_thread(load_backend, settings.backend, engine)
     batcher = Batcher(backend.decoders, Limits(max_streams=settings.max_streams, state_bytes=settings.state_bytes))
-    log.info("engine %s, first words after %.1f s", backend.identity, await warm_up(batcher))
+    try:
+        log.info("engine %s, first words after %.1f s", backend.identity, await warm_up(batcher))
+    except CosyserveError as error:
+        await asyncio.to_thread(batcher.close)
+        raise ModelError(f"{settings.model}: the engine cannot speak its first sentence: {error}") from error
     token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(Token2WavServicer(backend.identity, batcher), service.handlers)  # type: ignore[arg-type]
 
     async def close() -> None:

@@ -62,12 +62,15 @@ class Voice:
     def state_key(self) -> str:
         """Name of the state behind the prompt, empty when it must not be kept.
 
-        The caller's key alone would let one request decide what another hears, so what came under that key is part of the name.
+        The caller's key alone would let one request decide what another hears, so what came under that key is part of the name,
+        each part behind its length: without it bytes could move from one part into the next under the same name.
         """
         if not self.key:
             return ""
-        digest = hashlib.sha256(self.key.encode())
+        key = self.key.encode()
+        digest = hashlib.sha256(len(key).to_bytes(8, "little") + key)
         for array in (self.tokens, self.mel, self.embedding):
+            digest.update(array.nbytes.to_bytes(8, "little"))
             digest.update(array.tobytes())
         return digest.hexdigest()
 

@@ -15,7 +15,7 @@ from services.token2wav.request import Profile
 from services.token2wav.upstream import UpstreamDecoder
 from services.token2wav.vocoder.vocoder import load_vocoder
 
-FILES = ("flow.pt", "hift.pt", "cosyvoice2.yaml")
+WEIGHTS = ("flow.pt", "hift.pt")
 
 
 def load_torch(model: Path, settings: EngineSettings) -> Backend:
@@ -25,7 +25,7 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
     flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
     widest = settings.widest_step or (1 if device.type == "cpu" else 16)
     return Backend(
-        Identity(directory.content_hash(FILES), "torch", "float32", _kind(device, settings.threads)),
+        Identity(directory.content_hash((*WEIGHTS, directory.yaml_name)), "torch", precision_text(flow.batch_invariant, widest), device_text(device, settings.threads)),
         {
             Profile.CONTINUOUS: ContinuousDecoder(flow, vocoder, widest_step=widest, prompt_cache_bytes=settings.prompt_cache_bytes),
             Profile.UPSTREAM: UpstreamDecoder(flow, vocoder),
@@ -46,8 +46,16 @@ def _device(name: str) -> torch.device:
     return device
 
 
-def _kind(device: torch.device, threads: int) -> str:
-    """What makes two devices round alike: on a CPU the vector instructions that torch uses and the threads that share an operation."""
+def device_text(device: torch.device, threads: int) -> str:
+    """What makes two devices round alike: the kernels, which come with torch, and what they run on.
+
+    On a CPU that is the vector instructions that torch uses and the threads that share an operation.
+    """
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"cpu {torch.backends.cpu.get_cpu_capability()} {threads} thread{'s' if threads > 1 else ''}"
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    return f"cpu {torch.backends.cpu.get_cpu_capability()} {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}"
+
+
+def precision_text(batch_invariant: bool, widest_step: int) -> str:
+    """The number type, and whether streams of a step are rows of one batch: sums then round by the shape of the batch."""
+    return "float32" if batch_invariant or widest_step == 1 else f"float32, batches of up to {widest_step} streams"

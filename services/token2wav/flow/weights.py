@@ -8,7 +8,16 @@ import torch
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory, Node
-from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
+from cosyserve.spec import (
+    CHUNK_FRAMES,
+    CHUNK_TOKENS,
+    EULER_STEPS,
+    LOOKAHEAD_TOKENS,
+    MEL_BINS,
+    MEL_FRAMES_PER_TOKEN,
+    SPEAKER_DIMENSION,
+    SPEECH_VOCABULARY,
+)
 from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
 from services.token2wav.flow.solver import ROWS
 
@@ -16,6 +25,8 @@ FILE = "flow.pt"
 ESTIMATOR = "decoder.estimator."
 
 _FIXED = {
+    "vocab_size": SPEECH_VOCABULARY,
+    "spk_embed_dim": SPEAKER_DIMENSION,
     "output_size": MEL_BINS,
     "token_mel_ratio": MEL_FRAMES_PER_TOKEN,
     "pre_lookahead_len": LOOKAHEAD_TOKENS,

@@ -5,7 +5,7 @@ Three namings are read: `<m>.parametrizations.weight.original0/1` (what current 
 Source: compatibility specification section 5.5.
 """
 
-import pickle
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,10 +92,12 @@ def load_weights(directory: ModelDirectory, config: VocoderConfig) -> dict[str, 
 
 def _read(path: Path) -> dict[str, Tensor]:
     try:
-        data = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, OSError, KeyError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ModelError(f"{path}: not readable as a dictionary of tensors: {reason}") from error
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about an unusual pickle protocol: what cannot be read raises
+            data = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged file makes the unpickler raise nearly anything
+        reason = next(iter(str(error).splitlines()), "")
+        raise ModelError(f"{path}: not readable as a dictionary of tensors: {type(error).__name__}: {reason}") from error
     if not isinstance(data, dict):
         raise ModelError(f"{path}: expected a dictionary of tensors, found {type(data).__name__}")
     for name, tensor in data.items():

@@ -1,9 +1,12 @@
 """What is kept behind prompts stays inside its bound."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
+import numpy as np
+
 from services.token2wav.prompt_cache import PromptCache
+from services.token2wav.request import Voice
 from tests.unit.token2wav.speaking import voice
 
 
@@ -38,3 +41,8 @@ def test_a_name_covers_the_content_and_no_name_means_not_kept() -> None:
     assert voice(30).state_key == ""
     assert voice(30, key="v").state_key == voice(30, key="v").state_key
     assert len({voice(30, key="v").state_key, voice(31, key="v").state_key, voice(30, key="w").state_key}) == 3
+
+
+def test_bytes_cannot_move_between_the_parts_of_a_name() -> None:
+    long, short = (Voice(np.zeros(n, np.int64), np.zeros((0, 80), np.float32), np.zeros(192, np.float32)) for n in (2, 1))
+    assert replace(long, key="v").state_key != replace(short, key="v" + 8 * chr(0)).state_key

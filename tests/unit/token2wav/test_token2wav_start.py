@@ -1,14 +1,18 @@
 """`python -m services.token2wav`: what stops the start, with which words and exit status."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from cosyserve.errors import SettingsError
-from tests.unit.token2wav.speaking import torch_backend
+from services.token2wav.backend import EngineSettings, load_backend
+from services.token2wav.torch_backend import device_text, precision_text
+from tests.unit.token2wav.speaking import GOLDEN, torch_backend
 
 ROOT = Path(__file__).parents[3]
 
@@ -45,6 +49,44 @@ def test_a_device_that_is_not_there_is_named(device: str, words: str) -> None:
     with pytest.raises(SettingsError) as caught:
         torch_backend(device=device)
     assert str(caught.value).startswith(words)
+
+
+def test_a_vocoder_file_of_one_byte_ends_the_start_in_one_line(tmp_path: Path) -> None:
+    model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
+    (model / "hift.pt").write_bytes(b"r")
+    ended = start(LISTEN="127.0.0.1:0", MODEL=str(model))
+    assert ended.returncode == 3
+    assert "Traceback" not in ended.stderr
+    assert f"{model / 'hift.pt'}: not readable as a dictionary of tensors" in ended.stderr.splitlines()[-1]
+
+
+def test_weights_that_cannot_speak_end_the_start_in_one_line(tmp_path: Path) -> None:
+    """Finite one by one, but the first sentence overflows."""
+    model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
+    tensors = torch.load(model / "flow.pt", weights_only=True)
+    tensors["encoder_proj.weight"] = torch.full_like(tensors["encoder_proj.weight"], 3e38)
+    torch.save(tensors, model / "flow.pt")
+    ended = start(LISTEN="127.0.0.1:0", MODEL=str(model))
+    assert ended.returncode == 3
+    assert "Traceback" not in ended.stderr
+    assert f"{model}: the engine cannot speak its first sentence: the flow produced values" in ended.stderr.splitlines()[-1]
+
+
+def test_a_directory_with_the_older_yaml_name_is_served(tmp_path: Path) -> None:
+    model = Path(shutil.copytree(GOLDEN, tmp_path / "model"))
+    (model / "cosyvoice2.yaml").rename(model / "cosyvoice.yaml")
+    older = load_backend("torch", EngineSettings(model=model))
+    assert older.identity.backend == "torch"
+    assert older.identity.model_hash != torch_backend().identity.model_hash
+
+
+def test_engines_that_round_differently_have_different_identities() -> None:
+    cpu = torch.device("cpu")
+    assert device_text(cpu, 1) == torch_backend().identity.device
+    assert device_text(cpu, 1).endswith(f" 1 thread, torch {torch.__version__}")
+    assert device_text(cpu, 1) != device_text(cpu, 2)
+    assert len({precision_text(False, width) for width in (1, 8, 16)}) == 3
+    assert precision_text(True, 1) == precision_text(True, 16) == torch_backend(widest_step=4).identity.precision == "float32"
 
 
 def test_the_fake_needs_no_tensor_library() -> None:

@@ -101,6 +101,8 @@ def test_a_missing_file_is_named(directory: Path) -> None:
         ("solver: 'euler'", "solver: 'heun'", "flow.decoder.cfm_params.content.solver = 'heun'; only 'euler' is implemented"),
         ("inference_cfg_rate: 0.7", "inference_cfg_rate: high", "inference_cfg_rate = 'high', expected a number"),
         ("attention_heads: 4", "attention_heads: 5", "flow.encoder.output_size 48 is no even multiple of flow.encoder.attention_heads 5"),
+        ("vocab_size: 6561", "vocab_size: 4096", "flow.vocab_size = 4096; only 6561 is implemented"),
+        ("spk_embed_dim: !ref <spk_embed_dim>", "spk_embed_dim: 256", "flow.spk_embed_dim = 256; only 192 is implemented"),
         ("linear_units: 128", "linear: 128", "the yaml has no key flow.encoder.linear_units"),
     ],
 )

@@ -86,7 +86,7 @@ def test_wrong_tensors_are_named(tmp_path: Path, change: Callable[[Tensors], Ten
         load_vocoder(directory(tmp_path, change), torch.device("cpu"))
 
 
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"\x80\x02cos\nsystem\n(S'true'\ntR."])
+@pytest.mark.parametrize("content", [b"", b"r", b"not a checkpoint", b"\x80\x02cos\nsystem\n(S'true'\ntR."])
 def test_a_file_that_is_no_checkpoint_is_named(tmp_path: Path, content: bytes) -> None:
     shutil.copy(TINY / "cosyvoice2.yaml", tmp_path)
     (tmp_path / "hift.pt").write_bytes(content)
