@@ -25,7 +25,12 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
     flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
     widest = settings.widest_step or (1 if device.type == "cpu" else 16)
     return Backend(
-        Identity(directory.content_hash((*WEIGHTS, directory.yaml_name)), "torch", precision_text(flow.batch_invariant, widest), device_text(device, settings.threads)),
+        Identity(
+            directory.content_hash((*WEIGHTS, directory.yaml_name)),
+            "torch",
+            precision_text(flow.batch_invariant, widest),
+            device_text(device, settings.threads),
+        ),
         {
             Profile.CONTINUOUS: ContinuousDecoder(flow, vocoder, widest_step=widest, prompt_cache_bytes=settings.prompt_cache_bytes),
             Profile.UPSTREAM: UpstreamDecoder(flow, vocoder),
