@@ -78,10 +78,14 @@ class ModelDirectory:
             raise ModelError(f"{found}: missing; a CosyVoice2 model directory needs it")
         return found
 
+    @property
+    def yaml_name(self) -> str:
+        """`cosyvoice2.yaml`, or `cosyvoice.yaml` in older snapshots that have only that."""
+        return next((name for name in YAML_NAMES if (self.path / name).exists()), YAML_NAMES[0])
+
     def config(self) -> dict[str, Any]:
         """The yaml as plain data: mappings, lists, numbers, strings and `Node`s, references resolved."""
-        names = [name for name in YAML_NAMES if (self.path / name).exists()]
-        path = self.file(names[0] if names else YAML_NAMES[0])
+        path = self.file(self.yaml_name)
         try:
             data = yaml.load(path.read_text(encoding="utf-8"), Loader=_DataLoader)  # noqa: S506 - a SafeLoader subclass
         except yaml.constructor.ConstructorError as error:

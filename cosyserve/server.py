@@ -20,6 +20,7 @@ from cosyserve.interceptors import EdgeInterceptor
 
 log = logging.getLogger(__name__)
 Close = Callable[[], Awaitable[None]]
+_BROKEN_CLOSE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,10 @@ class ServerSettings:
     """How long accepted calls may go on after SIGTERM."""
     max_message_bytes: int = 16 * 1024 * 1024
     log_level: str = "INFO"
+
+
+class ServiceBroken(Exception):
+    """The engine is beyond repair and the process has to end."""
 
 
 class Handlers(grpc.GenericRpcHandler):
@@ -61,11 +66,27 @@ class Service:
     """A running service: where it listens, its method table and its health."""
 
     def __init__(self, name: str, port: int, handlers: Handlers, checks: health.aio.HealthServicer) -> None:
+        """Made inside the event loop that serves."""
         self.name = name
         """Full protobuf name, e.g. cosyserve.v1.LlmService."""
         self.port = port
         self.handlers = handlers
+        self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Set with the reason when the service cannot go on."""
         self._checks = checks
+        self._loop = asyncio.get_running_loop()
+
+    def broken(self, reason: str) -> None:
+        """The engine is beyond repair: turn NOT_SERVING and have `serve` end the process, so that a supervisor starts a sound one.
+
+        May be called from any thread and more than once.
+        """
+        self._loop.call_soon_threadsafe(self._give_up, reason)
+
+    def _give_up(self, reason: str) -> None:
+        if not self.over.done():
+            log.critical("%s cannot go on: %s", self.name, reason)
+            self.over.set_result(reason)
 
     async def set_serving(self, serving: bool) -> None:
         """Publish health for the service and for the whole server."""
@@ -95,6 +116,9 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
         # Callers ping to notice a peer that hangs; the default would answer such pings with GOAWAY.
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        # A caller that vanished without a word holds its stream's memory until this notices.
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
     ]
     server = grpc.aio.server(interceptors=[EdgeInterceptor()], options=options)
     handlers, checks = Handlers(), health.aio.HealthServicer()
@@ -115,20 +139,27 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
         yield service
     finally:
         await service.drain()
-        await server.stop(settings.drain_seconds)
+        # Nothing that is left in a broken engine is worth waiting for, not even its thread.
+        await server.stop(0.0 if service.over.done() else settings.drain_seconds)
         if close is not None:
-            await close()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BROKEN_CLOSE_SECONDS if service.over.done() else None):
+                    await close()
 
 
 async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, then drain."""
+    """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken when the engine gave up on the way."""
     telemetry.configure(name.rsplit(".", 1)[-1])
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        async with running(name, settings, load, owns_health=owns_health):
-            await stop.wait()
+        async with running(name, settings, load, owns_health=owns_health) as service:
+            stopped = asyncio.ensure_future(stop.wait())
+            await asyncio.wait((stopped, service.over), return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if service.over.done():
+                raise ServiceBroken(service.over.result())
             log.info("%s drains, at most %.0f s", name, settings.drain_seconds)
     finally:
         await asyncio.to_thread(telemetry.shutdown)

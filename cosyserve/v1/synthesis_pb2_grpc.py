@@ -65,7 +65,8 @@ class SynthesisServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SynthesizeUnary(self, request, context):
-        """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s: INVALID_ARGUMENT.
+        """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s, or over 4 MB
+        in the requested format (41 s of LINEAR16 at 48 kHz): INVALID_ARGUMENT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -33,7 +33,9 @@ class SynthesisServiceStub:
         cosyserve.v1.synthesis_pb2.SynthesizeUnaryRequest,
         cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse,
     ]
-    """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s: INVALID_ARGUMENT."""
+    """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s, or over 4 MB
+    in the requested format (41 s of LINEAR16 at 48 kHz): INVALID_ARGUMENT.
+    """
 
     ListVoices: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.synthesis_pb2.ListVoicesRequest,
@@ -56,7 +58,9 @@ class SynthesisServiceAsyncStub:
         cosyserve.v1.synthesis_pb2.SynthesizeUnaryRequest,
         cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse,
     ]
-    """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s: INVALID_ARGUMENT."""
+    """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s, or over 4 MB
+    in the requested format (41 s of LINEAR16 at 48 kHz): INVALID_ARGUMENT.
+    """
 
     ListVoices: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.synthesis_pb2.ListVoicesRequest,
@@ -83,7 +87,9 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.synthesis_pb2.SynthesizeUnaryRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse]]:
-        """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s: INVALID_ARGUMENT."""
+        """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s, or over 4 MB
+        in the requested format (41 s of LINEAR16 at 48 kHz): INVALID_ARGUMENT.
+        """
 
     @abc.abstractmethod
     def ListVoices(

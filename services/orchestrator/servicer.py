@@ -1,5 +1,6 @@
 """The public door: protobuf to `Utterance`, sound to protobuf."""
 
+import asyncio
 from typing import Any, cast
 
 import grpc
@@ -20,6 +21,8 @@ _ENCODINGS = {
     audio_pb2.AUDIO_ENCODING_ALAW: Encoding.ALAW,
 }
 Context = grpc.aio.ServicerContext[Any, Any]
+_UNARY_BYTES = 4_000_000
+"""gRPC's default limit on a received message is 4 MiB."""
 
 
 class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
@@ -34,7 +37,7 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         utterance = validation.streaming(request, self._settings.max_characters)
         with self.admission.admit():
             async with within(self._settings.max_request_seconds, context.time_remaining()):
-                await _Reply(utterance, context).stream(self._stages)
+                await _Reply(utterance, context, self._settings.reader_seconds).stream(self._stages)
 
     async def SynthesizeUnary(
         self, request: synthesis_pb2.SynthesizeUnaryRequest, context: Context
@@ -47,12 +50,19 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
 
         with self.admission.admit():
             async with within(self._settings.max_request_seconds, context.time_remaining()):
-                await speak(utterance, self._stages, play, account, self._settings.max_unary_seconds)
+                await speak(utterance, self._stages, play, account, self._longest_unary(utterance))
         pieces.append(out.finish())
         account.sounded()
         return synthesis_pb2.SynthesizeUnaryResponse(
             audio=b"".join(pieces), header=_header(utterance, account), summary=_summary(account, out.position / utterance.sample_rate)
         )
+
+    def _longest_unary(self, utterance: Utterance) -> float:
+        """Seconds that fit into one message as most gRPC clients receive it, or the setting when that is less."""
+        bytes_per_second = (
+            utterance.sample_rate * _ENCODINGS[cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding)].bytes_per_sample
+        )
+        return min(self._settings.max_unary_seconds, _UNARY_BYTES / bytes_per_second)
 
     async def ListVoices(self, request: synthesis_pb2.ListVoicesRequest, context: Context) -> synthesis_pb2.ListVoicesResponse:
         return synthesis_pb2.ListVoicesResponse(voices=await self._stages.frontend.voices())
@@ -61,8 +71,9 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
 class _Reply:
     """The response stream of one `Synthesize` call: numbers its messages, places them in time."""
 
-    def __init__(self, utterance: Utterance, context: Context) -> None:
+    def __init__(self, utterance: Utterance, context: Context, reader_seconds: float) -> None:
         self._utterance = utterance
+        self._reader_seconds = reader_seconds
         self._context = context
         self._account = Account()
         self._out = _output(utterance)
@@ -87,9 +98,14 @@ class _Reply:
         if audio:
             self._account.sounded()
         header = _header(self._utterance, self._account) if self._sent == 0 else None
-        await self._context.write(
-            synthesis_pb2.SynthesizeResponse(audio=audio, chunk_index=self._sent, start_sample=self._place, header=header, summary=summary)
+        message = synthesis_pb2.SynthesizeResponse(
+            audio=audio, chunk_index=self._sent, start_sample=self._place, header=header, summary=summary
         )
+        try:
+            async with asyncio.timeout(self._reader_seconds):
+                await self._context.write(message)
+        except TimeoutError as error:
+            raise errors.DeadlineExceeded(f"the caller took no audio for {self._reader_seconds:g} s") from error
         self._sent += 1
         self._place += len(audio) // self._out.encoding.bytes_per_sample
 

@@ -24,6 +24,8 @@ class OrchestratorSettings(ServerSettings):
     """A stage that owes an answer and gives none for this long is taken for dead."""
     recovery_seconds: float = 15.0
     """How long a request under way waits for a replica of a dead stage to come up."""
+    reader_seconds: float = 60.0
+    """A caller that takes no audio for this long is hung up on, so that it does not hold a decoder's memory."""
     attempts: int = 4
     """Calls to one stage for one piece of work."""
 
@@ -31,7 +33,15 @@ class OrchestratorSettings(ServerSettings):
         for name in ("frontend", "llm", "token2wav"):
             if not getattr(self, name):
                 raise ValueError(f"{name.upper()} names no address")
-        for name in ("max_streams", "max_characters", "attempts", "max_unary_seconds", "stall_seconds", "max_request_seconds"):
+        for name in (
+            "max_streams",
+            "max_characters",
+            "attempts",
+            "max_unary_seconds",
+            "stall_seconds",
+            "max_request_seconds",
+            "reader_seconds",
+        ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name.upper()} must be positive, got {getattr(self, name)}")
         if self.recovery_seconds < 0:

@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from cosyserve.channel import retry_delay
-from cosyserve.v1 import identity_pb2, synthesis_pb2
+from cosyserve.v1 import identity_pb2, synthesis_pb2, synthesis_pb2_grpc
 from tests.pipeline.scripted import Stack, expected_audio, stack, until_serving
 
 TEXT = "one sentence after another"
@@ -310,6 +310,29 @@ async def test_unary_gives_the_same_audio_at_once_and_refuses_what_is_too_long()
             await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text="much " * 10))
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "at most 5 s are given at once; use Synthesize" in caught.value.details()
+
+
+async def test_unary_gives_no_more_than_one_message_holds() -> None:
+    """43 s are too long at 48 kHz, where 4 MB are 41.7 s, and welcome at 24 kHz."""
+    text = "much " * 54
+    async with stack() as running:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text=text, audio_format={"sample_rate_hertz": 48_000}))
+        response = await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text=text))
+    assert "at most 42 s are given at once" in caught.value.details()
+    assert response.summary.audio_seconds == pytest.approx(43.2)
+
+
+async def test_a_caller_that_does_not_read_is_hung_up_on() -> None:
+    small_window = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536)]
+    async with stack(reader_seconds=0.3) as running:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{running.orchestrator.port}", options=small_window) as channel:
+            stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+            call = stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="endless " * 200))
+            await call.read()
+            await all_idle(running)
+            assert await call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+            assert await call.details() == "the caller took no audio for 0.3 s"
 
 
 async def test_resampled_audio_does_not_depend_on_the_cuts() -> None:

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cosyserve import errors
-from cosyserve.server import ServerSettings, Service, running
+from cosyserve.server import ServerSettings, Service, ServiceBroken, running, serve
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 
 NAME = "cosyserve.v1.SynthesisService"
@@ -247,3 +247,16 @@ async def test_a_failed_load_closes_the_port() -> None:
     with pytest.raises(errors.ModelError, match=r"llm\.pt: missing"):
         async with running(NAME, SETTINGS, load):
             pytest.fail("the block must not begin")
+
+
+async def test_a_broken_engine_ends_the_process_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """NOT_SERVING first, so that callers turn away; then serve raises, which is exit status 1 to a supervisor."""
+
+    async def load(service: Service) -> Any:
+        await asyncio.to_thread(service.broken, "the device is lost")
+        await asyncio.to_thread(service.broken, "and lost again")
+        return _nothing
+
+    with pytest.raises(ServiceBroken, match="the device is lost"):
+        await asyncio.wait_for(serve(NAME, SETTINGS, load), 5)
+    assert "cannot go on: the device is lost" in caplog.text
