@@ -31,7 +31,8 @@ def loader(settings: LlmSettings) -> Load:
 
         backend = await asyncio.to_thread(load_backend, settings, not_serving)
         await backend.warm_up()
-        llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(backend), service.handlers)  # type: ignore[arg-type]
+        servicer = LlmServicer(backend, idle_seconds=settings.idle_seconds)
+        llm_pb2_grpc.add_LlmServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
         return backend.close
 
     return load_service

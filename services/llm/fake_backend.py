@@ -6,14 +6,14 @@ and replayed tokens continue as they do in a real engine.
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
 from cosyserve import philox
 from cosyserve.errors import InvalidRequest, Overloaded, Unavailable
 from cosyserve.identity import Identity
 from cosyserve.spec import SPEECH_VOCABULARY
 from services.llm.engine.outbox import Outbox
-from services.llm.request import FinishReason, Generation, Hop, Prompt, TextStream
+from services.llm.request import FinishReason, Generation, Hop, Prompt, Sampling, TextStream
 from services.llm.settings import LlmSettings
 
 TOKENS_PER_TEXT_ID = 4
@@ -29,31 +29,39 @@ class FakeBackend:
         self.text_vocabulary = 151_936
         self._settings = settings
         self._places = asyncio.Semaphore(settings.max_sequences)
-        self._accepted = 0
+        self._accepted = {False: 0, True: 0}
+        """Sentences that are in, by whether their text comes over time."""
         self._closed = False
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
-        """As `Backend.generate`."""
-        if self._accepted >= self._settings.max_sequences + self._settings.max_waiting:
-            raise Overloaded(f"{self._accepted} sentences are in, no more are taken", retry_after=self._settings.retry_after_seconds)
-        self._accepted += 1
+        """As `Backend.generate`. A sentence takes a place for the tokens of one text id at a time, none while text is awaited."""
+        arrives, settings = not isinstance(generation.text, tuple), self._settings
+        if self._accepted[arrives] >= settings.max_sequences + settings.max_waiting:
+            raise Overloaded(f"{self._accepted[arrives]} sentences are in, no more are taken", retry_after=settings.retry_after_seconds)
+        self._accepted[arrives] += 1
         hops: list[Hop] = []
         outbox = Outbox(lambda item: hops.append(item) if isinstance(item, Hop) else None, generation.grouping)
+        count = 0
         try:
-            async with self._places:
-                outbox.prefilled(time.time_ns(), len(generation.prompt.text_ids) + len(generation.prompt.speech_tokens))
-                count = 0
-                async for token in self._tokens(generation):
-                    count += 1
-                    if count > len(generation.replay):
-                        await asyncio.sleep(self._settings.fake_token_milliseconds / 1000)
-                        outbox.add(token, last=False)
-                    while hops:
-                        yield hops.pop()
-                outbox.finish(FinishReason.END_OF_SPEECH if count < LONGEST else FinishReason.LENGTH, count)
-                yield hops.pop()
+            async for text_id in _ids(generation.text):
+                async with self._places:
+                    if not outbox.started:
+                        outbox.prefilled(time.time_ns(), len(generation.prompt.text_ids) + len(generation.prompt.speech_tokens))
+                    for token in self._tokens(generation.sampling, text_id, count):
+                        count += 1
+                        if count > len(generation.replay):
+                            await asyncio.sleep(settings.fake_token_milliseconds / 1000)
+                            outbox.add(token, last=False)
+                        while hops:
+                            yield hops.pop()
+                if count == LONGEST:
+                    break
+            if not count:
+                raise InvalidRequest("text has 0 ids; at least 1 has to arrive before the stream is closed")
+            outbox.finish(FinishReason.END_OF_SPEECH if count < LONGEST else FinishReason.LENGTH, count)
+            yield hops.pop()
         finally:
-            self._accepted -= 1
+            self._accepted[arrives] -= 1
 
     async def warm_up(self) -> None:
         async for _ in self.generate(Generation(prompt=Prompt(), text=(0,))):
@@ -62,19 +70,12 @@ class FakeBackend:
     async def close(self) -> None:
         self._closed = True
 
-    async def _tokens(self, generation: Generation) -> AsyncIterator[int]:
-        sampling, count = generation.sampling, 0
-        async for text_id in _ids(generation.text):
-            for _ in range(TOKENS_PER_TEXT_ID):
-                if self._closed:
-                    raise Unavailable("the speech-token engine is shutting down")
-                if count == LONGEST:
-                    return
-                uniform = philox.uniform(sampling.seed, sampling.sentence_index, count, text_id)
-                yield int(uniform * SPEECH_VOCABULARY)
-                count += 1
-        if not count:
-            raise InvalidRequest("text has 0 ids; at least 1 has to arrive before the stream is closed")
+    def _tokens(self, sampling: Sampling, text_id: int, first: int) -> Iterator[int]:
+        """What one text id says: tokens `first` and following of the sentence."""
+        for count in range(first, min(first + TOKENS_PER_TEXT_ID, LONGEST)):
+            if self._closed:
+                raise Unavailable("the speech-token engine is shutting down")
+            yield int(philox.uniform(sampling.seed, sampling.sentence_index, count, text_id) * SPEECH_VOCABULARY)
 
 
 async def _ids(text: tuple[int, ...] | TextStream) -> AsyncIterator[int]:

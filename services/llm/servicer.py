@@ -1,12 +1,13 @@
 """The gRPC face: message in, request to the backend, messages out. Both RPCs share one path and differ in where text comes from."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from grpc.aio import ServicerContext
 
 from cosyserve import telemetry
-from cosyserve.errors import InvalidRequest
+from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.identity import Identity
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation
@@ -20,10 +21,10 @@ _REASONS = {
 
 
 class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
-    """cosyserve.v1.LlmService on a backend."""
+    """cosyserve.v1.LlmService on a backend. idle_seconds: how long a stream may go without text before its text is ended."""
 
-    def __init__(self, backend: Backend) -> None:
-        self._backend = backend
+    def __init__(self, backend: Backend, *, idle_seconds: float = 60.0) -> None:
+        self._backend, self._idle_seconds = backend, idle_seconds
 
     async def Generate(
         self, request: llm_pb2.GenerateRequest, context: ServicerContext[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
@@ -44,24 +45,42 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         context: ServicerContext[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse],
     ) -> AsyncGenerator[llm_pb2.GenerateStreamResponse]:
         """Setup, then text ids as they come; tokens out meanwhile."""
-        first = await anext(aiter(request_iterator), None)
+        requests = aiter(request_iterator)
+        first = await self._before(self._deadline(), "setup", requests)
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message has to be the setup")
-        generation = self._generation(first.setup, self._text(request_iterator))
+        generation = self._generation(first.setup, self._text(requests))
         async with contextlib.aclosing(self._speak(generation)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateStreamResponse(tokens=tokens)
 
     async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]) -> TextStream:
-        count = 0
-        async for request in requests:
+        """Pieces of at least one id. Raises InvalidRequest, and DeadlineExceeded when none comes in time."""
+        count, deadline = 0, self._deadline()
+        while (request := await self._before(deadline, "text", requests)) is not None:
             if request.WhichOneof("part") != "text":
                 raise InvalidRequest("every message after the first has to be text")
             ids = validation.ids("text.ids", request.text.ids, self._backend.text_vocabulary, most=validation.MOST_TEXT_IDS)
+            if not ids:
+                continue
             count += len(ids)
             if count > validation.MOST_TEXT_IDS:
                 raise InvalidRequest(f"text has {count} ids in all its messages, allowed 1 to {validation.MOST_TEXT_IDS}")
             yield list(ids)
+            deadline = self._deadline()
+
+    def _deadline(self) -> float:
+        return asyncio.get_running_loop().time() + self._idle_seconds
+
+    async def _before(
+        self, deadline: float, what: str, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]
+    ) -> llm_pb2.GenerateStreamRequest | None:
+        """The next message, None behind the last. Raises DeadlineExceeded at the event loop's time `deadline`."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await anext(requests, None)
+        except TimeoutError:
+            raise DeadlineExceeded(f"no {what} came for {self._idle_seconds:g} s") from None
 
     def _generation(self, setup: llm_pb2.GenerateSetup, text: tuple[int, ...] | TextStream) -> Generation:
         """The setup, checked. Raises InvalidRequest or FailedPrecondition."""

@@ -24,16 +24,19 @@ class LlmSettings(ServerSettings):
     batch_invariant: bool | None = None
     """Run rows one by one, so that tokens do not depend on who else is served; unset: on the CPU yes, on CUDA no."""
     max_sequences: int = 8
-    """Sentences that share the engine's steps."""
+    """Sentences that share the engine's steps; one that waits for text is not counted."""
     max_waiting: int = 16
-    """Sentences accepted beyond that; one more is refused with RESOURCE_EXHAUSTED."""
+    """Sentences accepted beyond that; one more is refused with RESOURCE_EXHAUSTED. At most as many text streams as both
+    together are open."""
+    idle_seconds: float = 60.0
+    """A text stream on which no text comes for so long, although its text is not ended, is ended with DEADLINE_EXCEEDED."""
     retry_after_seconds: float = 1.0
     """What a refused caller is told to wait."""
     max_positions: int = 8192
     """Longest sequence: prompt, text and 20 speech tokens per text id. A text that may need more is refused; a text that arrives over time
     reserves all of it."""
     kv_budget_mib: int | None = None
-    """Memory for keys and values of all running sentences; unset: no limit but max_sequences."""
+    """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences."""
     fake_token_milliseconds: float = 0.0
     """Time that the fake backend takes for a token."""
 
@@ -46,6 +49,8 @@ class LlmSettings(ServerSettings):
         for name in ("threads", "max_sequences", "max_positions"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
+        if self.idle_seconds <= 0:
+            raise ValueError(f"idle_seconds is {self.idle_seconds}, must be greater than 0")
         for name in ("max_waiting", "retry_after_seconds", "fake_token_milliseconds"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, must not be negative")

@@ -1,8 +1,6 @@
 """LlmService over real gRPC on loopback: what is sent, what is refused and with which words, and that hanging up stops the work."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import grpc
@@ -11,55 +9,11 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import telemetry
-from cosyserve.server import Close, Service, running
+from cosyserve.server import running
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME, loader
-from services.llm.backend import Backend
-from services.llm.servicer import LlmServicer
-from services.llm.torch_backend import TorchBackend
+from tests.contract.llm_service import PROMPT, Setup, generate, generate_stream, idle, joined, served, status
 from tests.unit.llm.tiny_llm import backend, settings
-
-Setup = llm_pb2.GenerateSetup
-PROMPT = {"prompt_text_ids": range(10, 19), "prompt_speech_tokens": range(40, 60)}
-
-
-@contextlib.asynccontextmanager
-async def served(by: Backend) -> AsyncIterator[Any]:
-    """The servicer on a backend that the test holds."""
-
-    async def load(service: Service) -> Close:
-        llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(by), service.handlers)
-        return by.close
-
-    async with (
-        running(NAME, settings(drain_seconds=0), load) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
-        yield llm_pb2_grpc.LlmServiceStub(channel)
-
-
-async def generate(stub: Any, text: Iterable[int] = (1, 2, 3), **setup: Any) -> list[llm_pb2.SpeechTokens]:
-    request = llm_pb2.GenerateRequest(setup=Setup(**setup), text_ids=text)
-    return [response.tokens async for response in stub.Generate(request, timeout=60)]
-
-
-async def generate_stream(stub: Any, pieces: Iterable[Iterable[int]], **setup: Any) -> list[llm_pb2.SpeechTokens]:
-    async def requests() -> AsyncIterator[llm_pb2.GenerateStreamRequest]:
-        yield llm_pb2.GenerateStreamRequest(setup=Setup(**setup))
-        for piece in pieces:
-            yield llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=piece))
-
-    return [response.tokens async for response in stub.GenerateStream(requests(), timeout=60)]
-
-
-def joined(messages: list[llm_pb2.SpeechTokens]) -> list[int]:
-    return [token for message in messages for token in message.tokens]
-
-
-async def status(call: Any) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await call
-    return refused.value
 
 
 @pytest.mark.parametrize("kind", ["torch", "fake"])
@@ -137,35 +91,6 @@ async def test_every_value_out_of_range_is_refused_by_name() -> None:
         refused = await status(anext(aiter(stub.Generate(llm_pb2.GenerateRequest(text_ids=[1])))))
         assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "setup is missing")
         assert engine.engine.stats.prefills == 0
-
-
-async def test_a_stream_out_of_order_is_refused() -> None:
-    setup, text = llm_pb2.GenerateStreamRequest(setup=Setup()), llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[1]))
-    bad = llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[300]))
-    cases = [
-        ([], "the first message has to be the setup"),
-        ([text], "the first message has to be the setup"),
-        ([llm_pb2.GenerateStreamRequest()], "the first message has to be the setup"),
-        ([setup, setup], "every message after the first has to be text"),
-        ([setup, text, llm_pb2.GenerateStreamRequest()], "every message after the first has to be text"),
-        ([setup, bad], "text.ids[0] is 300, allowed 0 to 299"),
-        ([setup], "text has 0 ids; at least 1 has to arrive before the stream is closed"),
-        ([setup, *[text] * 98], "text has more than 97 ids, the most that this server takes in one stream with this prompt"),
-    ]
-    async with backend() as engine, served(engine) as stub:
-        for requests, message in cases:
-            refused = await status(_drain(stub.GenerateStream(iter(requests), timeout=30)))
-            assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
-
-
-async def _drain(call: Any) -> list[Any]:
-    return [message async for message in call]
-
-
-async def idle(engine: TorchBackend) -> None:
-    """Until nothing runs; the test's own time limit is the bound."""
-    while engine.engine.stats.running or engine.engine.stats.waiting:
-        await asyncio.sleep(0.001)
 
 
 async def test_hanging_up_stops_the_work() -> None:

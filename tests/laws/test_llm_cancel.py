@@ -133,12 +133,12 @@ async def test_a_parked_sentence_is_not_stepped_and_wakes_up_by_text() -> None:
 
 async def test_hanging_up_while_parked_frees_the_slot() -> None:
     async def text() -> AsyncIterator[list[int]]:
-        yield [1, 2, 3, 4]
+        yield [1, 2, 3, 4, 5]
         await asyncio.Event().wait()
 
     async with watched(Limits(running=1, waiting=0)) as (backend, _):
         reader = asyncio.create_task(tokens(backend, sentence(0, text=text())))
-        while not backend.engine.stats.parked:
+        while not (backend.engine.stats.parked and backend.engine.stats.prefills):
             await asyncio.sleep(0.001)
         assert backend.engine.stats.reserved_kv_bytes == cache_bytes(backend.engine.model.config, 2048)
         reader.cancel()

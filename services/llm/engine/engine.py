@@ -82,11 +82,10 @@ class Engine:
     @property
     def stats(self) -> EngineStats:
         with self._changed:
-            running = self._scheduler.running
             return dataclasses.replace(
                 self._stats,
-                running=len(running),
-                parked=sum(sequence.parked for sequence in running),
+                running=len(self._scheduler.running),
+                parked=self._scheduler.parked,
                 waiting=len(self._scheduler.waiting),
                 reserved_kv_bytes=self._scheduler.reserved_bytes,
             )

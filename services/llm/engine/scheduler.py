@@ -1,12 +1,14 @@
 """Who runs next. Plain policy, no threads: the engine calls it under its lock.
 
-A new sequence waits until a place and its whole key-value slot are free, first come first served. Each step then runs at most one sequence
-with several pending inputs (a prompt, or a block of text), the one longest in the engine first, and one input of every other sequence that
-has one. A sequence that waits for text keeps its place and is not stepped.
+A sequence with something to run waits until a place and its whole key-value slot are free, first come first served. Each step then runs at
+most one sequence with several pending inputs (a prompt, or a block of text), the one longest in its place first, and one input of every
+other sequence that has a place. A sequence that waits for text has no place, but keeps its slot if it has begun. When text arrives it takes
+the next place that is free, before those that have not begun: it holds the memory that they may be waiting for.
 """
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 from cosyserve.errors import Overloaded
 from services.llm.engine.sequence import Sequence
@@ -19,9 +21,9 @@ class Limits:
     running: int
     """Sequences that share the steps."""
     waiting: int
-    """Sequences accepted beyond that; one more is refused."""
+    """Sequences accepted beyond that; one more is refused. As many text streams as both together may be open, whatever they wait for."""
     kv_bytes: int | None = None
-    """Memory for keys and values of all running sequences together; None: no limit but `running`."""
+    """Memory for keys and values of all sequences that have begun, together; None: no limit but the number of sequences."""
     retry_after: float = 1.0
     """Seconds that a refused caller is told to wait."""
 
@@ -38,24 +40,36 @@ class Step:
 
 @dataclass
 class Scheduler:
+    """The sequences that are in. `waiting`: not begun, without a slot. `running`: have a slot, and of those that do not wait for text the
+    first `limits.running` have a place."""
+
     limits: Limits
     waiting: deque[Sequence] = field(default_factory=deque)
     running: list[Sequence] = field(default_factory=list)
 
     @property
     def reserved_bytes(self) -> int:
-        """Key-value memory of the running sequences."""
+        """Key-value memory of the sequences that have begun."""
         return sum(sequence.reserved_bytes for sequence in self.running)
 
+    @property
+    def parked(self) -> int:
+        """Sequences that wait for text, begun or not."""
+        return sum(sequence.parked for sequence in self._all)
+
     def add(self, sequence: Sequence) -> None:
-        """Accept a sequence. Raises Overloaded when as many wait as may."""
-        accepted = len(self.running) + len(self.waiting)
-        if accepted >= self.limits.running + self.limits.waiting:
-            raise Overloaded(
-                f"the speech-token engine runs {len(self.running)} sentences and {len(self.waiting)} wait, no more are taken",
-                retry_after=self.limits.retry_after,
-            )
-        self.waiting.append(sequence)
+        """Accept a sequence. Raises Overloaded when as many wait as may, or when as many text streams are open as may."""
+        most = self.limits.running + self.limits.waiting
+        running, waiting = (sum(not other.parked for other in others) for others in (self.running, self.waiting))
+        streams = sum(other.text_arrives for other in self._all)
+        if running + waiting >= most:
+            full = f"runs {running} sentences and {waiting} wait"
+        elif sequence.text_arrives and streams >= most:
+            full = f"has {streams} text streams open"
+        else:
+            self.waiting.append(sequence)
+            return
+        raise Overloaded(f"the speech-token engine {full}, no more are taken", retry_after=self.limits.retry_after)
 
     def remove(self, sequence: Sequence) -> None:
         """Forget a sequence and free its slot; nothing happens when it is gone already."""
@@ -67,17 +81,33 @@ class Scheduler:
 
     def next(self) -> Step | None:
         """The next step, or None when nothing can run."""
+        self._look_for_text()
         self._admit()
-        for sequence in self.running:
-            sequence.take_arrivals()
-            sequence.parked = sequence.script.ready == 0
-        extend = next((sequence for sequence in self.running if sequence.script.ready > 1), None)
-        decode = [sequence for sequence in self.running if sequence.script.ready == 1]
+        placed = list(islice((sequence for sequence in self.running if not sequence.parked), self.limits.running))
+        extend = next((sequence for sequence in placed if sequence.script.ready > 1), None)
+        decode = [sequence for sequence in placed if sequence.script.ready == 1]
         return Step(extend, decode) if extend or decode else None
 
+    @property
+    def _all(self) -> list[Sequence]:
+        return [*self.running, *self.waiting]
+
+    def _look_for_text(self) -> None:
+        """Show the scripts what arrived. Who wakes up stands behind those that run."""
+        woken = []
+        for sequence in self._all:
+            sequence.take_arrivals()
+            parked = sequence.script.ready == 0
+            if sequence.parked and not parked and sequence in self.running:
+                woken.append(sequence)
+            sequence.parked = parked
+        self.running = [sequence for sequence in self.running if sequence not in woken] + woken
+
     def _admit(self) -> None:
-        while self.waiting and len(self.running) < self.limits.running:
-            wanted = self.reserved_bytes + self.waiting[0].reserved_bytes
+        places = self.limits.running - sum(not sequence.parked for sequence in self.running)
+        for sequence in [sequence for sequence in self.waiting if not sequence.parked][: max(0, places)]:
+            wanted = self.reserved_bytes + sequence.reserved_bytes
             if self.limits.kv_bytes is not None and wanted > self.limits.kv_bytes and self.running:
                 return
-            self.running.append(self.waiting.popleft())
+            self.waiting.remove(sequence)
+            self.running.append(sequence)

@@ -12,9 +12,13 @@ from services.llm.script import Script
 class TextScript(Script, Protocol):
     """A script whose text arrives over time."""
 
-    def feed(self, ids: list[int]) -> None: ...
+    def feed(self, ids: list[int]) -> None:
+        """More text ids."""
+        ...
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        """The text is complete."""
+        ...
 
 
 @dataclass(eq=False)
@@ -30,9 +34,14 @@ class Sequence:
     """Made by the engine with the first pass, dropped when the sequence is closed."""
     arrivals: deque[list[int] | None] = field(default_factory=deque)
     """Pieces of text not yet shown to the script; None is the end of the text."""
-    parked: bool = False
+    text_arrives: bool = field(init=False)
+    """Its text comes over time: it began with nothing to run."""
+    parked: bool = field(init=False)
     """Nothing to run until text arrives, as of the latest look at the schedule."""
     closed: bool = False
+
+    def __post_init__(self) -> None:
+        self.text_arrives = self.parked = self.script.ready == 0
 
     def take_arrivals(self) -> None:
         """Show the script what arrived."""

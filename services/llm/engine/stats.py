@@ -18,9 +18,11 @@ class EngineStats:
     longest_step_seconds: float = 0.0
     """Longest pass of the model: between two passes the engine looks for sequences that were closed."""
     running: int = 0
+    """Sequences that have begun, those that wait for text included."""
     parked: int = 0
-    """Running sequences that wait for text."""
+    """Sequences that wait for text, begun or not; they take no place."""
     waiting: int = 0
+    """Sequences that have not begun, those that wait for their first text included."""
     reserved_kv_bytes: int = 0
 
     @property
