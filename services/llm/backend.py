@@ -20,9 +20,10 @@ class Backend(Protocol):
         ...
 
     def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
-        """The hops of one sentence; the last one carries the outcome. Closing the generator, or cancelling who waits for it, stops the
-        work and frees its memory.
+        """The hops of one sentence. The first is empty and comes as soon as the sentence is accepted; during a replay an empty one comes
+        each `grouping.rest` tokens that are taken as made; the last carries the outcome.
 
+        Closing the generator, or cancelling who waits for it, stops the work and frees its memory.
         Raises Overloaded when full, InvalidRequest for a text that no sequence of this engine can hold, InternalFault when the engine
         fails.
         """

@@ -43,13 +43,16 @@ class FakeBackend:
         outbox = Outbox(lambda item: hops.append(item) if isinstance(item, Hop) else None, generation.grouping)
         count = 0
         try:
+            yield Hop([])
             async for text_id in _ids(generation.text):
                 async with self._places:
                     if not outbox.started:
                         outbox.prefilled(time.time_ns(), len(generation.prompt.text_ids) + len(generation.prompt.speech_tokens))
                     for token in self._tokens(generation.sampling, text_id, count):
                         count += 1
-                        if count > len(generation.replay):
+                        if count <= len(generation.replay):
+                            outbox.replayed()
+                        else:
                             await asyncio.sleep(settings.fake_token_milliseconds / 1000)
                             outbox.add(token, last=False)
                         while hops:

@@ -74,7 +74,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Hop:
-    """New speech tokens, in order. `timings`: work that is over since the hop before. `outcome`: set on the last hop, and only there."""
+    """New speech tokens, in order; none in the first hop, which says that the sentence was accepted, and in hops that only show progress.
+
+    `timings`: work that is over since the hop before. `outcome`: set on the last hop, and only there.
+    """
 
     tokens: list[int]
     timings: tuple[Timing, ...] = ()

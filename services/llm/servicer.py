@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
 
 from grpc.aio import ServicerContext
 
@@ -35,7 +36,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         text = validation.ids("text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=validation.MOST_TEXT_IDS)
         generation = self._generation(request.setup, text)
         validation.replay_fits(len(generation.replay), len(text))
-        async with contextlib.aclosing(self._speak(generation)) as messages:
+        async with contextlib.aclosing(self._speak(generation, context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateResponse(tokens=tokens)
 
@@ -50,7 +51,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message has to be the setup")
         generation = self._generation(first.setup, self._text(requests))
-        async with contextlib.aclosing(self._speak(generation)) as messages:
+        async with contextlib.aclosing(self._speak(generation, context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateStreamResponse(tokens=tokens)
 
@@ -101,8 +102,8 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         sampling = Sampling(seed=setup.seed, sentence_index=setup.sentence_index, profile=profile)
         return Generation(prompt=prompt, text=text, sampling=sampling, grouping=grouping, replay=replay)
 
-    async def _speak(self, generation: Generation) -> AsyncGenerator[llm_pb2.SpeechTokens]:
-        """One message a hop; the timings of the hop become spans of the call."""
+    async def _speak(self, generation: Generation, context: ServicerContext[Any, Any]) -> AsyncGenerator[llm_pb2.SpeechTokens]:
+        """One message a hop, the first with the identity; the timings of the hop become spans of the call."""
         first = True
         async with contextlib.aclosing(self._backend.generate(generation)) as hops:
             async for hop in hops:
@@ -110,6 +111,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                     telemetry.record(timing)
                 message = llm_pb2.SpeechTokens(tokens=hop.tokens)
                 if first:
+                    await context.send_initial_metadata(())
                     message.identity.CopyFrom(_message(self._backend.identity))
                 if hop.outcome:
                     message.summary.CopyFrom(_summary(hop.outcome))

@@ -66,6 +66,7 @@ class TorchBackend:
         sequence, text = self._submit(generation, Outbox(deliver, generation.grouping))
         feeder = asyncio.create_task(self._feed(sequence, text, hops)) if text else None
         try:
+            yield Hop([])
             while True:
                 item = await hops.get()
                 if isinstance(item, Exception):

@@ -24,12 +24,12 @@ async def test_messages_are_hops_between_an_identity_and_a_summary(kind: str) ->
             health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=NAME))
             assert health.status == health_pb2.HealthCheckResponse.SERVING
             messages = await generate(llm_pb2_grpc.LlmServiceStub(channel), seed=3, first_message_tokens=2, message_tokens=3, **PROMPT)
-    first, *middle, last = messages
+    accepted, first, *middle, last = messages
     assert len(first.tokens) == 2
     assert all(len(message.tokens) == 3 for message in middle)
-    assert first.identity.backend == kind
-    assert not any(message.HasField("identity") for message in (*middle, last))
-    assert not any(message.HasField("summary") for message in (first, *middle))
+    assert (accepted.identity.backend, list(accepted.tokens)) == (kind, [])
+    assert not any(message.HasField("identity") for message in (first, *middle, last))
+    assert not any(message.HasField("summary") for message in (accepted, first, *middle))
     assert last.summary.tokens == len(joined(messages))
     assert last.summary.finish_reason in (1, 2)
     assert min(last.summary.queue_milliseconds, last.summary.prefill_milliseconds, last.summary.decode_milliseconds) >= 0
@@ -40,7 +40,7 @@ async def test_the_same_request_makes_the_same_tokens_whatever_the_messages() ->
         whole = joined(await generate(stub, seed=1, **PROMPT))
         cut = await generate(stub, seed=1, first_message_tokens=1, message_tokens=400, **PROMPT)
         assert joined(cut) == whole
-        assert len(cut) == 2
+        assert len(cut) == 3
         assert joined(await generate(stub, seed=2, **PROMPT)) != whole
         streams = [joined(await generate_stream(stub, pieces, seed=1, **PROMPT)) for pieces in ([range(8)], [[0], [], range(1, 8)])]
         assert streams[0] == streams[1] != []
@@ -62,6 +62,18 @@ async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: 
         refused = await status(generate(stub, seed=1, replay_tokens=made[:5], expected_identity=other))
         assert refused.code() is grpc.StatusCode.FAILED_PRECONDITION
         assert "model_hash='other'" in str(refused.details())
+
+
+@pytest.mark.parametrize("kind", ["torch", "fake"])
+async def test_during_a_replay_empty_messages_show_progress(kind: str) -> None:
+    changed = settings(backend=kind)
+    async with running(NAME, changed, loader(changed)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        stub = llm_pb2_grpc.LlmServiceStub(channel)
+        made = joined(await generate(stub, seed=1))
+        assert len(made) > 8
+        accepted, *messages = await generate(stub, seed=1, first_message_tokens=400, message_tokens=4, replay_tokens=made[:8])
+    assert accepted.HasField("identity")
+    assert [list(message.tokens) for message in messages] == [[], [], made[8:]]
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
@@ -96,7 +108,9 @@ async def test_every_value_out_of_range_is_refused_by_name() -> None:
 async def test_hanging_up_stops_the_work() -> None:
     async with backend() as engine, served(engine) as stub:
         call = stub.Generate(llm_pb2.GenerateRequest(setup=Setup(first_message_tokens=1), text_ids=[1] * 60))
-        await anext(aiter(call))
+        messages = aiter(call)
+        assert not (await anext(messages)).tokens.tokens
+        assert (await anext(messages)).tokens.tokens
         assert engine.engine.stats.reserved_kv_bytes > 0
         call.cancel()
         await idle(engine)

@@ -1,6 +1,7 @@
 """GenerateStream: which messages it takes in which order, and how long it waits for them."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import grpc
@@ -8,6 +9,7 @@ import pytest
 
 from cosyserve.errors import DeadlineExceeded
 from cosyserve.v1 import llm_pb2
+from services.llm.request import Generation, Prompt
 from services.llm.servicer import LlmServicer
 from tests.contract.llm_service import Setup, drain, served, status
 from tests.unit.llm.tiny_llm import backend
@@ -30,6 +32,28 @@ async def test_a_stream_out_of_order_is_refused() -> None:
         for requests, message in cases:
             refused = await status(drain(stub.GenerateStream(iter(requests), timeout=30)))
             assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+async def test_acceptance_is_told_before_there_is_text_or_a_place() -> None:
+    async with backend(max_sequences=1, max_waiting=1) as engine, served(engine) as stub:
+        call, full = stub.GenerateStream(timeout=30), Generation(prompt=Prompt(), text=(1,) * 60)
+        async with contextlib.aclosing(engine.generate(full)) as hops:
+            await anext(hops)
+            await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
+            await call.initial_metadata()
+            accepted = await anext(aiter(call))
+        assert (accepted.tokens.identity.backend, list(accepted.tokens.tokens)) == ("torch", [])
+        call.cancel()
+
+
+async def test_a_refused_setup_is_not_accepted_first() -> None:
+    async with backend(max_sequences=1, max_waiting=0) as engine, served(engine) as stub:
+        call = stub.GenerateStream(timeout=30)
+        async with contextlib.aclosing(engine.generate(Generation(prompt=Prompt(), text=(1,) * 60))) as hops:
+            await anext(hops)
+            await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
+            refused = await status(drain(call))
+        assert refused.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 @pytest.mark.parametrize("before", [[], [llm_pb2.TextIds(ids=[1, 2, 3, 4, 5])], [llm_pb2.TextIds()]])

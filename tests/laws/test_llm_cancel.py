@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import threading
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ from services.llm.engine.cache import SequenceCache, cache_bytes
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
-from services.llm.request import Grouping
+from services.llm.request import Grouping, Hop
 from services.llm.torch_backend import TorchBackend
 from tests.unit.llm.tiny_llm import arriving, model, sentence, tokens
 
@@ -63,6 +63,12 @@ async def held(decoder: WatchedModel) -> None:
     assert await asyncio.to_thread(decoder.entered.wait, 20)
 
 
+async def first_token(stream: AsyncGenerator[Hop]) -> None:
+    """Behind the hop that tells acceptance."""
+    assert (await anext(stream)).tokens == []
+    assert len((await anext(stream)).tokens) == 1
+
+
 @pytest.mark.parametrize("by_task", [False, True])
 async def test_a_closed_sentence_is_not_stepped_and_holds_nothing(by_task: bool) -> None:
     async with watched(Limits(running=2, waiting=0)) as (backend, decoder):
@@ -98,7 +104,7 @@ async def _read(stream: object) -> None:
 async def test_a_waiting_sentence_that_is_cancelled_never_begins() -> None:
     async with watched(Limits(running=1, waiting=4)) as (backend, decoder):
         first = backend.generate(sentence(1, words=50, grouping=TOKEN_BY_TOKEN))
-        await anext(first)
+        await first_token(first)
         waiting = asyncio.create_task(tokens(backend, sentence(2)))
         await held(decoder)
         assert backend.engine.stats.waiting == 1
@@ -120,7 +126,7 @@ async def test_a_parked_sentence_is_not_stepped_and_wakes_up_by_text() -> None:
 
     async with watched(Limits(running=2, waiting=0)) as (backend, decoder):
         stream = backend.generate(sentence(0, text=text(), grouping=TOKEN_BY_TOKEN))
-        await anext(stream)
+        await first_token(stream)
         while not backend.engine.stats.parked:
             await asyncio.sleep(0.001)
         passes = len(decoder.passes)

@@ -18,6 +18,7 @@ class Outbox:
         self._deliver, self._grouping = deliver, grouping
         self._tokens: list[int] = []
         self._timings: list[Timing] = []
+        self._replayed = 0
         self._sent_any = False
         self._accepted_ns = time.time_ns()
         self._queue: Timing | None = None
@@ -39,6 +40,12 @@ class Outbox:
         self._tokens.append(token)
         if not last and len(self._tokens) == (self._grouping.rest if self._sent_any else self._grouping.first):
             self._send(None)
+
+    def replayed(self) -> None:
+        """One more token was taken as made: nothing to send, but an empty hop each `rest` of them shows that work goes on."""
+        self._replayed += 1
+        if self._replayed % self._grouping.rest == 0:
+            self._deliver(Hop([]))
 
     def finish(self, reason: FinishReason, tokens: int) -> None:
         """Send what is left together with the outcome; `tokens` counts the whole sentence."""

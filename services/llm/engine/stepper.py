@@ -96,10 +96,13 @@ class Stepper:
             return
         if not np.isfinite(scores).all():
             raise InternalFault(f"the speech-token model produced non-finite log-probabilities at token {sequence.script.made}")
+        made = sequence.script.made
         token = sequence.script.decide(scores)
         reason = sequence.script.finish
         if token is not None:
             sequence.outbox.add(token, last=reason is not None)
+        elif sequence.script.made > made:
+            sequence.outbox.replayed()
         if reason is not None:
             self._finish(sequence, reason)
 
