@@ -8,6 +8,7 @@ CosyserveError
 ├── Overloaded            RESOURCE_EXHAUSTED   full; carries when to come back
 ├── Unavailable           UNAVAILABLE          a peer is down or this service is draining
 ├── DeadlineExceeded      DEADLINE_EXCEEDED    a peer gave no answer in time
+├── CallerStalled         DEADLINE_EXCEEDED    the caller took or sent nothing in time; no other replica would help
 └── InternalFault         INTERNAL             our fault: an engine failed or produced non-numbers
 ModelError                (start only)         the model directory cannot be served; names file and tensor
 SettingsError             (start only)         the environment cannot be served; names the variable
@@ -55,6 +56,10 @@ class Unavailable(CosyserveError):
 
 
 class DeadlineExceeded(CosyserveError):
+    code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class CallerStalled(CosyserveError):
     code = grpc.StatusCode.DEADLINE_EXCEEDED
 
 

@@ -105,7 +105,7 @@ class _Reply:
             async with asyncio.timeout(self._reader_seconds):
                 await self._context.write(message)
         except TimeoutError as error:
-            raise errors.DeadlineExceeded(f"the caller took no audio for {self._reader_seconds:g} s") from error
+            raise errors.CallerStalled(f"the caller took no audio for {self._reader_seconds:g} s") from error
         self._sent += 1
         self._place += len(audio) // self._out.encoding.bytes_per_sample
 

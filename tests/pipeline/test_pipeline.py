@@ -7,39 +7,9 @@ import grpc
 import pytest
 
 from cosyserve.channel import retry_delay
-from cosyserve.v1 import identity_pb2, synthesis_pb2, synthesis_pb2_grpc
-from tests.pipeline.scripted import Stack, expected_audio, stack, until_serving
-
-TEXT = "one sentence after another"
-IMPATIENT: dict[str, Any] = {"stall_seconds": 0.5, "recovery_seconds": 1.0, "attempts": 3}
-
-
-async def speak(running: Stack, text: str = TEXT, **fields: Any) -> tuple[bytes, list[synthesis_pb2.SynthesizeResponse]]:
-    responses = [response async for response in running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=text, **fields), timeout=20)]
-    return b"".join(response.audio for response in responses), responses
-
-
-async def status_of(running: Stack, text: str = TEXT, **fields: Any) -> grpc.aio.AioRpcError:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await speak(running, text, **fields)
-    return caught.value
-
-
-def abort_once(code: grpc.StatusCode, text: str, at: int) -> Any:
-    """A hook that aborts the first call that gets to `at`."""
-    done: list[bool] = []
-
-    async def hook(context: Any, sent: int) -> None:
-        if sent >= at and not done:
-            done.append(True)
-            await asyncio.sleep(0.05)
-            await context.abort(code, text)
-
-    return hook
-
-
-async def hang(*_: Any) -> None:
-    await asyncio.Event().wait()
+from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+from tests.pipeline.calling import TEXT, all_idle, busy, hang, speak, status_of
+from tests.pipeline.scripted import expected_audio, stack
 
 
 async def test_audio_comes_in_order_without_gap_and_the_last_message_sums_up() -> None:
@@ -91,140 +61,6 @@ async def test_resume_behind_the_end_is_out_of_range() -> None:
         error = await status_of(running, "word", seed=1, start_sample=10**7)
     assert error.code() == grpc.StatusCode.OUT_OF_RANGE
     assert "19200 samples" in error.details()
-
-
-@pytest.mark.parametrize("killed_at", [4, 8, 16])
-async def test_llm_dies_and_its_successor_goes_on_behind_the_tokens_already_made(killed_at: int) -> None:
-    async with stack({"llm": 2}, **IMPATIENT) as running:
-        for script in running.scripts["llm"]:
-            script.generate = None
-        hook = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", killed_at)
-        for script in running.scripts["llm"]:
-            script.generate = hook
-        audio, responses = await speak(running)
-        replayed = [count for script in running.scripts["llm"] for count in script.replayed]
-    assert audio == expected_audio(TEXT)
-    assert max(replayed) >= killed_at
-    assert responses[-1].summary.resumptions == 1
-
-
-@pytest.mark.parametrize("killed_at", [0, 960, 9_600])
-async def test_token2wav_dies_and_its_successor_sends_only_what_was_not_heard(killed_at: int) -> None:
-    async with stack({"token2wav": 2}, **IMPATIENT) as running:
-        hook = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", killed_at)
-        for script in running.scripts["token2wav"]:
-            script.decode = hook
-        audio, responses = await speak(running)
-    assert audio == expected_audio(TEXT)
-    assert responses[-1].summary.resumptions == 1
-
-
-async def test_a_stage_that_is_stopped_is_replaced_by_the_other_replica() -> None:
-    async with stack({"token2wav": 2}, **IMPATIENT) as running:
-        reached = asyncio.Event()
-
-        async def wait_to_be_stopped(context: Any, sent: int) -> None:
-            if sent >= 4_800 and not reached.is_set():
-                reached.set()
-                await asyncio.Event().wait()
-
-        for script in running.scripts["token2wav"]:
-            script.decode = wait_to_be_stopped
-        request = asyncio.create_task(speak(running))
-        await reached.wait()
-        await running.kill("token2wav", 0 if running.scripts["token2wav"][0].active else 1)
-        audio, responses = await request
-    assert audio == expected_audio(TEXT)
-    assert responses[-1].summary.resumptions == 1
-
-
-async def test_a_stage_that_hangs_is_given_up_for_another() -> None:
-    async with stack({"llm": 2}, **IMPATIENT) as running:
-        hung: list[bool] = []
-
-        async def hang_once(context: Any, sent: int) -> None:
-            if not hung:
-                hung.append(True)
-                await hang()
-
-        for script in running.scripts["llm"]:
-            script.generate = hang_once
-        audio, _ = await speak(running)
-    assert audio == expected_audio(TEXT)
-
-
-@pytest.mark.parametrize("stage_name", ["frontend", "llm", "token2wav"])
-async def test_a_peer_that_hangs_is_named_with_how_long_it_was_waited_for(stage_name: str) -> None:
-    async with stack(stall_seconds=0.3, recovery_seconds=0.2, attempts=1) as running:
-        hook = {"frontend": "analyze", "llm": "generate", "token2wav": "decode"}[stage_name]
-        setattr(running.scripts[stage_name][0], hook, hang)
-        error = await status_of(running)
-    assert error.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-    assert stage_name in error.details()
-    assert "gave no answer for 0.3 s" in error.details()
-
-
-@pytest.mark.parametrize("stage_name", ["frontend", "llm", "token2wav"])
-async def test_a_peer_that_is_down_is_named_at_once_and_health_says_so(stage_name: str) -> None:
-    async with stack(**IMPATIENT) as running:
-        await running.kill(stage_name, 0)
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{running.orchestrator.port}") as channel:
-            await until_serving(channel, serving=False)
-        error = await status_of(running)
-    assert error.code() == grpc.StatusCode.UNAVAILABLE
-    assert f"no replica of {stage_name} (127.0.0.1:" in error.details()
-    assert retry_delay(error) == 1.0
-
-
-@pytest.mark.parametrize(
-    ("stage_name", "code"),
-    [("llm", grpc.StatusCode.INTERNAL), ("token2wav", grpc.StatusCode.INTERNAL), ("llm", grpc.StatusCode.RESOURCE_EXHAUSTED)],
-)
-async def test_an_error_of_a_stage_in_mid_stream_reaches_the_caller(stage_name: str, code: grpc.StatusCode) -> None:
-    async with stack(**IMPATIENT) as running:
-        script = running.scripts[stage_name][0]
-        setattr(script, {"llm": "generate", "token2wav": "decode"}[stage_name], abort_once(code, "so it is", 4))
-        error = await status_of(running)
-        await all_idle(running)
-    assert error.code() == code
-    assert "so it is" in error.details()
-    assert stage_name in error.details()
-
-
-async def test_a_stage_that_is_full_between_sentences_is_waited_for() -> None:
-    """The caller has heard the first sentence: the second waits for a place instead of being lost."""
-    async with stack(**IMPATIENT) as running:
-        script = running.scripts["token2wav"][0]
-        refusals = iter([False, True, True, False, False, False])
-
-        async def full(context: Any, sent: int) -> None:
-            if sent == 0 and next(refusals):
-                await asyncio.sleep(0.05)
-                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
-
-        script.decode = full
-        audio, _ = await speak(running)
-    assert audio == expected_audio(TEXT)
-
-
-async def test_a_stage_that_is_full_at_the_start_refuses_at_once() -> None:
-    async with stack(recovery_seconds=30.0) as running:
-        script = running.scripts["token2wav"][0]
-        script.decode = abort_once(grpc.StatusCode.RESOURCE_EXHAUSTED, "full", 0)
-        async with asyncio.timeout(5):
-            error = await status_of(running)
-    assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-async def test_another_engine_is_not_taken_for_a_successor() -> None:
-    async with stack({"token2wav": 2}, **IMPATIENT) as running:
-        running.scripts["token2wav"][1].identity = identity_pb2.EngineIdentity(model_hash="other")
-        hook = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 960)
-        for script in running.scripts["token2wav"]:
-            script.decode = hook
-        for _ in range(2):
-            audio, _ = await speak(running)
-            assert audio == expected_audio(TEXT)
 
 
 async def test_hanging_up_stops_every_stage() -> None:
@@ -324,15 +160,19 @@ async def test_unary_gives_no_more_than_one_message_holds() -> None:
 
 
 async def test_a_caller_that_does_not_read_is_hung_up_on() -> None:
+    """The stages are freed at once; the caller learns why when it reads on."""
     small_window = [("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", 65_536)]
-    async with stack(reader_seconds=0.3) as running:
+    async with stack(reader_seconds=0.3) as running:  # noqa: SIM117 - the channel's address comes from the stack
         async with grpc.aio.insecure_channel(f"127.0.0.1:{running.orchestrator.port}", options=small_window) as channel:
             stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
             call = stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="endless " * 200))
             await call.read()
+            await asyncio.sleep(1.5)
             await all_idle(running)
-            assert await call.code() == grpc.StatusCode.DEADLINE_EXCEEDED
-            assert await call.details() == "the caller took no audio for 0.3 s"
+            spoken = running.scripts["token2wav"][0].calls.count("decode")
+            error = await _read_to_the_end(call)
+    assert (error.code(), error.details()) == (grpc.StatusCode.DEADLINE_EXCEEDED, "the caller took no audio for 0.3 s")
+    assert running.scripts["token2wav"][0].calls.count("decode") == spoken < 200
 
 
 async def test_resampled_audio_does_not_depend_on_the_cuts() -> None:
@@ -343,13 +183,10 @@ async def test_resampled_audio_does_not_depend_on_the_cuts() -> None:
     assert tail == audio[10_000:]
 
 
-async def busy(running: Stack, name: str) -> None:
-    async with asyncio.timeout(10):
-        while not any(script.active for script in running.scripts[name]):
-            await asyncio.sleep(0.01)
-
-
-async def all_idle(running: Stack) -> None:
-    async with asyncio.timeout(10):
-        while any(script.active for scripts in running.scripts.values() for script in scripts):
-            await asyncio.sleep(0.01)
+async def _read_to_the_end(call: Any) -> grpc.aio.AioRpcError:
+    try:
+        while await call.read() is not grpc.aio.EOF:
+            pass
+    except grpc.aio.AioRpcError as error:
+        return error
+    raise AssertionError("the call ended well")
