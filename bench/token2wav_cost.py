@@ -20,7 +20,8 @@ import numpy as np
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION, SPEECH_VOCABULARY, TOKENS_PER_SECOND
 from services.token2wav.backend import EngineSettings, load_backend
-from services.token2wav.batcher import Batcher, Limits
+from services.token2wav.batcher import Batcher
+from services.token2wav.budget import Limits
 from services.token2wav.request import Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream
 from services.token2wav.warm_up import warm_up

@@ -12,7 +12,8 @@ from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.server import Close, ServerSettings, Service, serve
 from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.backend import EngineSettings, load_backend
-from services.token2wav.batcher import Batcher, Limits
+from services.token2wav.batcher import Batcher
+from services.token2wav.budget import Limits
 from services.token2wav.servicer import Token2WavServicer
 from services.token2wav.warm_up import warm_up
 
@@ -25,32 +26,43 @@ log = logging.getLogger(__name__)
 class Token2WavSettings(ServerSettings, EngineSettings):
     """backend: torch or fake. max_streams: sentences decoded at once.
 
-    state_bytes: memory for their state (with the published sizes a second of sound, prompt included, takes 231 MB). A stream whose prompt
-    does not fit any more is refused; when it is used up streams are decoded one after the other, oldest first.
+    state_bytes: memory for their state (with the published sizes a second of sound, prompt included, takes 231 MB). reserve_tokens: what
+    each stream claims of it beside its prompt, 25 for a second; a stream that does not fit is refused, unless it is alone. Sentences that
+    are longer than the reserve may use state_bytes up; then only the oldest stream with work to do goes on, and the next one whenever that
+    one waits for its reader or for tokens.
+    idle_seconds: how long DecodeStream waits for tokens.
     """
 
     backend: str = "torch"
     max_streams: int = 16
     state_bytes: int = 8 << 30
+    reserve_tokens: int = 250
+    idle_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         for name in ("max_streams", "state_bytes", "widest_step", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name} is {value}; it must be at least 1")
+        if self.reserve_tokens < 0:
+            raise ValueError(f"reserve_tokens is {self.reserve_tokens}; it must not be negative")
+        if not self.idle_seconds > 0:
+            raise ValueError(f"idle_seconds is {self.idle_seconds:g}; it must be more than 0")
 
 
 async def load(settings: Token2WavSettings, service: Service) -> Close:
     """Load the engine, let it speak once, and register the servicer."""
     engine = EngineSettings(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(EngineSettings)})
     backend = await asyncio.to_thread(load_backend, settings.backend, engine)
-    batcher = Batcher(backend.decoders, Limits(max_streams=settings.max_streams, state_bytes=settings.state_bytes))
+    limits = Limits(max_streams=settings.max_streams, state_bytes=settings.state_bytes, reserve_tokens=settings.reserve_tokens)
+    batcher = Batcher(backend.decoders, limits, service.broken)
     try:
         log.info("engine %s, first words after %.1f s", backend.identity, await warm_up(batcher))
     except CosyserveError as error:
         await asyncio.to_thread(batcher.close)
         raise ModelError(f"{settings.model}: the engine cannot speak its first sentence: {error}") from error
-    token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(Token2WavServicer(backend.identity, batcher), service.handlers)  # type: ignore[arg-type]
+    servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds)
+    token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     async def close() -> None:
         await asyncio.to_thread(batcher.close)

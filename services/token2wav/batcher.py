@@ -1,7 +1,8 @@
 """One thread owns the engine and takes the due work of all streams through it, one grid block per stream and step.
 
 A new stream waits for no more than the step under way: streams that have not sounded yet go first, the others take turns, least
-recently served first. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
+recently served first. A sentence of the offline profile is one long step and goes when no stream has work to do. Nothing polls: the
+thread sleeps until tokens, a reader or a new stream wake it.
 """
 
 import logging
@@ -14,23 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.errors import CosyserveError, InternalFault, Overloaded, Unavailable
+from cosyserve.errors import CosyserveError, InternalFault, Unavailable
+from services.token2wav.budget import Budget, Limits, held
 from services.token2wav.chunking import schedule
 from services.token2wav.decoder import Decoded, Decoder, StreamState, Stride
+from services.token2wav.engine_health import EngineHealth, OnFault
 from services.token2wav.lane import Deliver, Lane
 from services.token2wav.request import Profile, Sentence
 
 log = logging.getLogger(__name__)
-RETRY_AFTER_SECONDS = 1.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """max_streams: open at once. state_bytes: memory of all streams. One whose prompt does not fit is refused; once it is used up, only the
-    oldest stream with work to do goes on, until others have ended."""
-
-    max_streams: int
-    state_bytes: int
 
 
 @dataclass(frozen=True)
@@ -51,34 +44,44 @@ class _Work:
 
 
 class Batcher:
-    """All methods but `close` return at once and may be called from the event loop."""
+    """All methods but `close` return at once and may be called from the event loop.
 
-    def __init__(self, decoders: Mapping[Profile, Decoder[Any]], limits: Limits) -> None:
+    on_fault: told when the engine is broken: its thread has died, or three steps in a row failed with what is no CosyserveError.
+    """
+
+    def __init__(self, decoders: Mapping[Profile, Decoder[Any]], limits: Limits, on_fault: OnFault | None = None) -> None:
         self._decoders = decoders
-        self._limits = limits
+        self._budget = Budget(limits)
+        self._health = EngineHealth(on_fault)
         self._changed = threading.Condition()
         self._lanes: list[Lane] = []
         self._in_step: set[Lane] = set()
         self._closing = False
         self._steps = 0
         self._longest = 0.0
-        self._peak = 0
         self._thread = threading.Thread(target=self._run, name="token2wav-engine", daemon=True)
         self._thread.start()
 
     def open(self, sentence: Sentence, deliver: Deliver) -> Lane:
-        """Admit a stream; raises Overloaded when all places are taken or its prompt does not fit into the state budget."""
+        """Admit a stream; `deliver` gets its finished hops and, in the end, what went wrong.
+
+        Raises Overloaded when all places are taken or its prompt and reserve do not fit into the state budget, Unavailable when closing.
+        """
         decoder = self._decoders[sentence.profile]
-        needed = decoder.start_bytes(sentence.voice)
+        prompt = decoder.start_bytes(sentence.voice)
+        needed = self._budget.needed(prompt, decoder.token_bytes)
+        cuts = schedule(sentence.profile, len(sentence.voice.tokens), sentence.hops)
         with self._changed:
-            self._check_room(needed)
-            lane = Lane(sentence, decoder, schedule(sentence.profile, len(sentence.voice.tokens), sentence.hops), deliver, needed)
+            if self._closing:
+                raise Unavailable("the decoder is closing")
+            self._budget.check_room(self._lanes, needed)
+            lane = Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt)
             self._lanes.append(lane)
             self._changed.notify()
         return lane
 
     def feed(self, lane: Lane, tokens: NDArray[np.int64]) -> None:
-        """More generated tokens; without effect on a stream that is over."""
+        """More generated tokens, int64 [n] at 25 Hz, already checked; without effect on a stream that is over."""
         with self._changed:
             lane.tokens = np.concatenate([lane.tokens, tokens])
             self._changed.notify()
@@ -105,8 +108,9 @@ class Batcher:
                 self._forget(lane)
 
     def stats(self) -> Stats:
+        """Counts and bytes as they are now, seconds since the start."""
         with self._changed:
-            return Stats(len(self._lanes), self._bytes(), self._peak, self._steps, self._longest)
+            return Stats(len(self._lanes), held(self._lanes), self._budget.peak, self._steps, self._longest)
 
     def close(self) -> None:
         """End every stream with Unavailable and the thread after its step. Blocks for that long."""
@@ -118,27 +122,15 @@ class Batcher:
             self._changed.notify()
         self._thread.join()
 
-    def _check_room(self, needed: int) -> None:
-        if self._closing:
-            raise Unavailable("the decoder is closing")
-        if len(self._lanes) >= self._limits.max_streams:
-            raise Overloaded(f"all {self._limits.max_streams} streams of the decoder are taken", retry_after=RETRY_AFTER_SECONDS)
-        held = self._bytes()
-        if held + needed > self._limits.state_bytes:
-            raise Overloaded(
-                f"the streams hold {held} of {self._limits.state_bytes} bytes of decoder state and this voice needs {needed}",
-                retry_after=RETRY_AFTER_SECONDS,
-            )
-
     def _run(self) -> None:
         error: CosyserveError = Unavailable("the decoder is closing")
         try:
             while self._turn():
                 pass
-        except BaseException:
+        except BaseException as cause:
             error = InternalFault("the decoder's thread has ended; the log has the details")
             log.exception("the decoder's thread failed")
-            raise
+            self._health.broke(f"the decoder's thread ended with {type(cause).__name__}: {cause}")
         finally:
             with self._changed:
                 self._closing = True
@@ -175,9 +167,9 @@ class Batcher:
         works = [_Work(lane, stride) for lane in self._lanes if (stride := lane.next_stride()) is not None]
         if not works:
             return []
-        if self._bytes() >= self._limits.state_bytes:
+        if self._budget.used_up(self._lanes):
             return works[:1]
-        works.sort(key=lambda work: (work.lane.has_sound, work.lane.served))
+        works.sort(key=lambda work: (work.lane.sentence.profile is Profile.OFFLINE, work.lane.has_sound, work.lane.served))
         decoder = works[0].lane.decoder
         return [work for work in works if work.lane.decoder is decoder][: decoder.widest_step]
 
@@ -185,11 +177,11 @@ class Batcher:
         try:
             state = lane.decoder.start(lane.sentence)
         except Exception as error:
-            self._end(lane, _as_fault(error))
+            self._end(lane, self._health.failed(error, "the start of a stream"))
             return
         with self._changed:
             lane.state = state
-            self._account(lane)
+            self._budget.account(self._lanes)
 
     def _step(self, works: list[_Work]) -> None:
         self._steps += 1
@@ -197,11 +189,14 @@ class Batcher:
         try:
             results = works[0].lane.decoder.step([work.stride for work in works])
         except Exception as error:
-            log.exception("a step of %d streams failed", len(works))
+            told = self._health.failed(error, f"a step of {len(works)} streams")
             for work in works:
-                self._end(work.lane, _as_fault(error))
+                self._end(work.lane, told)
             return
+        self._health.worked()
         self._longest = max(self._longest, time.perf_counter() - began)
+        with self._changed:
+            self._budget.account(self._lanes)
         for work, decoded in zip(works, results, strict=True):
             self._hand_out(work, decoded)
 
@@ -214,7 +209,6 @@ class Batcher:
             if lane.cancelled or decoded is None:
                 return
             lane.served = self._steps
-            self._account(lane)
             hop = lane.add(decoded, work.stride.until)
             if hop is not None and hop.last:
                 self._forget(lane)
@@ -232,17 +226,3 @@ class Batcher:
         lane.made.clear()
         if lane in self._lanes:
             self._lanes.remove(lane)
-
-    def _account(self, lane: Lane) -> None:
-        if lane.state is not None:
-            lane.bytes = max(lane.bytes, lane.state.bytes)
-        self._peak = max(self._peak, self._bytes())
-
-    def _bytes(self) -> int:
-        return sum(lane.bytes for lane in self._lanes)
-
-
-def _as_fault(error: Exception) -> CosyserveError:
-    if isinstance(error, CosyserveError):
-        return error
-    return InternalFault(f"decoding failed with {type(error).__name__}; the log of this service has the details")

@@ -5,6 +5,7 @@ frames of block k. Blocks that lie inside the prompt are worked off before the f
 """
 
 import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -33,7 +34,8 @@ _NO_SAMPLES = np.zeros(0, np.float32)
 class ContinuousState:
     """One stream. prompt: int64 [P]. key: where its state behind the prompt is kept, empty: nowhere.
 
-    shared: bytes of the flow's state that the prompt cache accounts for.
+    kept: the state in the prompt cache that this one goes on from, for as long as the cache has it: its bytes are counted there. When the
+    cache has dropped it, they are counted with each stream that still uses them.
     """
 
     prompt: Tensor
@@ -41,7 +43,7 @@ class ContinuousState:
     flow: FlowState
     stretch: StretchState
     vocoder: VocoderState
-    shared: int = 0
+    kept: "weakref.ref[FlowState] | None" = None
 
     @property
     def position(self) -> int:
@@ -49,9 +51,12 @@ class ContinuousState:
 
     @property
     def bytes(self) -> int:
-        return max(self.flow.bytes - self.shared, 0) + self.stretch.bytes + self.vocoder.bytes
+        kept = self.kept() if self.kept is not None else None
+        shared = kept.bytes if kept is not None else 0
+        return max(self.flow.bytes - shared, 0) + self.stretch.bytes + self.vocoder.bytes
 
     def reach(self, end: int) -> int:
+        """One grid block."""
         return next_border(self.position, end)
 
     def early(self, tokens: int) -> int:
@@ -73,22 +78,33 @@ class ContinuousDecoder:
         self._vocoder = vocoder
         self._prompts = PromptCache(prompt_cache_bytes)
 
+    @property
+    def token_bytes(self) -> int:
+        """Keys and values of the flow; what the vocoder keeps does not grow."""
+        return MEL_FRAMES_PER_TOKEN * self._flow.config.state_bytes_per_frame(self._flow.estimator.dtype)
+
     def start(self, sentence: Sentence) -> ContinuousState:
+        """A stream at the first prompt token, or at the last border inside the prompt when the state there is kept.
+
+        Raises InvalidRequest for a voice that the model cannot use.
+        """
         voice, key = sentence.voice, sentence.voice.state_key
         kept = self._prompts.get(key)
         flow = self._flow.start(as_prompt(voice)) if kept is None else self._flow.fork(kept)
         to_border = -len(voice.tokens) % CHUNK_TOKENS
         vocoder = self._vocoder.start(sentence.seed, sentence.sentence_index, MEL_FRAMES_PER_TOKEN * to_border)
         stretch = MelStretch.start(sentence.speed, self._flow.device)
-        return ContinuousState(torch.from_numpy(voice.tokens), key, flow, stretch, vocoder, shared=flow.bytes if kept else 0)
+        return ContinuousState(torch.from_numpy(voice.tokens), key, flow, stretch, vocoder, None if kept is None else weakref.ref(kept))
 
     def start_bytes(self, voice: Voice) -> int:
+        """Bytes for the prompt, 0 when its state is kept and shared. May be called from any thread."""
         if voice.state_key in self._prompts:
             return 0
-        return MEL_FRAMES_PER_TOKEN * len(voice.tokens) * self._flow.config.state_bytes_per_frame(self._flow.estimator.dtype)
+        return len(voice.tokens) * self.token_bytes
 
     @torch.inference_mode()
     def step(self, strides: Sequence[Stride[ContinuousState]]) -> list[Decoded | CosyserveError | None]:
+        """One grid block of each stream through flow, stretch and vocoder; see `Decoder.step`."""
         began = time.time_ns()
         starts = [stride.state.position for stride in strides]
         mels = self._blocks(strides)
@@ -119,8 +135,9 @@ class ContinuousDecoder:
 
     def _remember(self, state: ContinuousState) -> None:
         if state.key and 0 < state.position == state.early(0) and state.key not in self._prompts:
-            self._prompts.put(state.key, self._flow.fork(state.flow))
-            state.shared = state.flow.bytes if state.key in self._prompts else 0
+            kept = self._flow.fork(state.flow)
+            self._prompts.put(state.key, kept)
+            state.kept = weakref.ref(kept)
 
     def _spoken(self, stride: Stride[ContinuousState], start: int, mel: Tensor | None) -> Tensor | None:
         """The frames behind the prompt."""

@@ -39,16 +39,16 @@ class StreamState(Protocol):
 
     @property
     def bytes(self) -> int:
-        """Memory held."""
+        """Bytes of memory held; what the prompt cache holds as well is counted there."""
 
     def reach(self, end: int) -> int:
-        """How far one step may go from here toward `end`, so that streams take turns at a fine grain."""
+        """The position that one step may go to on the way to position `end`, so that streams take turns at a fine grain."""
 
     def early(self, tokens: int) -> int:
         """The position up to which work can be done before a hop is due, with `tokens` generated tokens known."""
 
     def cancel(self) -> None:
-        """Ask a step that is under way to leave this stream out as soon as it can."""
+        """Ask a step that is under way to leave this stream out as soon as it can. May be called from any thread."""
 
 
 S = TypeVar("S", bound=StreamState)
@@ -75,14 +75,19 @@ class Decoder(Protocol[S]):
     def widest_step(self) -> int:
         """Streams to take in one step at most; 1 where a step does one after the other."""
 
+    @property
+    def token_bytes(self) -> int:
+        """Memory by which a stream grows with each token decoded."""
+
     def start(self, sentence: Sentence) -> S:
-        """A stream at its beginning, or behind the prompt when that state was kept."""
+        """A stream at its beginning, or behind the prompt when that state was kept. Raises InvalidRequest for an unusable voice."""
 
     def step(self, strides: Sequence[Stride[S]]) -> list[Decoded | CosyserveError | None]:
-        """One stride of each stream; what a stream gets does not depend on the others in the step.
+        """One stride of each stream, results in the same order; what a stream gets does not depend on the others in the step.
 
-        An error: this stream, and no other, can go no further. None: it was cancelled.
+        An error: this stream, and no other, can go no further. None: it was cancelled. Raises when the step as a whole failed, which
+        ends all its streams.
         """
 
     def start_bytes(self, voice: Voice) -> int:
-        """Memory that a stream of this voice needs for its prompt."""
+        """Memory that a stream of this voice needs for its prompt; 0 when that state is kept. May be called from any thread."""

@@ -52,6 +52,7 @@ class FakeDecoder:
     """token_seconds: simulated work per token, given up at once when the stream is cancelled."""
 
     widest_step = 1
+    token_bytes = 1024
 
     def __init__(self, token_seconds: float = 0.0) -> None:
         self.steps = 0

@@ -39,6 +39,8 @@ class Lane:
     decoder: Decoder[Any]
     schedule: Schedule
     deliver: Deliver
+    reserved: int
+    """Bytes of memory it was promised when it was admitted: for its prompt and the first tokens behind it."""
     bytes: int
     """Memory counted for this stream: what its prompt needs at first, what it holds later."""
     state: StreamState | None = None
@@ -71,7 +73,10 @@ class Lane:
         return Stride(self.state, self.tokens, self.state.reach(early), final=False) if early > self.state.position else None
 
     def add(self, decoded: Decoded, until: int) -> HopAudio | None:
-        """Keep what a step made; returns the hop when this was its last step."""
+        """Keep what a step made; returns the hop when this was its last step.
+
+        until: the position that the step reached, in tokens from the first prompt token.
+        """
         self.made.append(decoded)
         if not self.speaking or self.hop is None or until < self.schedule.prompt_tokens + self.hop.end:
             return None

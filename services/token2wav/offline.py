@@ -41,6 +41,8 @@ class OfflineState:
 
 class OfflineDecoder:
     widest_step = 1
+    token_bytes = 0
+    """Every step starts from the first token; what it computes is given back at its end."""
 
     def __init__(self, flow: Flow, vocoder: Vocoder) -> None:
         self._flow = flow

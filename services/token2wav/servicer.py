@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.errors import InvalidRequest
+from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.identity import Identity
 from cosyserve.v1 import identity_pb2, profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.batcher import Batcher
@@ -17,14 +17,18 @@ from services.token2wav.stream import AcousticStream, Piece
 
 Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.DecodeStreamResponse)
 Context = grpc.aio.ServicerContext[Any, Any]
+SAMPLE_BYTES = 2
+MESSAGE_BYTES = 1_000_000
+"""Most audio in one message, 20.8 s: callers need not raise their message limit for a sentence that comes in one piece."""
 
 
 class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
-    """Stateless: everything lives in the call or in the batcher."""
+    """Stateless: everything lives in the call or in the batcher. idle_seconds: how long DecodeStream waits for tokens."""
 
-    def __init__(self, identity: Identity, batcher: Batcher) -> None:
+    def __init__(self, identity: Identity, batcher: Batcher, idle_seconds: float = 60.0) -> None:
         self._identity = identity
         self._batcher = batcher
+        self._idle_seconds = idle_seconds
 
     async def Decode(self, request: token2wav_pb2.DecodeRequest, context: Context) -> None:  # type: ignore[override]
         if not request.HasField("setup"):
@@ -37,7 +41,7 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
         first = await anext(aiter(request_iterator), None)
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message must be the setup")
-        await self._decode(first.setup, _as_they_come(request_iterator), token2wav_pb2.DecodeStreamResponse, context)
+        await self._decode(first.setup, _as_they_come(request_iterator, self._idle_seconds), token2wav_pb2.DecodeStreamResponse, context)
 
     async def _decode(
         self, setup: token2wav_pb2.DecodeSetup, tokens: AsyncIterator[list[int]], response: Callable[..., Response], context: Context
@@ -56,15 +60,23 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
             for timing in piece.timings:
                 telemetry.record(timing)
             spent.add(piece)
-            if not piece.audio and not piece.last:
-                continue
-            audio = token2wav_pb2.DecodedAudio(audio=piece.audio, start_sample=piece.start_sample)
+            messages = _messages(piece)
             if first:
-                audio.identity.CopyFrom(_identity_message(self._identity))
+                messages[0].identity.CopyFrom(_identity_message(self._identity))
                 first = False
             if piece.last:
-                audio.summary.CopyFrom(spent.summary(piece.samples_made))
-            await context.write(response(audio=audio))
+                messages[-1].summary.CopyFrom(spent.summary(piece.samples_made))
+            for audio in messages:
+                await context.write(response(audio=audio))
+
+
+def _messages(piece: Piece) -> list[token2wav_pb2.DecodedAudio]:
+    """A piece in messages of bounded size. One without sound is a message too: it tells the caller that the work goes on."""
+    starts = range(0, max(len(piece.audio), 1), MESSAGE_BYTES)
+    return [
+        token2wav_pb2.DecodedAudio(audio=piece.audio[at : at + MESSAGE_BYTES], start_sample=piece.start_sample + at // SAMPLE_BYTES)
+        for at in starts
+    ]
 
 
 @dataclass
@@ -102,11 +114,28 @@ async def _at_once(tokens: list[int]) -> AsyncIterator[list[int]]:
     yield tokens
 
 
-async def _as_they_come(requests: AsyncIterator[token2wav_pb2.DecodeStreamRequest]) -> AsyncIterator[list[int]]:
-    async for message in requests:
+async def _as_they_come(requests: AsyncIterator[token2wav_pb2.DecodeStreamRequest], idle_seconds: float) -> AsyncIterator[list[int]]:
+    """The runs of tokens. Raises DeadlineExceeded when none comes for `idle_seconds`: a stream holds memory that others wait for."""
+    messages = aiter(requests)
+    while True:
+        try:
+            async with asyncio.timeout(idle_seconds):
+                ids = await _next_tokens(messages)
+        except TimeoutError:
+            raise DeadlineExceeded(f"no tokens came for {idle_seconds:g} s") from None
+        if ids is None:
+            return
+        yield ids
+
+
+async def _next_tokens(messages: AsyncIterator[token2wav_pb2.DecodeStreamRequest]) -> list[int] | None:
+    """The next run that is not empty; None when the caller has closed its side."""
+    async for message in messages:
         if message.WhichOneof("part") != "tokens":
             raise InvalidRequest("only the first message may be the setup; all later ones must be tokens")
-        yield list(message.tokens.ids)
+        if message.tokens.ids:
+            return list(message.tokens.ids)
+    return None
 
 
 def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:

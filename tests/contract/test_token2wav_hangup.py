@@ -44,7 +44,8 @@ async def test_no_euler_step_begins_after_a_hang_up(
             while backend.euler_steps() == 0:
                 await asyncio.sleep(0.001)
         else:
-            assert (await call.read()).audio.audio
+            while not (await call.read()).audio.audio:  # the first hop may be held back
+                pass
         call.cancel()
         idle = await until_idle(service.batcher)
         begun = backend.euler_steps()

@@ -24,11 +24,11 @@ class Loopback:
 
 
 @contextlib.asynccontextmanager
-async def serving(backend: Backend, max_streams: int = 16) -> AsyncIterator[Loopback]:
+async def serving(backend: Backend, max_streams: int = 16, idle_seconds: float = 60.0) -> AsyncIterator[Loopback]:
     async with batching(backend.decoders, max_streams=max_streams) as batcher:
 
         async def load(service: Service) -> Close:
-            servicer = Token2WavServicer(backend.identity, batcher)
+            servicer = Token2WavServicer(backend.identity, batcher, idle_seconds)
             token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
             return _nothing
 

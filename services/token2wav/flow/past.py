@@ -7,6 +7,7 @@ convolution of a pass finds what the n-th convolution of the pass before left.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -23,8 +24,9 @@ class Past:
     convolutions: tuple[Tensor, ...] = ()
     attentions: tuple[tuple[Tensor, ...], ...] = ()
 
-    @property
+    @cached_property
     def bytes(self) -> int:
+        """Memory of all tensors; there may be thousands, and they never change."""
         blocks = (block for attention in self.attentions for block in attention)
         return sum(t.nbytes for t in self.convolutions) + sum(block.nbytes for block in blocks)
 

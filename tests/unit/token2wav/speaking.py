@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from services.token2wav.backend import Backend, EngineSettings, load_backend
-from services.token2wav.batcher import Batcher, Limits
+from services.token2wav.batcher import Batcher
+from services.token2wav.budget import Limits
 from services.token2wav.decoder import Decoder
+from services.token2wav.engine_health import OnFault
 from services.token2wav.request import Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream, Piece
 
@@ -42,8 +44,14 @@ def torch_backend(**settings: Any) -> Backend:
 
 
 @contextlib.asynccontextmanager
-async def batching(decoders: Mapping[Profile, Decoder[Any]], max_streams: int = 16, state_bytes: int = 1 << 40) -> AsyncIterator[Batcher]:
-    batcher = Batcher(decoders, Limits(max_streams=max_streams, state_bytes=state_bytes))
+async def batching(
+    decoders: Mapping[Profile, Decoder[Any]],
+    max_streams: int = 16,
+    state_bytes: int = 1 << 40,
+    reserve_tokens: int = 0,
+    on_fault: OnFault | None = None,
+) -> AsyncIterator[Batcher]:
+    batcher = Batcher(decoders, Limits(max_streams=max_streams, state_bytes=state_bytes, reserve_tokens=reserve_tokens), on_fault)
     try:
         yield batcher
     finally:

@@ -30,6 +30,8 @@ def start(**settings: str) -> "subprocess.CompletedProcess[str]":
         ({}, 2, "COSYSERVE_TOKEN2WAV_LISTEN is not set and has no default"),
         ({"LISTEN": "127.0.0.1:0", "MODLE": "x"}, 2, "COSYSERVE_TOKEN2WAV_MODLE is not a setting of this service"),
         ({"LISTEN": "127.0.0.1:0", "MAX_STREAMS": "0"}, 2, "max_streams is 0; it must be at least 1"),
+        ({"LISTEN": "127.0.0.1:0", "RESERVE_TOKENS": "-1"}, 2, "reserve_tokens is -1; it must not be negative"),
+        ({"LISTEN": "127.0.0.1:0", "IDLE_SECONDS": "0"}, 2, "idle_seconds is 0; it must be more than 0"),
         ({"LISTEN": "127.0.0.1:0", "BACKEND": "onnx"}, 2, "backend 'onnx' is not known; there are torch, fake"),
         ({"LISTEN": "127.0.0.1:0"}, 2, "backend torch needs a model directory, and none is set"),
         ({"LISTEN": "127.0.0.1:0", "MODEL": "/nowhere"}, 3, "/nowhere: no such model directory"),

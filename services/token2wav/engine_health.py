@@ -1,0 +1,44 @@
+"""Tells a request that failed from an engine that is broken."""
+
+import logging
+from collections.abc import Callable
+
+from cosyserve.errors import CosyserveError, InternalFault
+
+log = logging.getLogger(__name__)
+FAULTS_IN_A_ROW = 3
+"""Steps that may fail one after the other before the engine counts as broken: a device error stays until the process ends."""
+
+OnFault = Callable[[str], None]
+"""Told once, with the reason, that the engine is broken. Called from the engine's thread; must not block."""
+
+
+class EngineHealth:
+    """Counts what goes wrong in an engine. For the engine's thread."""
+
+    def __init__(self, on_fault: OnFault | None) -> None:
+        self._on_fault = on_fault
+        self._in_a_row = 0
+
+    def worked(self) -> None:
+        """A step came to its end."""
+        self._in_a_row = 0
+
+    def failed(self, error: Exception, work: str) -> CosyserveError:
+        """`work`, a step or a start, raised `error`; returns what its streams are told.
+
+        A CosyserveError is about the request, so it says nothing for or against the engine.
+        """
+        if isinstance(error, CosyserveError):
+            return error
+        log.error("%s failed", work, exc_info=error)
+        self._in_a_row += 1
+        if self._in_a_row >= FAULTS_IN_A_ROW:
+            self.broke(f"{self._in_a_row} steps in a row failed, the last one with {type(error).__name__}: {error}")
+        return InternalFault(f"decoding failed with {type(error).__name__}; the log of this service has the details")
+
+    def broke(self, reason: str) -> None:
+        """The engine is beyond repair."""
+        on_fault, self._on_fault = self._on_fault, None
+        if on_fault is not None:
+            on_fault(reason)
