@@ -1,6 +1,6 @@
 """`python -m services.llm`: the speech-token service, set up from `COSYSERVE_LLM_*`.
 
-Exit codes: 2 when the settings, 3 when the model directory cannot be served; either way one line on stderr says why.
+Exit codes: 2 when the settings, 3 when the model directory cannot be served, 1 when the engine broke; one line on stderr says why.
 """
 
 import asyncio
@@ -8,8 +8,8 @@ import logging
 import os
 import sys
 
-from cosyserve.errors import ModelError, SettingsError
-from cosyserve.server import Close, Load, Service, serve
+from cosyserve.errors import CosyserveError, ModelError, SettingsError
+from cosyserve.server import Close, Load, Service, ServiceBroken, serve
 from cosyserve.settings import load
 from cosyserve.v1 import llm_pb2_grpc
 from services.llm.backend import load_backend
@@ -24,13 +24,12 @@ def loader(settings: LlmSettings) -> Load:
     """What `cosyserve.server` runs to make the service ready: model read in a thread, one sentence as warm-up."""
 
     async def load_service(service: Service) -> Close:
-        loop, reports = asyncio.get_running_loop(), set[asyncio.Task[None]]()
-
-        def not_serving(_: Exception) -> None:
-            loop.call_soon_threadsafe(lambda: reports.add(loop.create_task(service.set_serving(False))))
-
-        backend = await asyncio.to_thread(load_backend, settings, not_serving)
-        await backend.warm_up()
+        backend = await asyncio.to_thread(load_backend, settings, service.broken)
+        try:
+            await backend.warm_up()
+        except CosyserveError as error:
+            await backend.close()
+            raise ModelError(f"{settings.model}: the engine cannot speak its first sentence: {error}") from error
         servicer = LlmServicer(backend, idle_seconds=settings.idle_seconds)
         llm_pb2_grpc.add_LlmServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
         return backend.close
@@ -43,6 +42,9 @@ def main() -> int:
         settings = load(LlmSettings, PREFIX, os.environ)
         logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
         asyncio.run(serve(NAME, settings, loader(settings)))
+    except ServiceBroken as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -38,10 +38,11 @@ class Backend(Protocol):
         ...
 
 
-def load_backend(settings: LlmSettings, on_fault: Callable[[Exception], None] | None = None) -> Backend:
+def load_backend(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
     """The backend that the settings name, ready but for its warm-up. Blocks while it reads the model.
 
-    on_fault: called from any thread should the engine break for good. Raises ModelError naming what is wrong in the model directory.
+    on_fault: called with the reason, from any thread, should the engine break for good. Raises ModelError naming what is wrong in the model
+    directory.
     """
     if settings.backend == "fake":
         from services.llm.fake_backend import FakeBackend

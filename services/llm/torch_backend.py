@@ -32,7 +32,7 @@ class TorchBackend:
         self.engine, self.identity, self._max_positions = engine, identity, max_positions
 
     @classmethod
-    def load(cls, settings: LlmSettings, on_fault: Callable[[Exception], None] | None = None) -> "TorchBackend":
+    def load(cls, settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> "TorchBackend":
         """Read the model directory of the settings and start the engine. Raises ModelError or SettingsError."""
         if settings.model is None:
             raise SettingsError("model is not set")

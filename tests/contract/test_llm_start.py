@@ -1,14 +1,21 @@
 """`python -m services.llm` that cannot serve says why in one line and leaves with its own status."""
 
+import asyncio
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import grpc
 import pytest
 
-from tests.unit.llm.tiny_llm import TINY
+from cosyserve.server import running
+from cosyserve.v1 import llm_pb2_grpc
+from services.llm.__main__ import NAME, loader
+from services.llm.engine.scheduler import Scheduler
+from tests.contract.llm_service import generate, status
+from tests.unit.llm.tiny_llm import TINY, settings
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,3 +50,14 @@ def test_an_unusable_model_ends_with_3(tmp_path: Path) -> None:
 def test_the_fake_backend_needs_no_tensor_library() -> None:
     check = "import sys, services.llm.__main__, services.llm.fake_backend; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, timeout=60).returncode == 0
+
+
+async def test_an_engine_that_breaks_ends_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(_: Scheduler) -> None:
+        raise KeyError("policy")
+
+    async with running(NAME, settings(), loader(settings())) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        monkeypatch.setattr(Scheduler, "next", breaks)
+        refused = await status(generate(llm_pb2_grpc.LlmServiceStub(channel)))
+        assert refused.code() is grpc.StatusCode.INTERNAL
+        assert await asyncio.wait_for(service.over, 20) == refused.details()

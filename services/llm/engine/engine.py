@@ -28,7 +28,10 @@ log = logging.getLogger(__name__)
 class Engine:
     """Runs sequences on one model. All methods may be called from any thread and return at once, but for `close`.
 
-    threads: intra-op threads of torch (None: torch's choice). on_fault: called from the engine's thread should it break for good.
+    limits: how many sequences, and bytes of keys and values, are taken on. batch_invariant: rows are run one by one (see `stepper`).
+    threads: intra-op threads of torch (None: torch's choice). on_fault: called once with the reason, from the engine's thread, should it
+    break for good; all sequences have got InternalFault by then, and so does who comes later. Source of the scheduling: Orca (Yu et al.,
+    2022).
     """
 
     def __init__(
@@ -38,7 +41,7 @@ class Engine:
         *,
         batch_invariant: bool,
         threads: int | None = None,
-        on_fault: Callable[[Exception], None] | None = None,
+        on_fault: Callable[[str], None] | None = None,
     ) -> None:
         self.model = model
         self._threads, self._on_fault = threads, on_fault
@@ -46,14 +49,16 @@ class Engine:
         self._changed = threading.Condition()
         self._stats = EngineStats()
         self._stepper = Stepper(model, self._stats, self.cancel, batch_invariant=batch_invariant)
-        self._over: CosyserveError | None = None
+        self._over: tuple[type[CosyserveError], str] | None = None
+        """Class and text of the error for everyone; each gets an instance of its own, since raising one grows its traceback."""
         self._thread = threading.Thread(target=self._work, name="llm-engine", daemon=True)
         self._thread.start()
 
     def submit(self, script: Script, capacity: int, outbox: Outbox) -> Sequence:
         """Accept a sequence of at most `capacity` positions.
 
-        Raises Overloaded when full, InvalidRequest when the slot alone exceeds the key-value memory.
+        Raises Overloaded when full, InvalidRequest when the slot alone exceeds the key-value memory, Unavailable when the engine is closed,
+        InternalFault when it broke.
         """
         wanted, limit = cache_bytes(self.model.config, capacity), self._scheduler.limits.kv_bytes
         if limit is not None and wanted > limit:
@@ -61,7 +66,8 @@ class Engine:
         sequence = Sequence(script, capacity, wanted, outbox)
         with self._changed:
             if self._over:
-                raise self._over
+                kind, message = self._over
+                raise kind(message)
             self._scheduler.add(sequence)
             self._changed.notify()
         return sequence
@@ -81,6 +87,7 @@ class Engine:
 
     @property
     def stats(self) -> EngineStats:
+        """A copy as of now."""
         with self._changed:
             return dataclasses.replace(
                 self._stats,
@@ -92,7 +99,7 @@ class Engine:
 
     def close(self) -> None:
         """End all sequences with Unavailable and the thread with them; blocks until the pass under way is over."""
-        self._end_all(Unavailable("the speech-token engine is shutting down"))
+        self._end_all(Unavailable, "the speech-token engine is shutting down")
         self._thread.join()
 
     def _work(self) -> None:
@@ -104,19 +111,20 @@ class Engine:
                     pass
         except Exception as error:
             log.exception("the speech-token engine broke")
-            self._end_all(InternalFault(f"the speech-token engine broke with {type(error).__name__} and has to be started anew"))
+            reason = f"the speech-token engine broke with {type(error).__name__} and has to be started anew"
+            self._end_all(InternalFault, reason)
             if self._on_fault:
-                self._on_fault(error)
+                self._on_fault(reason)
 
-    def _end_all(self, error: CosyserveError) -> None:
+    def _end_all(self, kind: type[CosyserveError], message: str) -> None:
         with self._changed:
-            self._over = self._over or error
+            self._over = self._over or (kind, message)
             left = [*self._scheduler.running, *self._scheduler.waiting]
             for sequence in left:
                 self._scheduler.remove(sequence)
             self._changed.notify()
         for sequence in left:
-            sequence.outbox.fail(error)
+            sequence.outbox.fail(kind(message))
 
     def _turn(self) -> bool:
         """Wait for work and do one step; False when the engine is over."""

@@ -1,7 +1,8 @@
 """One step on the model: passes, and what becomes of their answers. Runs on the engine's thread.
 
 In `batch_invariant` mode rows run one by one through identical shapes, so that a sequence's numbers do not depend on who else is in.
-Otherwise one pass serves all rows, equal within rounding. An error ends the sequences of its pass and no others.
+Otherwise one pass serves all rows, equal within rounding. An error ends the sequences of its pass and no others, unless pass after pass
+fails: then the device is beyond repair and the engine with it.
 """
 
 import contextlib
@@ -21,6 +22,12 @@ from services.llm.request import FinishReason
 from services.llm.sampling import Scores
 
 log = logging.getLogger(__name__)
+MOST_FAILED_PASSES = 3
+"""So many passes that failed one after another, with anything but an error of ours, are no accident."""
+
+
+class PassesFail(Exception):
+    """One pass after another failed."""
 
 
 class Stepper:
@@ -28,9 +35,10 @@ class Stepper:
 
     def __init__(self, model: SpeechTokenModel, stats: EngineStats, remove: Callable[[Sequence], None], *, batch_invariant: bool) -> None:
         self._model, self._stats, self._remove, self._batch_invariant = model, stats, remove, batch_invariant
+        self._failed_passes = 0
 
     def run(self, step: Step) -> None:
-        """All passes of one step. Between passes, sequences that were closed drop out."""
+        """All passes of one step. Between passes, sequences that were closed drop out. Raises PassesFail when the device is broken."""
         if step.extend:
             self._alone(step.extend)
         self._stats.decode_steps += not all(sequence.closed for sequence in step.decode)
@@ -39,6 +47,8 @@ class Stepper:
         else:
             for sequence in step.decode:
                 self._alone(sequence)
+        if self._failed_passes >= MOST_FAILED_PASSES:
+            raise PassesFail(f"{self._failed_passes} passes of the speech-token model failed one after another")
 
     def _alone(self, sequence: Sequence) -> None:
         """One pass of one sequence."""
@@ -74,7 +84,7 @@ class Stepper:
                 scores = self._model.log_probabilities(hidden).cpu().numpy()
             self._stats.decode_rows += len(slots)
             for (sequence, _), row in zip(slots, scores, strict=True):
-                with self._failing([sequence]):
+                with self._failing([sequence], of_pass=False):
                     self._settle(sequence, row)
 
     def _slot(self, sequence: Sequence) -> SequenceCache | None:
@@ -111,21 +121,24 @@ class Stepper:
         sequence.outbox.finish(reason, sequence.script.made)
 
     @contextlib.contextmanager
-    def _failing(self, sequences: list[Sequence]) -> Iterator[None]:
-        """An error in the block ends these sequences, and only these."""
+    def _failing(self, sequences: list[Sequence], *, of_pass: bool = True) -> Iterator[None]:
+        """An error in the block ends these sequences, and only these. of_pass: it may be the device's."""
         try:
             yield
         except Exception as error:
             fault = error if isinstance(error, CosyserveError) else InternalFault(f"the speech-token engine failed: {type(error).__name__}")
             if fault is not error:
+                self._failed_passes += of_pass
                 log.exception("a pass of the speech-token model failed for %d sequences", len(sequences))
             for sequence in sequences:
                 if not sequence.closed:
                     self._remove(sequence)
-                    sequence.outbox.fail(fault)
+                    sequence.outbox.fail(type(fault)(fault.message))
 
     @contextlib.contextmanager
     def _timed(self) -> Iterator[None]:
+        """Round what the device does for a pass, its answer included."""
         started = time.perf_counter()
         yield
+        self._failed_passes = 0
         self._stats.longest_step_seconds = max(self._stats.longest_step_seconds, time.perf_counter() - started)
