@@ -57,8 +57,10 @@ class ReplicaSet:
             ("grpc.initial_reconnect_backoff_ms", 100),
             ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1_000),
-            ("grpc.keepalive_time_ms", 10_000),
-            ("grpc.keepalive_timeout_ms", 5_000),
+            # A frozen process is noticed after these eight seconds of silence.
+            ("grpc.keepalive_time_ms", 5_000),
+            ("grpc.keepalive_timeout_ms", 3_000),
+            ("grpc.http2.max_pings_without_data", 0),
             ("grpc.lb_policy_name", "round_robin"),
             # Replicas on one host must not share a connection pool entry of another process's channel.
             ("grpc.use_local_subchannel_pool", 1),

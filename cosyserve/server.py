@@ -113,9 +113,9 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
         ("grpc.max_receive_message_length", settings.max_message_bytes),
         ("grpc.max_send_message_length", settings.max_message_bytes),
         ("grpc.so_reuseport", 0),
-        # Callers ping to notice a peer that hangs; the default would answer such pings with GOAWAY.
+        # Callers ping to notice a peer that hangs; by default many pings, or pings without data, are answered with GOAWAY.
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+        ("grpc.http2.max_ping_strikes", 0),
         # A caller that vanished without a word holds its stream's memory until this notices.
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),

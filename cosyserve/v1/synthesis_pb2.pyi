@@ -28,6 +28,7 @@ class SynthesizeRequest(google.protobuf.message.Message):
     PROFILE_FIELD_NUMBER: builtins.int
     HOPS_FIELD_NUMBER: builtins.int
     START_SAMPLE_FIELD_NUMBER: builtins.int
+    ENGINE_FIELD_NUMBER: builtins.int
     text: builtins.str
     """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but punctuation, or longer: INVALID_ARGUMENT."""
     voice: builtins.str
@@ -43,6 +44,10 @@ class SynthesizeRequest(google.protobuf.message.Message):
     start_sample: builtins.int
     """Resume after a lost connection: send the same request with the seed of the lost one and the number of samples (at the requested rate)
     that arrived; audio from that sample on is sent. Default 0. Negative, or without a seed: INVALID_ARGUMENT. Past the end: OUT_OF_RANGE.
+    """
+    engine: builtins.str
+    """When resuming: header.engine of the lost request. If the engines have changed since, FAILED_PRECONDITION: the audio would not fit.
+    Empty: not checked.
     """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
@@ -64,9 +69,10 @@ class SynthesizeRequest(google.protobuf.message.Message):
         profile: cosyserve.v1.profile_pb2.Profile.ValueType = ...,
         hops: cosyserve.v1.profile_pb2.HopSchedule | None = ...,
         start_sample: builtins.int = ...,
+        engine: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "hops", b"hops", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "seed", b"seed", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "seed", b"seed", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
 
 global___SynthesizeRequest = SynthesizeRequest
@@ -187,12 +193,15 @@ class SynthesisHeader(google.protobuf.message.Message):
     VOICE_FIELD_NUMBER: builtins.int
     AUDIO_FORMAT_FIELD_NUMBER: builtins.int
     PROFILE_FIELD_NUMBER: builtins.int
+    ENGINE_FIELD_NUMBER: builtins.int
     seed: builtins.int
     """The seed in use."""
     voice: builtins.str
     """The voice in use."""
     profile: cosyserve.v1.profile_pb2.Profile.ValueType
     """The profile in use."""
+    engine: builtins.str
+    """Name of the engines that speak (models, backends, precision, devices); to be sent back when resuming. Opaque."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """The format of the audio bytes."""
@@ -204,9 +213,10 @@ class SynthesisHeader(google.protobuf.message.Message):
         voice: builtins.str = ...,
         audio_format: cosyserve.v1.audio_pb2.AudioFormat | None = ...,
         profile: cosyserve.v1.profile_pb2.Profile.ValueType = ...,
+        engine: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["audio_format", b"audio_format"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio_format", b"audio_format", "profile", b"profile", "seed", b"seed", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio_format", b"audio_format", "engine", b"engine", "profile", b"profile", "seed", b"seed", "voice", b"voice"]) -> None: ...
 
 global___SynthesisHeader = SynthesisHeader
 

@@ -7,6 +7,8 @@ from cosyserve import spec, telemetry
 from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.errors import InternalFault
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
+from services.orchestrator.engine_stage import from_message, to_message
+from services.orchestrator.engines import Engines
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
 from services.orchestrator.token_stream import Made, TokenStream
 from services.orchestrator.utterance import Utterance, Voice, tokens_to_first_border
@@ -19,9 +21,11 @@ class LlmStage:
         self.replicas = replicas
         self._patience = patience
 
-    async def generate(self, utterance: Utterance, voice: Voice, stream: TokenStream) -> int:
+    async def generate(self, utterance: Utterance, voice: Voice, stream: TokenStream, engines: Engines) -> int:
         """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of takeovers."""
         request = _request(utterance, voice, stream)
+        if engines.llm is not None:
+            request.setup.expected_identity.CopyFrom(to_message(engines.llm))
         begin = time.monotonic()
         first_message: float | None = None
 
@@ -36,6 +40,7 @@ class LlmStage:
                     news = response.tokens
                     if news.HasField("identity"):
                         request.setup.expected_identity.CopyFrom(news.identity)
+                        engines.llm = from_message(news.identity)
                     if news.tokens:
                         first_message = first_message or time.monotonic()
                         stream.extend(news.tokens)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
+from services.orchestrator.engines import Engines
 from services.orchestrator.frontend_stage import FrontendStage
 from services.orchestrator.llm_stage import LlmStage
 from services.orchestrator.token2wav_stage import Token2WavStage
@@ -38,6 +39,7 @@ class Account:
 
     voice: str = ""
     """Id of the voice in use."""
+    engines: Engines = field(default_factory=Engines)
     begun: float = field(default_factory=time.monotonic)
     first_sound_milliseconds: float = 0.0
     first_sound: Milliseconds = field(default_factory=Milliseconds)
@@ -102,7 +104,7 @@ async def _write(
             account.first_sound.frontend = account.total.frontend = account.milliseconds
         stream = TokenStream(sentence)
         await written.put(stream)
-        account.takeovers += await stages.llm.generate(utterance, known_voice, stream)
+        account.takeovers += await stages.llm.generate(utterance, known_voice, stream, account.engines)
         _settle(stream, account)
         if longest_seconds is not None:
             _refuse_longer(account.speech_tokens, utterance.speed, longest_seconds)
@@ -118,7 +120,7 @@ async def _speak(
     account: Account,
 ) -> None:
     while (stream := await written.get()) is not None:
-        decoded = await stages.token2wav.decode(utterance, await voice, stream, play)
+        decoded = await stages.token2wav.decode(utterance, await voice, stream, play, account.engines)
         account.takeovers += decoded.takeovers
         account.total.flow += decoded.summary.flow_milliseconds
         account.total.vocoder += decoded.summary.vocoder_milliseconds

@@ -11,6 +11,7 @@ from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, synthesis_pb2_gr
 from services.orchestrator import validation
 from services.orchestrator.admission import Admission
 from services.orchestrator.deadline import within
+from services.orchestrator.engines import Engines
 from services.orchestrator.pipeline import Account, Milliseconds, Stages, speak
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.utterance import Utterance
@@ -75,7 +76,7 @@ class _Reply:
         self._utterance = utterance
         self._reader_seconds = reader_seconds
         self._context = context
-        self._account = Account()
+        self._account = Account(engines=Engines(wanted=utterance.engine))
         self._out = _output(utterance)
         self._sent = 0
         self._place = utterance.start_sample
@@ -90,6 +91,7 @@ class _Reply:
         await self._write(rest, _summary(self._account, self._out.position / self._utterance.sample_rate))
 
     async def _play(self, audio: bytes) -> None:
+        self._account.engines.require()
         ready = self._out.feed(audio)
         if ready:
             await self._write(ready, None)
@@ -124,6 +126,7 @@ def _header(utterance: Utterance, account: Account) -> synthesis_pb2.SynthesisHe
             encoding=cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding), sample_rate_hertz=utterance.sample_rate
         ),
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
+        engine=account.engines.name,
     )
 
 

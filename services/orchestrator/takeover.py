@@ -63,16 +63,19 @@ async def carried_on(
 ) -> int:
     """Run `attempt` on one replica after another until it returns; gives the number of failures that were overcome.
 
-    A replica that is gone (UNAVAILABLE) or stalls is given up at once; one that is full or is another engine is passed over. under_way:
-    the caller has heard a part already, so when all replicas are full their retry hint is kept to instead of breaking off. Raises
-    Unavailable when no replica is serving, else the last failure when there is nobody left to ask.
+    A replica that is gone (UNAVAILABLE) is given up by all until its health is heard anew; one that stalls, is full or is another engine is
+    passed over by this request. under_way: the caller has heard a part already, so a stage without a serving replica is waited for, and
+    when all are full their retry hint is kept to, instead of breaking off. Raises Unavailable when no replica is serving, else the last
+    failure when there is nobody left to ask.
     """
     declined: set[Replica] = set()
     failures = 0
+    gone = False
     last: errors.CosyserveError = errors.Unavailable(f"no replica of {replicas} is serving", retry_after=1.0)
     full_until = asyncio.get_running_loop().time() + (patience.recovery_seconds if under_way else 0.0)
     while True:
-        replica = await replicas.wait(patience.recovery_seconds, declined) if failures else replicas.pick(declined)
+        awaited = gone or (under_way and not isinstance(last, errors.Overloaded))
+        replica = await replicas.wait(patience.recovery_seconds, declined) if awaited else replicas.pick(declined)
         if replica is None:
             remaining = full_until - asyncio.get_running_loop().time()
             if not isinstance(last, errors.Overloaded) or remaining <= 0:
@@ -88,7 +91,11 @@ async def carried_on(
             declined.add(replica)
             last = error
         except (errors.Unavailable, errors.DeadlineExceeded) as error:
-            replicas.suspect(replica)
+            if isinstance(error, errors.Unavailable):
+                gone = True
+                replicas.suspect(replica)
+            else:
+                declined.add(replica)
             failures += 1
             last = error
             if failures >= patience.attempts:

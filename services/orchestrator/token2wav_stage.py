@@ -1,6 +1,7 @@
 """token2wav as the pipeline calls it: one sentence's speech tokens, as they come, to 24 kHz sound."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import cast
@@ -11,6 +12,8 @@ from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.errors import InternalFault
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
+from services.orchestrator.engine_stage import from_message, to_message
+from services.orchestrator.engines import Engines
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import Utterance, Voice
@@ -34,15 +37,19 @@ class Token2WavStage:
         self.replicas = replicas
         self._patience = patience
 
-    async def decode(self, utterance: Utterance, voice: Voice, stream: TokenStream, play: Play) -> Decoded:
+    async def decode(self, utterance: Utterance, voice: Voice, stream: TokenStream, play: Play, engines: Engines) -> Decoded:
         """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat."""
         setup = _setup(utterance, voice, stream)
+        if engines.token2wav is not None:
+            setup.expected_identity.CopyFrom(to_message(engines.token2wav))
         decoded = Decoded()
+        # Under full attention nothing can be told before the whole utterance is computed.
+        silent = utterance.profile == profile_pb2.PROFILE_OFFLINE
 
         async def attempt(replica: Replica, pulse: Pulse) -> None:
             finished = False
             stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
-            with hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call:
+            with hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call, pulse.paused() if silent else contextlib.nullcontext():
                 async with asyncio.TaskGroup() as group:
                     group.create_task(_pour(call, setup, stream, pulse))
                     async for response in call:
@@ -50,6 +57,7 @@ class Token2WavStage:
                         news = response.audio
                         if news.HasField("identity"):
                             setup.expected_identity.CopyFrom(news.identity)
+                            engines.token2wav = from_message(news.identity)
                         if news.audio:
                             self._check_place(news, setup, replica)
                             setup.start_sample += len(news.audio) // 2

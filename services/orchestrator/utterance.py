@@ -22,6 +22,8 @@ class Utterance:
     sample_rate: int
     start_sample: int = 0
     """At `sample_rate`, over the whole utterance."""
+    engine: str = ""
+    """Name of the engines that must speak; empty: any."""
 
 
 @dataclass(frozen=True)

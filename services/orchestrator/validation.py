@@ -33,7 +33,14 @@ def streaming(request: synthesis_pb2.SynthesizeRequest, max_characters: int) -> 
     utterance = _shared(request, profile, max_characters)
     if profile == profile_pb2.PROFILE_UPSTREAM and utterance.speed != 1.0:
         raise InvalidRequest(f"speed is {utterance.speed:g}; PROFILE_UPSTREAM has only 1.0, PROFILE_CONTINUOUS has 0.5 to 2.0")
-    return replace(utterance, first_hop_tokens=first_hop, growth=hops.growth, max_hop_tokens=max_hop, start_sample=request.start_sample)
+    return replace(
+        utterance,
+        first_hop_tokens=first_hop,
+        growth=hops.growth,
+        max_hop_tokens=max_hop,
+        start_sample=request.start_sample,
+        engine=request.engine,
+    )
 
 
 def unary(request: synthesis_pb2.SynthesizeUnaryRequest, max_characters: int) -> Utterance:

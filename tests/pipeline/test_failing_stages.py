@@ -135,6 +135,51 @@ async def test_a_stage_that_is_full_at_the_start_refuses_at_once() -> None:
     assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+async def test_a_stage_that_is_away_between_sentences_is_waited_for() -> None:
+    """Its only replica says good-bye after the first sentence and is heard again: the second sentence waits."""
+    async with stack(**IMPATIENT) as running:
+        away = asyncio.Event()
+
+        async def leave(context: Any, sent: int) -> None:
+            if sent == 12 and not away.is_set():
+                away.set()
+                await running.services["llm"][0].set_serving(False)
+                asyncio.get_running_loop().call_later(0.5, lambda: asyncio.ensure_future(running.services["llm"][0].set_serving(True)))
+
+        running.scripts["llm"][0].generate = leave
+        audio, _ = await speak(running)
+    assert away.is_set()
+    assert audio == expected_audio(TEXT)
+
+
+async def test_the_next_sentence_is_not_spoken_by_another_engine() -> None:
+    async with stack({"llm": 2}, **IMPATIENT) as running:
+        first, second = running.scripts["llm"]
+        second.identity = identity_pb2.EngineIdentity(model_hash="other")
+        done: list[bool] = []
+
+        async def be_replaced(context: Any, sent: int) -> None:
+            if sent == 15 and not done:
+                done.append(True)
+                first.identity = identity_pb2.EngineIdentity(model_hash="another yet")
+
+        first.generate = be_replaced
+        error = await status_of(running)
+    assert (error.code(), "another engine" in error.details()) == (grpc.StatusCode.FAILED_PRECONDITION, True)
+
+
+async def test_a_resumed_request_is_not_spoken_by_other_engines() -> None:
+    async with stack(**IMPATIENT) as running:
+        _, lost = await speak(running, seed=1)
+        engine = lost[0].header.engine
+        audio, _ = await speak(running, seed=1, start_sample=5_000, engine=engine)
+        running.scripts["token2wav"][0].identity = identity_pb2.EngineIdentity(model_hash="new")
+        error = await status_of(running, seed=1, start_sample=5_000, engine=engine)
+    assert audio == expected_audio(TEXT)[10_000:]
+    assert error.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert f"begun by engines {engine}" in error.details()
+
+
 async def test_another_engine_is_not_taken_for_a_successor() -> None:
     async with stack({"token2wav": 2}, **IMPATIENT) as running:
         running.scripts["token2wav"][1].identity = identity_pb2.EngineIdentity(model_hash="other")
