@@ -1,5 +1,8 @@
 """The whole sentence at once under full attention: quality over latency. Nothing leaves before all tokens are known.
 
+A cancelled sentence is given up before its next Euler step or, in the vocoder, before the next second of noise or convolution; the
+longest piece that cannot be interrupted is one Euler step, or one layer of the vocoder, over the whole sentence.
+
 Source: compatibility specification sections 4.6 and 6.2.
 """
 
@@ -10,9 +13,10 @@ from dataclasses import dataclass
 import torch
 
 from cosyserve.errors import CosyserveError
+from services.token2wav.cancellation import Cancelled
 from services.token2wav.continuous import as_prompt
 from services.token2wav.decoder import Decoded, Stride
-from services.token2wav.flow.flow import Cancelled, Flow
+from services.token2wav.flow.flow import Flow
 from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
@@ -38,6 +42,10 @@ class OfflineState:
     def cancel(self) -> None:
         self.cancelled = True
 
+    def stop(self) -> bool:
+        """Asked before each Euler step and between the convolutions of the vocoder."""
+        return self.cancelled
+
 
 class OfflineDecoder:
     widest_step = 1
@@ -61,12 +69,13 @@ class OfflineDecoder:
 
     def _whole(self, stride: Stride[OfflineState]) -> Decoded | None:
         state, began = stride.state, time.time_ns()
+        sentence = state.sentence
         try:
-            mel = self._flow.offline(state.voice, torch.from_numpy(stride.tokens), stop=lambda: state.cancelled)
+            mel = self._flow.offline(state.voice, torch.from_numpy(stride.tokens), stop=state.stop)
+            middle = time.time_ns()
+            stretched = MelStretch.offline(mel, sentence.speed)
+            samples = self._vocoder.offline(stretched, sentence.seed, sentence.sentence_index, stop=state.stop)
         except Cancelled:
             return None
-        middle = time.time_ns()
-        sentence = state.sentence
-        samples = self._vocoder.offline(MelStretch.offline(mel, sentence.speed), sentence.seed, sentence.sentence_index)
         work, state.position = stride.until - state.position, stride.until
         return Decoded(samples.cpu().numpy(), work, mel.shape[1], (began, middle), (middle, time.time_ns()))

@@ -12,9 +12,10 @@ import torch
 
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.cancellation import Cancelled
 from services.token2wav.continuous import as_prompt
 from services.token2wav.decoder import Decoded, Stride
-from services.token2wav.flow.flow import Cancelled, Flow
+from services.token2wav.flow.flow import Flow
 from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.vocoder import Vocoder
@@ -42,7 +43,10 @@ class UpstreamState:
 
     def cancel(self) -> None:
         self.cancelled = True
-        self.vocoder.cancelled = True
+
+    def stop(self) -> bool:
+        """Asked before each Euler step and between the convolutions of the vocoder."""
+        return self.cancelled
 
 
 class UpstreamDecoder:
@@ -72,13 +76,11 @@ class UpstreamDecoder:
         known = stride.until - prompt + (0 if stride.final else LOOKAHEAD_TOKENS)
         tokens = torch.from_numpy(stride.tokens[:known])
         try:
-            mel = self._flow.prefix(state.voice, tokens, streaming=not stride.final, final=stride.final, stop=lambda: state.cancelled)
+            mel = self._flow.prefix(state.voice, tokens, streaming=not stride.final, final=stride.final, stop=state.stop)
+            middle = time.time_ns()
+            new = mel[:, MEL_FRAMES_PER_TOKEN * spoken :]
+            samples = self._vocoder.step_upstream(state.vocoder, new, stride.final, stop=state.stop)
         except Cancelled:
-            return None
-        middle = time.time_ns()
-        new = mel[:, MEL_FRAMES_PER_TOKEN * spoken :]
-        samples = self._vocoder.step_upstream(state.vocoder, new, stride.final)
-        if samples is None:
             return None
         work, state.position = stride.until - state.position, stride.until
         return Decoded(np.asarray(samples.cpu().numpy()), work, new.shape[1], (began, middle), (middle, time.time_ns()))

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import EULER_STEPS
-from services.token2wav.flow.flow import Cancelled, Flow, load_flow
+from services.token2wav.cancellation import Cancelled
+from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.voice_prompt import VoicePrompt
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"

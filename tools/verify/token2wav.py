@@ -5,7 +5,7 @@ excitation is taken from the recording, since the reference drew its noise from 
 """
 
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
@@ -18,7 +18,9 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_TOKEN
-from services.token2wav.batcher import Batcher, Limits
+from services.token2wav.batcher import Batcher
+from services.token2wav.budget import Limits
+from services.token2wav.cancellation import Stop
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.lane import HopAudio
 from services.token2wav.request import Profile, Sentence, Voice
@@ -112,7 +114,7 @@ class _ListeningFlow:
         self._flow = flow
         self._made = made
 
-    def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Callable[[], bool]) -> Tensor:
+    def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop) -> Tensor:
         self._made.calls.append({"n_tokens": len(tokens), "streaming": int(streaming), "finalize": int(final)})
         return self._flow.prefix(voice, tokens, streaming=streaming, final=final, stop=stop)
 
@@ -127,14 +129,14 @@ class _ListeningVocoder:
     def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
         return self._vocoder.start_upstream(seed, sentence)
 
-    def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool) -> Tensor:
+    def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool, *, stop: Stop) -> Tensor:
         seen = mel if state.mel is None else torch.cat([state.mel, mel], dim=1)
         self._made.mels.append(seen.numpy().copy())
         self._made.cached.append(0 if state.source is None else len(state.source))
         call = self._made.calls[-1]
         decoded = call["n_tokens"] - (0 if final else LOOKAHEAD_TOKENS)
         call["token_offset"] = decoded - mel.shape[1] // MEL_FRAMES_PER_TOKEN
-        return self._vocoder.step_upstream(state, mel, final)
+        return self._vocoder.step_upstream(state, mel, final, stop=stop)
 
 
 class _RecordedSource:

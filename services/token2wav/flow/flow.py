@@ -6,8 +6,6 @@ float32, 2.3 MB with a half-precision estimator, that is 231 MB or 116 MB for ea
 (`FlowConfig.state_bytes_per_frame`).
 """
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -15,6 +13,7 @@ from torch import Tensor
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.cancellation import Cancelled, Stop, never
 from services.token2wav.flow.checkpoint import read_flow_tensors
 from services.token2wav.flow.checks import check_block, check_length, check_tokens, check_voice
 from services.token2wav.flow.encoder import Encoder
@@ -25,10 +24,6 @@ from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_tabl
 from services.token2wav.flow.state import FlowState
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
 from services.token2wav.voice_prompt import VoicePrompt
-
-
-class Cancelled(Exception):
-    """`offline` or `prefix` was told to stop between two Euler steps."""
 
 
 def load_flow(directory: ModelDirectory, device: torch.device, dtype: torch.dtype = torch.float32) -> "Flow":
@@ -63,14 +58,15 @@ class Flow:
 
     @property
     def stats(self) -> SolverStats:
+        """Euler steps begun and the longest of them, since the start."""
         return self._solver.stats
 
-    def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Callable[[], bool] | None = None) -> Tensor:
+    def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor:
         """Whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For `stop` and errors see `prefix`."""
         return self.prefix(voice, tokens, streaming=False, final=True, stop=stop)
 
     @torch.inference_mode()
-    def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Callable[[], bool] | None = None) -> Tensor:
+    def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never) -> Tensor:
         """One call of the reference's streaming schedule (section 4.6), everything computed anew.
 
         tokens: int64 [T], all generated so far; unless final, the last 3 are looked at only. streaming: chunk masks.
@@ -95,7 +91,7 @@ class Flow:
         mask = None
         if streaming:
             mask = Mask(mu.new_ones(ROWS, frames, 1, dtype=self.estimator.dtype), chunk_mask(frames, CHUNK_FRAMES, self.device))
-        mel = self._solver.solve(self.noise[None, :frames], inputs, mask, stop or _never)
+        mel = self._solver.solve(self.noise[None, :frames], inputs, mask, stop)
         if mel is None:
             raise Cancelled("stopped between two Euler steps")
         if not bool(torch.isfinite(mel).all()):
@@ -214,7 +210,3 @@ class Flow:
         """The prompt's mel [frames, 80] from frame `first` on, zeros behind its end."""
         part = mel[first : first + frames]
         return F.pad(part, (0, 0, 0, frames - part.shape[0]))
-
-
-def _never() -> bool:
-    return False

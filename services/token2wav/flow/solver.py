@@ -6,7 +6,7 @@ Conditional flow matching: Lipman et al., "Flow Matching for Generative Modeling
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cosyserve.errors import ModelError
 from cosyserve.spec import EULER_STEPS, MAX_FLOW_FRAMES, MEL_BINS
+from services.token2wav.cancellation import Stop
 from services.token2wav.flow.estimator import Estimator, Mask
 from services.token2wav.flow.past import Window
 
@@ -97,7 +98,7 @@ class Solver:
             guided: Tensor = (1.0 + self._guidance) * velocity[:, 0] - self._guidance * velocity[:, 1]
             return x + self._dt[at] * guided
 
-    def solve(self, x: Tensor, inputs: Tensor, mask: Mask | None, stop: Callable[[], bool]) -> Tensor | None:
+    def solve(self, x: Tensor, inputs: Tensor, mask: Mask | None, stop: Stop) -> Tensor | None:
         """All steps over everything at once for one stream; None as soon as `stop` says so before a step."""
         for at in range(EULER_STEPS):
             if stop():

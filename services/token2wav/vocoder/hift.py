@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
+from services.token2wav.cancellation import Stop, never, unless
 from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
 from services.token2wav.vocoder.receptive import LevelPlan, Plan, Span, plan, residual_reach
 from services.token2wav.vocoder.spectrum import Spectrum
@@ -65,10 +66,11 @@ class ResidualBlock:
             for i, dilation in enumerate(dilations)
         ]
 
-    def __call__(self, x: Tensor, held: Span, wanted: Span, length: int) -> Tensor:
-        """x [B, C, held] -> [B, C, wanted] of a layer that is `length` columns long."""
+    def __call__(self, x: Tensor, held: Span, wanted: Span, length: int, stop: Stop = never) -> Tensor:
+        """x [B, C, held] -> [B, C, wanted] of a layer that is `length` columns long. Asks `stop` before each dilation."""
         ahead = self.reach
         for dilation, snake1, (weight1, bias1), snake2, (weight2, bias2) in self._layers:
+            unless(stop)
             ahead -= self._half * (dilation + 1)
             out = wanted.widened(ahead).within(length)
             between = out.widened(self._half).within(length)
@@ -102,12 +104,12 @@ class Level:
             for i, (kernel, dilations) in enumerate(variants)
         ]
 
-    def __call__(self, x: Tensor, spectrum: Tensor, held: Span, plan: LevelPlan) -> Tensor:
+    def __call__(self, x: Tensor, spectrum: Tensor, held: Span, plan: LevelPlan, stop: Stop) -> Tensor:
         """x [B, C, plan.inputs], spectrum [B, 18, held] -> [B, C / 2, plan.out]."""
-        merged = self._raise(x, plan) + self._excite(spectrum, held, plan)
-        total = self._blocks[0](merged, plan.merged, plan.out, plan.length)
+        merged = self._raise(x, plan) + self._excite(spectrum, held, plan, stop)
+        total = self._blocks[0](merged, plan.merged, plan.out, plan.length, stop)
         for block in self._blocks[1:]:
-            total = total + block(merged, plan.merged, plan.out, plan.length)
+            total = total + block(merged, plan.merged, plan.out, plan.length, stop)
         return total / len(self._blocks)
 
     def _raise(self, x: Tensor, plan: LevelPlan) -> Tensor:
@@ -116,11 +118,11 @@ class Level:
         y = y[..., start : start + plan.raised.stop - plan.raised.start]
         return torch.cat([y[..., 1:2], y], dim=-1) if self._last and plan.merged.start == 0 else y
 
-    def _excite(self, spectrum: Tensor, held: Span, plan: LevelPlan) -> Tensor:
+    def _excite(self, spectrum: Tensor, held: Span, plan: LevelPlan, stop: Stop) -> Tensor:
         start = plan.excitation.start * self._stride - self._stride // 2
         columns = (plan.excitation.stop - plan.excitation.start - 1) * self._stride + self._down_kernel
         y = F.conv1d(cut(spectrum, held, Span(start, start + columns)), *self._down, stride=self._stride)
-        return self._source_block(y, plan.excitation, plan.merged, plan.length)
+        return self._source_block(y, plan.excitation, plan.merged, plan.length, stop)
 
 
 class FilterNetwork:
@@ -135,16 +137,17 @@ class FilterNetwork:
         self._levels = [Level(config, weights, level) for level in range(config.levels)]
         self._limit, self._bins = config.audio_limit, config.bins
 
-    def __call__(self, mel: Tensor, source: Tensor, first: int, last: int) -> Tensor:
+    def __call__(self, mel: Tensor, source: Tensor, first: int, last: int, stop: Stop = never) -> Tensor:
         """Samples of frames first..last-1: [B, 480 * (last - first)] within the audio limit.
 
         mel [B, 80, T] and source [B, n], both from frame 0 on. The ends of mel are taken for the ends of the sentence; frames that
         are further away than the receptive field change nothing. n may stop short of 480 * T where the plan does not reach.
+        Raises Cancelled when `stop` says so between two convolutions.
         """
         walk = self.plan(first, last, mel.shape[2])
         # TensorFloat-32 rounds differently from one batch shape to the next: 2e-4 in the samples, against 2e-7 in full float32.
         with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
-            x = self.conv_post(mel, source, walk)
+            x = self.conv_post(mel, source, walk, stop)
         magnitude = torch.exp(x[:, : self._bins]).clamp_(max=LARGEST_MAGNITUDE)
         angle = torch.sin(x[:, self._bins :])
         samples = self.spectrum.synthesise(magnitude, angle, walk.post, Span(first * SAMPLES_PER_MEL_FRAME, last * SAMPLES_PER_MEL_FRAME))
@@ -159,11 +162,11 @@ class FilterNetwork:
         inputs = plan.levels[0].inputs
         return F.conv1d(cut(mel, Span(0, plan.frames), inputs.widened(EDGE_KERNEL // 2)), *self._pre)
 
-    def conv_post(self, mel: Tensor, source: Tensor, plan: Plan) -> Tensor:
+    def conv_post(self, mel: Tensor, source: Tensor, plan: Plan, stop: Stop = never) -> Tensor:
         """The network up to the log-magnitude and phase planes: [B, 18, plan.post]."""
         spectrum = self.spectrum.analyse(source, plan.spectrum, SAMPLES_PER_MEL_FRAME * plan.frames)
         x = self.conv_pre(mel, plan)
         for level, level_plan in zip(self._levels, plan.levels, strict=True):
-            x = level(x, spectrum, plan.spectrum, level_plan)
+            x = level(x, spectrum, plan.spectrum, level_plan, stop)
         x = F.leaky_relu(x, LAST_SLOPE)
         return F.conv1d(cut(x, plan.levels[-1].out, plan.post.widened(EDGE_KERNEL // 2)), *self._post)

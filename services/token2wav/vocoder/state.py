@@ -68,7 +68,6 @@ class UpstreamVocoderState:
     frames: int = 0
     """Frames received in all."""
     ended: bool = False
-    cancelled: bool = False
 
     @property
     def bytes(self) -> int:

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cosyserve import philox
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
+from services.token2wav.cancellation import Stop, never, unless
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.crossfade import OVERLAP_FRAMES, OVERLAP_SAMPLES, crossfade, hamming_window
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork
+from services.token2wav.vocoder.noise import draw
 from services.token2wav.vocoder.receptive import context
 from services.token2wav.vocoder.source import Phase, Source, joined
 from services.token2wav.vocoder.state import UpstreamVocoderState, VocoderState
@@ -72,19 +73,23 @@ class Vocoder:
         self.hold_back_frames = exact if hold_back_frames is None else hold_back_frames
 
     @torch.inference_mode()
-    def offline(self, mel: Tensor, seed: int, sentence: int) -> Tensor:
-        """[80, T] -> float32 [480 T] within +-0.99, all at once: the reference's arithmetic. Raises InternalFault on non-numbers."""
+    def offline(self, mel: Tensor, seed: int, sentence: int, *, stop: Stop = never) -> Tensor:
+        """[80, T] at 50 Hz -> float32 [480 T] at 24 kHz within +-0.99, all at once: the reference's arithmetic.
+
+        Raises InternalFault on non-numbers, Cancelled when `stop` says so: it is asked before each second of noise, before pitch and source and between
+        the convolutions of the filter, which go over the whole sentence.
+        """
         frames = mel.shape[1]
         if not frames:
             return torch.zeros(0, device=self.device)
         mel = mel.to(self.device, torch.float32).contiguous()[None]
-        noise = self.noise(seed, sentence, 0, SAMPLES_PER_MEL_FRAME * frames)
-        source, _ = self.source.generate(self.f0(mel), None, noise, ended=True)
-        return _checked(self.filter(mel, source, 0, frames))[0]
+        noise = self.noise(seed, sentence, 0, SAMPLES_PER_MEL_FRAME * frames, stop)
+        source = self._whole_source(mel, noise, stop)
+        return _checked(self.filter(mel, source, 0, frames, stop))[0]
 
-    def noise(self, seed: int, sentence: int, first: int, stop: int) -> Tensor:
-        """Standard normal draws [1, stop - first, harmonics] for the samples first..stop-1 of a sentence."""
-        return torch.from_numpy(philox.normal(seed, sentence, first, stop - first, self._harmonics)).to(self.device)[None]
+    def noise(self, seed: int, sentence: int, first: int, end: int, stop: Stop = never) -> Tensor:
+        """Standard normal draws [1, end - first, harmonics] for the samples first..end-1 of a sentence; see `draw`."""
+        return draw(seed, sentence, first, end, self._harmonics, stop).to(self.device)[None]
 
     def start(self, seed: int, sentence: int, chunk_phase: int = 0) -> VocoderState:
         """A sentence in the `continuous` profile.
@@ -177,17 +182,25 @@ class Vocoder:
             noise.append(self.noise(state.seed, state.sentence, first, stop))
         return self.source.generate(f0, before, torch.cat(noise), ended)
 
+    def _whole_source(self, mel: Tensor, noise: Tensor, stop: Stop) -> Tensor:
+        """Excitation [1, 480 T] of all frames of mel [1, 80, T], the phase starting anew."""
+        unless(stop)
+        f0 = self.f0(mel)
+        unless(stop)
+        return self.source.generate(f0, None, noise, ended=True)[0]
+
     def start_upstream(self, seed: int, sentence: int) -> UpstreamVocoderState:
         """A sentence in the `upstream` profile."""
         return UpstreamVocoderState(seed=seed, sentence=sentence)
 
     @torch.inference_mode()
-    def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool) -> Tensor:
+    def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool, *, stop: Stop = never) -> Tensor:
         """One call of the reference's schedule (compatibility specification section 6.2): [80, n] new frames -> float32 [m].
 
         8 frames and their source are repeated from the call before, the phase starts anew, the seam is cross-faded, and 3840 samples
         are held back unless final. In a seam samples reach 0.99 * 1.08: clip before making integers of them. Raises InvalidRequest
-        for a first call that is neither final nor 8 frames long.
+        for a first call that is neither final nor 8 frames long, InternalFault for a call after the final one and on non-numbers,
+        Cancelled when `stop` says so: the state is then of no more use.
         """
         if state.ended:
             raise InternalFault("vocoder: a step after the final one")
@@ -199,8 +212,8 @@ class Vocoder:
         state.frames, state.ended = state.frames + mel.shape[1], final
         if not whole.shape[1]:
             return torch.zeros(0, device=self.device)
-        noise = self.noise(state.seed, state.sentence, first, first + SAMPLES_PER_MEL_FRAME * whole.shape[1])
-        samples, source = self.render_upstream(whole, noise, state.source, state.speech)
+        noise = self.noise(state.seed, state.sentence, first, first + SAMPLES_PER_MEL_FRAME * whole.shape[1], stop)
+        samples, source = self.render_upstream(whole, noise, state.source, state.speech, stop=stop)
         if final:
             state.mel = state.source = state.speech = None
             return samples
@@ -209,13 +222,16 @@ class Vocoder:
         return samples[:-OVERLAP_SAMPLES]
 
     @torch.inference_mode()
-    def render_upstream(self, mel: Tensor, noise: Tensor, source: Tensor | None, speech: Tensor | None) -> tuple[Tensor, Tensor]:
+    def render_upstream(
+        self, mel: Tensor, noise: Tensor, source: Tensor | None, speech: Tensor | None, *, stop: Stop = never
+    ) -> tuple[Tensor, Tensor]:
         """Arithmetic of one such call: mel [80, T] with the repeated frames, noise [1, 480 T, harmonics], the cached source [n] that
-        overwrites the first samples of the new one, the cached speech to fade from. Returns samples and source, both [480 T]."""
-        made, _ = self.source.generate(self.f0(mel.contiguous()[None]), None, noise, ended=True)
+        overwrites the first samples of the new one, the cached speech to fade from. Returns samples and source, both [480 T]. Raises
+        InternalFault on non-numbers, Cancelled when `stop` says so."""
+        made = self._whole_source(mel.contiguous()[None], noise, stop)
         if source is not None:
             made = torch.cat([source[None], made[:, source.shape[0] :]], dim=1)
-        samples = _checked(self.filter(mel[None], made, 0, mel.shape[1]))[0]
+        samples = _checked(self.filter(mel[None], made, 0, mel.shape[1], stop))[0]
         return (samples if speech is None else crossfade(samples, speech, self._crossfade_window)), made[0]
 
 
