@@ -84,8 +84,9 @@ class TorchBackend:
         """One prompt and a few tokens through the engine."""
         shortest = Generation(prompt=Prompt(), text=(0, 0), sampling=Sampling(), grouping=Grouping(first=4))
         async with contextlib.aclosing(self.generate(shortest)) as hops:
-            async for _ in hops:
-                break
+            async for hop in hops:
+                if hop.tokens:
+                    break
 
     async def close(self) -> None:
         await asyncio.to_thread(self.engine.close)

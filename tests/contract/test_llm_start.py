@@ -9,6 +9,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+import torch
 
 from cosyserve.server import running
 from cosyserve.v1 import llm_pb2_grpc
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 def start(**environment: str) -> tuple[int, str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("COSYSERVE_")}
     given = {f"COSYSERVE_LLM_{name}": value for name, value in environment.items()}
-    ended = subprocess.run([sys.executable, "-m", "services.llm"], cwd=ROOT, env=plain | given, capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-m", "services.llm"], cwd=ROOT, env=plain | given, capture_output=True, text=True, timeout=60)
     return ended.returncode, ended.stderr
 
 
@@ -45,6 +46,16 @@ def test_an_unusable_model_ends_with_3(tmp_path: Path) -> None:
     assert status == 3
     assert said.startswith(f"{bundle}/llm.pt: not a file of tensors (")
     assert said.count("\n") == 1
+
+
+def test_a_model_that_cannot_speak_ends_with_3(tmp_path: Path) -> None:
+    bundle = Path(shutil.copytree(TINY, tmp_path / "bundle", ignore=shutil.ignore_patterns("*.npz", "flow.pt", "hift.pt")))
+    tensors = torch.load(bundle / "llm.pt", weights_only=True)
+    tensors["llm.model.model.norm.weight"] = torch.full((64,), torch.finfo(torch.float32).max)
+    torch.save(tensors, bundle / "llm.pt")
+    status, said = start(LISTEN="127.0.0.1:0", MODEL=str(bundle), LOG_LEVEL="ERROR")
+    why = "the speech-token model produced non-finite log-probabilities at token 0"
+    assert (status, said) == (3, f"{bundle}: the engine cannot speak its first sentence: {why}\n")
 
 
 def test_the_fake_backend_needs_no_tensor_library() -> None:

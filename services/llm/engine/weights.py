@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import ModelError
-from cosyserve.model_directory import YAML_NAMES, ModelDirectory, check_tensors
+from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import SPEECH_ROWS
 from services.llm.config import BACKBONE_CONFIG, LlmConfig
 
@@ -63,13 +63,14 @@ def load_tensors(directory: ModelDirectory, config: LlmConfig) -> dict[str, Tens
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
             raise ModelError(f"{path}: tensor {name} is {tensor.dtype}, expected floating point")
+        if not torch.isfinite(tensor).all():
+            raise ModelError(f"{path}: tensor {name} holds values that are not finite")
     return {name: tensors[name].to(torch.float32) for name in expected}
 
 
 def model_hash(directory: ModelDirectory) -> str:
     """Identity of what this service loads: weights, sizes and sampling parameters."""
-    settings = next((name for name in YAML_NAMES if (directory.path / name).exists()), YAML_NAMES[0])
-    return directory.content_hash([WEIGHTS, BACKBONE_CONFIG, settings])
+    return directory.content_hash([WEIGHTS, BACKBONE_CONFIG, directory.yaml_name])
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -90,6 +90,11 @@ def test_any_floating_type_becomes_float32(copy: Path, dtype: torch.dtype) -> No
             lambda t: t.update({"llm.model.lm_head.weight": torch.zeros(3, 64)}),
             "llm.pt: tensor llm.model.lm_head.weight has shape [3, 64], expected [300, 64]",
         ),
+        (lambda t: t["llm_decoder.bias"][7].fill_(float("nan")), "llm.pt: tensor llm_decoder.bias holds values that are not finite"),
+        (
+            lambda t: t["speech_embedding.weight"][3, 2].fill_(float("inf")),
+            "llm.pt: tensor speech_embedding.weight holds values that are not finite",
+        ),
         (lambda t: t.update(epoch=3), "llm.pt: entry 'epoch' is a int, expected a tensor"),
     ],
 )
