@@ -12,7 +12,7 @@ from collections import deque
 from cosyserve.errors import InternalFault
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
 from services.llm.config import LlmConfig
-from services.llm.request import FinishReason, Prompt
+from services.llm.request import MOST_TOKENS, FinishReason, Prompt
 from services.llm.sampling import Chooser, Scores, mask
 from services.llm.script import START, TASK, Input, speech_inputs, text_inputs
 from services.llm.whole_text import longest
@@ -69,12 +69,12 @@ class ArrivingText(abc.ABC):
         """While no inputs run: make the next ones out of the text that is there, if it suffices."""
 
     @abc.abstractmethod
-    def _limit(self) -> int | None:
-        """Most tokens of the sentence; asked only when its text is complete."""
+    def _limit(self) -> int:
+        """Most tokens of the sentence; asked only when its text is complete. Before that it is MOST_TOKENS."""
 
     def decide(self, scores: Scores) -> int | None:
-        limit = self._limit() if self._last_phase else None
-        if limit is not None and self._tokens >= limit:
+        limit = self._limit() if self._last_phase else MOST_TOKENS
+        if self._tokens >= limit:
             self.finish = FinishReason.LENGTH
             return None
         replayed, token = self._decision(scores)
@@ -84,7 +84,7 @@ class ArrivingText(abc.ABC):
         if token < SPEECH_VOCABULARY:
             self._tokens += 1
             self._inputs = speech_inputs([token])
-            if limit is not None and self._tokens >= limit:
+            if self._tokens >= limit:
                 self.finish = FinishReason.LENGTH
             return None if replayed else token
         if token == FILL and not self._last_phase:
@@ -175,7 +175,7 @@ class UpstreamText(ArrivingText):
 
     One block at most is taken for each piece of text that arrives, so tokens depend on the cutting. Inputs that already ran stay and are
     fed a second time in front of the last text. Prompt speech that was not paired is dropped. A reserved id is an error. There is no
-    longest length but the engine's.
+    longest length but the decoder's.
     """
 
     _masked_in_blocks = (END_OF_SPEECH,)
@@ -208,5 +208,5 @@ class UpstreamText(ArrivingText):
         if self._ended:
             self._begin_last_phase([])
 
-    def _limit(self) -> None:
-        return None
+    def _limit(self) -> int:
+        return MOST_TOKENS

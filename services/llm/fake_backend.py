@@ -13,12 +13,10 @@ from cosyserve.errors import InvalidRequest, Overloaded, Unavailable
 from cosyserve.identity import Identity
 from cosyserve.spec import SPEECH_VOCABULARY
 from services.llm.engine.outbox import Outbox
-from services.llm.request import FinishReason, Generation, Hop, Prompt, Sampling, TextStream
+from services.llm.request import MOST_TOKENS, FinishReason, Generation, Hop, Prompt, Sampling, TextStream
 from services.llm.settings import LlmSettings
 
 TOKENS_PER_TEXT_ID = 4
-LONGEST = 4096
-"""Tokens after which a sentence ends."""
 
 
 class FakeBackend:
@@ -57,11 +55,11 @@ class FakeBackend:
                             outbox.add(token, last=False)
                         while hops:
                             yield hops.pop()
-                if count == LONGEST:
+                if count == MOST_TOKENS:
                     break
             if not count:
                 raise InvalidRequest("text has 0 ids; at least 1 has to arrive before the stream is closed")
-            outbox.finish(FinishReason.END_OF_SPEECH if count < LONGEST else FinishReason.LENGTH, count)
+            outbox.finish(FinishReason.END_OF_SPEECH if count < MOST_TOKENS else FinishReason.LENGTH, count)
             yield hops.pop()
         finally:
             self._accepted[arrives] -= 1
@@ -75,7 +73,7 @@ class FakeBackend:
 
     def _tokens(self, sampling: Sampling, text_id: int, first: int) -> Iterator[int]:
         """What one text id says: tokens `first` and following of the sentence."""
-        for count in range(first, min(first + TOKENS_PER_TEXT_ID, LONGEST)):
+        for count in range(first, min(first + TOKENS_PER_TEXT_ID, MOST_TOKENS)):
             if self._closed:
                 raise Unavailable("the speech-token engine is shutting down")
             yield int(philox.uniform(sampling.seed, sampling.sentence_index, count, text_id) * SPEECH_VOCABULARY)

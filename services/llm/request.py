@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from cosyserve.telemetry import Timing
 
+MOST_TOKENS = 4096
+"""Speech tokens of one sentence at most, however its text comes: what the decoder takes."""
+
 
 class Profile(enum.Enum):
     """Which rules the sampler and the text-streaming interleave follow."""

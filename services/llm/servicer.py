@@ -10,10 +10,11 @@ from grpc.aio import ServicerContext
 from cosyserve import telemetry
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.identity import Identity
+from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation
 from services.llm.backend import Backend
-from services.llm.request import FinishReason, Generation, Grouping, Outcome, Profile, Prompt, Sampling, TextStream
+from services.llm.request import MOST_TOKENS, FinishReason, Generation, Grouping, Outcome, Profile, Prompt, Sampling, TextStream
 
 _REASONS = {
     FinishReason.END_OF_SPEECH: llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH,
@@ -33,7 +34,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         """Whole text in, tokens out."""
         if not request.HasField("setup"):
             raise InvalidRequest("setup is missing")
-        text = validation.ids("text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=validation.MOST_TEXT_IDS)
+        text = validation.ids("text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=LONGEST_SENTENCE)
         generation = self._generation(request.setup, text)
         validation.replay_fits(len(generation.replay), len(text))
         async with contextlib.aclosing(self._speak(generation, context)) as messages:
@@ -61,12 +62,12 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         while (request := await self._before(deadline, "text", requests)) is not None:
             if request.WhichOneof("part") != "text":
                 raise InvalidRequest("every message after the first has to be text")
-            ids = validation.ids("text.ids", request.text.ids, self._backend.text_vocabulary, most=validation.MOST_TEXT_IDS)
+            ids = validation.ids("text.ids", request.text.ids, self._backend.text_vocabulary, most=validation.MOST_ARRIVING_IDS)
             if not ids:
                 continue
             count += len(ids)
-            if count > validation.MOST_TEXT_IDS:
-                raise InvalidRequest(f"text has {count} ids in all its messages, allowed 1 to {validation.MOST_TEXT_IDS}")
+            if count > validation.MOST_ARRIVING_IDS:
+                raise InvalidRequest(f"text has {count} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}")
             yield list(ids)
             deadline = self._deadline()
 
@@ -88,14 +89,16 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         if setup.profile not in profile_pb2.Profile.values():
             raise InvalidRequest(f"setup.profile is {setup.profile}, which is no profile")
         prompt = Prompt(
-            validation.ids("setup.prompt_text_ids", setup.prompt_text_ids, self._backend.text_vocabulary, most=validation.MOST_TEXT_IDS),
+            validation.ids(
+                "setup.prompt_text_ids", setup.prompt_text_ids, self._backend.text_vocabulary, most=validation.MOST_ARRIVING_IDS
+            ),
             validation.speech("setup.prompt_speech_tokens", setup.prompt_speech_tokens, most=validation.MOST_PROMPT_SPEECH),
         )
         grouping = Grouping(
             first=validation.message_size("setup.first_message_tokens", setup.first_message_tokens),
             rest=validation.message_size("setup.message_tokens", setup.message_tokens),
         )
-        replay = validation.speech("setup.replay_tokens", setup.replay_tokens, most=validation.MOST_REPLAYED)
+        replay = validation.speech("setup.replay_tokens", setup.replay_tokens, most=MOST_TOKENS)
         if setup.HasField("expected_identity"):
             self._backend.identity.require(_identity(setup.expected_identity))
         profile = Profile.UPSTREAM if setup.profile == profile_pb2.PROFILE_UPSTREAM else Profile.CONTINUOUS

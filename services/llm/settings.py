@@ -23,7 +23,7 @@ class LlmSettings(ServerSettings):
     engine's identity: another number rounds differently."""
     batch_invariant: bool | None = None
     """Run rows one by one, so that tokens do not depend on who else is served; unset: on the CPU yes, on CUDA no."""
-    max_sequences: int = 8
+    max_sequences: int = 16
     """Sentences that share the engine's steps; one that waits for text is not counted."""
     max_waiting: int = 16
     """Sentences accepted beyond that; one more is refused with RESOURCE_EXHAUSTED. At most as many text streams as both

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from cosyserve.errors import InvalidRequest
-from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
+from cosyserve.spec import SPEECH_VOCABULARY
+from services.llm.whole_text import longest
 
-MOST_TEXT_IDS = 2048
+MOST_ARRIVING_IDS = 2048
+"""Text ids of a stream, and of a prompt."""
 MOST_PROMPT_SPEECH = 1500
-MOST_REPLAYED = 4096
 MOST_IN_MESSAGE = 400
 DEFAULT_IN_MESSAGE = 25
 
@@ -15,7 +16,7 @@ DEFAULT_IN_MESSAGE = 25
 def ids(field: str, values: Sequence[int], below: int, *, least: int = 0, most: int) -> tuple[int, ...]:
     """`least` to `most` ids, each 0 to below - 1. Raises InvalidRequest naming the first offence."""
     if not least <= len(values) <= most:
-        raise InvalidRequest(f"{field} has {len(values)} ids, allowed {least} to {most}")
+        raise InvalidRequest(f"{field} has {len(values)} ids, allowed are {least} to {most}")
     for index, value in enumerate(values):
         if not 0 <= value < below:
             raise InvalidRequest(f"{field}[{index}] is {value}, allowed 0 to {below - 1}")
@@ -36,6 +37,6 @@ def message_size(field: str, value: int) -> int:
 
 def replay_fits(replayed: int, text_ids: int) -> None:
     """Raises InvalidRequest when more tokens are replayed than a sentence of this text can have."""
-    most = text_ids * MAX_TOKENS_PER_TEXT_TOKEN
+    most = longest(text_ids)
     if replayed > most:
         raise InvalidRequest(f"setup.replay_tokens has {replayed} ids, a sentence of {text_ids} text ids has at most {most}")

@@ -2,18 +2,18 @@
 
     [start] [prompt text, text] [task] [prompt speech] -> tokens, each fed back
 
-Length: at least 2 and at most 20 tokens per text id. Source: compatibility specification sections 3.2 and 3.3.
+Length: at least 2 and at most 20 tokens per text id, and 4096. Source: compatibility specification sections 3.2 and 3.3.
 """
 
 from cosyserve.spec import END_OF_SPEECH, FILL, MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, RESERVED_SPEECH, SPEECH_VOCABULARY
-from services.llm.request import FinishReason, Profile, Prompt
+from services.llm.request import MOST_TOKENS, FinishReason, Profile, Prompt
 from services.llm.sampling import Chooser, Scores, mask
 from services.llm.script import START, TASK, Input, speech_inputs, text_inputs
 
 
 def longest(text_ids: int) -> int:
     """Most speech tokens that a sentence of so many text ids can have."""
-    return text_ids * MAX_TOKENS_PER_TEXT_TOKEN
+    return min(text_ids * MAX_TOKENS_PER_TEXT_TOKEN, MOST_TOKENS)
 
 
 class WholeText:

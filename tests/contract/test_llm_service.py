@@ -77,20 +77,20 @@ async def test_during_a_replay_empty_messages_show_progress(kind: str) -> None:
 
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
-    ({"text": []}, "text_ids has 0 ids, allowed 1 to 2048"),
-    ({"text": [1] * 2049}, "text_ids has 2049 ids, allowed 1 to 2048"),
+    ({"text": []}, "text_ids has 0 ids, allowed are 1 to 200"),
+    ({"text": [1] * 201}, "text_ids has 201 ids, allowed are 1 to 200"),
     ({"text": [1, 300]}, "text_ids[1] is 300, allowed 0 to 299"),
     ({"text": [-1]}, "text_ids[0] is -1, allowed 0 to 299"),
     ({"text": [1] * 98}, "text_ids has 98 ids, which with this prompt may come to 2060 positions; this server reserves at most 2048"),
     ({"prompt_text_ids": [300]}, "setup.prompt_text_ids[0] is 300, allowed 0 to 299"),
-    ({"prompt_text_ids": [1] * 2049}, "setup.prompt_text_ids has 2049 ids, allowed 0 to 2048"),
+    ({"prompt_text_ids": [1] * 2049}, "setup.prompt_text_ids has 2049 ids, allowed are 0 to 2048"),
     ({"prompt_speech_tokens": [6561]}, "setup.prompt_speech_tokens[0] is 6561, allowed 0 to 6560"),
-    ({"prompt_speech_tokens": [1] * 1501}, "setup.prompt_speech_tokens has 1501 ids, allowed 0 to 1500"),
+    ({"prompt_speech_tokens": [1] * 1501}, "setup.prompt_speech_tokens has 1501 ids, allowed are 0 to 1500"),
     ({"profile": 17}, "setup.profile is 17, which is no profile"),
     ({"first_message_tokens": 401}, "setup.first_message_tokens is 401, allowed 1 to 400, or 0 for 25"),
     ({"message_tokens": -1}, "setup.message_tokens is -1, allowed 1 to 400, or 0 for 25"),
     ({"replay_tokens": [6561]}, "setup.replay_tokens[0] is 6561, allowed 0 to 6560"),
-    ({"replay_tokens": [1] * 4097}, "setup.replay_tokens has 4097 ids, allowed 0 to 4096"),
+    ({"replay_tokens": [1] * 4097}, "setup.replay_tokens has 4097 ids, allowed are 0 to 4096"),
     ({"replay_tokens": [1] * 61}, "setup.replay_tokens has 61 ids, a sentence of 3 text ids has at most 60"),
 ]
 

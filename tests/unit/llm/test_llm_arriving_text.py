@@ -153,6 +153,20 @@ def test_a_sentence_is_at_most_twenty_tokens_a_text_id() -> None:
     assert (said.script.finish, said.script.made, len(said.sent)) == (FinishReason.LENGTH, 120, 120)
 
 
+@pytest.mark.parametrize("kind", [ContinuousText, UpstreamText])
+def test_a_sentence_is_at_most_4096_tokens_however_much_text_comes(kind: type[ArrivingText]) -> None:
+    said = speaker(kind)
+    for first in range(0, 2000, 5):
+        said.script.feed([first] * 5)
+        said.run()
+    assert (said.script.finish, said.script.made, len(said.sent)) == (FinishReason.LENGTH, 4096, 4096)
+    at_the_end = speaker(kind)
+    at_the_end.script.feed([1, 2, 3, 4, 5] * 41)
+    at_the_end.script.end()
+    at_the_end.run()
+    assert (at_the_end.script.finish, at_the_end.script.made) == (FinishReason.LENGTH, 4096)
+
+
 @pytest.mark.parametrize(("decision", "chosen"), [(3, RESERVED_SPEECH), (16, FILL), (16, RESERVED_SPEECH)])
 def test_upstream_has_no_way_on_from_a_reserved_id(decision: int, chosen: int) -> None:
     said = speaker(UpstreamText, **{f"n{decision}": chosen})

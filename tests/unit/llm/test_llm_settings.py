@@ -21,7 +21,7 @@ def read(**changes: str) -> LlmSettings:
 
 
 def test_defaults_need_an_address_and_a_model() -> None:
-    assert (read().backend, read().model, read().threads) == ("torch", Path("models/demo"), 1)
+    assert (read().backend, read().model, read().threads, read().max_sequences) == ("torch", Path("models/demo"), 1, 16)
 
 
 @pytest.mark.parametrize(
