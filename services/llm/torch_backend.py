@@ -46,8 +46,12 @@ class TorchBackend:
         )
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
         engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
-        name = torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_kind(settings.threads)
-        identity = Identity(model_hash=model_hash(directory), backend="torch", precision="float32", device=name)
+        identity = Identity(
+            model_hash=model_hash(directory),
+            backend="torch",
+            precision=precision_text(invariant, settings.max_sequences),
+            device=device_text(device, settings.threads),
+        )
         held = settings.max_positions if budget is None else min(settings.max_positions, budget // cache_bytes(config, 1))
         return cls(engine, identity, held)
 
@@ -131,9 +135,17 @@ class _Text:
             raise InvalidRequest("text has 0 ids; at least 1 has to arrive before the stream is closed")
 
 
-def cpu_kind(threads: int) -> str:
-    """What makes two CPUs round alike: the vector instructions that torch uses and the number of threads that share an operation."""
-    return f"cpu {torch.backends.cpu.get_cpu_capability()} {threads} thread{'s' if threads > 1 else ''}"
+def precision_text(batch_invariant: bool, most_rows: int) -> str:
+    """The number type, and whether sequences are rows of one batch: sums then round by the shape of the batch."""
+    return "float32" if batch_invariant else f"float32, batches of up to {most_rows} rows"
+
+
+def device_text(device: torch.device, threads: int) -> str:
+    """What makes two devices round alike: the kind of GPU, or the vector instructions of the CPU that torch uses and the number of threads
+    that share an operation; and the version of torch."""
+    if device.type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
+    return f"cpu {torch.backends.cpu.get_cpu_capability()} {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}"
 
 
 def choose_device(wanted: str) -> torch.device:
