@@ -19,7 +19,10 @@ from services.llm.whole_text import longest
 
 
 class ArrivingText(abc.ABC):
-    """What both profiles share: blocks, FILLs and the decision in each phase. Text comes in by `feed` and `end`."""
+    """What both profiles share: blocks, FILLs and the decision in each phase. Text comes in by `feed` and `end`. Meets `Script`.
+
+    replay: tokens taken as made; FILLs are not among them. Source: compatibility specification section 3.4.
+    """
 
     _masked_in_blocks: tuple[int, ...]
     _masked_at_end: tuple[int, ...]
@@ -40,25 +43,28 @@ class ArrivingText(abc.ABC):
 
     @property
     def made(self) -> int:
+        """As `Script.made`; FILLs are not counted."""
         return self._tokens
 
     @property
     def ready(self) -> int:
+        """As `Script.ready`."""
         return len(self._inputs) if self._runs and self.finish is None else 0
 
     def feed(self, ids: list[int]) -> None:
-        """More text ids of the sentence."""
+        """More text ids of the sentence, each below the text vocabulary; not after `end`."""
         self._text_ids += len(ids)
         self._receive(ids)
         self._advance()
 
     def end(self) -> None:
-        """The text is complete."""
+        """The text is complete; call it once."""
         self._ended = True
         self._advance()
 
     @abc.abstractmethod
-    def take(self) -> list[Input]: ...
+    def take(self) -> list[Input]:
+        """As `Script.take`."""
 
     @abc.abstractmethod
     def _receive(self, ids: list[int]) -> None:
@@ -73,6 +79,7 @@ class ArrivingText(abc.ABC):
         """Most tokens of the sentence; asked only when its text is complete. Before that it is MOST_TOKENS."""
 
     def decide(self, scores: Scores) -> int | None:
+        """As `Script.decide`; `scores` float32 [6564]. Raises InternalFault when a reserved id is chosen where it means nothing."""
         limit = self._limit() if self._last_phase else MOST_TOKENS
         if self._tokens >= limit:
             self.finish = FinishReason.LENGTH
@@ -144,6 +151,7 @@ class ContinuousText(ArrivingText):
     _masked_at_end = (RESERVED_SPEECH, FILL)
 
     def take(self) -> list[Input]:
+        """As `Script.take`."""
         taken, self._inputs = self._inputs, []
         return taken
 
@@ -186,6 +194,7 @@ class UpstreamText(ArrivingText):
         self._pieces: deque[list[int]] = deque()
 
     def take(self) -> list[Input]:
+        """As `Script.take`; they stay, to be fed again with the last text."""
         return self._inputs
 
     def _receive(self, ids: list[int]) -> None:

@@ -30,7 +30,11 @@ class Chooser(Protocol):
     """Turns the log-probabilities of one decision into an id."""
 
     def choose(self, scores: Scores, made: Sequence[int]) -> int:
-        """The id of decision number len(made); `made` holds all decisions before it, fill ids included."""
+        """The id, 0 to 6563, of decision number len(made).
+
+        scores: float32 log-probabilities [6564], -inf for ids that may not be chosen, at least one finite; not changed. made: all decisions
+        before this one, fill ids included.
+        """
         ...
 
 
@@ -53,12 +57,13 @@ class SeededDraw:
 
 
 class RepetitionAwareChooser:
-    """RAS with its draws made by `draw`."""
+    """RAS with its draws made by `draw`. Source: compatibility specification section 3.3; VALL-E 2 (Chen et al., 2024)."""
 
     def __init__(self, parameters: SamplingParameters, draw: Draw) -> None:
         self._parameters, self._draw = parameters, draw
 
     def choose(self, scores: Scores, made: Sequence[int]) -> int:
+        """As `Chooser.choose`: draw 0 in the nucleus, and draw 1 among all other ids when that id fills too much of the window."""
         limits, step = self._parameters, len(made)
         ids, probabilities = nucleus(scores, limits.top_p, limits.top_k)
         chosen = int(ids[self._draw(probabilities, step, 0)])
@@ -73,11 +78,12 @@ class GreedyChooser:
     """Always the most probable id, the lowest among equals."""
 
     def choose(self, scores: Scores, made: Sequence[int]) -> int:
+        """As `Chooser.choose`; `made` plays no part."""
         return int(np.argmax(scores))
 
 
 def nucleus(scores: Scores, top_p: float, top_k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Ids and probabilities (not renormalised) of the candidates, most probable first; 1 to top_k of them."""
+    """Ids and probabilities [n] (not renormalised) of the candidates in `scores` [6564], most probable first; n is 1 to top_k."""
     weights = _weights(scores)
     size = min(top_k, len(scores))
     smallest = np.partition(scores, -size)[-size]

@@ -31,10 +31,12 @@ TASK = Input(Table.SPECIAL, 1)
 
 
 def text_inputs(ids: list[int] | tuple[int, ...]) -> list[Input]:
+    """Inputs for text ids below the text vocabulary."""
     return [Input(Table.TEXT, row) for row in ids]
 
 
 def speech_inputs(ids: list[int] | tuple[int, ...]) -> list[Input]:
+    """Inputs for speech tokens 0 to 6560."""
     return [Input(Table.SPEECH, row) for row in ids]
 
 
@@ -57,12 +59,15 @@ class Script(Protocol):
         ...
 
     def take(self) -> list[Input]:
-        """The inputs to run next, `ready` of them. Follow with `decide`."""
+        """The inputs to run next in one pass, in order, `ready` of them and at least 1; call it only while `ready` is not 0, and follow it
+        with `decide`."""
         ...
 
     def decide(self, scores: Scores) -> int | None:
-        """Take the log-probabilities behind the last input taken, [6564], not masked; returns the speech token to send, if any.
+        """Decide by the log-probabilities behind the last input taken, float32 [6564], finite, not masked. Afterwards `ready`, `made` and
+        `finish` say how it goes on.
 
-        Raises InternalFault when the rules have no way on.
+        Returns the speech token to send, 0 to 6560; None for a replayed token, a fill and the end. Raises InternalFault when the rules have
+        no way on. Source: compatibility specification sections 3.2 to 3.4.
         """
         ...

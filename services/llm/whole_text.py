@@ -21,6 +21,8 @@ class WholeText:
 
     Profile `upstream` masks the end id alone, and only before the shortest length, so that one of the two reserved ids can end a sentence
     early, as in the reference. `continuous` masks the reserved ids always.
+
+    text: at least 1 id below the text vocabulary. replay: tokens taken as made; none of them is drawn anew or sent. Meets `Script`.
     """
 
     def __init__(self, prompt: Prompt, text: tuple[int, ...], profile: Profile, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
@@ -33,16 +35,20 @@ class WholeText:
 
     @property
     def made(self) -> int:
+        """As `Script.made`."""
         return len(self._made)
 
     @property
     def ready(self) -> int:
+        """As `Script.ready`: the prompt and the text at first, then one token at a time."""
         return 0 if self.finish else len(self._inputs)
 
     def take(self) -> list[Input]:
+        """As `Script.take`."""
         return self._inputs
 
     def decide(self, scores: Scores) -> int | None:
+        """As `Script.decide`; `scores` float32 [6564]. Always has a way on."""
         step = len(self._made)
         replayed = step < len(self._replay)
         token = self._replay[step] if replayed else self._choose(scores)

@@ -25,11 +25,16 @@ class SequenceCache:
 
     @classmethod
     def reserve(cls, config: LlmConfig, capacity: int, device: torch.device) -> "SequenceCache":
+        """An empty slot for `capacity` positions on `device`, `cache_bytes(config, capacity)` bytes, not initialised.
+
+        Raises torch.OutOfMemoryError (a RuntimeError on the CPU) when the device has no room for it.
+        """
         shape = (config.layers, config.kv_heads, capacity, config.head_size)
         return cls(torch.empty(shape, device=device), torch.empty(shape, device=device))
 
     @property
     def capacity(self) -> int:
+        """Positions that fit, filled or not."""
         return self.keys.shape[2]
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -41,7 +41,7 @@ class Step:
 @dataclass
 class Scheduler:
     """The sequences that are in. `waiting`: not begun, without a slot. `running`: have a slot, and of those that do not wait for text the
-    first `limits.running` have a place."""
+    first `limits.running` have a place. Not thread-safe. Source of the policy: iteration-level scheduling, Orca (Yu et al., 2022)."""
 
     limits: Limits
     waiting: deque[Sequence] = field(default_factory=deque)
@@ -58,7 +58,8 @@ class Scheduler:
         return sum(sequence.parked for sequence in self._all)
 
     def add(self, sequence: Sequence) -> None:
-        """Accept a sequence. Raises Overloaded when as many wait as may, or when as many text streams are open as may."""
+        """Accept a sequence behind all others. Raises Overloaded, with the hint when to come back, when as many wait as may or as many text
+        streams are open as may."""
         most = self.limits.running + self.limits.waiting
         running, waiting = (sum(not other.parked for other in others) for others in (self.running, self.waiting))
         streams = sum(other.text_arrives for other in self._all)
@@ -80,7 +81,7 @@ class Scheduler:
         sequence.close()
 
     def next(self) -> Step | None:
-        """The next step, or None when nothing can run."""
+        """The next step, or None when nothing can run before text, a new sequence or a free place comes."""
         self._look_for_text()
         self._admit()
         placed = list(islice((sequence for sequence in self.running if not sequence.parked), self.limits.running))
