@@ -1,9 +1,10 @@
 """The edge of every service: one span per call, and our exceptions as gRPC status."""
 
+import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NoReturn
 
 import grpc
@@ -12,14 +13,30 @@ from google.rpc import error_details_pb2, status_pb2
 from opentelemetry import trace
 
 from cosyserve import telemetry
-from cosyserve.errors import CosyserveError, InternalFault
+from cosyserve.errors import CosyserveError, InternalFault, Unavailable
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
+_RETRY_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 1.0
 
 
 class EdgeInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps each handler of our own services; health and reflection pass."""
+    """Wraps each handler of our own services; health and reflection pass. Knows which calls are under way."""
+
+    def __init__(self) -> None:
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._leaving = False
+
+    async def drain(self, seconds: float) -> None:
+        """Let the calls under way end by themselves for so long; those that are left are told that the server leaves."""
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=seconds)
+        self._leaving = True
+        if self._calls:
+            for call in self._calls:
+                call.cancel()
+            await asyncio.wait(self._calls, timeout=_LAST_WORDS_SECONDS)
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
@@ -29,28 +46,42 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or method.startswith("/grpc."):
             return handler
         kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
-        wrapped = _guard(getattr(handler, kind), method)
+        wrapped = self._guard(getattr(handler, kind), method)
         build = getattr(grpc, f"{kind}_rpc_method_handler")
         return build(wrapped, handler.request_deserializer, handler.response_serializer)
 
+    def _guard(self, behaviour: Callable[[Any, Context], Any], method: str) -> Callable[[Any, Context], Awaitable[Any]]:
+        async def call(request: Any, context: Context) -> Any:
+            parent = telemetry.incoming(context.invocation_metadata())
+            with telemetry.tracer.start_as_current_span(method.lstrip("/"), context=parent, kind=trace.SpanKind.SERVER), self._under_way():
+                try:
+                    result = behaviour(request, context)
+                    if not inspect.isasyncgen(result):
+                        return await result
+                    async with contextlib.aclosing(result):
+                        async for message in result:
+                            await context.write(message)
+                except grpc.aio.AbortError:
+                    raise
+                except asyncio.CancelledError:
+                    if not self._leaving:
+                        raise
+                    await abort(context, Unavailable("this server is leaving; send the request again", retry_after=_RETRY_SECONDS))
+                except Exception as error:
+                    await abort(context, as_served(error, method))
 
-def _guard(behaviour: Callable[[Any, Context], Any], method: str) -> Callable[[Any, Context], Awaitable[Any]]:
-    async def call(request: Any, context: Context) -> Any:
-        parent = telemetry.incoming(context.invocation_metadata())
-        with telemetry.tracer.start_as_current_span(method.lstrip("/"), context=parent, kind=trace.SpanKind.SERVER):
-            try:
-                result = behaviour(request, context)
-                if not inspect.isasyncgen(result):
-                    return await result
-                async with contextlib.aclosing(result):
-                    async for message in result:
-                        await context.write(message)
-            except grpc.aio.AbortError:
-                raise
-            except Exception as error:
-                await abort(context, as_served(error, method))
+        return call
 
-    return call
+    @contextlib.contextmanager
+    def _under_way(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call is always a task")
+        self._calls.add(task)
+        try:
+            yield
+        finally:
+            self._calls.discard(task)
 
 
 def as_served(error: BaseException, method: str) -> CosyserveError:

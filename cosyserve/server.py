@@ -21,6 +21,7 @@ from cosyserve.interceptors import EdgeInterceptor
 log = logging.getLogger(__name__)
 Close = Callable[[], Awaitable[None]]
 _BROKEN_CLOSE_SECONDS = 5.0
+_LONGER_THAN_DRAIN = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +121,8 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
         ("grpc.keepalive_time_ms", 30_000),
         ("grpc.keepalive_timeout_ms", 10_000),
     ]
-    server = grpc.aio.server(interceptors=[EdgeInterceptor()], options=options)
+    edge = EdgeInterceptor()
+    server = grpc.aio.server(interceptors=[edge], options=options)
     handlers, checks = Handlers(), health.aio.HealthServicer()
     server.add_generic_rpc_handlers((handlers,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -140,7 +142,12 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
     finally:
         await service.drain()
         # Nothing that is left in a broken engine is worth waiting for, not even its thread.
-        await server.stop(0.0 if service.over.done() else settings.drain_seconds)
+        patience = 0.0 if service.over.done() else settings.drain_seconds
+        # From here on new calls are refused. Who still watches our health is not waited for.
+        refusing = asyncio.ensure_future(server.stop(patience + _LONGER_THAN_DRAIN))
+        await edge.drain(patience)
+        await server.stop(0.0)
+        await refusing
         if close is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BROKEN_CLOSE_SECONDS if service.over.done() else None):

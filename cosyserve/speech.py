@@ -130,4 +130,5 @@ class Speech:
         if self.header is not None:
             self._request.seed = self.header.seed
             self._request.start_sample = self._position
+            self._request.engine = self.header.engine
         self._call = None

@@ -29,6 +29,8 @@ class Header:
     encoding: Encoding
     sample_rate: int
     profile: str
+    engine: str
+    """Name of the engines that speak; goes back to the server when a lost stream is taken up again."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def read_header(message: synthesis_pb2.SynthesisHeader) -> Header:
     """The header's message as plain values."""
     encoding = audio_pb2.AudioEncoding.Name(message.audio_format.encoding).removeprefix("AUDIO_ENCODING_")
     profile = profile_pb2.Profile.Name(message.profile).removeprefix("PROFILE_").lower()
-    return Header(message.seed, message.voice, Encoding[encoding], message.audio_format.sample_rate_hertz, profile)
+    return Header(message.seed, message.voice, Encoding[encoding], message.audio_format.sample_rate_hertz, profile, message.engine)
 
 
 def read_summary(message: synthesis_pb2.SynthesisSummary) -> Summary:

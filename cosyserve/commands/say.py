@@ -19,18 +19,19 @@ HELP = "speak a text into a file or to standard output"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", metavar="TEXT", help="what to say; - reads it from standard input")
+    parser.add_argument("text", metavar="TEXT", type=_text, help="what to say; - reads it from standard input")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="WAV file; - streams headerless audio to standard output")
     parser.add_argument("--voice", default="", metavar="ID", help="see `cosyserve voices` (default: the server's)")
     parser.add_argument("--seed", type=int, metavar="N", help="same seed, same samples (default: chosen by the server)")
     parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="0.5 to 2.0 (default: %(default)s)")
-    parser.add_argument("--rate", type=int, default=SAMPLE_RATE, metavar="HERTZ", help="8000 to 48000 (default: %(default)s)")
+    parser.add_argument("--rate", type=_rate, default=SAMPLE_RATE, metavar="HERTZ", help="8000 to 48000 (default: %(default)s)")
     parser.add_argument(
         "--encoding", type=encoding, default=Encoding.LINEAR16, metavar="NAME", help=f"{', '.join(Encoding)} (default: linear16)"
     )
     parser.add_argument("--language", default="", metavar="TAG", help="BCP-47 tag such as en-US or zh (default: by script)")
     parser.add_argument("--profile", choices=("continuous", "upstream"), default="continuous", help="(default: %(default)s)")
     parser.add_argument("--first-hop", type=int, default=0, metavar="TOKENS", help="fewest tokens before the first sound (default: 1)")
+    parser.add_argument("--resume", type=int, default=3, metavar="N", help="times in a row to take up a lost connection (default: 3)")
     parser.add_argument("--unary", action="store_true", help="the whole utterance at once under full attention")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after this long (default: never)")
     add_server(parser)
@@ -38,8 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> int:
-    if arguments.text == "-":
-        arguments.text = await asyncio.to_thread(sys.stdin.read)
     out = _Output(arguments)
     try:
         async with Client(arguments.server) as client:
@@ -67,6 +66,7 @@ async def _streaming(client: Client, arguments: argparse.Namespace, play: Play) 
         language_code=arguments.language,
         first_hop_tokens=arguments.first_hop,
         timeout=arguments.timeout,
+        resumptions=arguments.resume,
     )
     return await hear(speech, play)
 
@@ -86,6 +86,19 @@ async def _unary(client: Client, arguments: argparse.Namespace, play: Play) -> H
     wall = time.monotonic() - begin
     await play(audio)
     return Heard(len(audio) / header.encoding.bytes_per_sample / header.sample_rate, wall, wall, header, summary)
+
+
+def _text(argument: str) -> str:
+    """Read here, before there is an event loop, so that Ctrl-C reaches the reading."""
+    return sys.stdin.read() if argument == "-" else argument
+
+
+def _rate(argument: str) -> int:
+    """The server says which rates it has; 0 would be its default, and a file must state the rate it holds."""
+    rate = int(argument)
+    if rate < 1:
+        raise argparse.ArgumentTypeError(f"{rate} is not a rate")
+    return rate
 
 
 class _Output:

@@ -112,7 +112,7 @@ async def test_chunks_header_and_summary() -> None:
         assert speech.header is None
         chunks = [chunk async for chunk in speech]
     assert chunks == [Chunk(WHOLE[50 * i : 50 * i + 50], i, 25 * i) for i in range(4)]
-    assert speech.header == Header(77, "ann", Encoding.LINEAR16, 16_000, "continuous")
+    assert speech.header == Header(77, "ann", Encoding.LINEAR16, 16_000, "continuous", "")
     assert speech.summary is not None
     assert (speech.summary.audio_seconds, speech.summary.sentences, speech.summary.resumptions) == (2.5, 2, 1)
     assert speech.summary.first_sound == {"frontend": 1, "llm_prefill": 2, "llm_decode": 3, "flow": 4, "vocoder": 5}
@@ -244,7 +244,7 @@ async def test_unary_and_voices() -> None:
     async with _door(_complete) as (client, door):
         audio, header, summary = await client.synthesize_unary("x", seed=5, encoding=Encoding.MULAW, sample_rate=8_000)
         voices = await client.voices()
-    assert (audio, header) == (WHOLE, Header(5, "v", Encoding.MULAW, 8_000, "offline"))
+    assert (audio, header) == (WHOLE, Header(5, "v", Encoding.MULAW, 8_000, "offline", ""))
     assert summary.real_time_factor == 0.5
     assert door.requests[0].audio_format.sample_rate_hertz == 8_000
     assert [(voice.id, voice.prompt_seconds, voice.is_default) for voice in voices] == [("narrator", 3.5, True)]

@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cosyserve import errors
+from cosyserve.channel import retry_delay
 from cosyserve.server import ServerSettings, Service, ServiceBroken, running, serve
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 
@@ -260,3 +261,48 @@ async def test_a_broken_engine_ends_the_process_with_its_reason(caplog: pytest.L
     with pytest.raises(ServiceBroken, match="the device is lost"):
         await asyncio.wait_for(serve(NAME, SETTINGS, load), 5)
     assert "cannot go on: the device is lost" in caplog.text
+
+
+async def test_callers_that_hang_up_after_a_quiet_time_do_not_cost_the_connection() -> None:
+    """gRPC pings when a call is hung up; after half a minute without data the default counts such pings as an attack."""
+    options = [("grpc.keepalive_time_ms", 10_000), ("grpc.use_local_subchannel_pool", 1)]
+    async with running(NAME, SETTINGS, _loader(_one_chunk)) as service:  # noqa: SIM117 - the channel's address comes from the service
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}", options=options) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            kept = stub.Watch(health_pb2.HealthCheckRequest(service=NAME))  # type: ignore[attr-defined]
+            assert (await kept.read()).status == SERVING
+            lost = asyncio.create_task(kept.read())
+            await asyncio.sleep(33)
+            for _ in range(25):
+                call = stub.Watch(health_pb2.HealthCheckRequest(service=NAME))  # type: ignore[attr-defined]
+                await call.read()
+                waiting = asyncio.create_task(call.read())
+                await asyncio.sleep(0.02)
+                call.cancel()
+                await asyncio.gather(waiting, return_exceptions=True)
+                await asyncio.sleep(0.1)
+            assert not lost.done(), lost.exception()
+            kept.cancel()
+            await asyncio.gather(lost, return_exceptions=True)
+
+
+async def test_a_call_that_outlasts_the_drain_is_told_to_come_again() -> None:
+    begun = asyncio.Event()
+
+    async def endless(request: Any, context: Any) -> AsyncIterator[Any]:
+        yield synthesis_pb2.SynthesizeResponse(audio=b"first")
+        begun.set()
+        await asyncio.Event().wait()
+
+    settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0.2)
+    async with contextlib.AsyncExitStack() as exits:
+        service = await exits.enter_async_context(running(NAME, settings, _loader(endless)))
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+            waiting = asyncio.create_task(
+                _status(synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest()))
+            )
+            await begun.wait()
+            await exits.aclose()
+            error = await asyncio.wait_for(waiting, 5)
+    assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "this server is leaving; send the request again")
+    assert retry_delay(error) == 1.0
