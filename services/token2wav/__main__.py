@@ -1,4 +1,5 @@
-"""`python -m services.token2wav`: settings from COSYSERVE_TOKEN2WAV_*, exit status 2 for unusable ones, 3 for an unusable model."""
+"""`python -m services.token2wav`: settings from COSYSERVE_TOKEN2WAV_*, exit status 2 for unusable ones, 3 for an unusable model, 1 for
+an engine that broke while it served."""
 
 import asyncio
 import dataclasses
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 from cosyserve import settings as environment
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.server import Close, ServerSettings, Service, serve
+from cosyserve.server import Close, ServerSettings, Service, ServiceBroken, serve
 from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.backend import EngineSettings, load_backend
 from services.token2wav.batcher import Batcher
@@ -71,6 +72,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
 
 
 def main() -> int:
+    """Serve until SIGTERM; returns the exit status: 1 when the engine has broken on the way."""
     try:
         settings = environment.load(Token2WavSettings, PREFIX, os.environ)
         logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -81,6 +83,9 @@ def main() -> int:
     except ModelError as error:
         sys.stderr.write(f"{error}\n")
         return 3
+    except ServiceBroken as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
     return 0
 
 

@@ -47,10 +47,12 @@ class ContinuousState:
 
     @property
     def position(self) -> int:
+        """Tokens decoded, those of the prompt included."""
         return self.flow.position
 
     @property
     def bytes(self) -> int:
+        """Memory held, without what the prompt cache holds as well."""
         kept = self.kept() if self.kept is not None else None
         shared = kept.bytes if kept is not None else 0
         return max(self.flow.bytes - shared, 0) + self.stretch.bytes + self.vocoder.bytes
@@ -60,11 +62,12 @@ class ContinuousState:
         return next_border(self.position, end)
 
     def early(self, tokens: int) -> int:
-        """Borders inside the prompt whose look-ahead is known."""
+        """The last border inside the prompt whose look-ahead is known, `tokens` generated tokens counted in."""
         prompt = len(self.prompt)
         return max(min(prompt, prompt + tokens - LOOKAHEAD_TOKENS), 0) // CHUNK_TOKENS * CHUNK_TOKENS
 
     def cancel(self) -> None:
+        """Flow and vocoder leave this stream out from the next Euler step or window on. May be called from any thread."""
         self.flow.cancelled = True
         self.vocoder.cancelled = True
 

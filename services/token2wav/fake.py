@@ -36,15 +36,19 @@ class FakeState:
 
     @property
     def bytes(self) -> int:
+        """Pretended memory: a kibibyte, and one for each token."""
         return 1024 * (1 + self.position)
 
     def reach(self, end: int) -> int:
+        """One grid block in the continuous profile, the hop in the others."""
         return next_border(self.position, end) if self.sentence.profile is Profile.CONTINUOUS else end
 
     def early(self, tokens: int) -> int:
+        """Nothing is done ahead."""
         return 0
 
     def cancel(self) -> None:
+        """Wakes the step that pretends to work. May be called from any thread."""
         self.cancelled.set()
 
 
@@ -59,12 +63,15 @@ class FakeDecoder:
         self._token_seconds = token_seconds
 
     def start(self, sentence: Sentence) -> FakeState:
+        """A stream at the first prompt token."""
         return FakeState(sentence)
 
     def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+        """One stride of each stream, one after the other; see `Decoder.step`."""
         return [self._one(stride) for stride in strides]
 
     def start_bytes(self, voice: Voice) -> int:
+        """Pretended memory for the prompt."""
         return 1024 * (1 + len(voice.tokens))
 
     def _one(self, stride: Stride[FakeState]) -> Decoded | None:

@@ -34,12 +34,15 @@ class OfflineState:
     cancelled: bool = False
 
     def reach(self, end: int) -> int:
+        """The end: a sentence is one step."""
         return end
 
     def early(self, tokens: int) -> int:
+        """Nothing can be done before a hop is due."""
         return self.position
 
     def cancel(self) -> None:
+        """See `stop`. May be called from any thread."""
         self.cancelled = True
 
     def stop(self) -> bool:
@@ -48,6 +51,8 @@ class OfflineState:
 
 
 class OfflineDecoder:
+    """One sentence in one step, and no other stream beside it; see `Decoder`."""
+
     widest_step = 1
     token_bytes = 0
     """Every step starts from the first token; what it computes is given back at its end."""
@@ -57,14 +62,17 @@ class OfflineDecoder:
         self._vocoder = vocoder
 
     def start(self, sentence: Sentence) -> OfflineState:
+        """A stream behind the prompt; nothing is computed yet."""
         voice = as_prompt(sentence.voice)
         return OfflineState(sentence, voice, len(voice.tokens))
 
     def start_bytes(self, voice: Voice) -> int:
+        """0: no state of the prompt is kept between steps."""
         return 0
 
     @torch.inference_mode()
     def step(self, strides: Sequence[Stride[OfflineState]]) -> list[Decoded | CosyserveError | None]:
+        """See `Decoder.step`. Raises InternalFault when numbers are not finite."""
         return [self._whole(stride) for stride in strides]
 
     def _whole(self, stride: Stride[OfflineState]) -> Decoded | None:

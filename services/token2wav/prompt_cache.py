@@ -17,6 +17,7 @@ class PromptCache:
 
     @property
     def bytes(self) -> int:
+        """Memory of all states kept, at most the limit."""
         return sum(state.bytes for state in self._kept.values())
 
     def __contains__(self, key: str) -> bool:

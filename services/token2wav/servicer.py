@@ -31,6 +31,7 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
         self._idle_seconds = idle_seconds
 
     async def Decode(self, request: token2wav_pb2.DecodeRequest, context: Context) -> None:  # type: ignore[override]
+        """One sentence whose tokens are all known. Raises what `AcousticStream` raises, and InvalidRequest for a malformed setup."""
         if not request.HasField("setup"):
             raise InvalidRequest("setup is missing")
         await self._decode(request.setup, _at_once(list(request.speech_tokens)), token2wav_pb2.DecodeResponse, context)
@@ -38,6 +39,7 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
     async def DecodeStream(  # type: ignore[override]
         self, request_iterator: AsyncIterator[token2wav_pb2.DecodeStreamRequest], context: Context
     ) -> None:
+        """The same for tokens that arrive over time. Raises DeadlineExceeded, too, when none come for `idle_seconds`."""
         first = await anext(aiter(request_iterator), None)
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message must be the setup")

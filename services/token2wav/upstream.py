@@ -33,15 +33,19 @@ class UpstreamState:
 
     @property
     def bytes(self) -> int:
+        """Memory held between steps: the vocoder's cache of 8 frames."""
         return self.vocoder.bytes
 
     def reach(self, end: int) -> int:
+        """The end: a hop is one step."""
         return end
 
     def early(self, tokens: int) -> int:
+        """Nothing can be done before a hop is due."""
         return self.position
 
     def cancel(self) -> None:
+        """See `stop`. May be called from any thread."""
         self.cancelled = True
 
     def stop(self) -> bool:
@@ -50,6 +54,8 @@ class UpstreamState:
 
 
 class UpstreamDecoder:
+    """One hop in one step, and no other stream beside it; see `Decoder`."""
+
     widest_step = 1
     token_bytes = 0
     """Every step starts from the first token; what it computes is given back at its end."""
@@ -59,14 +65,17 @@ class UpstreamDecoder:
         self._vocoder = vocoder
 
     def start(self, sentence: Sentence) -> UpstreamState:
+        """A stream behind the prompt; nothing is computed yet."""
         voice = as_prompt(sentence.voice)
         return UpstreamState(voice, self._vocoder.start_upstream(sentence.seed, sentence.sentence_index), len(voice.tokens))
 
     def start_bytes(self, voice: Voice) -> int:
+        """0: no state of the prompt is kept between steps."""
         return 0
 
     @torch.inference_mode()
     def step(self, strides: Sequence[Stride[UpstreamState]]) -> list[Decoded | CosyserveError | None]:
+        """See `Decoder.step`. Raises InternalFault when numbers are not finite."""
         return [self._hop(stride) for stride in strides]
 
     def _hop(self, stride: Stride[UpstreamState]) -> Decoded | None:

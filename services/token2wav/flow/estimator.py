@@ -113,6 +113,7 @@ class Estimator:
 
     @property
     def dtype(self) -> torch.dtype:
+        """Number type of weights, keys and values."""
         return self._project.weight.dtype
 
     def time_sinusoid(self, t: Tensor) -> Tensor:

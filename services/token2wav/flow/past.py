@@ -53,6 +53,7 @@ class Window:
 
     @property
     def rows(self) -> int:
+        """Rows of each stream in the batch."""
         return self._rows
 
     def before(self, x: Tensor, reach: int) -> Tensor:

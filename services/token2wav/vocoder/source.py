@@ -30,6 +30,7 @@ class Phase:
     f0: Tensor
 
     def row(self, index: int) -> "Phase":
+        """A copy of the phase of one sentence of the batch."""
         return Phase(self.turns[index : index + 1].clone(), self.f0[index : index + 1].clone())
 
 

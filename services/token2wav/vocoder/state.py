@@ -41,10 +41,12 @@ class VocoderState:
 
     @property
     def received(self) -> int:
+        """Mel frames that have come in all."""
         return self.kept + self.mel.shape[1]
 
     @property
     def bytes(self) -> int:
+        """Memory held."""
         phase = (self.phase.turns, self.phase.f0) if self.phase else ()
         return _bytes(self.mel, self.source, *phase)
 
@@ -71,4 +73,5 @@ class UpstreamVocoderState:
 
     @property
     def bytes(self) -> int:
+        """Memory held."""
         return _bytes(self.mel, self.source, self.speech)

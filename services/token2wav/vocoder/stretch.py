@@ -25,6 +25,7 @@ class StretchState:
 
     @property
     def bytes(self) -> int:
+        """Memory held."""
         return self.tail.numel() * self.tail.element_size()
 
 

@@ -76,8 +76,8 @@ class Vocoder:
     def offline(self, mel: Tensor, seed: int, sentence: int, *, stop: Stop = never) -> Tensor:
         """[80, T] at 50 Hz -> float32 [480 T] at 24 kHz within +-0.99, all at once: the reference's arithmetic.
 
-        Raises InternalFault on non-numbers, Cancelled when `stop` says so: it is asked before each second of noise, before pitch and source and between
-        the convolutions of the filter, which go over the whole sentence.
+        Raises InternalFault on non-numbers, Cancelled when `stop` says so: it is asked before each second of noise, before
+        pitch and source and between the convolutions of the filter, which go over the whole sentence.
         """
         frames = mel.shape[1]
         if not frames:
