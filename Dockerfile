@@ -24,8 +24,9 @@ COPY constraints.txt ./
 RUN useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve
 
 FROM slim AS slim-torch
-ARG TORCH_INDEX_URL=https://download.pytorch.org/whl/cpu
-RUN pip install --constraint constraints.txt --index-url "${TORCH_INDEX_URL}" torch==2.13.0
+# Empty: the package index's own build. A CPU-only build is smaller: pass the index that has it.
+ARG TORCH_INDEX_URL=
+RUN pip install --constraint constraints.txt ${TORCH_INDEX_URL:+--index-url "${TORCH_INDEX_URL}"} torch==2.13.0
 
 FROM slim-torch AS frontend
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
