@@ -199,7 +199,9 @@ class DecodedAudio(google.protobuf.message.Message):
     IDENTITY_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
-    """Signed 16-bit little-endian mono PCM at 24000 Hz."""
+    """Signed 16-bit little-endian mono PCM at 24000 Hz, at most 1000000 bytes. Empty on a message that only shows progress: a hop that the
+    caller already has, or that the vocoder still holds back.
+    """
     start_sample: builtins.int
     """Place of the first of these samples in the sentence."""
     @property

@@ -18,7 +18,9 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
     ...
 
 class Token2WavServiceStub:
-    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder."""
+    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder.
+    No room for another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
+    """
 
     def __init__(self, channel: typing.Union[grpc.Channel, grpc.aio.Channel]) -> None: ...
     Decode: grpc.UnaryStreamMultiCallable[
@@ -32,11 +34,14 @@ class Token2WavServiceStub:
         cosyserve.v1.token2wav_pb2.DecodeStreamResponse,
     ]
     """The same for tokens that arrive over time. Closing the request stream ends the sentence. Initial metadata is sent as soon as the setup
-    is accepted: a caller that writes tokens before may lose the status of a refusal.
+    is accepted: a caller that writes tokens before may lose the status of a refusal. No tokens for a minute (a setting of the server):
+    DEADLINE_EXCEEDED.
     """
 
 class Token2WavServiceAsyncStub:
-    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder."""
+    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder.
+    No room for another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
+    """
 
     Decode: grpc.aio.UnaryStreamMultiCallable[
         cosyserve.v1.token2wav_pb2.DecodeRequest,
@@ -49,11 +54,14 @@ class Token2WavServiceAsyncStub:
         cosyserve.v1.token2wav_pb2.DecodeStreamResponse,
     ]
     """The same for tokens that arrive over time. Closing the request stream ends the sentence. Initial metadata is sent as soon as the setup
-    is accepted: a caller that writes tokens before may lose the status of a refusal.
+    is accepted: a caller that writes tokens before may lose the status of a refusal. No tokens for a minute (a setting of the server):
+    DEADLINE_EXCEEDED.
     """
 
 class Token2WavServiceServicer(metaclass=abc.ABCMeta):
-    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder."""
+    """Speech tokens in, 24 kHz sound out: flow matching to mel, then the vocoder.
+    No room for another stream, or for the state of this one: RESOURCE_EXHAUSTED with google.rpc.RetryInfo.
+    """
 
     @abc.abstractmethod
     def Decode(
@@ -70,7 +78,8 @@ class Token2WavServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.token2wav_pb2.DecodeStreamResponse], collections.abc.AsyncIterator[cosyserve.v1.token2wav_pb2.DecodeStreamResponse]]:
         """The same for tokens that arrive over time. Closing the request stream ends the sentence. Initial metadata is sent as soon as the setup
-        is accepted: a caller that writes tokens before may lose the status of a refusal.
+        is accepted: a caller that writes tokens before may lose the status of a refusal. No tokens for a minute (a setting of the server):
+        DEADLINE_EXCEEDED.
         """
 
 def add_Token2WavServiceServicer_to_server(servicer: Token2WavServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
