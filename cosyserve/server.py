@@ -6,6 +6,7 @@ The port answers from the first moment: health is NOT_SERVING and every other ca
 import asyncio
 import contextlib
 import logging
+import math
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from cosyserve import telemetry
+from cosyserve.errors import SettingsError
 from cosyserve.interceptors import EdgeInterceptor
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,14 @@ class ServerSettings:
     """How long accepted calls may go on after SIGTERM."""
     max_message_bytes: int = 16 * 1024 * 1024
     log_level: str = "INFO"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.drain_seconds) and self.drain_seconds >= 0):
+            raise ValueError(f"drain_seconds is {self.drain_seconds:g}; it must not be negative")
+        if not 1 << 16 <= self.max_message_bytes < 1 << 31:
+            raise ValueError(f"max_message_bytes is {self.max_message_bytes}, allowed are {1 << 16} to {(1 << 31) - 1}")
+        if self.log_level.upper() not in logging.getLevelNamesMapping():
+            raise ValueError(f"log_level is {self.log_level!r}, allowed are {', '.join(logging.getLevelNamesMapping())}")
 
 
 class ServiceBroken(Exception):
@@ -127,7 +137,11 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
     server.add_generic_rpc_handlers((handlers,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
     reflection.enable_server_reflection((name, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    service = Service(name, server.add_insecure_port(settings.listen), handlers, checks)
+    try:
+        port = server.add_insecure_port(settings.listen)
+    except RuntimeError as error:
+        raise SettingsError(f"listen is {settings.listen!r}, which cannot be listened on (in use, or not host:port)") from error
+    service = Service(name, port, handlers, checks)
     await service.set_serving(False)
     await server.start()
     log.info("%s listens on port %d, loading", name, service.port)

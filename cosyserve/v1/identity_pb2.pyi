@@ -25,9 +25,9 @@ class EngineIdentity(google.protobuf.message.Message):
     backend: builtins.str
     """Engine behind the stage, e.g. "torch"."""
     precision: builtins.str
-    """Arithmetic of the engine, e.g. "float32"."""
+    """Arithmetic of the engine, e.g. "float32", and whether streams share batches."""
     device: builtins.str
-    """Kind of device, e.g. "cpu" or the name of the GPU."""
+    """Kind of device: the name of the GPU, or the CPU's vector instructions and threads; and the version of the tensor library."""
     def __init__(
         self,
         *,

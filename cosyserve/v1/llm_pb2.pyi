@@ -33,7 +33,7 @@ class GenerateRequest(google.protobuf.message.Message):
 
     @property
     def text_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Text token ids of the sentence, 1 to 2048, each below the text vocabulary. Otherwise: INVALID_ARGUMENT."""
+        """Text token ids of the sentence, 1 to 200, each below the text vocabulary. Otherwise: INVALID_ARGUMENT."""
 
     def __init__(
         self,
@@ -119,7 +119,9 @@ class TextIds(google.protobuf.message.Message):
     IDS_FIELD_NUMBER: builtins.int
     @property
     def ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Each below the text vocabulary, otherwise INVALID_ARGUMENT."""
+        """Each below the text vocabulary, at most 2048 in all messages of a call, otherwise INVALID_ARGUMENT. None: passed over. No text for a
+        minute (a setting of the server): DEADLINE_EXCEEDED.
+        """
 
     def __init__(
         self,
@@ -154,7 +156,7 @@ class GenerateSetup(google.protobuf.message.Message):
     masks them. An unknown value is refused with INVALID_ARGUMENT.
     """
     first_message_tokens: builtins.int
-    """Tokens in the first message, 1 to 400. Default (0) 25. Outside the range: INVALID_ARGUMENT."""
+    """Tokens in the first message that has any, 1 to 400. Default (0) 25. Outside the range: INVALID_ARGUMENT."""
     message_tokens: builtins.int
     """Tokens in each later message, 1 to 400. Default (0) 25. Outside the range: INVALID_ARGUMENT."""
     @property
@@ -168,7 +170,7 @@ class GenerateSetup(google.protobuf.message.Message):
     @property
     def replay_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Tokens that another replica has already made for this very request, at most 4096: they are taken as made (not sent again) and
-        generation continues behind them, to the same tokens the first replica would have made.
+        generation continues behind them, to the same tokens the first replica would have made. Messages without tokens show the progress.
         """
 
     @property
@@ -204,11 +206,11 @@ class SpeechTokens(google.protobuf.message.Message):
     SUMMARY_FIELD_NUMBER: builtins.int
     @property
     def tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Ids 0 to 6560, in order."""
+        """Ids 0 to 6560, in order. None on a message that only shows progress."""
 
     @property
     def identity(self) -> cosyserve.v1.identity_pb2.EngineIdentity:
-        """Set on the first message: who generates."""
+        """Set on the first message, which has no tokens and comes, after the initial metadata, as soon as the setup is accepted: who generates."""
 
     @property
     def summary(self) -> global___GenerateSummary:
@@ -243,7 +245,7 @@ class GenerateSummary(google.protobuf.message.Message):
         FINISH_REASON_END_OF_SPEECH: GenerateSummary._FinishReason.ValueType  # 1
         """The model said so."""
         FINISH_REASON_LENGTH: GenerateSummary._FinishReason.ValueType  # 2
-        """Twenty speech tokens per text token were made."""
+        """Twenty speech tokens per text token were made, or 4096 in all, or the positions reserved for the sentence are used up."""
 
     class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper):
         """Why a sentence ended."""
@@ -253,7 +255,7 @@ class GenerateSummary(google.protobuf.message.Message):
     FINISH_REASON_END_OF_SPEECH: GenerateSummary.FinishReason.ValueType  # 1
     """The model said so."""
     FINISH_REASON_LENGTH: GenerateSummary.FinishReason.ValueType  # 2
-    """Twenty speech tokens per text token were made."""
+    """Twenty speech tokens per text token were made, or 4096 in all, or the positions reserved for the sentence are used up."""
 
     FINISH_REASON_FIELD_NUMBER: builtins.int
     TOKENS_FIELD_NUMBER: builtins.int

@@ -2,15 +2,15 @@
 
 import asyncio
 import logging
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from cosyserve import settings as environment
-from cosyserve.errors import ModelError, SettingsError
+from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.server import Close, Service, serve
+from cosyserve.process import run
+from cosyserve.server import Close, Service
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis import Analyzer
 from services.frontend.registry import Registry
@@ -69,17 +69,8 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
 
 
 def main() -> int:
-    try:
-        settings = environment.load(FrontendSettings, PREFIX, os.environ)
-        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        asyncio.run(serve(SERVICE, settings, lambda service: load(service, settings)))
-    except SettingsError as error:
-        sys.stderr.write(f"frontend: {error}\n")
-        return 2
-    except ModelError as error:
-        sys.stderr.write(f"frontend: {error}\n")
-        return 3
-    return 0
+    """Serve until SIGTERM; returns the exit status (cosyserve.process)."""
+    return run(SERVICE, PREFIX, FrontendSettings, lambda settings: partial(load, settings=settings))
 
 
 if __name__ == "__main__":

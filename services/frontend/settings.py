@@ -24,6 +24,7 @@ class FrontendSettings(ServerSettings):
     """Parse `<|...|>` control tokens in text. Only where every caller is trusted: they steer the model."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.normalizer not in NORMALIZERS:
             raise ValueError(f"NORMALIZER is {self.normalizer!r}, expected one of {', '.join(NORMALIZERS)}")
         if not 1 <= self.max_characters <= MOST_CHARACTERS:

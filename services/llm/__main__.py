@@ -4,13 +4,11 @@ Exit codes: 2 when the settings, 3 when the model directory cannot be served, 1 
 """
 
 import asyncio
-import logging
-import os
 import sys
 
-from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.server import Close, Load, Service, ServiceBroken, serve
-from cosyserve.settings import load
+from cosyserve.errors import CosyserveError, ModelError
+from cosyserve.process import run
+from cosyserve.server import Close, Load, Service
 from cosyserve.v1 import llm_pb2_grpc
 from services.llm.backend import load_backend
 from services.llm.servicer import LlmServicer
@@ -38,20 +36,8 @@ def loader(settings: LlmSettings) -> Load:
 
 
 def main() -> int:
-    try:
-        settings = load(LlmSettings, PREFIX, os.environ)
-        logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-        asyncio.run(serve(NAME, settings, loader(settings)))
-    except ServiceBroken as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    except SettingsError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    except ModelError as error:
-        sys.stderr.write(f"{error}\n")
-        return 3
-    return 0
+    """Serve until SIGTERM; returns the exit status (cosyserve.process)."""
+    return run(NAME, PREFIX, LlmSettings, loader)
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class LlmSettings(ServerSettings):
     """Time that the fake backend takes for a token."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name, value, allowed in (("backend", self.backend, BACKENDS), ("device", self.device, DEVICES)):
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")

@@ -1,14 +1,12 @@
 """`python -m services.orchestrator`: the public door, on the addresses of the three stages."""
 
 import asyncio
-import logging
-import os
 import sys
+from functools import partial
 
-from cosyserve import settings as environment
 from cosyserve.channel import ReplicaSet
-from cosyserve.errors import SettingsError
-from cosyserve.server import Close, Service, serve
+from cosyserve.process import run
+from cosyserve.server import Close, Service
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator.frontend_stage import FrontendStage
 from services.orchestrator.llm_stage import LlmStage
@@ -51,14 +49,8 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
 
 def main() -> int:
-    try:
-        settings = environment.load(OrchestratorSettings, PREFIX, os.environ)
-    except SettingsError as error:
-        sys.stderr.write(f"orchestrator: {error}\n")
-        return 2
-    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    asyncio.run(serve(SERVICE, settings, lambda service: load(service, settings), owns_health=True))
-    return 0
+    """Serve until SIGTERM; returns the exit status (cosyserve.process)."""
+    return run(SERVICE, PREFIX, OrchestratorSettings, lambda settings: partial(load, settings=settings), owns_health=True)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ class OrchestratorSettings(ServerSettings):
     """Calls to one stage for one piece of work."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("frontend", "llm", "token2wav"):
             if not getattr(self, name):
                 raise ValueError(f"{name.upper()} names no address")

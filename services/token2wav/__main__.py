@@ -4,13 +4,13 @@ an engine that broke while it served."""
 import asyncio
 import dataclasses
 import logging
-import os
 import sys
 from dataclasses import dataclass
+from functools import partial
 
-from cosyserve import settings as environment
-from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.server import Close, ServerSettings, Service, ServiceBroken, serve
+from cosyserve.errors import CosyserveError, ModelError
+from cosyserve.process import run
+from cosyserve.server import Close, ServerSettings, Service
 from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.backend import EngineSettings, load_backend
 from services.token2wav.batcher import Batcher
@@ -41,6 +41,7 @@ class Token2WavSettings(ServerSettings, EngineSettings):
     idle_seconds: float = 60.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("max_streams", "state_bytes", "widest_step", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -72,21 +73,8 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns the exit status: 1 when the engine has broken on the way."""
-    try:
-        settings = environment.load(Token2WavSettings, PREFIX, os.environ)
-        logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-        asyncio.run(serve(NAME, settings, lambda service: load(settings, service)))
-    except SettingsError as error:
-        sys.stderr.write(f"{error}\n")
-        return 2
-    except ModelError as error:
-        sys.stderr.write(f"{error}\n")
-        return 3
-    except ServiceBroken as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    """Serve until SIGTERM; returns the exit status (cosyserve.process)."""
+    return run(NAME, PREFIX, Token2WavSettings, lambda settings: partial(load, settings))
 
 
 if __name__ == "__main__":

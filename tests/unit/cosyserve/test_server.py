@@ -306,3 +306,25 @@ async def test_a_call_that_outlasts_the_drain_is_told_to_come_again() -> None:
             error = await asyncio.wait_for(waiting, 5)
     assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "this server is leaving; send the request again")
     assert retry_delay(error) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"drain_seconds": -3.0}, "drain_seconds is -3; it must not be negative"),
+        ({"drain_seconds": float("nan")}, "drain_seconds is nan; it must not be negative"),
+        ({"max_message_bytes": -7}, "max_message_bytes is -7, allowed are 65536 to 2147483647"),
+        ({"log_level": "LOUD"}, "log_level is 'LOUD', allowed are CRITICAL"),
+    ],
+)
+def test_settings_without_sense_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ServerSettings(**{"listen": "127.0.0.1:0", **changes})
+
+
+async def test_an_address_that_cannot_be_listened_on_is_a_setting(unused_tcp_port: int) -> None:
+    taken = ServerSettings(listen=f"127.0.0.1:{unused_tcp_port}")
+    async with running(NAME, taken, _loader(_one_chunk)):
+        with pytest.raises(errors.SettingsError, match=f"listen is '127.0.0.1:{unused_tcp_port}', which cannot be listened on"):
+            async with running(NAME, taken, _loader(_one_chunk)):
+                pass
