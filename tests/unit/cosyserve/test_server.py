@@ -1,9 +1,8 @@
 """The one way to run a service, spoken to over a loopback port: health, errors as status, drain."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -13,55 +12,18 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from cosyserve import errors
-from cosyserve.channel import retry_delay
-from cosyserve.server import ServerSettings, Service, ServiceBroken, running, serve
+from cosyserve.server import ServerSettings, running
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
-
-NAME = "cosyserve.v1.SynthesisService"
-SETTINGS = ServerSettings(listen="127.0.0.1:0", drain_seconds=5)
-NOT_SERVING, SERVING = health_pb2.HealthCheckResponse.NOT_SERVING, health_pb2.HealthCheckResponse.SERVING
-Behaviour = Callable[[Any, Any], Any]
-
-
-def _loader(behaviour: Behaviour, gate: asyncio.Event | None = None) -> Callable[[Service], Awaitable[Any]]:
-    class Servicer(synthesis_pb2_grpc.SynthesisServiceServicer):
-        Synthesize = staticmethod(behaviour)
-        ListVoices = staticmethod(behaviour)
-
-    async def load(service: Service) -> Any:
-        if gate is not None:
-            await gate.wait()
-        synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(Servicer(), service.handlers)
-        return _nothing
-
-    return load
-
-
-async def _nothing() -> None:
-    pass
-
-
-async def _one_chunk(request: Any, context: Any) -> AsyncIterator[Any]:
-    yield synthesis_pb2.SynthesizeResponse(audio=request.text.encode())
-
-
-@contextlib.asynccontextmanager
-async def _served(behaviour: Behaviour) -> AsyncIterator[synthesis_pb2_grpc.SynthesisServiceStub]:
-    async with running(NAME, SETTINGS, _loader(behaviour)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
-        yield synthesis_pb2_grpc.SynthesisServiceStub(channel)
-
-
-async def _status(call: Any) -> grpc.aio.AioRpcError:
-    async def result() -> None:
-        if not hasattr(call, "__aiter__"):
-            await call
-            return
-        async for _ in call:
-            pass
-
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await result()
-    return caught.value
+from tests.unit.cosyserve.small_service import (
+    NAME,
+    NOT_SERVING,
+    SERVING,
+    SETTINGS,
+    loader,
+    one_chunk,
+    served,
+    status_of,
+)
 
 
 async def test_loading_then_serving_then_gone(unused_tcp_port: int) -> None:
@@ -70,7 +32,7 @@ async def test_loading_then_serving_then_gone(unused_tcp_port: int) -> None:
     leave = asyncio.Event()
 
     async def serve() -> None:
-        async with running(NAME, settings, _loader(_one_chunk, gate)):
+        async with running(NAME, settings, loader(one_chunk, gate)):
             await leave.wait()
 
     serving = asyncio.create_task(serve())
@@ -80,7 +42,7 @@ async def test_loading_then_serving_then_gone(unused_tcp_port: int) -> None:
         watches = [health.Watch(health_pb2.HealthCheckRequest(service=name), wait_for_ready=True) for name in ("", NAME)]
         seen = [(await watch.read()).status for watch in watches]
         assert seen == [NOT_SERVING, NOT_SERVING]
-        error = await _status(stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="x")))
+        error = await status_of(stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="x")))
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert "still loading" in error.details()
         gate.set()
@@ -94,7 +56,7 @@ async def test_loading_then_serving_then_gone(unused_tcp_port: int) -> None:
 
 
 async def test_who_owns_its_health_publishes_it() -> None:
-    owner = running(NAME, SETTINGS, _loader(_one_chunk), owns_health=True)
+    owner = running(NAME, SETTINGS, loader(one_chunk), owns_health=True)
     async with owner as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=NAME))
         assert (await watch.read()).status == NOT_SERVING
@@ -104,7 +66,7 @@ async def test_who_owns_its_health_publishes_it() -> None:
 
 
 async def test_reflection_names_the_service() -> None:
-    async with running(NAME, SETTINGS, _loader(_one_chunk)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+    async with running(NAME, SETTINGS, loader(one_chunk)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         answer = await stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")])).read()
         names = {listed.name for listed in answer.list_services_response.service}
@@ -137,8 +99,8 @@ async def test_our_errors_become_their_status_in_and_out_of_a_task_group(error: 
             group.create_task(fail())
             group.create_task(asyncio.sleep(60))
 
-    async with _served(behaviour) as stub:
-        status = await _status(stub.Synthesize(synthesis_pb2.SynthesizeRequest()))
+    async with served(behaviour) as stub:
+        status = await status_of(stub.Synthesize(synthesis_pb2.SynthesizeRequest()))
     assert (status.code(), status.details()) == (type(error).code, error.message)
 
 
@@ -146,8 +108,8 @@ async def test_a_retry_hint_is_decodable_as_google_rpc() -> None:
     async def behaviour(request: Any, context: Any) -> None:
         raise errors.Overloaded("4 of 4 streams are in use", retry_after=1.25)
 
-    async with _served(behaviour) as stub:
-        status = await _status(stub.ListVoices(synthesis_pb2.ListVoicesRequest()))
+    async with served(behaviour) as stub:
+        status = await status_of(stub.ListVoices(synthesis_pb2.ListVoicesRequest()))
     assert status.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     packed = status_pb2.Status.FromString(dict(status.trailing_metadata())["grpc-status-details-bin"])
     assert (packed.code, packed.message) == (8, "4 of 4 streams are in use")
@@ -161,8 +123,8 @@ async def test_a_bug_is_internal_and_its_text_stays_in_the_log(caplog: pytest.Lo
         raise KeyError("secret text of a request")
 
     with caplog.at_level(logging.ERROR):
-        async with _served(behaviour) as stub:
-            status = await _status(stub.ListVoices(synthesis_pb2.ListVoicesRequest()))
+        async with served(behaviour) as stub:
+            status = await status_of(stub.ListVoices(synthesis_pb2.ListVoicesRequest()))
     assert status.code() is grpc.StatusCode.INTERNAL
     assert "KeyError" in status.details()
     assert "secret" not in status.details()
@@ -170,8 +132,8 @@ async def test_a_bug_is_internal_and_its_text_stays_in_the_log(caplog: pytest.Lo
 
 
 async def test_a_method_that_does_not_exist_is_unimplemented() -> None:
-    async with running(NAME, SETTINGS, _loader(_one_chunk)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
-        status = await _status(channel.unary_unary(f"/{NAME}/Nothing")(b""))
+    async with running(NAME, SETTINGS, loader(one_chunk)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        status = await status_of(channel.unary_unary(f"/{NAME}/Nothing")(b""))
     assert status.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -185,127 +147,11 @@ async def test_hanging_up_ends_the_handler() -> None:
         finally:
             ended.set()
 
-    async with _served(behaviour) as stub:
+    async with served(behaviour) as stub:
         call = stub.Synthesize(synthesis_pb2.SynthesizeRequest())
         await call.read()
         call.cancel()
         await asyncio.wait_for(ended.wait(), 5)
-
-
-async def test_drain_finishes_the_accepted_call_and_refuses_a_new_one() -> None:
-    finish, leave, ready = asyncio.Event(), asyncio.Event(), asyncio.Event()
-    ports: list[int] = []
-
-    async def behaviour(request: Any, context: Any) -> AsyncIterator[Any]:
-        yield synthesis_pb2.SynthesizeResponse(audio=b"first")
-        await finish.wait()
-        yield synthesis_pb2.SynthesizeResponse(audio=b"last")
-
-    async def serve() -> None:
-        async with running(NAME, SETTINGS, _loader(behaviour)) as service:
-            ports.append(service.port)
-            ready.set()
-            await leave.wait()
-
-    serving = asyncio.create_task(serve())
-    await ready.wait()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as channel:
-        accepted = synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest())
-        assert (await accepted.read()).audio == b"first"
-        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
-        assert (await watch.read()).status == SERVING
-        leave.set()
-        assert (await watch.read()).status == NOT_SERVING
-        watch.cancel()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as late:
-            status = await _status(synthesis_pb2_grpc.SynthesisServiceStub(late).Synthesize(synthesis_pb2.SynthesizeRequest()))
-        assert status.code() is grpc.StatusCode.UNAVAILABLE
-        finish.set()
-        assert (await accepted.read()).audio == b"last"
-        assert await accepted.read() is grpc.aio.EOF
-    await asyncio.wait_for(serving, 5)
-
-
-async def test_what_was_loaded_is_closed_also_when_the_block_fails() -> None:
-    closed: list[bool] = []
-
-    async def load(service: Service) -> Any:
-        async def close() -> None:
-            closed.append(True)
-
-        return close
-
-    with pytest.raises(RuntimeError, match="engine lost"):
-        async with running(NAME, SETTINGS, load):
-            raise RuntimeError("engine lost")
-    assert closed == [True]
-
-
-async def test_a_failed_load_closes_the_port() -> None:
-    async def load(service: Service) -> Any:
-        raise errors.ModelError("llm.pt: missing")
-
-    with pytest.raises(errors.ModelError, match=r"llm\.pt: missing"):
-        async with running(NAME, SETTINGS, load):
-            pytest.fail("the block must not begin")
-
-
-async def test_a_broken_engine_ends_the_process_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
-    """NOT_SERVING first, so that callers turn away; then serve raises, which is exit status 1 to a supervisor."""
-
-    async def load(service: Service) -> Any:
-        await asyncio.to_thread(service.broken, "the device is lost")
-        await asyncio.to_thread(service.broken, "and lost again")
-        return _nothing
-
-    with pytest.raises(ServiceBroken, match="the device is lost"):
-        await asyncio.wait_for(serve(NAME, SETTINGS, load), 5)
-    assert "cannot go on: the device is lost" in caplog.text
-
-
-async def test_callers_that_hang_up_after_a_quiet_time_do_not_cost_the_connection() -> None:
-    """gRPC pings when a call is hung up; after half a minute without data the default counts such pings as an attack."""
-    options = [("grpc.keepalive_time_ms", 10_000), ("grpc.use_local_subchannel_pool", 1)]
-    async with running(NAME, SETTINGS, _loader(_one_chunk)) as service:  # noqa: SIM117 - the channel's address comes from the service
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}", options=options) as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
-            kept = stub.Watch(health_pb2.HealthCheckRequest(service=NAME))  # type: ignore[attr-defined]
-            assert (await kept.read()).status == SERVING
-            lost = asyncio.create_task(kept.read())
-            await asyncio.sleep(33)
-            for _ in range(25):
-                call = stub.Watch(health_pb2.HealthCheckRequest(service=NAME))  # type: ignore[attr-defined]
-                await call.read()
-                waiting = asyncio.create_task(call.read())
-                await asyncio.sleep(0.02)
-                call.cancel()
-                await asyncio.gather(waiting, return_exceptions=True)
-                await asyncio.sleep(0.1)
-            assert not lost.done(), lost.exception()
-            kept.cancel()
-            await asyncio.gather(lost, return_exceptions=True)
-
-
-async def test_a_call_that_outlasts_the_drain_is_told_to_come_again() -> None:
-    begun = asyncio.Event()
-
-    async def endless(request: Any, context: Any) -> AsyncIterator[Any]:
-        yield synthesis_pb2.SynthesizeResponse(audio=b"first")
-        begun.set()
-        await asyncio.Event().wait()
-
-    settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0.2)
-    async with contextlib.AsyncExitStack() as exits:
-        service = await exits.enter_async_context(running(NAME, settings, _loader(endless)))
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
-            waiting = asyncio.create_task(
-                _status(synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest()))
-            )
-            await begun.wait()
-            await exits.aclose()
-            error = await asyncio.wait_for(waiting, 5)
-    assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "this server is leaving; send the request again")
-    assert retry_delay(error) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -324,7 +170,7 @@ def test_settings_without_sense_are_refused(changes: dict[str, Any], message: st
 
 async def test_an_address_that_cannot_be_listened_on_is_a_setting(unused_tcp_port: int) -> None:
     taken = ServerSettings(listen=f"127.0.0.1:{unused_tcp_port}")
-    async with running(NAME, taken, _loader(_one_chunk)):
+    async with running(NAME, taken, loader(one_chunk)):
         with pytest.raises(errors.SettingsError, match=f"listen is '127.0.0.1:{unused_tcp_port}', which cannot be listened on"):
-            async with running(NAME, taken, _loader(_one_chunk)):
+            async with running(NAME, taken, loader(one_chunk)):
                 pass
