@@ -17,37 +17,17 @@ from services.token2wav.cancellation import Cancelled
 from services.token2wav.continuous import as_prompt
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.flow.flow import Flow
+from services.token2wav.one_step import OneStepState
 from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.voice_prompt import VoicePrompt
 
 
-@dataclass(eq=False)
-class OfflineState:
+@dataclass(eq=False, kw_only=True)
+class OfflineState(OneStepState):
     """One sentence; it holds no memory between steps, as there is only one."""
 
     sentence: Sentence
-    voice: VoicePrompt
-    position: int
-    bytes: int = 0
-    cancelled: bool = False
-
-    def reach(self, end: int) -> int:
-        """The end: a sentence is one step."""
-        return end
-
-    def early(self, tokens: int) -> int:
-        """Nothing can be done before a hop is due."""
-        return self.position
-
-    def cancel(self) -> None:
-        """See `stop`. May be called from any thread."""
-        self.cancelled = True
-
-    def stop(self) -> bool:
-        """Asked before each Euler step and between the convolutions of the vocoder."""
-        return self.cancelled
 
 
 class OfflineDecoder:
@@ -64,7 +44,7 @@ class OfflineDecoder:
     def start(self, sentence: Sentence) -> OfflineState:
         """A stream behind the prompt; nothing is computed yet."""
         voice = as_prompt(sentence.voice)
-        return OfflineState(sentence, voice, len(voice.tokens))
+        return OfflineState(voice=voice, position=len(voice.tokens), sentence=sentence)
 
     def start_bytes(self, voice: Voice) -> int:
         """0: no state of the prompt is kept between steps."""

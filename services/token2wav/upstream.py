@@ -16,41 +16,22 @@ from services.token2wav.cancellation import Cancelled
 from services.token2wav.continuous import as_prompt
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.flow.flow import Flow
+from services.token2wav.one_step import OneStepState
 from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.state import UpstreamVocoderState
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.voice_prompt import VoicePrompt
 
 
-@dataclass(eq=False)
-class UpstreamState:
-    """One stream. position counts from the first prompt token: what has been spoken is behind the prompt."""
+@dataclass(eq=False, kw_only=True)
+class UpstreamState(OneStepState):
+    """One stream: what has been spoken is what lies behind the prompt."""
 
-    voice: VoicePrompt
     vocoder: UpstreamVocoderState
-    position: int
-    cancelled: bool = False
 
     @property
     def bytes(self) -> int:
         """Memory held between steps: the vocoder's cache of 8 frames."""
         return self.vocoder.bytes
-
-    def reach(self, end: int) -> int:
-        """The end: a hop is one step."""
-        return end
-
-    def early(self, tokens: int) -> int:
-        """Nothing can be done before a hop is due."""
-        return self.position
-
-    def cancel(self) -> None:
-        """See `stop`. May be called from any thread."""
-        self.cancelled = True
-
-    def stop(self) -> bool:
-        """Asked before each Euler step and between the convolutions of the vocoder."""
-        return self.cancelled
 
 
 class UpstreamDecoder:
@@ -67,7 +48,8 @@ class UpstreamDecoder:
     def start(self, sentence: Sentence) -> UpstreamState:
         """A stream behind the prompt; nothing is computed yet."""
         voice = as_prompt(sentence.voice)
-        return UpstreamState(voice, self._vocoder.start_upstream(sentence.seed, sentence.sentence_index), len(voice.tokens))
+        vocoder = self._vocoder.start_upstream(sentence.seed, sentence.sentence_index)
+        return UpstreamState(voice=voice, position=len(voice.tokens), vocoder=vocoder)
 
     def start_bytes(self, voice: Voice) -> int:
         """0: no state of the prompt is kept between steps."""

@@ -5,7 +5,6 @@ Three namings are read: `<m>.parametrizations.weight.original0/1` (what current 
 Source: compatibility specification section 5.5.
 """
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from torch import Tensor
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import MEL_BINS
+from services.token2wav.checkpoint import read_tensors
 from services.token2wav.vocoder.config import EDGE_KERNEL, F0_KERNEL, F0_LAYERS, VocoderConfig
 
 FILE = "hift.pt"
@@ -72,7 +72,7 @@ def load_weights(directory: ModelDirectory, config: VocoderConfig) -> dict[str, 
     Raises ModelError naming the file and each tensor that is missing, extra, misshapen, not floating point or not finite.
     """
     path = directory.file(FILE)
-    found = _canonical(path, _read(path))
+    found = _canonical(path, read_tensors(path))
     expected = expected_tensors(config)
     fused = {module: shape for module, (shape, _) in _normed_modules(config).items() if f"{module}.weight" in found}
     for module, shape in fused.items():
@@ -88,22 +88,6 @@ def load_weights(directory: ModelDirectory, config: VocoderConfig) -> dict[str, 
         if not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"{path}: tensor {name} holds values that are not finite")
     return weights
-
-
-def _read(path: Path) -> dict[str, Tensor]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about an unusual pickle protocol: what cannot be read raises
-            data = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file makes the unpickler raise nearly anything
-        reason = next(iter(str(error).splitlines()), "")
-        raise ModelError(f"{path}: not readable as a dictionary of tensors: {type(error).__name__}: {reason}") from error
-    if not isinstance(data, dict):
-        raise ModelError(f"{path}: expected a dictionary of tensors, found {type(data).__name__}")
-    for name, tensor in data.items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor) or not tensor.is_floating_point():
-            raise ModelError(f"{path}: entry {name!r} is not a floating-point tensor")
-    return data
 
 
 def _canonical(path: Path, found: dict[str, Tensor]) -> dict[str, Tensor]:

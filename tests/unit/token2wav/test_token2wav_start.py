@@ -59,7 +59,7 @@ def test_a_vocoder_file_of_one_byte_ends_the_start_in_one_line(tmp_path: Path) -
     ended = start(LISTEN="127.0.0.1:0", MODEL=str(model))
     assert ended.returncode == 3
     assert "Traceback" not in ended.stderr
-    assert f"{model / 'hift.pt'}: not readable as a dictionary of tensors" in ended.stderr.splitlines()[-1]
+    assert f"{model / 'hift.pt'}: not a file of tensors that torch.load(weights_only=True) accepts" in ended.stderr.splitlines()[-1]
 
 
 def test_weights_that_cannot_speak_end_the_start_in_one_line(tmp_path: Path) -> None:
