@@ -54,6 +54,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         alone, not on how it was cut into fragments. Analyze joins short units of a whole text into longer sentences, this does not wait
         for them; and an empty language code is decided by script unit by unit."""
         call = _Call(await _setup_of(requests))
+        # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
+        await context.send_initial_metadata(())
         units = Units(LONGEST_UNIT)
         try:
             async for request in requests:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -14,6 +14,7 @@ from services.llm.__main__ import NAME
 from services.llm.backend import Backend
 from services.llm.servicer import LlmServicer
 from services.llm.torch_backend import TorchBackend
+from tests.contract.conversation import conversation
 from tests.unit.llm.tiny_llm import settings
 
 Setup = llm_pb2.GenerateSetup
@@ -41,12 +42,12 @@ async def generate(stub: Any, text: Iterable[int] = (1, 2, 3), **setup: Any) -> 
 
 
 async def generate_stream(stub: Any, pieces: Iterable[Iterable[int]], **setup: Any) -> list[llm_pb2.SpeechTokens]:
-    async def requests() -> AsyncIterator[llm_pb2.GenerateStreamRequest]:
+    def requests() -> Iterator[llm_pb2.GenerateStreamRequest]:
         yield llm_pb2.GenerateStreamRequest(setup=Setup(**setup))
         for piece in pieces:
             yield llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=piece))
 
-    return [response.tokens async for response in stub.GenerateStream(requests(), timeout=60)]
+    return [response.tokens for response in await conversation(stub.GenerateStream(timeout=60), requests())]
 
 
 def joined(messages: list[llm_pb2.SpeechTokens]) -> list[int]:

@@ -17,6 +17,7 @@ from services.frontend.__main__ import SERVICE, load, main
 from services.frontend.normalize import Normalizer
 from services.frontend.settings import FrontendSettings
 from services.frontend.units import Units
+from tests.contract.conversation import conversation
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 TEXT = "Hello 12 worlds. Dr. Smith paid 3.50 dollars! 你好，今天3.5公斤。再见"
@@ -47,7 +48,7 @@ async def stream(stub: Any, fragments: list[str], language: str = "") -> list[pb
         yield pb.AnalyzeStreamRequest(setup=pb.AnalyzeSetup(language_code=language))
         yield from (pb.AnalyzeStreamRequest(text=fragment) for fragment in fragments)
 
-    return [response.sentence async for response in stub.AnalyzeStream(requests())]
+    return [response.sentence for response in await conversation(stub.AnalyzeStream(), requests())]
 
 
 async def refused(answer: Any) -> tuple[grpc.StatusCode, str]:
@@ -110,10 +111,7 @@ async def test_bad_text_is_refused_alike_by_both(stub: Any, text: str, language:
     ],
 )
 async def test_a_stream_out_of_order_is_refused(stub: Any, requests: list[pb.AnalyzeStreamRequest], message: str) -> None:
-    async def answers() -> list[Any]:
-        return [response async for response in stub.AnalyzeStream(iter(requests))]
-
-    assert await refused(answers()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+    assert await refused(conversation(stub.AnalyzeStream(), requests)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
 async def test_fragments_do_not_show_and_units_are_analyzed_alone(stub: Any) -> None:

@@ -11,6 +11,7 @@ from cosyserve.errors import DeadlineExceeded
 from cosyserve.v1 import llm_pb2
 from services.llm.request import Generation, Prompt
 from services.llm.servicer import LlmServicer
+from tests.contract.conversation import conversation
 from tests.contract.llm_service import Setup, drain, served, status
 from tests.unit.llm.tiny_llm import backend
 
@@ -30,7 +31,7 @@ async def test_a_stream_out_of_order_is_refused() -> None:
     ]
     async with backend() as engine, served(engine) as stub:
         for requests, message in cases:
-            refused = await status(drain(stub.GenerateStream(iter(requests), timeout=30)))
+            refused = await status(conversation(stub.GenerateStream(timeout=30), requests))
             assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
 
 

@@ -13,6 +13,7 @@ from cosyserve.channel import retry_delay
 from cosyserve.telemetry import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
 from services.token2wav.backend import EngineSettings, load_backend
+from tests.contract.conversation import conversation
 from tests.contract.token2wav_service import Loopback, rest, said, serving, setup
 from tests.unit.token2wav.speaking import tokens
 
@@ -31,7 +32,7 @@ async def decode(service: Loopback, ids: list[int], **fields: Any) -> list[token
 
 
 async def stream(service: Loopback, messages: list[token2wav_pb2.DecodeStreamRequest]) -> list[token2wav_pb2.DecodedAudio]:
-    return [response.audio async for response in service.stub.DecodeStream(iter(messages), timeout=10)]
+    return [response.audio for response in await conversation(service.stub.DecodeStream(timeout=10), messages)]
 
 
 async def test_the_first_message_says_who_and_the_last_says_how_long(service: Loopback) -> None:
