@@ -1,0 +1,1 @@
+"""How the models in `models/` were made."""

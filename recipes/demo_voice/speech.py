@@ -1,0 +1,152 @@
+"""The speech that the teacher made, as the trainers read it.
+
+Layout of a work folder, as `recipes.demo_voice.synthesise` writes it:
+
+* `text/sentences.tsv`: number, split (`train`, `held_out` or `quality`), text, phonemes;
+* `speech/NAME.s16`: utterances one after another, signed 16-bit little-endian mono at 24 kHz;
+* `speech/NAME.tsv`: one line per utterance of NAME.s16: sentence number, voice, speed, first sample, samples.
+
+A synthesis that was interrupted leaves at most one unfinished line and samples that no line speaks of; both are passed over.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SAMPLE_RATE = 24_000
+GRANULE = 960
+"""Every utterance is a whole number of these: 40 ms, the time of one speech token."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A line of sentences.tsv."""
+
+    number: int
+    split: str
+    text: str
+    phonemes: str
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A line of a shard's table: one utterance, counted in samples of its own shard."""
+
+    sentence: int
+    voice: str
+    speed: float
+    start: int
+    samples: int
+
+    def line(self) -> str:
+        return f"{self.sentence}\t{self.voice}\t{self.speed:g}\t{self.start}\t{self.samples}\n"
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """One spoken sentence; `number` is its place in Speech.utterances, `start` its first sample in Speech.audio."""
+
+    number: int
+    sentence: int
+    split: str
+    voice: str
+    speed: float
+    text: str
+    phonemes: str
+    start: int
+    samples: int
+
+
+class Speech:
+    """All utterances of a work folder, their samples in one tensor."""
+
+    def __init__(self, audio: Tensor, utterances: list[Utterance], most_held_out: int = 256) -> None:
+        """audio: int16 [total]. most_held_out: size of the held-out set; the voices take turns in filling it."""
+        self.audio = audio
+        self.utterances = utterances
+        self.training = [each.number for each in utterances if each.split == "train"]
+        self.held_out = _balanced([each for each in utterances if each.split == "held_out"], most_held_out)
+
+    @classmethod
+    def read(cls, work: Path, device: torch.device | str = "cpu", most_held_out: int = 256) -> "Speech":
+        """Shards in the order of their names. Raises FileNotFoundError when sentences or shards are missing, ValueError when malformed."""
+        sentences = {each.number: each for each in read_sentences(work / "text" / "sentences.tsv")}
+        shards = sorted((work / "speech").glob("*.s16"))
+        if not shards:
+            raise FileNotFoundError(f"no shards in {work / 'speech'}")
+        utterances: list[Utterance] = []
+        lengths = [shard.stat().st_size // 2 for shard in shards]
+        audio = np.empty(sum(lengths), dtype="<i2")
+        first = 0
+        for shard, length in zip(shards, lengths, strict=True):
+            audio[first : first + length] = np.fromfile(shard, dtype="<i2", count=length)
+            for each in read_recordings(shard.with_suffix(".tsv"), length):
+                said = sentences[each.sentence]
+                utterances.append(
+                    Utterance(
+                        number=len(utterances),
+                        sentence=each.sentence,
+                        split=said.split,
+                        voice=each.voice,
+                        speed=each.speed,
+                        text=said.text,
+                        phonemes=said.phonemes,
+                        start=first + each.start,
+                        samples=each.samples,
+                    )
+                )
+            first += length
+        return cls(torch.from_numpy(audio).to(device), utterances, most_held_out)
+
+    @property
+    def hours(self) -> float:
+        """Of all utterances together, those of neither list included."""
+        return sum(each.samples for each in self.utterances) / (3600 * SAMPLE_RATE)
+
+    def wave(self, index: int) -> Tensor:
+        """Samples of utterance `index`: float32 [samples] in [-1, 1), on the device of the audio."""
+        each = self.utterances[index]
+        return self.audio[each.start : each.start + each.samples].float() / 32768
+
+
+def read_sentences(path: Path) -> list[Sentence]:
+    """The lines of sentences.tsv in their order. Raises ValueError naming the line that has not four fields."""
+    return [_sentence(path, place, line) for place, line in enumerate(_whole_lines(path), start=1)]
+
+
+def read_recordings(path: Path, available: int) -> Iterator[Recording]:
+    """The lines of a shard's table, up to the first whose samples are not among the `available` ones of the shard."""
+    if not path.exists():
+        return
+    for line in _whole_lines(path):
+        sentence, voice, speed, start, samples = line.split("\t")
+        recording = Recording(int(sentence), voice, float(speed), int(start), int(samples))
+        if recording.start + recording.samples > available:
+            return
+        yield recording
+
+
+def _whole_lines(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    return text[: text.rfind("\n") + 1].split("\n")[:-1]
+
+
+def _sentence(path: Path, place: int, line: str) -> Sentence:
+    fields = line.split("\t")
+    if len(fields) != 4:
+        raise ValueError(f"{path}:{place}: {len(fields)} fields where number, split, text, phonemes were expected")
+    return Sentence(int(fields[0]), *fields[1:])
+
+
+def _balanced(utterances: list[Utterance], most: int) -> list[int]:
+    of_voice: defaultdict[str, list[int]] = defaultdict(list)
+    for each in utterances:
+        of_voice[each.voice].append(each.number)
+    turns = zip_longest(*(of_voice[voice] for voice in sorted(of_voice)))
+    return sorted([number for turn in turns for number in turn if number is not None][:most])

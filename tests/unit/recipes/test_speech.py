@@ -1,0 +1,80 @@
+"""The reader of the teacher's speech, on a work folder of four utterances in two shards."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from recipes.demo_voice.speech import GRANULE, SAMPLE_RATE, Recording, Speech
+
+SENTENCES = "1\ttrain\tOne two.\twˈʌn tˈu.\n2\theld_out\tThree.\tθɹˈi.\n3\tquality\tFour.\tfˈɔɹ.\n"
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "speech").mkdir()
+    (tmp_path / "text" / "sentences.tsv").write_text(SENTENCES, encoding="utf-8")
+    shard(tmp_path, "01", [Recording(3, "b", 1.0, 0, GRANULE), Recording(2, "a", 0.95, GRANULE, 2 * GRANULE)])
+    shard(tmp_path, "00", [Recording(1, "a", 1.05, 0, 2 * GRANULE), Recording(2, "b", 1.0, 2 * GRANULE, GRANULE)])
+    return tmp_path
+
+
+def shard(work: Path, name: str, recordings: list[Recording]) -> None:
+    """A ramp per shard, so that every sample tells its place; its base tells the shard."""
+    total = sum(each.samples for each in recordings)
+    (np.arange(total, dtype="<i2") + 10_000 * int(name)).tofile(work / "speech" / f"{name}.s16")
+    (work / "speech" / f"{name}.tsv").write_text("".join(each.line() for each in recordings), encoding="utf-8")
+
+
+def test_utterances_come_in_the_order_of_shards_and_places(work: Path) -> None:
+    speech = Speech.read(work)
+    assert [(each.sentence, each.voice, each.speed, each.start, each.samples) for each in speech.utterances] == [
+        (1, "a", 1.05, 0, 1920),
+        (2, "b", 1.0, 1920, 960),
+        (3, "b", 1.0, 2880, 960),
+        (2, "a", 0.95, 3840, 1920),
+    ]
+    assert [each.number for each in speech.utterances] == [0, 1, 2, 3]
+    assert (speech.utterances[0].text, speech.utterances[0].phonemes) == ("One two.", "wˈʌn tˈu.")
+    assert speech.hours == pytest.approx(6 * GRANULE / SAMPLE_RATE / 3600)
+
+
+def test_splits(work: Path) -> None:
+    speech = Speech.read(work)
+    assert speech.training == [0]
+    assert speech.held_out == [1, 3]
+
+
+def test_voices_take_turns_in_a_small_held_out_set(work: Path) -> None:
+    shard(work, "00", [Recording(2, "a", 1.0, GRANULE * i, GRANULE) for i in range(5)])
+    shard(work, "01", [Recording(2, "b", 1.0, GRANULE * i, GRANULE) for i in range(2)])
+    assert Speech.read(work, most_held_out=4).held_out == [0, 1, 5, 6]
+
+
+def test_wave_is_scaled_and_lies_where_it_was_written(work: Path) -> None:
+    speech = Speech.read(work)
+    assert speech.audio.dtype == torch.int16
+    torch.testing.assert_close(speech.wave(1), torch.arange(1920, 2880) / 32768)
+    torch.testing.assert_close(speech.wave(3), (torch.arange(960, 2880) + 10_000) / 32768)
+
+
+def test_what_an_interrupted_synthesis_leaves_is_passed_over(work: Path) -> None:
+    with (work / "speech" / "00.tsv").open("a", encoding="utf-8") as table:
+        table.write(Recording(1, "a", 1.0, 3 * GRANULE, GRANULE).line())
+        table.write("1\ta\t1\t38")
+    assert len(Speech.read(work).utterances) == 4
+
+
+def test_no_speech_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "sentences.tsv").write_text(SENTENCES, encoding="utf-8")
+    with pytest.raises(FileNotFoundError, match="speech"):
+        Speech.read(tmp_path)
+
+
+def test_malformed_sentences_name_their_line(work: Path) -> None:
+    (work / "text" / "sentences.tsv").write_text("1\ttrain\tOne.\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"sentences\.tsv:1: 3 fields"):
+        Speech.read(work)
