@@ -17,11 +17,11 @@ FILE = "features.npz"
 _INPUTS = ("wav24k", "wav16k", "wav44k")
 _RECIPES: dict[str, tuple[float, Callable[[dict[str, Tensor]], Tensor]]] = {
     "mel24k": (1e-4, lambda waves: mel_spectrogram(waves["wav24k"])),
-    "mel_basis_24k": (1e-7, lambda waves: mel_basis()),
+    "mel_basis_24k": (1e-7, lambda waves: mel_basis(torch.device("cpu"))),
     "kaldi_fbank80": (1e-3, lambda waves: kaldi_fbank(waves["wav16k"][0])),
     "kaldi_fbank80_meansub": (1e-3, lambda waves: speaker_features(waves["wav16k"][0])),
     "whisper_logmel128": (1e-4, lambda waves: whisper_log_mel(waves["wav16k"])),
-    "whisper_mel_filters_128": (1e-7, lambda waves: whisper_filters()),
+    "whisper_mel_filters_128": (1e-7, lambda waves: whisper_filters(torch.device("cpu"))),
     "resample_24k_to_16k": (1e-5, lambda waves: resample(waves["wav24k"], 24_000, 16_000)),
     "resample_16k_to_24k": (1e-5, lambda waves: resample(waves["wav16k"], 16_000, 24_000)),
     "resample_44k1_to_16k": (1e-5, lambda waves: resample(waves["wav44k"], 44_100, 16_000)),

@@ -15,9 +15,9 @@ _MARGIN = (N_FFT - SAMPLES_PER_MEL_FRAME) // 2
 
 
 @functools.cache
-def mel_basis() -> Tensor:
+def mel_basis(device: torch.device) -> Tensor:
     """float32 [80, 961]: Slaney filters from 0 to 8000 Hz at 24 kHz."""
-    return slaney_filterbank(SAMPLE_RATE, N_FFT, MEL_BINS, 0.0, HIGHEST_HERTZ)
+    return slaney_filterbank(SAMPLE_RATE, N_FFT, MEL_BINS, 0.0, HIGHEST_HERTZ).to(device)
 
 
 def mel_spectrogram(wave: Tensor) -> Tensor:
@@ -30,7 +30,7 @@ def mel_spectrogram(wave: Tensor) -> Tensor:
     if wave.ndim != 2 or wave.shape[1] <= _MARGIN:
         raise ValueError(f"wave has shape {list(wave.shape)}, expected [batch, samples] with more than {_MARGIN} samples")
     padded = F.pad(wave[:, None], (_MARGIN, _MARGIN), mode="reflect")[:, 0]
-    window = torch.hann_window(N_FFT)
+    window = torch.hann_window(N_FFT, device=wave.device)
     spectrum = torch.stft(padded, N_FFT, SAMPLES_PER_MEL_FRAME, N_FFT, window, center=False, return_complex=True)
     magnitude = torch.sqrt(spectrum.real.square() + spectrum.imag.square() + 1e-9)
-    return torch.log(torch.clamp(mel_basis() @ magnitude, min=1e-5))
+    return torch.log(torch.clamp(mel_basis(wave.device) @ magnitude, min=1e-5))

@@ -12,7 +12,7 @@ ROLLOFF = 0.99
 
 
 @functools.lru_cache(maxsize=16)
-def _kernels(source: int, target: int) -> tuple[Tensor, int]:
+def _kernels(source: int, target: int, device: torch.device) -> tuple[Tensor, int]:
     """One low-pass filter per output phase, float32 [target, 1, taps], and the samples it reaches to the left.
 
     source, target: the two rates divided by their common divisor. Each filter is a sinc that cuts at 0.99 of the lower Nyquist
@@ -25,7 +25,7 @@ def _kernels(source: int, target: int) -> tuple[Tensor, int]:
     crossings = ((taps[None, :] - phases[:, None]) * cutoff).clamp(-ZERO_CROSSINGS, ZERO_CROSSINGS)
     window = torch.cos(crossings * (math.pi / (2 * ZERO_CROSSINGS))).square()
     filters = torch.sinc(crossings) * window * (cutoff / source)
-    return filters.to(torch.float32)[:, None, :], reach
+    return filters.to(device, torch.float32)[:, None, :], reach
 
 
 def resample(wave: Tensor, source_rate: int, target_rate: int) -> Tensor:
@@ -42,7 +42,7 @@ def resample(wave: Tensor, source_rate: int, target_rate: int) -> Tensor:
         return wave
     divisor = math.gcd(source_rate, target_rate)
     source, target = source_rate // divisor, target_rate // divisor
-    filters, reach = _kernels(source, target)
+    filters, reach = _kernels(source, target, wave.device)
     padded = F.pad(wave[:, None], (reach, reach + source))
     phases = F.conv1d(padded, filters, stride=source)
     length = -(-wave.shape[1] * target // source)
