@@ -38,7 +38,7 @@ llm: !new:cosyvoice.llm.llm.Qwen2LM
         tau_r: 0.5
 
 flow: !new:cosyvoice.flow.flow.CausalMaskedDiffWithXvec
-    input_size: 192
+    input_size: 96
     output_size: 80
     spk_embed_dim: !ref <spk_embed_dim>
     output_type: 'mel'
@@ -50,13 +50,13 @@ flow: !new:cosyvoice.flow.flow.CausalMaskedDiffWithXvec
     encoder: !new:cosyvoice.transformer.upsample_encoder.UpsampleConformerEncoder
         output_size: 192
         attention_heads: 4
-        linear_units: 512
+        linear_units: 384
         num_blocks: 3
         normalize_before: True
         input_layer: 'linear'
         pos_enc_layer_type: 'rel_pos_espnet'
         selfattention_layer_type: 'rel_selfattn'
-        input_size: 192
+        input_size: 96
         use_cnn_module: False
         macaron_style: False
         static_chunk_size: !ref <chunk_size>
@@ -107,7 +107,7 @@ hift: !new:cosyvoice.hifigan.generator.HiFTGenerator
     f0_predictor: !new:cosyvoice.hifigan.f0_predictor.ConvRNNF0Predictor
         num_class: 1
         in_channels: 80
-        cond_channels: 192
+        cond_channels: 128
 
 feat_extractor: !name:matcha.utils.audio.mel_spectrogram
     n_fft: 1920
@@ -121,7 +121,7 @@ feat_extractor: !name:matcha.utils.audio.mel_spectrogram
 """
 
 BACKBONE = {
-    "model_type": "qwen2", "hidden_act": "silu", "hidden_size": 256, "intermediate_size": 768, "num_hidden_layers": 6,
+    "model_type": "qwen2", "hidden_act": "silu", "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 6,
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": TEXT_ROWS, "rope_theta": 10000.0, "rms_norm_eps": 1e-06,
     "tie_word_embeddings": True, "max_position_embeddings": 8192,
 }  # fmt: skip
