@@ -27,6 +27,18 @@ def relative_positions(keys: int, queries: int, width: int, device: torch.device
     return torch.stack((angle.sin(), angle.cos()), dim=2).flatten(1)
 
 
+def _of_each_key(by_distance: Tensor) -> Tensor:
+    """Scores [..., queries, keys + queries - 1] by falling distance -> [..., queries, keys]: query i starts queries - 1 - i columns in.
+
+    A view: in row-major memory, going down one row and back one column is one step shorter than a row. Gradients pass as slices.
+    """
+    queries, distances = by_distance.shape[-2:]
+    if queries == 1:
+        return by_distance
+    rows = by_distance.flatten(-2)[..., queries - 1 : queries - 1 + queries * (distances - 1)].unflatten(-1, (queries, distances - 1))
+    return rows[..., : distances - queries + 1]
+
+
 class RelativeAttention:
     """Queries of one block against all keys up to its end."""
 
@@ -54,14 +66,13 @@ class RelativeAttention:
         """In slices of queries, so that memory grows with the number of keys and not with its square."""
         queries, keys, width = query.shape[2], known.shape[3], query.shape[3]
         by_distance = position.view(-1, self._heads, width).permute(1, 2, 0)
-        at = torch.arange(keys, device=query.device)
         parts = []
         for first in range(0, queries, _QUERIES_AT_ONCE):
             part = query[:, :, first : first + _QUERIES_AT_ONCE]
-            rows = torch.arange(first, first + part.shape[2], device=query.device)
             # Query i and key j are (keys - queries + i) - j apart, which is row queries - 1 - i + j of the table.
-            column = (queries - 1 - rows[:, None] + at).expand(*part.shape[:3], keys)
-            score = ((part + self._distance_bias) @ by_distance).gather(3, column) / math.sqrt(width)
+            last = queries - 1 - first
+            seen = by_distance[:, :, last + 1 - part.shape[2] : last + keys]
+            score = _of_each_key((part + self._distance_bias) @ seen) / math.sqrt(width)
             if allowed is not None:
                 score = score.masked_fill(~allowed[first : first + _QUERIES_AT_ONCE], float("-inf"))
             parts.append(F.scaled_dot_product_attention(part + self._content_bias, known[0], known[1], attn_mask=score))

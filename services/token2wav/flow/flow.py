@@ -16,13 +16,12 @@ from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAM
 from services.token2wav.cancellation import Cancelled, Stop, never
 from services.token2wav.flow.checkpoint import read_flow_tensors
 from services.token2wav.flow.checks import check_block, check_length, check_tokens, check_voice
-from services.token2wav.flow.encoder import Encoder
-from services.token2wav.flow.estimator import Estimator, Mask
-from services.token2wav.flow.layers import Linear, Tensors
+from services.token2wav.flow.estimator import Mask
+from services.token2wav.flow.network import Network
 from services.token2wav.flow.past import Past, Window, chunk_mask
 from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_table
 from services.token2wav.flow.state import FlowState
-from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
+from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.voice_prompt import VoicePrompt
 
 
@@ -44,14 +43,9 @@ class Flow:
         self.config = config
         self.device = device
         self.batch_invariant = device.type == "cpu"
-        weights = Tensors(tensors)
-        self.encoder = Encoder(weights.within("encoder"), heads=config.encoder_heads, layers=config.encoder_layers)
-        self.estimator = Estimator(
-            weights.within(ESTIMATOR[:-1]), heads=config.estimator_heads, transformers=config.transformers, middle=config.middle
-        )
-        self._tokens = weights["input_embedding.weight"]
-        self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
-        self._project = Linear.of(weights.within("encoder_proj"))
+        self._network = Network(config, tensors)
+        self.encoder = self._network.encoder
+        self.estimator = self._network.estimator
         self.noise = noise_table().T.contiguous().to(device)
         with torch.inference_mode():
             self._solver = Solver(self.estimator, config.guidance, device)
@@ -137,18 +131,17 @@ class Flow:
 
     def speaker(self, voice: VoicePrompt) -> Tensor:
         """float32 [80]: the embedding at unit length, projected."""
-        return self._speaker(F.normalize(voice.embedding.to(self.device, torch.float32), dim=0))
+        return self._network.speaker(voice.embedding.to(self.device, torch.float32))
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token ids [..., n] on any device -> the encoder's input, float32 [..., n, width]."""
-        return self.encoder.embed(F.embedding(ids.to(self.device), self._tokens))
+        return self._network.embed(ids.to(self.device))
 
     def mu(self, ids: list[Tensor], ahead: list[Tensor], before: list[int], window: Window, *, chunked: bool = False) -> Tensor:
         """Tokens, as many per stream, and their look-ahead -> float32 [streams, 2n, 80]; missing look-ahead is zeros once embedded."""
-        padded = torch.stack([F.pad(some, (0, LOOKAHEAD_TOKENS - some.numel())) for some in ahead])
+        padded = torch.stack([F.pad(some, (0, LOOKAHEAD_TOKENS - some.numel())) for some in ahead]).to(self.device)
         known = torch.tensor([[at < some.numel() for at in range(LOOKAHEAD_TOKENS)] for some in ahead], device=self.device)
-        seen = self.embed(padded) * known[:, :, None]
-        return self._project(self.encoder(self.embed(torch.stack(ids)), seen, before, window, chunked=chunked))
+        return self._network.mu(torch.stack(ids).to(self.device), padded, known, before, window, chunked=chunked)
 
     def _advance(self, states: list[FlowState], tokens: list[Tensor], lookahead: list[Tensor]) -> list[Tensor | None]:
         live = self._uncancelled(states, list(range(len(states))))

@@ -87,6 +87,8 @@ def test_a_convolution_as_one_product(taps: int) -> None:
     made = ProductConvolution(plain)(x)
     assert made.shape == (3, 21 - taps, 7)
     torch.testing.assert_close(made, plain(x), atol=1e-5, rtol=0)
+    with torch.inference_mode():
+        assert torch.equal(ProductConvolution(plain)(x), made), "what is trained is what is served"
 
 
 def test_chunks_see_themselves_and_all_before() -> None:
