@@ -6,28 +6,15 @@ request, records them as spans.
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from opentelemetry import context as otel_context
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 
+from cosyserve.timing import Timing
+
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 tracer = trace.get_tracer("cosyserve")
-
-
-@dataclass(frozen=True)
-class Timing:
-    """A piece of work that is over: name of the span, wall-clock start and end in nanoseconds since the epoch."""
-
-    name: str
-    start_ns: int
-    end_ns: int
-    attributes: dict[str, int | float | str] = field(default_factory=dict)
-
-    @property
-    def milliseconds(self) -> float:
-        return (self.end_ns - self.start_ns) / 1e6
 
 
 def configure(service: str) -> None:

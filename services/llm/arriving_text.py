@@ -15,7 +15,6 @@ from services.llm.config import LlmConfig
 from services.llm.request import MOST_TOKENS, FinishReason, Prompt
 from services.llm.sampling import Chooser, Scores, mask
 from services.llm.script import START, TASK, Input, speech_inputs, text_inputs
-from services.llm.whole_text import longest
 
 
 class ArrivingText(abc.ABC):
@@ -29,6 +28,7 @@ class ArrivingText(abc.ABC):
 
     def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
         self._text_block, self._speech_block = config.text_block, config.speech_block
+        self._lengths = config.lengths
         self._inputs = [START]
         self._text = list(prompt.text_ids)
         self._prompt_speech = list(prompt.speech_tokens)
@@ -142,9 +142,9 @@ class ArrivingText(abc.ABC):
 class ContinuousText(ArrivingText):
     """The served profile: a pure function of the text, however it is cut and whenever it arrives.
 
-    Ids that have no meaning in a phase are masked. What was fed is not fed again. A sentence has at most 20 tokens per text id. When the
-    text is too short to pair all prompt speech in blocks, the remaining prompt speech follows the task id, exactly where it stands in the
-    layout of a text that is known, and generation continues behind it.
+    Ids that have no meaning in a phase are masked. What was fed is not fed again. A sentence is as long as its text allows
+    (`LengthBounds.longest`). When the text is too short to pair all prompt speech in blocks, the remaining prompt speech follows the task
+    id, exactly where it stands in the layout of a text that is known, and generation continues behind it.
     """
 
     _masked_in_blocks = (END_OF_SPEECH, RESERVED_SPEECH)
@@ -175,7 +175,7 @@ class ContinuousText(ArrivingText):
             self._prompt_speech.clear()
 
     def _limit(self) -> int:
-        return longest(self._text_ids)
+        return self._lengths.longest(self._text_ids)
 
 
 class UpstreamText(ArrivingText):

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 from cosyserve.identity import Identity
+from services.llm.config import LengthBounds
 from services.llm.request import Generation, Hop
 from services.llm.settings import LlmSettings
 
@@ -17,6 +18,11 @@ class Backend(Protocol):
     @property
     def text_vocabulary(self) -> int:
         """Text ids below it are legal."""
+        ...
+
+    @property
+    def lengths(self) -> LengthBounds:
+        """How many speech tokens a sentence can have."""
         ...
 
     def generate(self, generation: Generation) -> AsyncGenerator[Hop]:

@@ -1,17 +1,19 @@
 """What the model directory says about the speech-token model: layer sizes, rotary base, sampling parameters.
 
-Sizes come from `CosyVoice-BlankEN/config.json`, sampling and the text:speech interleave from the yaml. Everything that this
-implementation would compute differently (another activation, rotary scaling, a sliding window) is refused by name.
+Sizes come from `CosyVoice-BlankEN/config.json`; sampling, the text:speech interleave and the bounds of a sentence's length from the yaml.
+Everything that this implementation would compute differently (another activation, rotary scaling, a sliding window) is refused by name.
 Source: compatibility specification sections 1 and 3.1.
 """
 
 import json
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.spec import SPEECH_BLOCK, SPEECH_VOCABULARY, TEXT_BLOCK
+from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_BLOCK, SPEECH_VOCABULARY, TEXT_BLOCK
+from services.llm.request import MOST_TOKENS
 
 BACKBONE_CONFIG = "CosyVoice-BlankEN/config.json"
 _FIXED: dict[str, tuple[Any, ...]] = {"hidden_act": ("silu",), "rope_scaling": (None,), "use_sliding_window": (False,)}
@@ -27,6 +29,27 @@ class SamplingParameters:
     """How many of the latest decisions count as recent."""
     tau_r: float = 0.1
     """Share of the window that an id must fill to count as repeated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthBounds:
+    """Speech tokens of a sentence, by its own text ids, the prompt's not counted. Source: compatibility specification section 3.2."""
+
+    min_token_text_ratio: float = MIN_TOKENS_PER_TEXT_TOKEN
+    """Fewest speech tokens per text id."""
+    max_token_text_ratio: float = MAX_TOKENS_PER_TEXT_TOKEN
+    """Most speech tokens per text id."""
+
+    def shortest(self, text_ids: int) -> int:
+        """Tokens before which a sentence of so many text ids cannot end."""
+        return int(text_ids * self.min_token_text_ratio)
+
+    def longest(self, text_ids: int) -> int:
+        """Most speech tokens that a sentence of so many text ids can have; at least 1."""
+        return min(max(1, int(text_ids * self.max_token_text_ratio)), MOST_TOKENS)
+
+
+PUBLISHED_LENGTHS = LengthBounds()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +70,7 @@ class LlmConfig:
     text_block: int = TEXT_BLOCK
     """Text ids between two runs of speech when text arrives over time."""
     speech_block: int = SPEECH_BLOCK
+    lengths: LengthBounds = PUBLISHED_LENGTHS
 
     @property
     def kv_width(self) -> int:
@@ -88,6 +112,7 @@ def read_config(directory: ModelDirectory) -> LlmConfig:
         sampling=_sampling(directory),
         text_block=ratio[0],
         speech_block=ratio[1],
+        lengths=_lengths(directory, section),
     )
 
 
@@ -95,6 +120,15 @@ def _check_sizes(directory: ModelDirectory, section: dict[str, Any], hidden: int
     for key, expected in {"llm_input_size": hidden, "llm_output_size": hidden, "speech_token_size": SPEECH_VOCABULARY}.items():
         if key in section and section[key] != expected:
             raise ModelError(f"{directory.path}: yaml key llm.{key} is {section[key]!r}, expected {expected}")
+
+
+def _lengths(directory: ModelDirectory, section: dict[str, Any]) -> LengthBounds:
+    where = f"{directory.path}: yaml llm"
+    given = {"min_token_text_ratio": MIN_TOKENS_PER_TEXT_TOKEN, "max_token_text_ratio": MAX_TOKENS_PER_TEXT_TOKEN} | section
+    least, most = _number(given, "min_token_text_ratio", where), _number(given, "max_token_text_ratio", where)
+    if least > most or not math.isfinite(most):
+        raise ModelError(f"{where}: min_token_text_ratio {least} and max_token_text_ratio {most} are no range")
+    return LengthBounds(min_token_text_ratio=least, max_token_text_ratio=most)
 
 
 def _sampling(directory: ModelDirectory) -> SamplingParameters:

@@ -12,6 +12,7 @@ from cosyserve import philox
 from cosyserve.errors import InvalidRequest, Overloaded, Unavailable
 from cosyserve.identity import Identity
 from cosyserve.spec import SPEECH_VOCABULARY
+from services.llm.config import PUBLISHED_LENGTHS
 from services.llm.engine.outbox import Outbox
 from services.llm.request import MOST_TOKENS, FinishReason, Generation, Hop, Prompt, Sampling, TextStream
 from services.llm.settings import LlmSettings
@@ -25,6 +26,7 @@ class FakeBackend:
     def __init__(self, settings: LlmSettings) -> None:
         self.identity = Identity(model_hash="fake", backend="fake", precision="none", device="cpu")
         self.text_vocabulary = 151_936
+        self.lengths = PUBLISHED_LENGTHS
         self._settings = settings
         self._places = asyncio.Semaphore(settings.max_sequences)
         self._accepted = {False: 0, True: 0}

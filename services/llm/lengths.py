@@ -4,14 +4,13 @@ Source of the length rules: compatibility specification sections 3.2 and 3.4.
 """
 
 from cosyserve.errors import InvalidRequest
-from services.llm.config import LlmConfig
+from services.llm.config import PUBLISHED_LENGTHS, LengthBounds, LlmConfig
 from services.llm.request import Prompt
-from services.llm.whole_text import longest
 
 
-def positions_of_whole_text(prompt: Prompt, text_ids: int, limit: int) -> int:
+def positions_of_whole_text(prompt: Prompt, text_ids: int, limit: int, lengths: LengthBounds = PUBLISHED_LENGTHS) -> int:
     """Positions of a sentence of known text. Raises InvalidRequest when that is over `limit`."""
-    wanted = _frame(prompt) + text_ids + longest(text_ids)
+    wanted = _frame(prompt) + text_ids + lengths.longest(text_ids)
     if wanted > limit:
         raise InvalidRequest(
             f"text_ids has {text_ids} ids, which with this prompt may come to {wanted} positions; this server reserves at most {limit}"
@@ -25,7 +24,7 @@ def longest_arriving_text(config: LlmConfig, prompt: Prompt, limit: int) -> int:
     Raises InvalidRequest when the prompt leaves room for none.
     """
     room = limit - _frame(prompt)
-    by_length = room // (1 + longest(1))
+    by_length = int(room / (1 + max(1.0, config.lengths.max_token_text_ratio)))
     # Speech made in blocks answers prompt text too: one block of speech for each block of text, and one begun.
     per_text_id = -(-config.speech_block // config.text_block)
     by_blocks = (room - config.speech_block - per_text_id * len(prompt.text_ids)) // (1 + per_text_id)

@@ -4,7 +4,7 @@ import enum
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from cosyserve.telemetry import Timing
+from cosyserve.timing import Timing
 
 MOST_TOKENS = 4096
 """Speech tokens of one sentence at most, however its text comes: what the decoder takes."""

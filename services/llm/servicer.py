@@ -36,7 +36,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             raise InvalidRequest("setup is missing")
         text = validation.ids("text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=LONGEST_SENTENCE)
         generation = self._generation(request.setup, text)
-        validation.replay_fits(len(generation.replay), len(text))
+        validation.replay_fits(len(generation.replay), len(text), self._backend.lengths)
         async with contextlib.aclosing(self._speak(generation, context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateResponse(tokens=tokens)

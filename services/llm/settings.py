@@ -33,8 +33,8 @@ class LlmSettings(ServerSettings):
     retry_after_seconds: float = 1.0
     """What a refused caller is told to wait."""
     max_positions: int = 8192
-    """Longest sequence: prompt, text and 20 speech tokens per text id. A text that may need more is refused; a text that arrives over time
-    reserves all of it."""
+    """Longest sequence: prompt, text and the most speech tokens that the text can have. A text that may need more is refused; a text that
+    arrives over time reserves all of it."""
     kv_budget_mib: int | None = None
     """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences."""
     fake_token_milliseconds: float = 0.0

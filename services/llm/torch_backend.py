@@ -10,7 +10,7 @@ from cosyserve.errors import InvalidRequest, SettingsError
 from cosyserve.identity import Identity
 from cosyserve.model_directory import ModelDirectory
 from services.llm.arriving_text import ArrivingText, ContinuousText, UpstreamText
-from services.llm.config import read_config
+from services.llm.config import LengthBounds, read_config
 from services.llm.engine.cache import cache_bytes
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
@@ -59,6 +59,10 @@ class TorchBackend:
     def text_vocabulary(self) -> int:
         return self.engine.model.config.text_vocabulary
 
+    @property
+    def lengths(self) -> LengthBounds:
+        return self.engine.model.config.lengths
+
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         """As `Backend.generate`. Hops wait for their reader in memory: a sentence is bounded, and so are they."""
         hops: asyncio.Queue[Hop | Exception] = asyncio.Queue()
@@ -99,8 +103,8 @@ class TorchBackend:
         prompt, sampling, config = generation.prompt, generation.sampling, self.engine.model.config
         chooser: Chooser = RepetitionAwareChooser(config.sampling, SeededDraw(sampling.seed, sampling.sentence_index))
         if isinstance(generation.text, tuple):
-            capacity = positions_of_whole_text(prompt, len(generation.text), self._max_positions)
-            whole = WholeText(prompt, generation.text, sampling.profile, chooser, generation.replay)
+            capacity = positions_of_whole_text(prompt, len(generation.text), self._max_positions, config.lengths)
+            whole = WholeText(prompt, generation.text, sampling.profile, chooser, generation.replay, config.lengths)
             return self.engine.submit(whole, capacity, outbox), None
         most = longest_arriving_text(config, prompt, self._max_positions)
         kind: type[ArrivingText] = UpstreamText if sampling.profile is Profile.UPSTREAM else ContinuousText

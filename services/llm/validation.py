@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SPEECH_VOCABULARY
-from services.llm.whole_text import longest
+from services.llm.config import LengthBounds
 
 MOST_ARRIVING_IDS = 2048
 """Text ids of a stream, and of a prompt."""
@@ -35,8 +35,8 @@ def message_size(field: str, value: int) -> int:
     return value or DEFAULT_IN_MESSAGE
 
 
-def replay_fits(replayed: int, text_ids: int) -> None:
+def replay_fits(replayed: int, text_ids: int, lengths: LengthBounds) -> None:
     """Raises InvalidRequest when more tokens are replayed than a sentence of this text can have."""
-    most = longest(text_ids)
+    most = lengths.longest(text_ids)
     if replayed > most:
         raise InvalidRequest(f"setup.replay_tokens has {replayed} ids, a sentence of {text_ids} text ids has at most {most}")

@@ -2,18 +2,15 @@
 
     [start] [prompt text, text] [task] [prompt speech] -> tokens, each fed back
 
-Length: at least 2 and at most 20 tokens per text id, and 4096. Source: compatibility specification sections 3.2 and 3.3.
+Length: at least 2 and at most 20 tokens per text id unless the model directory says otherwise, and 4096 at most. Source: compatibility
+specification sections 3.2 and 3.3.
 """
 
-from cosyserve.spec import END_OF_SPEECH, FILL, MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, RESERVED_SPEECH, SPEECH_VOCABULARY
-from services.llm.request import MOST_TOKENS, FinishReason, Profile, Prompt
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
+from services.llm.config import PUBLISHED_LENGTHS, LengthBounds
+from services.llm.request import FinishReason, Profile, Prompt
 from services.llm.sampling import Chooser, Scores, mask
 from services.llm.script import START, TASK, Input, speech_inputs, text_inputs
-
-
-def longest(text_ids: int) -> int:
-    """Most speech tokens that a sentence of so many text ids can have."""
-    return min(text_ids * MAX_TOKENS_PER_TEXT_TOKEN, MOST_TOKENS)
 
 
 class WholeText:
@@ -25,9 +22,17 @@ class WholeText:
     text: at least 1 id below the text vocabulary. replay: tokens taken as made; none of them is drawn anew or sent. Meets `Script`.
     """
 
-    def __init__(self, prompt: Prompt, text: tuple[int, ...], profile: Profile, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        prompt: Prompt,
+        text: tuple[int, ...],
+        profile: Profile,
+        chooser: Chooser,
+        replay: tuple[int, ...] = (),
+        lengths: LengthBounds = PUBLISHED_LENGTHS,
+    ) -> None:
         self._inputs = [START, *text_inputs(prompt.text_ids + text), TASK, *speech_inputs(prompt.speech_tokens)]
-        self._shortest, self._longest = len(text) * MIN_TOKENS_PER_TEXT_TOKEN, longest(len(text))
+        self._shortest, self._longest = lengths.shortest(len(text)), lengths.longest(len(text))
         self._always_masked = [] if profile is Profile.UPSTREAM else [RESERVED_SPEECH, FILL]
         self._chooser, self._replay = chooser, replay
         self._made: list[int] = []

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.telemetry import Timing
+from cosyserve.timing import Timing
 from services.token2wav.chunking import Hop, Schedule
 from services.token2wav.decoder import Decoded, Decoder, StreamState, Stride
 from services.token2wav.request import Sentence

@@ -19,7 +19,7 @@ from types import TracebackType
 
 from cosyserve.audio import to_pcm
 from cosyserve.errors import InvalidRequest, OutOfRange
-from cosyserve.telemetry import Timing
+from cosyserve.timing import Timing
 from services.token2wav.batcher import Batcher
 from services.token2wav.lane import HopAudio
 from services.token2wav.request import MAX_TOKENS, Sentence, checked_tokens

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from cosyserve import telemetry
 from cosyserve.channel import retry_delay
-from cosyserve.telemetry import Timing
+from cosyserve.timing import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
 from services.token2wav.backend import EngineSettings, load_backend
 from tests.contract.conversation import conversation

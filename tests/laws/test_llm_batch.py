@@ -75,6 +75,17 @@ def test_rows_together_are_rows_alone_within_rounding() -> None:
     assert [cache.length for cache, _ in caches] == [length + 6 for length in lengths]
 
 
+@torch.inference_mode()
+def test_whole_sequences_together_are_sequences_alone_within_rounding() -> None:
+    decoder = model()
+    lengths = [1, 17, 40]
+    embeddings = torch.randn(len(lengths), max(lengths), decoder.config.hidden_size, generator=torch.Generator().manual_seed(0))
+    together = decoder.forward_batch(embeddings)
+    for row, length in enumerate(lengths):
+        alone = decoder.forward(embeddings[row, :length], SequenceCache.reserve(decoder.config, length, decoder.device))
+        torch.testing.assert_close(together[row, :length], alone, atol=1e-4, rtol=0)
+
+
 async def test_the_batched_engine_speaks_to_the_end() -> None:
     async with backend(batch_invariant=False) as engine:
         results = await asyncio.gather(*(hops(engine, sentence(seed)) for seed in range(8)))

@@ -133,7 +133,7 @@ class _Bundle:
 
     def spoken(self, prompt: Prompt, chooser: Chooser, model: SpeechTokenModel | None = None) -> list[int]:
         script = self._script(prompt, chooser)
-        capacity = positions_of_whole_text(prompt, len(self.ids("text_ids")), limit=1 << 30)
+        capacity = positions_of_whole_text(prompt, len(self.ids("text_ids")), limit=1 << 30, lengths=self._config.lengths)
         return Alone(model or self._model, script, capacity).run()
 
     def spoken_with_biased_end(self) -> list[int]:
@@ -176,7 +176,7 @@ class _Bundle:
         return self._model.config
 
     def _script(self, prompt: Prompt, chooser: Chooser) -> WholeText:
-        return WholeText(prompt, self.ids("text_ids"), Profile.UPSTREAM, chooser)
+        return WholeText(prompt, self.ids("text_ids"), Profile.UPSTREAM, chooser, lengths=self._config.lengths)
 
 
 @dataclass

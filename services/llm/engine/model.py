@@ -8,6 +8,7 @@ RMSNorm: Zhang and Sennrich, 2019; grouped queries: Ainslie et al., 2023.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -45,7 +46,7 @@ class SpeechTokenModel:
     """Radians per position, float32 [head_size / 2]."""
 
     @classmethod
-    def build(cls, config: LlmConfig, tensors: Mapping[str, Tensor], device: torch.device) -> "SpeechTokenModel":
+    def build(cls, config: LlmConfig, tensors: Mapping[str, Tensor], device: torch.device) -> Self:
         """From the tensors of `weights.expected_tensors`."""
 
         def joined(names: Iterable[str]) -> Tensor:
@@ -111,6 +112,19 @@ class SpeechTokenModel:
             cache.length += 1
         return self._normalize(hidden, self.norm)
 
+    def forward_batch(self, embeddings: Tensor) -> Tensor:
+        """Run B whole sequences from position 0, [B, T, hidden] -> [B, T, hidden], without a cache; differentiable.
+
+        Rows may be padded at their end: what stands before sees nothing of it. Within rounding equal to `forward` on each row.
+        """
+        rotation = self._rotation(torch.arange(embeddings.shape[1], device=self.device))
+        hidden = embeddings
+        for layer in self.layers:
+            query, key, value = (part.transpose(1, 2) for part in self._project(layer, hidden, rotation))
+            attended = F.scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+            hidden = self._finish_block(layer, hidden, attended.transpose(1, 2).flatten(2))
+        return self._normalize(hidden, self.norm)
+
     def log_probabilities(self, hidden: Tensor) -> Tensor:
         """[n, hidden] -> float32 [n, 6564]."""
         return F.log_softmax(F.linear(hidden, self.head, self.head_bias), dim=-1)
@@ -125,17 +139,21 @@ class SpeechTokenModel:
         return angles.cos(), angles.sin()
 
     def _project(self, layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """q [n, heads, head_size], k and v [n, kv_heads, head_size], q and k rotated."""
+        """hidden [..., n, hidden] -> q [..., n, heads, head_size], k and v [..., n, kv_heads, head_size], q and k rotated."""
         heads, kv_heads = self.config.heads, self.config.kv_heads
         joined = F.linear(self._normalize(hidden, layer.attention_norm), layer.qkv, layer.qkv_bias)
-        joined = joined.view(len(hidden), heads + 2 * kv_heads, self.config.head_size)
-        turned = _rotate(joined[:, : heads + kv_heads], rotation)
-        return turned[:, :heads], turned[:, heads:], joined[:, heads + kv_heads :]
+        joined = joined.view(*hidden.shape[:-1], heads + 2 * kv_heads, self.config.head_size)
+        turned = _rotate(joined[..., : heads + kv_heads, :], rotation)
+        return turned[..., :heads, :], turned[..., heads:, :], joined[..., heads + kv_heads :, :]
 
     def _finish_block(self, layer: Layer, hidden: Tensor, attended: Tensor) -> Tensor:
-        hidden = hidden + F.linear(attended, layer.out)
+        hidden = hidden + self._branch(F.linear(attended, layer.out))
         gate, up = F.linear(self._normalize(hidden, layer.mlp_norm), layer.gate_up).chunk(2, dim=-1)
-        return hidden + F.linear(F.silu(gate) * up, layer.down)
+        return hidden + self._branch(F.linear(F.silu(gate) * up, layer.down))
+
+    def _branch(self, change: Tensor) -> Tensor:
+        """What attention and MLP add to the residual stream, [..., hidden]; a training may thin it out."""
+        return change
 
     def _normalize(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(hidden, (hidden.shape[-1],), weight, self.config.rms_norm_eps)

@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from cosyserve.telemetry import Timing
+from cosyserve.timing import Timing
 from services.llm.request import FinishReason, Grouping, Hop, Outcome
 
 Deliver = Callable[[Hop | Exception], None]

@@ -14,7 +14,7 @@ import torch
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.llm.config import LlmConfig, SamplingParameters, read_config
+from services.llm.config import LengthBounds, LlmConfig, SamplingParameters, read_config
 from services.llm.engine.weights import expected_tensors, load_tensors, model_hash
 from tests.unit.llm.tiny_llm import TINY
 
@@ -164,6 +164,17 @@ def test_a_backbone_that_would_be_computed_wrongly_is_refused(copy: Path, key: s
     path = copy / "CosyVoice-BlankEN" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     assert refusal(copy) == f"CosyVoice-BlankEN/config.json: {message}"
+
+
+def test_bounds_of_length_are_read_from_the_yaml(copy: Path) -> None:
+    path = copy / "cosyvoice2.yaml"
+    text = path.read_text()
+    assert read_config(ModelDirectory(copy)).lengths == LengthBounds(min_token_text_ratio=2, max_token_text_ratio=20)
+    bounds = "    min_token_text_ratio: 0.6\n    max_token_text_ratio: 4\n"
+    path.write_text(text.replace("    sampling:", bounds + "    sampling:"))
+    assert read_config(ModelDirectory(copy)).lengths == LengthBounds(min_token_text_ratio=0.6, max_token_text_ratio=4)
+    path.write_text(text.replace("    sampling:", bounds.replace("4", "0.5") + "    sampling:"))
+    assert refusal(copy) == f"{copy}: yaml llm: min_token_text_ratio 0.6 and max_token_text_ratio 0.5 are no range"
 
 
 def test_the_identity_follows_weights_and_sampling(copy: Path) -> None:

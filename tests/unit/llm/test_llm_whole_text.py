@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS
+from services.llm.config import LengthBounds
 from services.llm.request import FinishReason, Profile, Prompt
 from services.llm.sampling import Scores
 from services.llm.script import START, TASK, speech_inputs, text_inputs
@@ -60,6 +61,14 @@ def test_the_end_is_masked_for_two_tokens_a_text_id(profile: Profile, always: se
     assert speak(script) == [1, 2, 3, 4, 5]
     assert script.finish is FinishReason.END_OF_SPEECH
     assert chooser.masked == [always | {END_OF_SPEECH}] * 4 + [always] * 2
+
+
+def test_the_bounds_are_those_of_the_model_directory() -> None:
+    bounds = LengthBounds(min_token_text_ratio=0.6, max_token_text_ratio=1.5)
+    chooser = Says()
+    script = WholeText(Prompt(), (1, 2, 3, 4, 5), Profile.CONTINUOUS, chooser, lengths=bounds)
+    assert len(speak(script)) == 7
+    assert [END_OF_SPEECH in masked for masked in chooser.masked] == [True] * 3 + [False] * 4
 
 
 def test_upstream_ends_early_on_a_reserved_id() -> None:
