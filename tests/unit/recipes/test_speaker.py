@@ -1,0 +1,126 @@
+"""The speaker encoder tells the two made-up voices apart, and its ONNX file is the same network."""
+
+from pathlib import Path
+
+import kaldi_native_fbank
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from recipes.demo_voice import parameters as store
+from recipes.demo_voice.features import Features
+from recipes.demo_voice.progress import Schedule
+from recipes.demo_voice.speaker import crops, mixes, network, objective, onnx_file, train
+from recipes.demo_voice.speech import Speech
+from services.frontend.features.fbank import speaker_features
+from services.frontend.features.resample import resample
+from tests.unit.recipes import small_work
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_work.make(tmp_path_factory.mktemp("work"))
+
+
+@pytest.fixture(scope="module")
+def network_drawn() -> dict[str, torch.Tensor]:
+    """As a training would ship it, but untrained."""
+    torch.manual_seed(0)
+    return store.halved(store.make(network.shapes(), network.initial, CPU))
+
+
+def test_a_blend_is_its_parts() -> None:
+    assert mixes.parts_of("af_heart") == {"af_heart": 1.0}
+    assert mixes.parts_of("af_heart+am_puck:0.4") == pytest.approx({"af_heart": 0.6, "am_puck": 0.4})
+    assert mixes.parts_of("a:0.5+b:0.3+c:0.2") == pytest.approx({"a": 0.5, "b": 0.3, "c": 0.2})
+    with pytest.raises(ValueError, match="add up"):
+        mixes.parts_of("a:0.5+b:0.1")
+    names, bases, shares = mixes.mixes(["b", "a", "a+b:0.25", "b"])
+    assert (names, bases) == (["a", "a+b:0.25", "b"], ["a", "b"])
+    np.testing.assert_allclose(mixes.overlap(shares), [[1, 0.75, 0], [0.75, 1, 0.25], [0, 0.25, 1]])
+
+
+def test_equal_error() -> None:
+    score = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.6, 0.7, 0.8, 0.9])
+    apart = torch.tensor([False] * 4 + [True] * 4)
+    assert objective.equal_error(score, apart) == 0.0
+    assert objective.equal_error(score, ~apart) == 1.0
+    assert objective.equal_error(score, torch.tensor([False, False, False, True, False, True, True, True])) == 0.25
+
+
+def test_crops_stay_inside_their_utterance(work: Path) -> None:
+    features = Features.read(work, Speech.read(work), CPU, only=("fbank",))
+    marked = torch.repeat_interleave(torch.arange(len(features.tokens)), 4 * torch.tensor(features.tokens))
+    object.__setattr__(features, "fbank", marked[:, None].half())
+    members = torch.arange(len(features.tokens))
+    for count in (10, 500):
+        assert torch.equal(crops.Crops(features).cut(members, count)[..., 0].long(), members[:, None].expand(-1, count))
+
+
+def test_features_of_the_training_are_those_of_the_frontend(work: Path) -> None:
+    speech = Speech.read(work)
+    features = Features.read(work, speech, CPU, only=("fbank",))
+    frames = crops.frames_of(features.tokens[3])
+    heard = crops.centred(crops.Crops(features).whole(torch.tensor([3]), frames))[0]
+    served = speaker_features(resample(speech.wave(3)[None], 24_000, 16_000)[0])
+    assert served.shape == heard.shape
+    assert float((served - heard).abs().max()) < 0.02
+
+
+def test_a_row_does_not_depend_on_its_batch(network_drawn: dict[str, torch.Tensor]) -> None:
+    values = {name: tensor.float() for name, tensor in network_drawn.items()}
+    heard = torch.randn(3, 50, 80)
+    together = network.embed(values, heard)
+    torch.testing.assert_close(torch.cat([network.embed(values, row[None]) for row in heard]), together, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(together.norm(dim=1), torch.full((3,), 192**0.5), rtol=1e-3, atol=0)
+
+
+def test_the_onnx_file_is_the_network(network_drawn: dict[str, torch.Tensor], work: Path, tmp_path: Path) -> None:
+    path = tmp_path / "campplus.onnx"
+    onnx_file.write_onnx(path, network_drawn)
+    assert path.stat().st_size < 1.6e6
+    for batch, frames in ((1, 7), (2, 130)):
+        assert onnx_file.largest_difference(path, network_drawn, torch.randn(batch, frames, 80)) < 1e-4
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert [(each.name, each.type, each.shape[2]) for each in session.get_inputs()] == [("input", "tensor(float)", 80)]
+    assert [(each.name, each.type, each.shape[1]) for each in session.get_outputs()] == [("output", "tensor(float)", 192)]
+    first = path.read_bytes()
+    onnx_file.write_onnx(path, network_drawn)
+    assert path.read_bytes() == first
+
+
+def test_training_tells_voices_apart_resumes_and_writes_what_the_others_read(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crops, "CROP_FRAMES", (40,))
+    train.train(work, 5, CPU, steps=20, batch=8)
+    before = (work / train.EMBEDDINGS).stat().st_mtime_ns
+    train.train(work, 5, CPU, steps=24, batch=8)
+    assert (work / train.EMBEDDINGS).stat().st_mtime_ns > before
+    assert store.load(work / train.FOLDER / "checkpoint.pt")["step"] == 24
+    speech = Speech.read(work)
+    vectors = torch.from_numpy(np.load(work / train.EMBEDDINGS))
+    assert vectors.shape == (len(speech.utterances), 192)
+    assert vectors.dtype == torch.float32
+    voices = [utterance.voice for utterance in speech.utterances]
+    known = objective.Voices.of(voices, CPU)
+    found = objective.scores({"head.voices": torch.eye(192)[:2]}, vectors, known.of_utterance, known)
+    assert found["equal_error"] < 0.1
+    assert found["correlation"] > 0.7
+    shipped = store.load(work / train.WEIGHTS)
+    assert all(isinstance(tensor, torch.Tensor) and tensor.dtype == torch.float16 for tensor in shipped.values())
+    features = Features.read(work, speech, CPU, only=("fbank",))
+    heard = crops.centred(crops.Crops(features).whole(torch.tensor([0]), crops.frames_of(features.tokens[0])))
+    session = onnxruntime.InferenceSession(work / train.ONNX, providers=["CPUExecutionProvider"])
+    torch.testing.assert_close(torch.from_numpy(session.run(None, {"input": heard.numpy()})[0]), vectors[:1], rtol=1e-3, atol=1e-3)
+
+
+def test_kaldi_counts_frames_as_the_recipe_does() -> None:
+    for tokens in (1, 2, 61):
+        options = kaldi_native_fbank.FbankOptions()
+        options.frame_opts.dither = 0.0
+        bank = kaldi_native_fbank.OnlineFbank(options)
+        bank.accept_waveform(16_000, np.zeros(640 * tokens, np.float32))
+        bank.input_finished()
+        assert bank.num_frames_ready == crops.frames_of(tokens)
