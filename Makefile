@@ -1,5 +1,6 @@
 # Every habit of this repository is a target; CI calls these and nothing else.
-# Overridable: PYTHON, PYTEST_ARGS, MODEL=DIR (verify, up), TORCH_INDEX_URL (where torch comes from, e.g. PyTorch's CPU index).
+# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, MODEL=DIR (bench, quality, up, verify),
+# TORCH_INDEX_URL (where torch comes from, e.g. PyTorch's CPU index).
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -8,6 +9,7 @@ SHELL := /bin/bash
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+QUALITY_ARGS ?=
 MODEL ?=
 TORCH_INDEX_URL ?=
 
@@ -16,7 +18,7 @@ BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 
-.PHONY: help setup protos lint test soak demo up bench verify clean
+.PHONY: help setup protos lint test soak demo up bench quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +57,9 @@ bench: setup ## Measure this machine (MODEL=DIR, default the bundled model)
 	$(BIN)/python -m bench.token2wav_cost $(if $(MODEL),--model $(MODEL))
 	$(BIN)/python -m bench.vocoder_hold_back tests/golden/tiny
 
+quality: $(VENV)/.quality ## Speak 200 sentences and measure them (MODEL=DIR, QUALITY_ARGS, see --help)
+	$(BIN)/python -m tools.quality $(if $(MODEL),--model $(MODEL)) $(QUALITY_ARGS)
+
 verify: setup ## Compare a model directory with its reference arrays (MODEL=DIR)
 	@test -n "$(MODEL)" || { echo "usage: make verify MODEL=DIR (try MODEL=tests/golden/tiny)" >&2; exit 2; }
 	$(BIN)/python -m tools.verify $(MODEL)
@@ -68,6 +73,13 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(call fresh_venv,$(VENV))
 	$(if $(TORCH_INDEX_URL),$(BIN)/pip install --quiet --constraint constraints.txt --index-url $(TORCH_INDEX_URL) torch)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[cpu,dev]'
+	touch $@
+
+# Resemblyzer asks for webrtcvad, which needs a compiler and a setuptools of old, and for a typing that Python has long had; the extra
+# brings the same webrtcvad as a wheel.
+$(VENV)/.quality: $(VENV)/.ready
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[quality]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps Resemblyzer
 	touch $@
 
 $(PROTOS_VENV)/.ready: constraints-protos.txt
