@@ -1,0 +1,74 @@
+"""Kokoro-82M: phonemes and a style in, speech out, many sentences at a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from recipes.demo_voice.teacher.decoder import FRAME, STYLE_OF_PROSODY, STYLE_OF_SOUND, Decoder
+from recipes.demo_voice.teacher.encoder import WIDTH, Albert, Prosody, TextEncoder
+from recipes.demo_voice.teacher.spans import Span
+
+MOST_TOKENS = 510
+"""Phonemes of one sentence; the boundary symbols at either end come on top."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """One sentence to speak: ids of its phonemes, a style float32 [256], and how much faster than usual."""
+
+    tokens: list[int]
+    style: NDArray[np.float32]
+    speed: float = 1.0
+
+
+class Kokoro(nn.Module):
+    """The whole model. Parameters are named as in the published checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bert = Albert()
+        self.bert_encoder = nn.Linear(768, WIDTH)
+        self.predictor = Prosody()
+        self.text_encoder = TextEncoder()
+        self.decoder = Decoder()
+
+    @torch.inference_mode()
+    def speak(self, orders: Sequence[Order], noise: torch.Generator | None = None) -> list[Tensor]:
+        """Samples at 24 kHz of each order, float32 on the device of the model.
+
+        noise: draws the breath of unvoiced sounds, on the device of the model; without it the source is silent there and every
+        order comes out the same in any company. Raises ValueError when a sentence is empty or too long.
+        """
+        if any(not 0 < len(order.tokens) <= MOST_TOKENS for order in orders):
+            raise ValueError(f"a sentence has 1 to {MOST_TOKENS} phonemes")
+        device = self.bert_encoder.weight.device
+        lengths = [len(order.tokens) + 2 for order in orders]
+        tokens = pad_sequence([torch.tensor([0, *order.tokens, 0]) for order in orders], batch_first=True).to(device)
+        style = torch.from_numpy(np.stack([order.style for order in orders])).to(device)
+        speed = torch.tensor([order.speed for order in orders], device=device)
+        span = Span.of(lengths, device)
+        sound, prosody = style[:, STYLE_OF_SOUND], style[:, STYLE_OF_PROSODY]
+
+        context = self.bert_encoder(self.bert(tokens, span))
+        features, durations = self.predictor.durations(context, prosody, speed, lengths)
+        sounds = self.text_encoder(tokens, span, lengths)
+
+        # The one place where the device is waited for: how long the sentences are decides every shape from here on.
+        spoken = [row[:length] for row, length in zip(durations.cpu(), lengths, strict=True)]
+        frames = [int(row.sum()) for row in spoken]
+        which = pad_sequence([torch.arange(len(row)).repeat_interleave(row) for row in spoken], batch_first=True).to(device)
+        frame_span, double = Span.of(frames, device), Span.of([2 * each for each in frames], device)
+        pitch, energy = self.predictor.curves(_take(features, which), prosody, frames, frame_span, double)
+        aligned = frame_span.clear(_take(sounds, which).transpose(1, 2).contiguous())
+        samples = self.decoder(aligned, pitch, energy, sound, frames, noise)
+        return [row[: FRAME * each] for row, each in zip(samples, frames, strict=True)]
+
+
+def _take(x: Tensor, which: Tensor) -> Tensor:
+    """Rows `which` [B, T] of x [B, L, C]: [B, T, C]."""
+    return x.gather(1, which.unsqueeze(2).expand(-1, -1, x.shape[2]))
