@@ -1,0 +1,216 @@
+"""`python -m recipes.demo_voice.tokenizer.train WORK --minutes 5 --digits 5`: train the speech tokenizer, then encode and align all speech.
+
+The encoder learns from two readers of its codes: one finds the phones (connectionist temporal classification), the other the mel, with
+the voice looked up in a table. Two small terms keep every level of every digit in use (without it the codes collapse into one while the
+first reader still says nothing but blank) and ask that a disguised recording gives the digits of the clean one. What is kept is the
+moving average of the weights at its best held-out phone error. Encoding, alignment and export follow after the minutes of training.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recipes.demo_voice import batches, parameters
+from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
+from recipes.demo_voice.progress import Journal, Schedule
+from recipes.demo_voice.tokenizer import codes
+from recipes.demo_voice.tokenizer.augment import disguised, stretch, stretched
+from recipes.demo_voice.tokenizer.evaluate import evaluate, mel_error, sound_loss
+from recipes.demo_voice.tokenizer.examples import Examples
+from recipes.demo_voice.tokenizer.export import export
+from recipes.demo_voice.tokenizer.label import label
+from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
+from recipes.demo_voice.tokenizer.trained import ONNX, TrainedTokenizer, write
+
+_LOSSES = {"ctc": 1.0, "mel": 0.5, "spread": 0.3, "steady": 0.25}
+"""Weights of the terms; `steady` grows to its own over the first fifth of the training."""
+_ROUNDING_NOISE = 0.15
+_WITHHELD_VOICES = 0.1
+_STRETCH_GRANULE = 4
+_HEARD_BY_EXPORT = 32
+
+
+class Training:
+    """Network, optimiser, moving average and clock of one training, as a checkpoint holds them."""
+
+    def __init__(self, examples: Examples, folder: Path, options: argparse.Namespace) -> None:
+        self._examples, self._folder = examples, folder
+        self._device = examples.device
+        self._peak = options.rate
+        torch.manual_seed(options.seed)
+        sizes = Sizes(options.digits, len(examples.phones.symbols), len(examples.voices), options.width)
+        self.network = Network(sizes, options.dropout).to(self._device).train()
+        self._judge = Network(sizes).to(self._device).eval().requires_grad_(False)
+        self._optimiser = torch.optim.AdamW(
+            self.network.parameters(), self._peak, betas=(0.9, 0.98), weight_decay=0.05, fused=self._device.type == "cuda"
+        )
+        self._average = parameters.Average(dict(self.network.named_parameters()), options.decay)
+        self.best: dict[str, Tensor] = dict(self._average.values)
+        self.best_error = float("inf")
+        self.schedule = Schedule(options.minutes, options.steps)
+        self._resume()
+        self._rng = np.random.default_rng([options.seed, self.schedule.step])
+        self._batches = batches.endless(examples.speech.training, examples.features.tokens, options.batch, self._rng)
+
+    def step(self) -> Tensor:
+        """One update. Returns the losses in the order of `_LOSSES`, float32 [4], on the device."""
+        self._optimiser.param_groups[0]["lr"] = self.schedule.rate(self._peak)
+        losses = self.losses(next(self._batches))
+        weights = dict(_LOSSES)
+        weights["steady"] *= min(1.0, 5 * self.schedule.progress)
+        loss = torch.stack([weight * losses[name] for name, weight in weights.items()]).sum()
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]  # torch's own
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), 5.0)
+        self._optimiser.step()
+        self.schedule.step += 1
+        self._average.update(self.schedule.step)
+        return torch.stack([losses[name].detach() for name in _LOSSES])
+
+    def losses(self, members: list[int]) -> dict[str, Tensor]:
+        """The terms of `_LOSSES` for freshly disguised speech."""
+        batch = self._examples.batch(members)
+        before = batch.mel.shape[1] // 2
+        tokens = stretch(before, _STRETCH_GRANULE, self._rng)
+        log_mel, mel, lengths = stretched(batch.log_mel, batch.mel, batch.lengths, tokens)
+        lengths_here = [length * tokens // before for length in batch.lengths_here]
+        mask, frames = mask_of(lengths, tokens), LOG_MEL_PER_TOKEN * lengths
+        heard = disguised(log_mel)
+        known = (torch.rand(len(members), device=self._device) >= _WITHHELD_VOICES).float()
+        # Apart from the next: within one autocast the bfloat16 copies of weights made without gradients would be used again.
+        with self._autocast(), torch.no_grad():
+            self.network.eval()
+            clean = codes.bounded(self.network.encoder(log_mel, frames))
+            self.network.train()
+        with self._autocast():
+            values = self.network.encoder(heard, frames)
+            found = codes.bounded(values)
+            levels = codes.rounded(found, _ROUNDING_NOISE)
+            said = self.network.phones(levels, mask)
+            sounded = self.network.mel(levels, batch.voices, known, mask)
+        return {
+            "ctc": sound_loss(said, batch, lengths_here),
+            "mel": mel_error(sounded, mel, 2 * lengths),
+            "spread": spread_loss(values, mask),
+            "steady": ((found - clean).square() * mask).sum() / (mask.sum() * found.shape[2]),
+        }
+
+    def _autocast(self) -> torch.autocast:
+        return torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda")
+
+    def evaluate(self) -> dict[str, float | int]:
+        """Held-out metrics of the moving average, which is kept when it has the lowest phone error so far."""
+        self._judge.load_state_dict(self._average.values)
+        found = evaluate(self._judge, self._examples, self._examples.speech.held_out)
+        if found["phone_error"] <= self.best_error:
+            self.best_error = found["phone_error"]
+            self.best = {name: tensor.clone() for name, tensor in self._average.values.items()}
+        return found
+
+    def save(self) -> None:
+        """The checkpoint to go on from, and the shipped weights."""
+        content = {
+            "network": self.network.state_dict(),
+            "optimiser": self._optimiser.state_dict(),
+            "average": self._average.values,
+            "best": self.best,
+            "best_error": self.best_error,
+            "step": self.schedule.step,
+            "seconds": self.schedule.seconds,
+        }
+        parameters.save(self._folder / "checkpoint.pt", content)
+        write(self._folder, self.best, self.network.sizes, self._examples.phones, self._examples.voices)
+
+    def _resume(self) -> None:
+        path = self._folder / "checkpoint.pt"
+        if not path.exists():
+            return
+        content: dict[str, Any] = parameters.load(path, self._device)
+        self.network.load_state_dict(content["network"])
+        self._optimiser.load_state_dict(content["optimiser"])
+        self._average.load(content["average"])
+        self.best, self.best_error = content["best"], content["best_error"]
+        self.schedule.step, self.schedule.spent = content["step"], content["seconds"]
+
+
+def spread_loss(values: Tensor, mask: Tensor) -> Tensor:
+    """How far each digit's values, before they are bounded, are from mean 0 and below variance 1 over a batch: zero when they are not.
+
+    values: float32 [batch, time, digits]. mask: float32 [batch, time, 1]. At variance 1 the three levels are about equally frequent.
+    """
+    count = mask.sum()
+    mean = (values * mask).sum((0, 1)) / count
+    variance = ((values - mean).square() * mask).sum((0, 1)) / count
+    return (mean.square() + (1 - variance).clamp(min=0)).mean()
+
+
+def train(work: Path, options: argparse.Namespace) -> None:
+    """Until the clock says so; then everything that later stages read."""
+    device, folder = torch.device(options.device), work / options.name
+    folder.mkdir(parents=True, exist_ok=True)
+    examples = Examples(work, device)
+    training = Training(examples, folder, options)
+    journal = Journal(folder, options.name, training.schedule)
+    _run(training, journal, options)
+    journal.report(training.evaluate())
+    training.save()
+    tokenizer = TrainedTokenizer.read(folder, device)
+    journal.report({f"shipped_{name}": value for name, value in evaluate(tokenizer.network, examples, examples.speech.held_out).items()})
+    journal.report(label(tokenizer, examples, folder))
+    speech = [examples.log_mel(member).cpu() for member in examples.speech.held_out[:_HEARD_BY_EXPORT]]
+    journal.report({"onnx_agreement": export(TrainedTokenizer.read(folder), speech, folder / ONNX)})
+    journal.close()
+
+
+def _run(training: Training, journal: Journal, options: argparse.Namespace) -> None:
+    reported = saved = time.monotonic()
+    sums, steps = torch.zeros(len(_LOSSES), device=torch.device(options.device)), 0
+    while not training.schedule.over:
+        sums += training.step()
+        steps += 1
+        journal.tick()
+        now = time.monotonic()
+        if now - reported > options.report_seconds:
+            means = (sums / steps).tolist()
+            values = {f"train_{name}": value for name, value in zip(_LOSSES, means, strict=True)}
+            speed = steps / (time.monotonic() - reported)
+            journal.report({**training.evaluate(), **values, "steps_a_second": speed})
+            sums, steps, reported = torch.zeros_like(sums), 0, time.monotonic()
+        if now - saved > options.save_seconds:
+            training.save()
+            saved = time.monotonic()
+
+
+def parser() -> argparse.ArgumentParser:
+    found = argparse.ArgumentParser(prog="python -m recipes.demo_voice.tokenizer.train", description=(__doc__ or "").splitlines()[0])
+    found.add_argument("work", type=Path, help="work folder with model/phonemes/, speech/ and features/ in it")
+    found.add_argument("--minutes", type=float, default=5.0, help="training time, interruptions not counted")
+    found.add_argument("--steps", type=int, default=10**9, help="optimiser steps at most")
+    found.add_argument("--digits", type=int, default=5, help="ternary digits of a code: 3^digits codes")
+    found.add_argument("--name", default="tokenizer", help="folder of the results within the work folder")
+    found.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    found.add_argument("--batch", type=int, default=12_000, help="tokens a batch, padding included")
+    found.add_argument("--rate", type=float, default=1.5e-3, help="largest learning rate")
+    found.add_argument("--dropout", type=float, default=0.1)
+    found.add_argument("--decay", type=float, default=0.998, help="of the moving average of the weights")
+    found.add_argument("--width", type=int, default=256, help="channels")
+    found.add_argument("--seed", type=int, default=1)
+    found.add_argument("--report-seconds", type=float, default=20.0)
+    found.add_argument("--save-seconds", type=float, default=60.0)
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    train(options.work, options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
