@@ -1,0 +1,48 @@
+"""`manifest.toml` beside a bundled model: what its files are, where they come from, under which licence, and their sha256."""
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+FILE = "manifest.toml"
+_PROSE = (".md", ".txt")
+WHAT = "two small English voices in the layout of CosyVoice2-0.5B, trained on the synthetic speech of Kokoro-82M"
+WHENCE = "the recipe recipes/demo_voice; last stage python -m recipes.demo_voice.export"
+LICENSE = "Apache-2.0; pronunciations of phonemes/ also BSD-2-Clause (CMUdict), see THIRD_PARTY_NOTICES.md"
+
+
+def checksums(directory: Path) -> dict[str, str]:
+    """Path inside `directory` -> sha256, of every file that is not prose."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.suffix not in _PROSE)
+    return {path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def text(name: str, files: Mapping[str, str]) -> str:
+    """The manifest of a folder that holds the model `name` with these checksums."""
+    lines = [
+        "# What is in this folder, where it comes from, and its sha256.",
+        "",
+        f"[{name}]",
+        f'what = "{WHAT}"',
+        f'whence = "{WHENCE}"',
+        f'license = "{LICENSE}"',
+        "",
+        f"[{name}.files]",
+        *(f'"{path}" = "{digest}"' for path, digest in files.items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def listed(directory: Path) -> list[str]:
+    """The files that the manifest beside `directory` says are in it; none without a manifest."""
+    path = directory.parent / FILE
+    if not path.exists():
+        return []
+    entry = tomllib.loads(path.read_text(encoding="utf-8")).get(directory.name, {})
+    return list(entry.get("files", {}))
+
+
+def write(directory: Path) -> None:
+    """Write the manifest beside `directory`."""
+    (directory.parent / FILE).write_text(text(directory.name, checksums(directory)), encoding="utf-8")
