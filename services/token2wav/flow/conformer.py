@@ -35,7 +35,8 @@ def _of_each_key(by_distance: Tensor) -> Tensor:
     queries, distances = by_distance.shape[-2:]
     if queries == 1:
         return by_distance
-    rows = by_distance.flatten(-2)[..., queries - 1 : queries - 1 + queries * (distances - 1)].unflatten(-1, (queries, distances - 1))
+    flat = by_distance.flatten(-2)[..., queries - 1 : queries - 1 + queries * (distances - 1)]
+    rows: Tensor = flat.unflatten(-1, (queries, distances - 1))  # type: ignore[no-untyped-call]  # torch leaves it untyped
     return rows[..., : distances - queries + 1]
 
 

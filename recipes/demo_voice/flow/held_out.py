@@ -1,0 +1,71 @@
+"""How far the served solver's mel is from the truth, on utterances that no training has heard."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cosyserve.spec import EULER_STEPS, MEL_BINS
+from recipes.demo_voice.batches import by_length
+from recipes.demo_voice.flow.corpus import Batch, Corpus
+from recipes.demo_voice.flow.objective import losses, mask_of, mu_of, shown
+from recipes.demo_voice.flow.pieces import Draws, equally_long
+from services.token2wav.flow.network import Network
+from services.token2wav.flow.past import Window
+from services.token2wav.flow.solver import ROWS, Solver
+
+_FRAMES = 12_000
+_TOKENS = 6_000
+
+
+@torch.no_grad()
+def solve(network: Network, solver: Solver, batch: Batch, noise: Tensor, *, streaming: bool) -> Tensor:
+    """The ten guided Euler steps over all rows at once, each from `noise` [frames, 80] -> mel float32 [rows, 2n, 80]."""
+    rows, frames = batch.mel.shape[:2]
+    inputs = Solver.inputs(mu_of(network, batch, streaming=streaming), network.speaker(batch.speaker), shown(batch))
+    mask = mask_of(frames, batch.mel.device, streaming=streaming)
+    x = noise[None, :frames].expand(rows, -1, -1)
+    for at in range(EULER_STEPS):
+        x = solver.step(at, x, inputs, Window.whole(ROWS * rows), mask)
+    return x
+
+
+class HeldOut:
+    """The same pieces at every measurement, each utterance alone and behind a prompt of its voice."""
+
+    def __init__(self, corpus: Corpus, draws: Draws, members: list[int], rng: np.random.Generator) -> None:
+        self._corpus = corpus
+        self._pieces = {}
+        for name, prompted in (("", False), ("_prompt", True)):
+            pieces = [draws.served(member, prompted=prompted) for member in members]
+            groups = by_length(range(len(pieces)), [piece.length for piece in pieces], _TOKENS, rng)
+            self._pieces[name] = [equally_long([pieces[at] for at in group], rng) for group in groups]
+        longest = max(piece.length for groups in self._pieces.values() for group in groups for piece in group)
+        generator = torch.Generator().manual_seed(0)
+        self._noise = torch.randn(2 * longest, MEL_BINS, generator=generator).to(corpus.mel.device)
+
+    @torch.no_grad()
+    def measure(self, network: Network, guidance: float) -> dict[str, float]:
+        """mel_l1, of frames behind the prompt: with full attention and under streaming masks, alone and behind a prompt.
+
+        motion: mean change from frame to frame, as a share of the truth's; below one the mel is too smooth. loss, mu_l1: the
+        training's terms.
+        """
+        solver = Solver(network.estimator, guidance, self._corpus.mel.device)
+        found: dict[str, float] = {}
+        for name, groups in self._pieces.items():
+            batches = [self._corpus.gather(group) for group in groups]
+            for streaming in (False, True):
+                errors, moves, true_moves = [], [], []
+                for batch in batches:
+                    made = solve(network, solver, batch, self._noise, streaming=streaming)
+                    counted = (torch.arange(made.shape[1], device=made.device) >= batch.prompt[:, None])[:, :, None].expand_as(made)
+                    errors.append((made - batch.mel).abs()[counted])
+                    moves.append(made.diff(dim=1)[counted[:, 1:]].abs())
+                    true_moves.append(batch.mel.diff(dim=1)[counted[:, 1:]].abs())
+                kind = f"{name}_streaming" if streaming else name
+                found[f"mel_l1{kind}"] = float(torch.cat(errors).mean())
+                found[f"motion{kind}"] = float(torch.cat(moves).mean() / torch.cat(true_moves).mean())
+        terms = [losses(network, self._corpus.gather(group), streaming=False) for group in self._pieces[""]]
+        found["held_loss"] = float(torch.stack([flow for flow, _ in terms]).mean())
+        found["held_mu_l1"] = float(torch.stack([coarse for _, coarse in terms]).mean())
+        return found

@@ -1,0 +1,201 @@
+"""The flow's training on two humming voices: pieces are cut rightly, the loss falls, and what is written is what was trained."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION, SPEECH_VOCABULARY
+from recipes.demo_voice import layout
+from recipes.demo_voice.features import Features
+from recipes.demo_voice.flow.corpus import Corpus
+from recipes.demo_voice.flow.held_out import solve
+from recipes.demo_voice.flow.objective import losses
+from recipes.demo_voice.flow.pieces import Draws, Piece, equally_long
+from recipes.demo_voice.flow.shipped import expanded
+from recipes.demo_voice.flow.train import Training, train
+from recipes.demo_voice.progress import Schedule
+from recipes.demo_voice.speech import Speech
+from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.network import Network
+from services.token2wav.flow.solver import Solver
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.voice_prompt import VoicePrompt
+from tests.unit.recipes import small_work
+
+CPU = torch.device("cpu")
+CODES, FIRST_ID = 27, 3240
+SMALLER = {
+    "    input_size: 96\n": "    input_size: 16\n",
+    "output_size: 192": "output_size: 32",
+    "linear_units: 384": "linear_units: 48",
+    "num_blocks: 3": "num_blocks: 1",
+    "channels: [128]": "channels: [24]",
+    "attention_head_dim: 32": "attention_head_dim: 8",
+    "num_mid_blocks: 4": "num_mid_blocks: 1",
+}
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Codes say where the mel is loudest; a speaker's vectors lie around one of two directions."""
+    work = small_work.make(tmp_path_factory.mktemp("work"))
+    yaml = layout.YAML
+    for old, new in SMALLER.items():
+        assert old in yaml
+        yaml = yaml.replace(old, new)
+    (work / "model" / "cosyvoice2.yaml").write_text(yaml, encoding="utf-8")
+    speech = Speech.read(work)
+    features = Features.read(work, speech, CPU, only=("mel",))
+    (work / "tokenizer").mkdir()
+    loudest = features.mel.float().view(-1, 2, MEL_BINS).mean(1).argmax(1) % CODES
+    np.save(work / "tokenizer" / "codes.npy", loudest.numpy().astype(np.int16))
+    (work / "tokenizer" / "settings.json").write_text(json.dumps({"digits": 3, "codes": CODES, "first_id": FIRST_ID}), encoding="utf-8")
+    (work / "speaker").mkdir()
+    vectors = np.random.default_rng(0).normal(size=(len(speech.utterances), SPEAKER_DIMENSION)).astype(np.float32)
+    for utterance in speech.utterances:
+        vectors[utterance.number, utterance.voice == "high"] += 30
+    np.save(work / "speaker" / "embeddings.npy", vectors)
+    return work
+
+
+@pytest.fixture(scope="module")
+def corpus(work: Path) -> tuple[Speech, Features, Corpus]:
+    speech = Speech.read(work)
+    features = Features.read(work, speech, CPU, only=("mel",))
+    return speech, features, Corpus.read(work, "tokenizer", speech, features)
+
+
+def test_a_batch_is_what_the_utterances_hold(corpus: tuple[Speech, Features, Corpus]) -> None:
+    _, features, held = corpus
+    first, tokens = features.first[1], features.tokens[1]
+    within = Piece(prompt=0, prompt_tokens=0, body=first + 2, tokens=8, end=first + tokens, speaker=1, condition=5)
+    behind = Piece(prompt=3, prompt_tokens=5, body=first + tokens - 3, tokens=3, end=first + tokens, speaker=12, condition=10)
+    batch = held.gather([within, behind])
+    assert batch.tokens[0].tolist() == held.codes[first + 2 : first + 10].tolist()
+    assert batch.ahead[0].tolist() == held.codes[first + 10 : first + 13].tolist()
+    assert batch.known.tolist() == [[True] * 3, [False] * 3]
+    assert batch.tokens[1].tolist() == [*held.codes[3:8].tolist(), *held.codes[first + tokens - 3 : first + tokens].tolist()]
+    want = torch.cat((features.mel[6:16], features.mel[2 * (first + tokens - 3) : 2 * (first + tokens)])).float()
+    assert torch.equal(batch.mel[1], want)
+    assert batch.prompt.tolist() == [0, 10]
+    assert batch.condition.tolist() == [5, 10]
+    # Behind the utterances' rows come the voices' own, by name: row 12 is the mean of the six of "high".
+    torch.testing.assert_close(batch.speaker[1], F.normalize(held.vectors[6:12].mean(0), dim=0))
+
+
+def test_pieces_lose_their_beginning_or_their_end_and_nothing_else() -> None:
+    piece = Piece(prompt=100, prompt_tokens=40, body=500, tokens=60, end=560, speaker=0, condition=80)
+    front, back = piece.cut(90, front=True), piece.cut(90, front=False)
+    assert front == replace(piece, prompt=110, prompt_tokens=30, condition=60)
+    assert back == replace(piece, tokens=50)
+    alone = replace(piece, prompt_tokens=0)
+    assert alone.cut(48, front=True) == replace(alone, body=512, tokens=48)
+    assert piece.cut(60, front=True) == replace(piece, prompt=124, prompt_tokens=16, tokens=44, condition=32), "a prompt keeps 16 tokens"
+    assert piece.cut(40, front=False).tokens == 8, "a sentence keeps 8 tokens"
+    kept = equally_long([*[piece] * 10, *[alone] * 10, replace(alone, tokens=7)], np.random.default_rng(0))
+    assert [each.length for each in kept] == [56] * 20
+
+
+def test_drawn_pieces_stay_within_their_utterances(corpus: tuple[Speech, Features, Corpus]) -> None:
+    speech, features, held = corpus
+    batches = Draws(speech, features, speech.training, np.random.default_rng(1)).batches(100)
+    owner = np.repeat(np.arange(len(features.tokens)), features.tokens)
+    prompts = 0
+    for _ in range(60):
+        pieces = next(batches)
+        assert len({piece.length for piece in pieces}) == 1
+        for piece in pieces:
+            body = set(owner[piece.body : piece.body + piece.tokens])
+            assert len(body) == 1
+            assert body <= set(speech.training)
+            assert piece.body + piece.tokens <= piece.end <= len(owner)
+            assert piece.speaker < len(held.vectors)
+            assert piece.condition <= 2 * piece.length
+            if piece.prompt_tokens:
+                prompts += 1
+                spoken = set(owner[piece.prompt : piece.prompt + piece.prompt_tokens]) | body
+                assert len({speech.utterances[number].voice for number in spoken}) == 1
+    assert prompts > 20
+
+
+def test_one_batch_is_learnt_and_gradients_reach_every_tensor(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
+    speech, features, held = corpus
+    training = Training(FlowConfig.read(layout.model_directory(work)), held, Schedule(1, steps=10_000, step=200), rate=5e-3)
+    pieces = next(Draws(speech, features, speech.training, np.random.default_rng(1)).batches(64))
+    seen = [training.step(pieces) for _ in range(30)]
+    before, after = torch.stack(seen[:6]).mean(0), torch.stack(seen[-6:]).mean(0)
+    assert after[0] < 0.75 * before[0]
+    assert after[1] < 0.7 * before[1]
+    assert [name for name, tensor in training.parameters.items() if tensor.grad is None or not tensor.grad.isfinite().all()] == []
+
+
+def test_rows_of_a_batch_do_not_see_each_other(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
+    speech, features, held = corpus
+    training = Training(FlowConfig.read(layout.model_directory(work)), held, Schedule(1))
+    noise = torch.randn(32, MEL_BINS, generator=torch.Generator().manual_seed(3))
+    draws = Draws(speech, features, speech.training, np.random.default_rng(2))
+    pieces = equally_long([draws.served(member, prompted=False) for member in (0, 2, 7)], np.random.default_rng(0))
+    network = training.served
+    with torch.no_grad():
+        solver = Solver(network.estimator, 0.7, CPU)
+    for streaming in (False, True):
+        together = solve(network, solver, held.gather(pieces), noise, streaming=streaming)
+        for row, piece in enumerate(pieces):
+            alone = solve(network, solver, held.gather([piece]), noise, streaming=streaming)
+            torch.testing.assert_close(together[row], alone[0], atol=1e-4, rtol=0)
+
+
+def test_the_service_reads_what_was_trained_and_solves_alike(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
+    measures = train(work, 1, CPU, steps=3, batch_tokens=64, measured=1)
+    assert {"mel_l1", "mel_l1_streaming", "mel_l1_prompt", "mel_l1_prompt_streaming", "held_loss", "mu_l1"} <= measures.keys()
+    assert all(np.isfinite(value) for value in measures.values())
+    # One step more: the training goes on from its checkpoint.
+    train(work, 1, CPU, steps=4, batch_tokens=64, measured=0)
+    assert [json.loads(line)["step"] for line in (work / "flow" / "journal.jsonl").read_text().splitlines()] == [3, 4]
+    directory = layout.model_directory(work)
+    (work / "flow" / "flow.pt").replace(directory.path / "flow.pt")
+    flow = load_flow(directory, CPU)
+
+    speech, features, held = corpus
+    piece = Draws(speech, features, speech.training, np.random.default_rng(0)).served(4, prompted=True)
+    batch = held.gather([piece])
+    trained = torch.load(work / "flow" / "checkpoint.pt", weights_only=True)["average"]
+    network = Network(flow.config, {name: tensor.half().float() for name, tensor in trained.items()})
+    with torch.no_grad():
+        solver = Solver(network.estimator, flow.config.guidance, CPU)
+    ids = batch.tokens[0] + FIRST_ID
+    voice = VoicePrompt(ids[: piece.prompt_tokens], batch.mel[0, : 2 * piece.prompt_tokens], 3 * batch.speaker[0])
+    for streaming in (False, True):
+        want = solve(network, solver, batch, flow.noise, streaming=streaming)[0, 2 * piece.prompt_tokens :].T
+        made = flow.prefix(voice, ids[piece.prompt_tokens :], streaming=streaming, final=True)
+        torch.testing.assert_close(made, want, atol=2e-4, rtol=0)
+
+
+def test_ids_without_a_code_get_empty_rows() -> None:
+    directory = FlowConfig.__dataclass_fields__  # sizes do not matter to the embedding's rows
+    config = FlowConfig(**dict.fromkeys(directory, 2))
+    wide = expanded({"input_embedding.weight": torch.ones(3, 2)}, replace(config, vocabulary=SPEECH_VOCABULARY), 40)
+    rows = wide["input_embedding.weight"]
+    assert rows.shape == (SPEECH_VOCABULARY, 2)
+    assert rows.sum(1).nonzero().flatten().tolist() == [40, 41, 42]
+
+
+def test_losses_of_masks_differ_only_where_masks_hide_something(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
+    """Up to 25 tokens a chunk hides nothing; longer pieces are one chunk ahead of it."""
+    speech, features, held = corpus
+    config = FlowConfig.read(layout.model_directory(work))
+    network = Training(config, held, Schedule(1)).served
+    draws = Draws(speech, features, speech.training, np.random.default_rng(0))
+    for prompted, differs in ((False, False), (True, True)):
+        batch = held.gather([draws.served(1, prompted=prompted)])
+        found = []
+        for streaming in (False, True):
+            torch.manual_seed(0)
+            with torch.no_grad():
+                found.append(losses(network, batch, streaming=streaming)[0])
+        assert (abs(found[0] - found[1]) > 1e-5) == differs
