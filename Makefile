@@ -67,7 +67,7 @@ verify: setup ## Compare a model directory with its reference arrays (MODEL=DIR)
 clean: ## Remove everything that the other targets made
 	rm -rf $(VENV) $(PROTOS_VENV) build dist *.egg-info hello.wav
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find bench cosyserve services tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	find bench cosyserve recipes services tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: pyproject.toml constraints.txt
 	$(call fresh_venv,$(VENV))

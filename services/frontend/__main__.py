@@ -30,10 +30,10 @@ def read_model(settings: FrontendSettings) -> tuple[Analyzer, Registry]:
     # The grammars and the number speller take most of a second to import and load.
     from services.frontend.normalize import Normalizer
     from services.frontend.speaker_file import read_voices
-    from services.frontend.tokenizer import TextTokenizer
+    from services.frontend.text_tokenizer import read_tokenizer
 
     directory = ModelDirectory(Path(settings.model))
-    tokenizer = TextTokenizer(directory)
+    tokenizer = read_tokenizer(directory)
     voices = read_voices(directory, tokenizer)
     try:
         registry = Registry(voices, settings.default_voice)

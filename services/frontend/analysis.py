@@ -8,7 +8,7 @@ from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.language import language_of
 from services.frontend.normalize import Normalizer
 from services.frontend.sentences import Splitter, cut_to_limit, is_only_marks
-from services.frontend.tokenizer import TextTokenizer
+from services.frontend.text_tokenizer import Tokenizer
 from services.frontend.units import runs_of
 
 RUN_CHARACTERS = 200
@@ -42,21 +42,24 @@ class Analyzer:
     the text as a whole.
     """
 
-    def __init__(self, normalizer: Normalizer, tokenizer: TextTokenizer, *, allow_special: bool = False) -> None:
+    def __init__(self, normalizer: Normalizer, tokenizer: Tokenizer, *, allow_special: bool = False) -> None:
         self._normalizer = normalizer
         self._tokenizer = tokenizer
         self._allow_special = allow_special
         self._reference = normalizer.reference
 
     def sentences(self, text: str, language_code: str = "") -> Iterator[Sentence]:
-        """The sentences of `text` in order, each as soon as it is known. Nothing is left of a text that holds only punctuation.
+        """The sentences of `text` in order, each as soon as it is known. Nothing is left of a text that holds only punctuation, and nothing
+        of what the tokenizer cannot express (another script, for a model of English phonemes).
 
         Raises InvalidRequest when `language_code` is neither empty nor a BCP-47 tag.
         """
         language = language_of(language_code, text)
         for segment in self.segments(text, language_code):
             for part in cut_to_limit(segment, LONGEST_SENTENCE, self._length):
-                yield Sentence(part, tuple(self._encode(part)), language)
+                ids = self._encode(part)
+                if ids:
+                    yield Sentence(part, tuple(ids), language)
 
     def segments(self, text: str, language_code: str = "") -> Iterator[str]:
         """The normalised and split text (the specification's split mode), before anything is cut to the model's limit."""

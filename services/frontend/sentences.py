@@ -104,7 +104,8 @@ def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iter
     while len(segment) > 8 * limit or length(segment) > limit:
         part = _longest_prefix(segment, limit, length)
         blank = segment.rfind(" ", part // 2, part)
-        cut = blank if blank > 0 else part
+        # A shorter text may have more tokens where words sound different in front of a pause.
+        cut = blank if blank > 0 and length(segment[:blank]) <= limit else part
         yield segment[:cut]
         segment = segment[cut:]
     yield segment

@@ -122,7 +122,7 @@ class _Call:
 
     def require_speech(self) -> None:
         if self._sentences == 0:
-            raise InvalidRequest("text holds only punctuation or blanks; there is nothing to speak")
+            raise InvalidRequest("text holds only punctuation, blanks or what this model cannot read; there is nothing to speak")
 
     def message(self, sentence: Sentence) -> pb.Sentence:
         self._language = sentence.language

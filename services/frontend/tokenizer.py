@@ -13,16 +13,10 @@ from tokenizers.models import BPE
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
+from services.frontend.control_tokens import CONTROLS, MARKUP
 
 FOLDER = "CosyVoice-BlankEN"
 FILES = (f"{FOLDER}/vocab.json", f"{FOLDER}/merges.txt", f"{FOLDER}/tokenizer_config.json")
-CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|endofprompt|>")
-"""Tokens that steer the model; parsed in text only on demand."""
-MARKUP = (
-    "[breath]", "<strong>", "</strong>", "[noise]", "[laughter]", "[cough]", "[clucking]", "[accent]", "[quick_breath]", "<laughter>",
-    "</laughter>", "[hissing]", "[sigh]", "[vocalized-noise]", "[lipsmack]", "[mn]",
-)  # fmt: skip
-"""Tokens for sounds and stress; always parsed."""
 _QWEN_SPECIALS = CONTROLS[:3]
 _WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 

