@@ -10,7 +10,6 @@ import torch
 
 from recipes.demo_voice import parameters as store
 from recipes.demo_voice.features import Features
-from recipes.demo_voice.progress import Schedule
 from recipes.demo_voice.speaker import crops, mixes, network, objective, onnx_file, train
 from recipes.demo_voice.speech import Speech
 from services.frontend.features.fbank import speaker_features
