@@ -1,0 +1,206 @@
+"""The recipe's speech tokenizer: codes, alignment, batches, augmentation, a training of a few steps and the files that it leaves."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch import Tensor
+
+from recipes.demo_voice import progress
+from recipes.demo_voice.tokenizer import codes, train
+from recipes.demo_voice.tokenizer.alignment import align
+from recipes.demo_voice.tokenizer.augment import disguised, stretched
+from recipes.demo_voice.tokenizer.examples import Examples
+from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
+from recipes.demo_voice.tokenizer.phones import Phones, distance, greedy
+from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, ONNX, PLACES, SETTINGS, WEIGHTS, TrainedTokenizer
+from services.frontend.phonemes.symbols import SYMBOLS
+from tests.unit.recipes import small_work
+
+SIZES = Sizes(digits=5, phones=7, voices=3, width=32)
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return small_work.make(tmp_path_factory.mktemp("work"))
+
+
+def network() -> Network:
+    torch.manual_seed(0)
+    return Network(SIZES).eval().requires_grad_(False)
+
+
+def test_codes_are_cosyvoice_ids_with_the_upper_digits_in_the_middle() -> None:
+    assert (codes.first_id(5), codes.first_id(6), codes.first_id(8)) == (3159, 2916, 0)
+    every = torch.arange(codes.count(5))
+    levels = codes.levels_of(every, 5)
+    assert torch.equal(codes.codes_of(levels), every)
+    widest = torch.cat([levels, torch.zeros(len(every), 3)], 1)
+    assert torch.equal(codes.codes_of(widest), every + codes.first_id(5))
+
+
+def test_rounding_passes_gradients_and_never_leaves_the_levels() -> None:
+    bound = codes.bounded(torch.linspace(-5, 5, 200)).requires_grad_()
+    levels = codes.rounded(bound, noise=0.9)
+    assert set(levels.detach().round(decimals=5).tolist()) == {-1.0, 0.0, 1.0}
+    levels.sum().backward()
+    assert bound.grad is not None
+    assert torch.equal(bound.grad, torch.ones(200))
+
+
+def test_rows_of_a_padded_batch_come_out_as_alone() -> None:
+    lengths = torch.tensor([40, 29, 4])
+    log_mel, voices = torch.randn(3, 40, 128), torch.tensor([0, 1, 2])
+    net, known = network(), torch.ones(3)
+    tokens = (lengths + 3) // 4
+    values = net.encoder(log_mel, lengths)
+    levels = torch.round(codes.bounded(values))
+    mask = mask_of(tokens, 10)
+    said, sounded = net.phones(levels, mask), net.mel(levels, voices, known, mask)
+    for row, (frames, count) in enumerate(zip(lengths.tolist(), tokens.tolist(), strict=True)):
+        one = slice(row, row + 1)
+        alone = net.encoder(log_mel[one, :frames], lengths[one])
+        assert alone.shape == (1, count, SIZES.digits)
+        torch.testing.assert_close(alone[0], values[row, :count], atol=1e-5, rtol=1e-5)
+        whole = torch.ones(1, count, 1)
+        torch.testing.assert_close(net.phones(levels[one, :count], whole)[0], said[row, :count], atol=1e-5, rtol=1e-5)
+        mel = net.mel(levels[one, :count], voices[one], known[one], whole)
+        torch.testing.assert_close(mel[0], sounded[row, : 2 * count], atol=1e-5, rtol=1e-5)
+
+
+def best_path(log_probabilities: Tensor, target: list[int]) -> float:
+    """Score of the likeliest path, every path tried."""
+    times, classes = log_probabilities.shape
+    paths = itertools.product(range(classes), repeat=times)
+    saying = [path for path in paths if [phone for phone, _ in itertools.groupby(path) if phone] == target]
+    return max(sum(float(log_probabilities[time, phone]) for time, phone in enumerate(path)) for path in saying)
+
+
+def test_alignment_finds_the_likeliest_of_all_paths() -> None:
+    torch.manual_seed(1)
+    log_probabilities = torch.randn(4, 6, 3).log_softmax(-1)
+    lengths, counts = torch.tensor([6, 5, 4, 2]), torch.tensor([2, 3, 2, 2])
+    targets = torch.tensor([[1, 2, 0], [1, 1, 2], [2, 2, 0], [1, 1, 0]])
+    places, exists = align(log_probabilities, lengths, targets, counts)
+    assert exists.tolist() == [True, True, True, False]
+    assert places[3].tolist() == [-1] * 6
+    for row in range(3):
+        length, target = int(lengths[row]), targets[row, : counts[row]].tolist()
+        found = places[row].tolist()
+        assert found[length:] == [-1] * (6 - length)
+        assert [place for place, _ in itertools.groupby(found) if place >= 0] == list(range(len(target)))
+        score = sum(float(log_probabilities[row, t, target[p] if p >= 0 else 0]) for t, p in enumerate(found[:length]))
+        assert score == pytest.approx(best_path(log_probabilities[row, :length], target))
+
+
+def test_phones_are_the_sounds_and_their_places_among_the_text_ids() -> None:
+    phones = Phones.among({symbol: place for place, symbol in enumerate(SYMBOLS)})
+    assert not set(phones.symbols) & set("_^ ˈˌ.,;:!?—…()")
+    said = "wˈʌn, tˈu."
+    assert [phones.symbols[phone - 1] for phone in phones.of(said)] == list("wʌntu")
+    assert ["^wˈʌn, tˈu."[place] for place in phones.places(said)] == list("wʌntu")
+
+
+def test_greedy_reading_and_distance() -> None:
+    best = torch.tensor([[1, 1, 0, 1, 2, 2, 0, 2]])
+    log_probabilities = torch.nn.functional.one_hot(best, 3).float()
+    assert greedy(log_probabilities, torch.tensor([6])) == [[1, 1, 2]]
+    assert distance([1, 1, 2], [1, 1, 2]) == 0
+    assert distance([1, 2, 3], [2, 3, 4]) == 2
+    assert distance([], [1, 2]) == 2
+
+
+def test_disguise_keeps_what_was_said_and_changes_how_it_sounds() -> None:
+    torch.manual_seed(0)
+    speech = torch.sin(torch.linspace(0, 20, 400))[None, :, None] * torch.linspace(-1, 1, 128)
+    speech = speech.expand(8, -1, -1)
+    heard = disguised(speech)
+    assert heard.shape == speech.shape
+    assert not torch.equal(heard[0], heard[1])
+    alike = torch.corrcoef(torch.stack([heard.flatten(1).mean(0), speech[0].flatten()]))[0, 1]
+    assert alike > 0.9
+
+
+def test_stretch_counts_as_the_speech_does() -> None:
+    ramp = torch.arange(40.0)[None, :, None].expand(2, -1, 128)
+    log_mel, mel, lengths = stretched(ramp, ramp[:, :20, :80], torch.tensor([10, 5]), 12)
+    assert (log_mel.shape, mel.shape, lengths.tolist()) == ((2, 48, 128), (2, 24, 80), [12, 6])
+    assert torch.all(log_mel[:, 1:] >= log_mel[:, :-1])
+
+
+def test_batch_holds_the_utterances_asked_for(work: Path) -> None:
+    examples = Examples(work, torch.device("cpu"))
+    members = [2, 7, 4]
+    batch = examples.batch(members)
+    assert batch.log_mel.shape == (3, 4 * 24, 128)
+    for row, member in enumerate(members):
+        tokens, first = examples.features.tokens[member], examples.features.first[member]
+        assert batch.lengths_here[row] == int(batch.lengths[row]) == tokens
+        assert torch.equal(batch.mel[row, : 2 * tokens], examples.features.mel[2 * first : 2 * (first + tokens)].float())
+        assert torch.equal(batch.log_mel[row, : 4 * tokens], examples.log_mel(member))
+        assert batch.targets[row, : batch.counts_here[row]].tolist() == examples.phones.of(examples.speech.utterances[member].phonemes)
+        assert examples.voices[int(batch.voices[row])] == examples.speech.utterances[member].voice
+
+
+def test_loss_falls_on_one_batch(work: Path) -> None:
+    torch.manual_seed(0)
+    # The warm-up is long: 15 steps end at a rate of 0.04.
+    few = ["--device", "cpu", "--width", "32", "--dropout", "0", "--minutes", "60", "--rate", "0.5"]
+    options = train.parser().parse_args([str(work), *few])
+    training = train.Training(Examples(work, torch.device("cpu")), work / "nothing", options)
+    before = training.step()
+    for _ in range(14):
+        after = training.step()
+    assert after[0] < 0.7 * before[0]
+    assert after[1] < 0.8 * before[1]
+
+
+def test_training_leaves_what_later_stages_read(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "plot", lambda *_: None)
+    run = [str(work), "--device", "cpu", "--width", "32", "--minutes", "60", "--digits", "4", "--name", "small"]
+    train.main([*run, "--steps", "2", "--report-seconds", "0", "--save-seconds", "0"])
+    folder = work / "small"
+    settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+    assert (settings["digits"], settings["codes"], settings["first_id"]) == (4, 81, 3240)
+    assert (folder / WEIGHTS).stat().st_size < 1e6
+
+    examples = Examples(work, torch.device("cpu"))
+    tokens, first = examples.features.tokens, examples.features.first
+    found, places, aligned = (np.load(folder / name) for name in (CODES, PLACES, ALIGNED))
+    assert (found.dtype, places.dtype, aligned.dtype) == (np.int16, np.int16, np.bool_)
+    assert len(found) == len(places) == sum(tokens)
+    assert aligned.all()
+    for member, utterance in enumerate(examples.speech.utterances):
+        spoken = [p for p in places[first[member] :][: tokens[member]].tolist() if p >= 0]
+        text = "^" + utterance.phonemes
+        assert [text[place] for place, _ in itertools.groupby(spoken)] == [s for s in text if s in settings["phones"]]
+
+    session = onnxruntime.InferenceSession(folder / ONNX, providers=["CPUExecutionProvider"])
+    feats, length = session.get_inputs()
+    assert (feats.type, length.type, session.get_outputs()[0].type) == ("tensor(float)", "tensor(int32)", "tensor(int32)")
+    log_mel = examples.log_mel(1)
+    heard = {feats.name: log_mel.T[None].numpy(), length.name: np.array([len(log_mel)], np.int32)}
+    (ids,) = session.run(None, heard)
+    assert (ids[0] - 3240).tolist() == found[first[1] :][: tokens[1]].tolist()
+    (shorter,) = session.run(None, heard | {length.name: np.array([21], np.int32)})
+    (cut,) = session.run(None, {feats.name: log_mel.T[None, :, :21].numpy(), length.name: np.array([21], np.int32)})
+    assert shorter.shape == (1, 6)
+    assert shorter.tolist() == cut.tolist()
+
+    train.main([*run, "--steps", "3"])
+    steps = [json.loads(line)["step"] for line in (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert steps[0] == 1
+    assert steps[-1] == 3
+
+
+def test_phones_of_codes_reads_each_row_to_its_end() -> None:
+    tokenizer = TrainedTokenizer(network(), Phones(tuple(SYMBOLS[20 : 20 + SIZES.phones])))
+    compact = torch.randint(0, 243, (2, 12))
+    found = tokenizer.phones_of_codes(compact, torch.tensor([12, 5]))
+    assert found[1] == tokenizer.phones_of_codes(compact[1:, :5], torch.tensor([5]))[0]
+    compact[1, 5:] = -1
+    assert tokenizer.phones_of_codes(compact, torch.tensor([12, 5])) == found
