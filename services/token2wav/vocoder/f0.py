@@ -8,21 +8,23 @@ from services.token2wav.vocoder.config import F0_KERNEL, F0_LAYERS
 
 
 class F0Predictor:
-    """Reckons in float64: frequency is summed up into phase, so a rounding that differs between batch shapes would grow with time."""
+    """Reckons in float64: frequency is summed up into phase, so a rounding that differs between batch shapes would grow with time.
+    Training, which compares frequencies alone, may ask for another type."""
 
     reach = F0_LAYERS * (F0_KERNEL // 2)
     """Mel frames seen on each side."""
 
-    def __init__(self, weights: dict[str, Tensor], device: torch.device) -> None:
-        def double(name: str) -> Tensor:
-            return weights[f"f0_predictor.{name}"].to(device, torch.float64)
+    def __init__(self, weights: dict[str, Tensor], device: torch.device, dtype: torch.dtype = torch.float64) -> None:
+        def read(name: str) -> Tensor:
+            return weights[f"f0_predictor.{name}"].to(device, dtype)
 
-        self._layers = [(double(f"condnet.{2 * i}.weight"), double(f"condnet.{2 * i}.bias")) for i in range(F0_LAYERS)]
-        self._weight, self._bias = double("classifier.weight"), double("classifier.bias")
+        self._dtype = dtype
+        self._layers = [(read(f"condnet.{2 * i}.weight"), read(f"condnet.{2 * i}.bias")) for i in range(F0_LAYERS)]
+        self._weight, self._bias = read("classifier.weight"), read("classifier.bias")
 
     def __call__(self, mel: Tensor) -> Tensor:
         """[B, 80, T] -> [B, T] float32 in Hz, not negative. Outside the given frames is silence to every layer."""
-        x = mel.to(torch.float64)
+        x = mel.to(self._dtype)
         for weight, bias in self._layers:
             x = F.elu(F.conv1d(x, weight, bias, padding=F0_KERNEL // 2))
         return F.linear(x.transpose(1, 2), self._weight, self._bias).squeeze(-1).abs().to(torch.float32)

@@ -148,10 +148,7 @@ class FilterNetwork:
         # TensorFloat-32 rounds differently from one batch shape to the next: 2e-4 in the samples, against 2e-7 in full float32.
         with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
             x = self.conv_post(mel, source, walk, stop)
-        magnitude = torch.exp(x[:, : self._bins]).clamp_(max=LARGEST_MAGNITUDE)
-        angle = torch.sin(x[:, self._bins :])
-        samples = self.spectrum.synthesise(magnitude, angle, walk.post, Span(first * SAMPLES_PER_MEL_FRAME, last * SAMPLES_PER_MEL_FRAME))
-        return samples.clamp_(-self._limit, self._limit)
+        return self.unlimited(x, walk, first, last).clamp_(-self._limit, self._limit)
 
     def plan(self, first: int, last: int, frames: int) -> Plan:
         """What each layer makes for the samples of frames first..last-1 out of `frames`."""
@@ -170,3 +167,10 @@ class FilterNetwork:
             x = level(x, spectrum, plan.spectrum, level_plan, stop)
         x = F.leaky_relu(x, LAST_SLOPE)
         return F.conv1d(cut(x, plan.levels[-1].out, plan.post.widened(EDGE_KERNEL // 2)), *self._post)
+
+    def unlimited(self, planes: Tensor, plan: Plan, first: int, last: int) -> Tensor:
+        """Planes of `conv_post` [B, 18, plan.post] -> samples [B, 480 * (last - first)], which may exceed the audio limit."""
+        magnitude = torch.exp(planes[:, : self._bins]).clamp(max=LARGEST_MAGNITUDE)
+        angle = torch.sin(planes[:, self._bins :])
+        samples = Span(first * SAMPLES_PER_MEL_FRAME, last * SAMPLES_PER_MEL_FRAME)
+        return self.spectrum.synthesise(magnitude, angle, plan.post, samples)

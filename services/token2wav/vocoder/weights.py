@@ -5,7 +5,7 @@ Three namings are read: `<m>.parametrizations.weight.original0/1` (what current 
 Source: compatibility specification section 5.5.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
@@ -74,19 +74,31 @@ def load_weights(directory: ModelDirectory, config: VocoderConfig) -> dict[str, 
     path = directory.file(FILE)
     found = _canonical(path, read_tensors(path))
     expected = expected_tensors(config)
-    fused = {module: shape for module, (shape, _) in _normed_modules(config).items() if f"{module}.weight" in found}
-    for module, shape in fused.items():
-        del expected[f"{module}{_GAIN}"], expected[f"{module}{_DIRECTION}"]
-        expected[f"{module}.weight"] = shape
+    for module, (shape, _) in _normed_modules(config).items():
+        if f"{module}.weight" in found:
+            del expected[f"{module}{_GAIN}"], expected[f"{module}{_DIRECTION}"]
+            expected[f"{module}.weight"] = shape
     check_tensors(path, found, expected)
-    weights = {name: tensor.to(torch.float32) for name, tensor in found.items()}
-    for module in _normed_modules(config):
-        if module not in fused:
-            gain, direction = weights.pop(f"{module}{_GAIN}"), weights.pop(f"{module}{_DIRECTION}")
-            weights[f"{module}.weight"] = gain * direction / torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
+    weights = fused({name: tensor.to(torch.float32) for name, tensor in found.items()})
     for name, tensor in weights.items():
         if not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"{path}: tensor {name} holds values that are not finite")
+    return weights
+
+
+def is_gain(name: str) -> bool:
+    """Whether a tensor holds the lengths of a weight whose directions stand beside it."""
+    return name.endswith(_GAIN)
+
+
+def fused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors with `<module>.weight` in place of each pair of gain and direction; gradients flow through."""
+    weights = dict(tensors)
+    for name in tensors:
+        if is_gain(name):
+            module = name.removesuffix(_GAIN)
+            gain, direction = weights.pop(name), weights.pop(f"{module}{_DIRECTION}")
+            weights[f"{module}.weight"] = gain * direction / torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
     return weights
 
 

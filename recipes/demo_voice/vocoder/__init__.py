@@ -1,0 +1,1 @@
+"""Adversarial training of the HiFT vocoder on clean speech."""

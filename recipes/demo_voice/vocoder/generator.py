@@ -1,0 +1,69 @@
+"""The services' vocoder with parameters that can be trained."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from cosyserve.spec import SAMPLES_PER_MEL_FRAME
+from recipes.demo_voice import parameters as store
+from recipes.demo_voice.vocoder.segments import Stretch
+from services.token2wav.vocoder.config import VocoderConfig
+from services.token2wav.vocoder.f0 import F0Predictor
+from services.token2wav.vocoder.hift import FilterNetwork
+from services.token2wav.vocoder.source import Source
+from services.token2wav.vocoder.weights import expected_tensors, fused, is_gain
+
+PITCH = "f0_predictor."
+"""Prefix of the f0 predictor's tensors: nothing else changes its gradient, and it changes no other's."""
+_FIRST_MAGNITUDE = -2.0
+"""Natural logarithm of the untrained network's magnitudes, about those of speech."""
+_PITCH_SCALE = 20.0
+"""Hertz that one unit of the f0 predictor's last layer is worth at first: otherwise hundreds of hertz take long to grow."""
+
+
+def make(config: VocoderConfig, device: torch.device) -> dict[str, Tensor]:
+    """Untrained tensors under the published names, gain and direction apart. Deviations as in HiFi-GAN."""
+    made = store.make(expected_tensors(config), _initial, torch.device("cpu"))
+    with torch.no_grad():
+        for name, tensor in made.items():
+            if is_gain(name):
+                direction = made[name.removesuffix("0") + "1"]
+                tensor.copy_(torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True))
+        made["conv_post.bias"][: config.bins] = _FIRST_MAGNITUDE
+    return {name: tensor.detach().to(device).requires_grad_() for name, tensor in made.items()}
+
+
+def _initial(name: str, shape: tuple[int, ...]) -> Tensor:
+    if name.endswith("alpha"):
+        return torch.ones(shape)
+    if name.endswith("bias"):
+        return torch.zeros(shape)
+    if name == f"{PITCH}classifier.weight":
+        return _PITCH_SCALE * store.uniform_by_inputs(shape)
+    if name.startswith(("ups.", "resblocks.", "source_resblocks.", "conv_post.")):
+        return 0.01 * torch.randn(shape)
+    return store.uniform_by_inputs(shape)
+
+
+class Generator:
+    """The vocoder of one step, put together from the parameters of that step."""
+
+    def __init__(self, config: VocoderConfig, parameters: Mapping[str, Tensor], device: torch.device) -> None:
+        weights = fused(parameters)
+        self._harmonics = config.harmonics
+        self._pitch = F0Predictor(weights, device, torch.float32)
+        self._source = Source(config, weights, device)
+        self._filter = FilterNetwork(config, weights, device)
+
+    def pitch(self, mel: Tensor) -> Tensor:
+        """[B, 80, T] -> [B, T] Hz."""
+        return self._pitch(mel)
+
+    def sound(self, mel: Tensor, f0: Tensor, stretch: Stretch) -> Tensor:
+        """mel [B, 80, T] and f0 [B, T] of a stretch -> [B, 480 * stretch.sound], not limited."""
+        noise = torch.randn(mel.shape[0], SAMPLES_PER_MEL_FRAME * stretch.frames, self._harmonics, device=mel.device)
+        source, _ = self._source.generate(f0, None, noise, ended=True)
+        first, last = stretch.before, stretch.before + stretch.sound
+        plan = self._filter.plan(first, last, stretch.frames)
+        return self._filter.unlimited(self._filter.conv_post(mel, source, plan), plan, first, last)
