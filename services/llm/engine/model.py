@@ -5,6 +5,7 @@ biased q, k, v; silu-gated MLP; RMSNorm. Float32. Source: compatibility specific
 RMSNorm: Zhang and Sennrich, 2019; grouped queries: Ainslie et al., 2023.
 """
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -65,7 +66,6 @@ class SpeechTokenModel:
             )
 
         tables = ("llm_embedding.weight", "llm.model.model.embed_tokens.weight", "speech_embedding.weight")
-        exponents = torch.arange(0, config.head_size, 2, dtype=torch.float32) / config.head_size
         return cls(
             config=config,
             tables=(tensors[tables[0]].to(device), tensors[tables[1]].to(device), tensors[tables[2]].to(device)),
@@ -73,7 +73,7 @@ class SpeechTokenModel:
             norm=tensors["llm.model.model.norm.weight"].to(device),
             head=tensors["llm_decoder.weight"].to(device),
             head_bias=tensors["llm_decoder.bias"].to(device),
-            rotary_frequencies=(1.0 / config.rope_theta**exponents).to(device),
+            rotary_frequencies=_rotary_frequencies(config.rope_theta, config.head_size, device),
         )
 
     @property
@@ -157,6 +157,13 @@ class SpeechTokenModel:
 
     def _normalize(self, hidden: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(hidden, (hidden.shape[-1],), weight, self.config.rms_norm_eps)
+
+
+@functools.cache
+def _rotary_frequencies(theta: float, head_size: int, device: torch.device) -> Tensor:
+    """Worked out on the CPU once, so that every device turns by the same angles and a model built anew copies nothing."""
+    exponents = torch.arange(0, head_size, 2, dtype=torch.float32) / head_size
+    return (1.0 / theta**exponents).to(device)
 
 
 def _rotate(heads: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:

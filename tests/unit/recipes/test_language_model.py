@@ -1,0 +1,235 @@
+"""The language model's training: layouts are the served ones, the exported file is what was trained, and it learns to read."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS
+from recipes.demo_voice.language_model import train as command
+from recipes.demo_voice.language_model.examples import Examples, Mixture
+from recipes.demo_voice.language_model.generate import choose, whole_form
+from recipes.demo_voice.language_model.layouts import NOTHING, Layouts
+from recipes.demo_voice.language_model.material import Cut, Material, find_cuts
+from recipes.demo_voice.language_model.network import NEVER, build, initialise, published
+from recipes.demo_voice.language_model.supply import in_batches
+from recipes.demo_voice.language_model.training import Options, Training, corrupted
+from recipes.demo_voice.language_model.vocabulary import Vocabulary
+from recipes.demo_voice.layout import model_directory
+from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.tokenizer import codes as fsq
+from recipes.demo_voice.tokenizer import trained
+from recipes.demo_voice.tokenizer.network import Network, Sizes
+from recipes.demo_voice.tokenizer.phones import Phones
+from services.frontend.phonemes.symbols import PHONES, SYMBOLS
+from services.llm.arriving_text import ContinuousText
+from services.llm.config import LlmConfig, SamplingParameters, read_config
+from services.llm.engine.cache import SequenceCache
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.weights import load_tensors
+from services.llm.request import Profile, Prompt
+from services.llm.sampling import Scores
+from services.llm.script import Script, Table
+from services.llm.whole_text import WholeText
+from tests.unit.recipes import small_work
+
+CONFIG = LlmConfig(
+    hidden_size=32, intermediate_size=48, layers=2, heads=4, kv_heads=2, head_size=8, text_vocabulary=80, rope_theta=1e4,
+    rms_norm_eps=1e-6, sampling=SamplingParameters(tau_r=0.5), text_block=4, speech_block=4,
+)  # fmt: skip
+KNOWN = Vocabulary(text_rows=80, codes=27)
+LAYOUTS = Layouts(KNOWN, CONFIG.text_block, CONFIG.speech_block)
+TEXT = np.arange(10, 20, dtype=np.int16)
+CODES = np.arange(3, 16, dtype=np.int16)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+class Says:
+    """Chooses the codes of a sentence, then the end."""
+
+    def __init__(self, *codes: int) -> None:
+        self.left = list(codes)
+
+    def choose(self, scores: Scores, made: object) -> int:
+        return self.left.pop(0) if self.left else END_OF_SPEECH
+
+
+def served(script: Script) -> tuple[list[int], list[int]]:
+    """Inputs that a script feeds and what it decides behind each, in ids of the training."""
+    first = {Table.SPECIAL: 0, Table.TEXT: KNOWN.first_text, Table.SPEECH: KNOWN.first_code}
+    inputs: list[int] = []
+    targets: list[int] = []
+    while script.ready:
+        taken = script.take()
+        inputs += [first[each.table] + each.row for each in taken]
+        token = script.decide(np.zeros(SPEECH_ROWS, np.float32))
+        ended = KNOWN.fill if script.finish is None else KNOWN.end
+        targets += [NOTHING] * (len(taken) - 1) + [ended if token is None else token]
+    return inputs, targets
+
+
+def test_known_text_is_laid_out_as_it_is_served() -> None:
+    script = WholeText(Prompt(), tuple(TEXT.tolist()), Profile.CONTINUOUS, Says(*CODES.tolist()))
+    inputs, targets = LAYOUTS.whole(TEXT, CODES)
+    assert (inputs.tolist(), targets.tolist()) == served(script)
+
+
+def test_arriving_text_is_laid_out_as_it_is_served() -> None:
+    script = ContinuousText(CONFIG, Prompt(), Says(*CODES.tolist()))
+    script.feed(TEXT.tolist())
+    inputs, targets = served(script)
+    script.end()
+    more_inputs, more_targets = served(script)
+    laid_out = LAYOUTS.arriving(TEXT, CODES)
+    assert (laid_out[0].tolist(), laid_out[1].tolist()) == (inputs + more_inputs, targets + more_targets)
+    assert laid_out[1].tolist().count(KNOWN.fill) == 2
+
+
+def test_speech_too_short_for_its_blocks_is_laid_out_as_known_text() -> None:
+    assert LAYOUTS.arriving(TEXT, CODES[:7])[0].tolist() == LAYOUTS.whole(TEXT, CODES[:7])[0].tolist()
+
+
+def test_room_for_speech_is_what_the_served_bounds_leave() -> None:
+    form = whole_form(LAYOUTS, CONFIG, TEXT, TEXT[:3], CODES[:5])
+    assert form.inputs[: 1 + 3 + 10 + 1 + 5].tolist() == LAYOUTS.whole(np.concatenate([TEXT[:3], TEXT]), CODES[:5])[0].tolist()
+    assert (form.free.sum(), (form.free & ~form.may_end).sum()) == (200, 20)
+
+
+def test_words_are_cut_apart_in_the_middle_of_the_gap_but_not_at_marks() -> None:
+    text = np.array([1, 30, 31, 2, 32, 7, 2, 33, 7], np.int16)  # ^ a b _ c , _ d ,
+    places = np.array([-1, 1, -1, 2, 2, -1, -1, 4, -1, 7, -1])
+    assert find_cuts(text, places, blank=2, marks=np.array([7])) == [Cut(text=4, token=6)]
+
+
+def spoken(voice: str, offset: int) -> tuple[list[np.ndarray], list[np.ndarray], list[list[Cut]], list[str]]:
+    """Sentences of three words of two ids, three codes to an id, each code its id."""
+    text = [np.array([1, *range(offset + 6 * number, offset + 6 * number + 6)], np.int16) for number in range(3)]
+    codes = [np.repeat(ids[1:], 3) for ids in text]
+    return text, codes, [[Cut(3, 6), Cut(5, 12)]] * 3, [voice] * 3
+
+
+def test_spliced_sentences_say_their_text_in_one_voice() -> None:
+    parts = [spoken("low", 100), spoken("high", 200)]
+    material = Material(
+        text=[ids for part in parts for ids in part[0]],
+        codes=[ids for part in parts for ids in part[1]],
+        phonemes=[""] * 6,
+        cuts=[cuts for part in parts for cuts in part[2]],
+        voices=[voice for part in parts for voice in part[3]],
+        training=list(range(6)),
+        held_out=[],
+    )
+    examples, rng = Examples(material, Mixture(longest=60)), np.random.default_rng(0)
+    known = {tuple(ids.tolist()) for ids in material.text}
+    drawn = [examples.draw(rng) for _ in range(200)]
+    assert sum(tuple(text.tolist()) not in known for text, _ in drawn) > 100
+    for text, codes in drawn:
+        assert codes.tolist() == np.repeat(text[text != 1], 3).tolist()
+        assert text[0] == 1
+        assert len(set((text[text != 1] // 100).tolist())) == 1
+        assert len(text) + len(codes) <= 60
+
+
+def test_batches_hold_every_sequence_within_the_budget() -> None:
+    sequences = [LAYOUTS.whole(TEXT[: 1 + number % 9], CODES[: number % 13]) for number in range(40)]
+    batches = in_batches(sequences, budget=96)
+    rows = [row[row != NOTHING].tolist() for batch in batches for row in batch.targets]
+    assert sorted(rows) == sorted(targets[targets != NOTHING].tolist() for _, targets in sequences)
+    assert all(batch.inputs.numel() <= 96 for batch in batches)
+
+
+def test_only_codes_are_hidden_and_no_more_than_asked_for() -> None:
+    inputs = torch.from_numpy(np.stack([LAYOUTS.whole(TEXT, np.tile(CODES, 20))[0]] * 50)).long()
+    changed = corrupted(inputs, KNOWN, 0.4)
+    where = inputs >= KNOWN.first_code
+    assert torch.equal(changed[~where], inputs[~where])
+    assert (changed[where] >= KNOWN.first_code).all()
+    assert changed.max() == KNOWN.mask
+    assert 0.1 < (changed != inputs)[where].float().mean() < 0.3
+
+
+def test_the_published_tensors_score_as_those_in_training() -> None:
+    leaves = initialise(CONFIG, KNOWN, torch.device("cpu"))
+    inputs, _ = LAYOUTS.whole(TEXT, CODES)
+    training = build(CONFIG, leaves)
+    expected = training.scores(training.hidden(torch.from_numpy(inputs).long()[None])[0]).log_softmax(-1)
+    first = 100
+    model = SpeechTokenModel.build(CONFIG, published(leaves, KNOWN, first), torch.device("cpu"))
+    script = WholeText(Prompt(speech_tokens=tuple((CODES + first).tolist())), tuple(TEXT.tolist()), Profile.CONTINUOUS, Says())
+    hidden = model.forward(model.embed(script.take()), SequenceCache.reserve(CONFIG, 64, model.device))
+    found = model.log_probabilities(hidden)
+    torch.testing.assert_close(found[:, first : first + KNOWN.codes], expected[:, : KNOWN.codes])
+    torch.testing.assert_close(found[:, [END_OF_SPEECH, FILL]], expected[:, [KNOWN.end, KNOWN.fill]])
+    assert (found[:, [0, first - 1, first + KNOWN.codes, RESERVED_SPEECH]] < NEVER / 2).all()
+
+
+def test_a_repeated_code_is_drawn_anew() -> None:
+    scores = torch.full((2, 30), -20.0)
+    scores[:, 4] = 10.0
+    recent = torch.tensor([[4] * 4 + [7] * 6, [4] * 5 + [7] * 5])
+    chosen = choose(scores, recent, CONFIG.sampling, torch.Generator().manual_seed(0))
+    assert chosen[0] == 4
+    assert chosen[1] != 4
+
+
+def test_one_batch_is_learnt_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
+    options = Options(steps=60, dropout=0.0, corruption=0.0, smoothing=0.0, warm_up=5, rate=5e-3)
+    training = Training(CONFIG, KNOWN, options, torch.device("cpu"))
+    batch = in_batches([LAYOUTS.whole(TEXT + row, CODES + row) for row in range(8)], 10_000)[0].on(training.device)
+    losses = [float(training.step(*batch)[0]) for _ in range(40)]
+    assert losses[0] > 3.0
+    assert losses[-1] < 0.6 * losses[0]
+    training.save(tmp_path / "checkpoint.pt")
+    resumed = Training(CONFIG, KNOWN, options, torch.device("cpu"))
+    resumed.resume(tmp_path / "checkpoint.pt")
+    assert resumed.schedule.step == 40
+    torch.testing.assert_close(resumed.step(*batch)[0], training.step(*batch)[0], atol=1e-3, rtol=0)
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    """Speech, and a tokenizer that never learnt anything but says of every phone which code it is."""
+    small_work.make(tmp_path)
+    directory = model_directory(tmp_path)
+    small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    config = directory.file("CosyVoice-BlankEN/config.json")
+    config.write_text(json.dumps(json.loads(config.read_text()) | small))
+    yaml = directory.path / "cosyvoice2.yaml"
+    yaml.write_text(
+        yaml.read_text().replace("llm_input_size: 256", "llm_input_size: 32").replace("llm_output_size: 256", "llm_output_size: 32")
+    )
+    speech, folder = Speech.read(tmp_path), tmp_path / "tokenizer"
+    phones = Phones.among({symbol: place for place, symbol in enumerate(SYMBOLS)})
+    sizes = Sizes(digits=4, phones=len(phones.symbols), voices=2, width=8)
+    folder.mkdir()
+    trained.write(folder, dict(Network(sizes).state_dict()), sizes, phones, list(small_work.VOICES))
+    codes = [[PHONES.index(symbol) for symbol in each.phonemes if symbol in PHONES] for each in speech.utterances]
+    places = [phones.places(each.phonemes) for each in speech.utterances]
+    for name, rows in ((trained.CODES, codes), (trained.PLACES, places)):
+        np.save(folder / name, np.repeat(np.concatenate(rows), small_work.GRANULES_PER_PHONE).astype(np.int16))
+    np.save(folder / trained.ALIGNED, np.ones(len(speech.utterances), np.bool_))
+    return tmp_path
+
+
+def test_the_command_leaves_a_file_that_the_service_loads(work: Path) -> None:
+    material = Material.read(work, "tokenizer")
+    assert any(material.cuts)
+    options = {"steps": 3, "positions": 400, "processes": 0, "report": 0, "checkpoint": 0, "heard": 1, "device": "cpu"}
+    assert command.main([str(work), *(f"--{name}={value}" for name, value in options.items())]) == 0
+    lines = [json.loads(line) for line in (work / "llm" / "journal.jsonl").read_text().splitlines()]
+    assert lines[-1].keys() >= {"loss", "accuracy", "end", "fill", "phone_error", "prompted_phone_error", "arriving_run_on"}
+    directory = model_directory(work)
+    (work / "llm" / "llm.pt").rename(directory.path / "llm.pt")
+    tensors = load_tensors(ModelDirectory(directory.path), read_config(directory))
+    first = fsq.first_id(4)
+    rows = tensors["speech_embedding.weight"].abs().sum(1).nonzero()[:, 0].tolist()
+    assert rows == list(range(first, first + fsq.count(4)))
+    assert tensors["llm_decoder.bias"][RESERVED_SPEECH] == NEVER
