@@ -45,7 +45,7 @@ TEXT = (
     "cosyvoice2.yaml", "CosyVoice-BlankEN/config.json", "phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz",
 )  # fmt: skip
 FILES = (*TEXT, LLM, FLOW, VOCODER, TOKENIZER_ONNX, SPEAKER, VOICE_FILE)
-MOST_BYTES = 40_000_000
+MOST_BYTES = 40 << 20
 _HEARD = 8
 _LEAST_EQUAL, _LEAST_KNOWN = 0.999, 0.97
 """Shares of speech tokens; those trained on were made from features in half precision, and a token may hang on a hair."""
@@ -71,7 +71,7 @@ def check(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> None:
     """
     total = sum((directory.file(name)).stat().st_size for name in FILES)
     if total > MOST_BYTES:
-        raise ModelError(f"{directory.path}: {total / 1e6:.1f} MB, at most {MOST_BYTES / 1e6:.0f} MB are bundled")
+        raise ModelError(f"{directory.path}: {total / 2**20:.1f} MiB, at most {MOST_BYTES >> 20} MiB are bundled")
     llm = read_llm_config(directory)
     load_tensors(directory, llm)
     read_flow_tensors(directory, FlowConfig.read(directory), torch.device("cpu"), torch.float32)
@@ -122,28 +122,33 @@ def place(directory: ModelDirectory, to: Path) -> None:
     manifest.write(to)
 
 
+def _weights(named: Path, usual: str) -> Path:
+    """A file of weights, or the usual one in a folder."""
+    return named if named.suffix == ".pt" else named / usual
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.export", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("work", type=Path, help="work folder in which all trainings have ended")
     parser.add_argument("--tokenizer", default="tokenizer", help="folder of the speech tokenizer within the work folder")
-    parser.add_argument("--llm", default="llm", help="folder of the language model")
-    parser.add_argument("--flow", default="flow", help="folder of the flow")
-    parser.add_argument("--vocoder", default="vocoder", help="folder of the vocoder")
+    parser.add_argument("--llm", default="llm", help="folder of the language model, or a file in it such as llm/llm_best.pt")
+    parser.add_argument("--flow", default="flow", help="folder or file of the flow")
+    parser.add_argument("--vocoder", default="vocoder", help="folder or file of the vocoder")
     parser.add_argument("--voices", default=",".join(VOICES), help="voice ids of the speech, divided by commas")
     parser.add_argument("--to", type=Path, help="model directory to replace, with its manifest")
     options = parser.parse_args(arguments)
     work: Path = options.work
     parts = {
-        LLM: work / options.llm / LLM,
-        FLOW: work / options.flow / FLOW,
-        VOCODER: work / options.vocoder / VOCODER,
+        LLM: _weights(work / options.llm, LLM),
+        FLOW: _weights(work / options.flow, FLOW),
+        VOCODER: _weights(work / options.vocoder, VOCODER),
         TOKENIZER_ONNX: work / options.tokenizer / TOKENIZER_ONNX,
         SPEAKER: work / SPEAKER_ONNX,
     }
     corpus = Corpus.read(work, options.tokenizer)
     directory = assemble(work, parts, options.voices.split(","), corpus)
     for name in FILES:
-        print(f"{directory.file(name).stat().st_size / 1e6:7.2f} MB  {name}")
+        print(f"{directory.file(name).stat().st_size / 2**20:7.2f} MiB  {name}")
     check(directory, corpus, work / SPEAKER_WEIGHTS)
     if options.to is not None:
         place(directory, options.to)

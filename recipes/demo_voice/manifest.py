@@ -9,7 +9,7 @@ FILE = "manifest.toml"
 _PROSE = (".md", ".txt")
 WHAT = "two small English voices in the layout of CosyVoice2-0.5B, trained on the synthetic speech of Kokoro-82M"
 WHENCE = "the recipe recipes/demo_voice; last stage python -m recipes.demo_voice.export"
-LICENSE = "Apache-2.0; pronunciations of phonemes/ also BSD-2-Clause (CMUdict), see THIRD_PARTY_NOTICES.md"
+LICENSE = "Apache-2.0; pronunciations of phonemes/ also BSD-2-Clause (CMUdict), see NOTICE.md"
 
 
 def checksums(directory: Path) -> dict[str, str]:
