@@ -153,6 +153,8 @@ def spread_loss(values: Tensor, mask: Tensor) -> Tensor:
 def train(work: Path, options: argparse.Namespace) -> None:
     """Until the clock says so; then everything that later stages read."""
     device, folder = torch.device(options.device), work / options.name
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
     folder.mkdir(parents=True, exist_ok=True)
     examples = Examples(work, device)
     training = Training(examples, folder, options)
