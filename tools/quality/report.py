@@ -10,6 +10,7 @@ from tools.quality.faults import FAULTS
 from tools.quality.voice_quality import SentenceQuality, VoiceQuality
 
 _WORST = 10
+_LONGEST_LINE = 140
 
 
 def as_table(voices: Sequence[VoiceQuality]) -> str:
@@ -41,6 +42,7 @@ def _column(quality: VoiceQuality) -> dict[str, str]:
     errors = quality.errors
     cells = {
         "sentences, words": f"{len(quality.sentences)}, {errors.words}",
+        "seconds of audio": f"{sum(sentence.seconds for sentence in quality.sentences):.0f}",
         "word error rate": _percent(errors.rate),
         "  substituted, added, left out": f"{errors.substitutions}, {errors.insertions}, {errors.deletions}",
         ", ".join(FAULTS): ", ".join(str(len(quality.faults(kind))) for kind in FAULTS),
@@ -73,7 +75,7 @@ def _column(quality: VoiceQuality) -> dict[str, str]:
 
 def _line(sentence: SentenceQuality) -> str:
     what = ", ".join(filter(None, (sentence.fault, "cut off" if sentence.ending.cut else "", f"{sentence.errors.errors} errors")))
-    return f"  {sentence.number:03d} {what}\n      said:  {sentence.text}\n      heard: {sentence.heard}"
+    return f"  {sentence.number:03d} {what}\n      said:  {sentence.text}\n      heard: {_cut(sentence.heard)}"
 
 
 def _aggregates(quality: VoiceQuality) -> dict[str, Any]:
@@ -84,6 +86,10 @@ def _aggregates(quality: VoiceQuality) -> dict[str, Any]:
         "duration_ratio": quality.duration_ratio,
         "whole_word_error_rate": quality.whole and quality.whole.errors.rate,
     }
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]} ..."
 
 
 def _percent(rate: float) -> str:

@@ -1,0 +1,119 @@
+"""Seams, endings, durations and faults, on sounds where the answer is known."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tests.unit.quality.tones import RATE, fading, recording, tone
+from tools.quality.alignment import Alignment, WordErrors
+from tools.quality.ending import ending
+from tools.quality.faults import fault_of
+from tools.quality.pace import duration_ratios
+from tools.quality.seams import seams
+from tools.quality.similarity import similarity
+from tools.quality.whole import largest_difference, spectral_distance
+
+BORDERS = tuple(second * RATE + 37 for second in range(1, 20))
+RIGHT = Alignment(WordErrors(5), 0, 0)
+
+
+def test_cuts_that_leave_no_trace_look_like_any_other_place() -> None:
+    found = seams([recording(tone(20.0, 199.7), *BORDERS)])
+    assert found.borders == len(BORDERS)
+    assert 0.7 < found.step_mean < 1.4
+    assert 0.5 < found.jump_mean < 1.8
+
+
+def test_a_click_at_every_border_is_seen() -> None:
+    samples = tone(20.0, 199.7)
+    samples[list(BORDERS)] += 0.2
+    found = seams([recording(samples, *BORDERS)])
+    assert found.step_mean > 5
+    assert found.largest >= found.step_99 > 5
+
+
+def test_a_click_at_one_border_in_a_hundred_is_seen_in_the_upper_end() -> None:
+    samples = tone(121.0, 199.7)
+    borders = tuple(second * RATE + 37 for second in range(1, 101))
+    clean = seams([recording(samples, *borders)])
+    samples[list(borders[:2])] += 0.3
+    assert seams([recording(samples, *borders)]).step_99 > 5 * clean.step_99
+
+
+def test_pieces_of_other_loudness_are_seen_as_jumps() -> None:
+    samples = tone(20.0, 199.7)
+    for border in BORDERS[::2]:
+        samples[border : border + RATE] *= 0.3
+    assert seams([recording(samples, *BORDERS)]).jump_mean > 5
+
+
+def test_without_borders_there_are_no_seams() -> None:
+    found = seams([recording(tone(1.0))])
+    assert found.borders == 0
+    assert math.isnan(found.step_mean)
+
+
+def test_speech_that_comes_to_rest_is_told_from_speech_that_is_cut() -> None:
+    whole = fading(tone(1.0))
+    assert not ending(recording(whole)).cut
+    assert ending(recording(whole)).tail_decibels < -6
+    cut = ending(recording(whole[: RATE // 2]))
+    assert cut.cut
+    assert cut.last_decibels > -10
+    assert not ending(recording(np.zeros(RATE, np.float32))).cut
+
+
+def test_durations_are_compared_with_the_reference_where_it_has_the_sentence() -> None:
+    spoken = [recording(tone(2.0), number=1, text="abcd"), recording(tone(3.0), number=2, text="abcdef")]
+    assert duration_ratios(spoken, [recording(tone(1.0), number=1)]) == pytest.approx([2.0, 1.0])
+
+
+def test_without_a_reference_the_list_says_how_long_a_sentence_takes() -> None:
+    usual = [recording(tone(0.5 + 0.1 * letters), number=letters, text="x" * letters) for letters in range(4, 16)]
+    runaway = recording(tone(4.0), number=99, text="x" * 10)
+    ratios = duration_ratios([*usual, runaway], None)
+    assert ratios[:-1] == pytest.approx([1.0] * len(usual), abs=0.02)
+    assert ratios[-1] == pytest.approx(4.0 / 1.5, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("samples", "alignment", "ratio", "fault"),
+    [
+        (tone(1.0), RIGHT, 1.0, None),
+        (tone(1.0), RIGHT, 1.59, None),
+        (tone(1.0), RIGHT, 0.61, None),
+        (tone(1.0), Alignment(WordErrors(5, 0, 1, 0), 1, 0), 1.0, None),
+        (tone(1.0), RIGHT, 1.61, "runs on"),
+        (tone(1.0), Alignment(WordErrors(5, 0, 2, 0), 2, 0), 1.0, "runs on"),
+        (tone(1.0), RIGHT, 0.59, "stops early"),
+        (tone(1.0), Alignment(WordErrors(5, 0, 0, 2), 0, 2), 1.0, "stops early"),
+        (tone(1.0) * np.float32(0.01), RIGHT, 2.0, "silent"),
+        (np.zeros(0, np.float32), RIGHT, 0.0, "silent"),
+    ],
+)
+def test_a_sentence_is_silent_runs_on_or_stops_early(samples: np.ndarray, alignment: Alignment, ratio: float, fault: str | None) -> None:
+    assert fault_of(samples, alignment, ratio) == fault
+
+
+def test_streamed_and_whole_are_compared_sample_by_sample_and_by_spectrum() -> None:
+    one = tone(1.0)
+    other = one.copy()
+    other[5000] += np.float32(0.25)
+    assert largest_difference(one, one) == 0
+    assert largest_difference(one, other) == pytest.approx(0.25)
+    assert largest_difference(one, one[:-1]) == math.inf
+    assert spectral_distance(one, one) == 0
+    assert spectral_distance(one, one * np.float32(0.5)) > spectral_distance(one, other) > 0
+    assert math.isnan(spectral_distance(one, tone(2.0)))
+
+
+def test_a_voice_is_closer_to_itself_than_to_another() -> None:
+    generator = np.random.default_rng(0)
+    here, there = ([centre + 0.1 * generator.standard_normal(8) for _ in range(6)] for centre in (np.eye(8)[0], np.eye(8)[1]))
+    one, two = (np.stack([row / np.linalg.norm(row) for row in rows]).astype(np.float32) for rows in (here, there))
+    found = similarity(one, [two], one)
+    assert found.to_self is not None
+    assert found.to_others is not None
+    assert found.to_self > 0.85 > 0.4 > found.to_others
+    assert similarity(one, [], None).to_reference is None
