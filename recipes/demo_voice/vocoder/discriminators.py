@@ -5,6 +5,7 @@ improved RVQGAN", 2023 (complex spectra at several resolutions). Narrower than t
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -42,14 +43,14 @@ class PeriodDiscriminator(nn.Module):
         super().__init__()
         self._period = period
         widths = (1, width, 3 * width, 6 * width, 12 * width)
-        strided = [(a, b, (5, 1), (3, 1)) for a, b in zip(widths, widths[1:], strict=False)]
+        strided = [(a, b, (5, 1), (3, 1)) for a, b in pairwise(widths)]
         self.layers = _convolutions([*strided, (widths[-1], widths[-1], (5, 1), (1, 1)), (widths[-1], 1, (3, 1), (1, 1))])
 
     def forward(self, waves: Tensor) -> tuple[Tensor, list[Tensor]]:
         """[B, samples] -> scores and activations."""
         missing = -waves.shape[1] % self._period
         x = F.pad(waves[:, None], (0, missing), mode="reflect") if missing else waves[:, None]
-        return _run(self.layers, x.unflatten(2, (-1, self._period)))
+        return _run(self.layers, x.reshape(x.shape[0], 1, -1, self._period))
 
 
 class SpectrumDiscriminator(nn.Module):

@@ -1,7 +1,7 @@
 """How far generated sound is from the true one.
 
-Sources: Kong, Kim, Bae, "HiFi-GAN", 2020 (mel, adversarial and feature losses, their weights); Kumar et al., "High-fidelity audio compression with
-improved RVQGAN", 2023 (mel losses at several resolutions).
+Sources: Kong, Kim, Bae, "HiFi-GAN", 2020 (mel, adversarial and feature losses, their weights); Kumar et al., "High-fidelity audio
+compression with improved RVQGAN", 2023 (mel losses at several resolutions).
 """
 
 import functools

@@ -84,9 +84,10 @@ def cheapest(pitches: Tensor, strengths: Tensor, unvoiced: Tensor) -> Tensor:
     octaves = torch.log2(pitches)
     gains = torch.cat([strengths, unvoiced[..., None]], dim=-1)
     total, arrows = gains[:, 0], []
-    states = gains.shape[-1]
+    silent = gains.shape[-1] - 1
     for frame in range(1, gains.shape[1]):
-        cost = F.pad(_OCTAVE_JUMP * (octaves[:, frame - 1, :, None] - octaves[:, frame, None, :]).abs(), (0, 1, 0, 1), value=_VOICING_CHANGE)
+        jumps = (octaves[:, frame - 1, :, None] - octaves[:, frame, None, :]).abs()
+        cost = F.pad(_OCTAVE_JUMP * jumps, (0, 1, 0, 1), value=_VOICING_CHANGE)
         cost[:, -1, -1] = 0
         best, arrow = (total[:, :, None] - cost).max(dim=1)
         arrows.append(arrow)
@@ -97,10 +98,12 @@ def cheapest(pitches: Tensor, strengths: Tensor, unvoiced: Tensor) -> Tensor:
         state = arrow.gather(1, state)
         path.append(state)
     chosen = torch.cat(path[::-1], dim=1)
-    hertz = pitches.gather(-1, chosen.clamp(max=states - 2)[..., None])[..., 0]
-    return torch.where(chosen == states - 1, 0.0, hertz)
+    hertz = pitches.gather(-1, chosen.clamp(max=silent - 1)[..., None])[..., 0]
+    return torch.where(chosen == silent, 0.0, hertz)
 
 
 def _autocorrelation(x: Tensor) -> Tensor:
     """Of the last dimension, lags 0 to one past the longest."""
-    return torch.fft.irfft(torch.fft.rfft(x, _N_FFT).abs().square(), _N_FFT)[..., : _LONGEST_LAG + 2]
+    power: Tensor = torch.fft.rfft(x, _N_FFT).abs().square()
+    lags: Tensor = torch.fft.irfft(power, _N_FFT)
+    return lags[..., : _LONGEST_LAG + 2]

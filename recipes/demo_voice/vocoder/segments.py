@@ -11,18 +11,16 @@ from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from recipes.demo_voice.batches import gather
 from recipes.demo_voice.speech import Speech
 from services.frontend.features.mel import mel_spectrogram
-from services.token2wav.vocoder.f0 import F0Predictor
 
 MAIN_VOICES, MAIN_SHARE = ("af_heart", "am_michael"), 0.5
 """The voices that are spoken with most, and their part of all segments together."""
 EDGE_SHARE = 0.125
 """Part of the batches that begin with their sentences, and again that end with them."""
 CONTEXT = 6
-"""Mel frames given on either side of the sound that is asked for: more than the f0 predictor reaches."""
+"""Mel frames given on either side of the sound that is asked for: one more than the f0 predictor reaches."""
 _MEL_MARGIN = 2
 """Frames of sound on either side that a mel frame in between depends on."""
 _QUIETEST, _LOUDEST, _PEAK = 0.3, 1.4, 0.97
-assert CONTEXT >= F0Predictor.reach
 
 
 @dataclass(frozen=True)
@@ -52,7 +50,7 @@ class Draws:
     """Random segments of the training utterances."""
 
     def __init__(self, speech: Speech, f0: Tensor, first_frames: list[int], sound: int, rng: np.random.Generator) -> None:
-        """f0, first_frames: of `pitch.of_speech`. sound: frames of sound in a segment. Raises ValueError when every utterance is shorter."""
+        """f0, first_frames: of `pitch.of_speech`. sound: frames of sound in a segment. Raises ValueError when all are shorter."""
         self._audio, self._f0, self._rng = speech.audio, f0, rng
         utterances = [speech.utterances[index] for index in speech.training]
         self._frames = np.array([each.samples // SAMPLES_PER_MEL_FRAME for each in utterances])
@@ -72,10 +70,8 @@ class Draws:
         stretch, rooms = self._kinds[kind], self._rooms[kind]
         chosen = np.searchsorted(self._sums[kind], self._rng.uniform(0, self._sums[kind][-1], count), side="right")
         left, right = (_MEL_MARGIN if side else 0 for side in (stretch.before, stretch.after))
-        if kind == 0:
-            begin = self._rng.integers(0, rooms[chosen] + 1)
-        else:
-            begin = np.zeros(count, dtype=np.int64) if kind == 1 else rooms[chosen]
+        room = rooms[chosen]
+        begin = (self._rng.integers(0, room + 1), np.zeros_like(room), room)[kind]
         places = np.stack([self._starts[chosen] + SAMPLES_PER_MEL_FRAME * begin, self._first[chosen] + begin + left])
         sample, frame = self._to_device(torch.from_numpy(places))
         wave = gather(self._audio, sample, SAMPLES_PER_MEL_FRAME * (left + stretch.frames + right)).float() / 32768
