@@ -1,0 +1,107 @@
+"""`python -m recipes.demo_voice.everything WORK --corpus FILE --teacher FILE --styles DIR`: each stage as soon as its inputs are there.
+
+Each stage is the command that the README gives, run in its own process with its output in `WORK/logs/<stage>.log`. Stages that do not
+need each other run side by side, spread over the GPUs. A stage that ended well leaves `WORK/done/<stage>` and is not run again.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tqdm import tqdm
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command. after: stages whose results it reads."""
+
+    name: str
+    command: tuple[str, ...]
+    after: tuple[str, ...] = ()
+
+
+def plan(options: argparse.Namespace) -> list[Stage]:
+    """The stages in an order in which they could also run one by one.
+
+    `minutes` scales all trainings alike: 22 is what the longest path adds up to.
+    """
+    work, scale = str(options.work), options.minutes / 22
+    gpus = options.gpus
+
+    def module(name: str, *arguments: object) -> tuple[str, ...]:
+        return (sys.executable, "-m", f"recipes.demo_voice.{name}", work, *(str(argument) for argument in arguments))
+
+    def on(gpu: int) -> tuple[str, str]:
+        return ("--device", f"cuda:{gpu % gpus}" if gpus else "cpu")
+
+    def minutes(share: float) -> tuple[str, str]:
+        return ("--minutes", f"{share * scale:.2f}")
+
+    device = ("--device", "cuda" if gpus else "cpu")
+    digits = options.digits
+    tokenizer, llm, flow = f"tokenizer{digits}", f"llm{digits}", f"flow{digits}"
+    spoken = ("--teacher", options.teacher, "--styles", options.styles, "--processes", options.processes)
+    return [
+        Stage("text", module("prepare_text", "--sentences", options.corpus)),
+        Stage("speech", module("synthesise", *spoken, *device, *minutes(3)), ("text",)),
+        Stage("features", module("features", *device, "--processes", options.processes), ("speech",)),
+        Stage("speaker", module("speaker.train", *on(0), *minutes(1.2)), ("features",)),
+        Stage("vocoder", module("vocoder.train", *on(1), *minutes(17)), ("features",)),
+        Stage(tokenizer, module("tokenizer.train", "--digits", digits, "--name", tokenizer, *on(0), *minutes(4.5)), ("features",)),
+        Stage(llm, module("language_model.train", "--tokenizer", tokenizer, "--name", llm, *on(0), *minutes(9)), (tokenizer,)),
+        Stage(flow, module("flow.train", "--tokenizer", tokenizer, "--name", flow, *on(1), *minutes(12)), (tokenizer, "speaker")),
+        Stage("export", module("export", "--tokenizer", tokenizer, "--llm", llm, "--flow", flow), (llm, flow, "vocoder")),
+    ]
+
+
+async def run(stages: Sequence[Stage], work: Path) -> bool:
+    """Start each stage when those before it have ended well; whether all did."""
+    (work / "logs").mkdir(parents=True, exist_ok=True)
+    (work / "done").mkdir(exist_ok=True)
+    began = time.monotonic()
+    started: dict[str, asyncio.Task[bool]] = {}
+
+    async def one(stage: Stage) -> bool:
+        if not all([await started[name] for name in stage.after]):
+            return False
+        mark = work / "done" / stage.name
+        if mark.exists():
+            return True
+        tqdm.write(f"{time.monotonic() - began:6.0f} s  {stage.name}: {' '.join(stage.command[1:])}")
+        with (work / "logs" / f"{stage.name}.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(*stage.command, stdout=log, stderr=log)
+            status = await process.wait()
+        tqdm.write(f"{time.monotonic() - began:6.0f} s  {stage.name}: exit status {status}")
+        if status == 0:
+            mark.touch()
+        return status == 0
+
+    for stage in stages:
+        started[stage.name] = asyncio.create_task(one(stage))
+    with tqdm(total=len(stages), desc="stages", unit="stage") as bar:
+        for task in asyncio.as_completed(list(started.values())):
+            await task
+            bar.update()
+    return all(task.result() for task in started.values())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.everything", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--corpus", type=Path, required=True, help="sentences, one a line or the first column of a TSV; may be .xz")
+    parser.add_argument("--teacher", type=Path, required=True, help="Kokoro-82M as ONNX")
+    parser.add_argument("--styles", type=Path, required=True, help="folder of the teacher's style vectors, <voice>.npy")
+    parser.add_argument("--digits", type=int, default=6, help="active ternary digits of a speech token: 5 or 6")
+    parser.add_argument("--gpus", type=int, default=1, help="0 for the CPU")
+    parser.add_argument("--processes", type=int, default=12, help="workers of the stages that are not trainings")
+    parser.add_argument("--minutes", type=float, default=22, help="wall clock of all trainings together")
+    options = parser.parse_args(arguments)
+    return 0 if asyncio.run(run(plan(options), options.work)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
