@@ -62,7 +62,8 @@ def _column(quality: VoiceQuality) -> dict[str, str]:
     if quality.whole:
         cells["as a whole: word error rate"] = _percent(quality.whole.errors.rate)
         cells["  streaming costs"] = _percent(errors.rate - quality.whole.errors.rate)
-        cells["  spectral distance of the stream"] = f"{quality.whole.spectral_distance:.2f} dB"
+        if quality.whole.spectral_distance is not None:
+            cells["  spectral distance of the stream"] = f"{quality.whole.spectral_distance:.2f} dB"
         cells["in other cuts: sentences that differ"] = str(quality.whole.cuts_unequal)
         cells["  largest difference of a sample"] = f"{quality.whole.cuts_difference:.1e}"
     if quality.speed:

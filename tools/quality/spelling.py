@@ -18,6 +18,8 @@ _FULL_HOUR = re.compile(r"\b(\d{1,2}):00\b(?: o'?clock)?")
 _UNIT_AFTER_FIGURE = re.compile(r"(?<=\d)(?=(?:am|pm)\b)")
 _PRONOUN = re.compile(r"\b(any|every|some) one\b")
 """Joined before "one" is taken for a figure."""
+_DAY_OF_MONTH = re.compile(r"\b(january|february|march|april|may|june|july|august|september|october|november|december)((?: \d){1,2}) th\b")
+"""Read "April fifth", written "April 5" as often as "April 5th"."""
 _NOT_A_WORD = re.compile(r"[^a-z0-9' ]")
 _CONTRACTIONS = (
     (re.compile(r"\bwon't\b"), "will not"),
@@ -62,5 +64,6 @@ def words_of(text: str) -> list[str]:
         text = text.replace(sign, word)
     for pattern, written_out in _CONTRACTIONS:
         text = pattern.sub(written_out, text)
-    words = (word.strip("'") for word in _NOT_A_WORD.sub(" ", text).split())
-    return [_SAME.get(word, word) for word in digits_of([word for word in words if word])]
+    words = [word.strip("'") for word in _NOT_A_WORD.sub(" ", text).split()]
+    one_form = " ".join(_SAME.get(word, word) for word in digits_of([word for word in words if word]))
+    return _DAY_OF_MONTH.sub(r"\1\2", one_form).split()

@@ -37,13 +37,17 @@ class SentenceQuality:
 
 @dataclass(frozen=True)
 class WholeComparison:
-    """Streamed against the same sentences otherwise. cuts_difference: largest difference of samples against the stream in long hops, 0 by
-    promise; cuts_unequal: how many sentences differ at all. spectral_distance: mean over sentences in dB, against the whole."""
+    """Streamed against the same sentences otherwise.
+
+    cuts_difference: largest difference of samples against the stream in long hops, 0 by promise; cuts_unequal: how many sentences differ
+    at all. errors: of the whole. spectral_distance: between stream and whole in dB, mean over the sentences that are as long both ways;
+    None where none is.
+    """
 
     cuts_difference: float
     cuts_unequal: int
     errors: WordErrors
-    spectral_distance: float
+    spectral_distance: float | None
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,8 @@ def _compare(recordings: Recordings, hear: Hear) -> WholeComparison | None:
     ]
     distances = [spectral_distance(one.samples, other.samples) for one, other in zip(recordings.streamed, recordings.whole, strict=True)]
     errors = sum((_align(recording, hear(recording)).errors for recording in recordings.whole), WordErrors())
-    return WholeComparison(max(differences), sum(map(bool, differences)), errors, fmean(distances))
+    comparable = [distance for distance in distances if distance is not None]
+    return WholeComparison(max(differences), sum(map(bool, differences)), errors, fmean(comparable) if comparable else None)
 
 
 def _speed(streamed: Sequence[Recording]) -> Speed | None:

@@ -17,14 +17,14 @@ def largest_difference(one: Samples, other: Samples) -> float:
     return float(np.abs(one - other).max(initial=0.0))
 
 
-def spectral_distance(one: Samples, other: Samples) -> float:
+def spectral_distance(one: Samples, other: Samples) -> float | None:
     """Log-spectral distance in dB: root mean square over frequency, mean over frames, of two recordings of the same speech tokens.
 
-    What is more than 60 dB below the loudest part of `one` counts as equally quiet. nan when the lengths differ by more than a window.
+    What is more than 60 dB below the loudest part of `one` counts as equally quiet. None when the lengths differ by more than a window.
     """
     length = min(len(one), len(other))
     if length < _WINDOW or abs(len(one) - len(other)) > _WINDOW:
-        return float("nan")
+        return None
     first, second = _levels(one[:length]), _levels(other[:length])
     floor = first.max() - _DYNAMIC_RANGE_DECIBELS
     difference = np.maximum(first, floor) - np.maximum(second, floor)

@@ -104,8 +104,11 @@ def test_streamed_and_whole_are_compared_sample_by_sample_and_by_spectrum() -> N
     assert largest_difference(one, other) == pytest.approx(0.25)
     assert largest_difference(one, one[:-1]) == math.inf
     assert spectral_distance(one, one) == 0
-    assert spectral_distance(one, one * np.float32(0.5)) > spectral_distance(one, other) > 0
-    assert math.isnan(spectral_distance(one, tone(2.0)))
+    clicked, halved = spectral_distance(one, other), spectral_distance(one, one * np.float32(0.5))
+    assert clicked is not None
+    assert halved is not None
+    assert halved > clicked > 0
+    assert spectral_distance(one, tone(2.0)) is None
 
 
 def test_a_voice_is_closer_to_itself_than_to_another() -> None:

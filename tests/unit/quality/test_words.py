@@ -22,6 +22,7 @@ from tools.quality.spelling import words_of
         ("seventy one percent, three hundred and ninety eight dollars", "71%, $398"),
         ("on the twenty first and the second", "on the 21st and the 2nd"),
         ("Twenty twenty two", "2022"),
+        ("On Friday, October thirteenth.", "on Friday October 13"),
         ("I can't, cannot and won't.", "I can not, can't and will not"),
         ("Anyone?", "any one"),
     ],
