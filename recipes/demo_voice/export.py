@@ -22,9 +22,10 @@ from recipes.demo_voice.layout import model_directory
 from recipes.demo_voice.speaker import onnx_file as speaker_onnx
 from recipes.demo_voice.speaker.train import ONNX as SPEAKER_ONNX
 from recipes.demo_voice.speaker.train import WEIGHTS as SPEAKER_WEIGHTS
+from recipes.demo_voice.teacher.plan import MAIN_VOICES
 from recipes.demo_voice.tokenizer import export as tokenizer_onnx
 from recipes.demo_voice.tokenizer.trained import ONNX as TOKENIZER_ONNX
-from recipes.demo_voice.voices import VOICES, Corpus, voices
+from recipes.demo_voice.voices import Corpus, voices
 from services.frontend.features import fbank, whisper_mel
 from services.frontend.features.resample import resample
 from services.frontend.speaker_file import FILE as VOICE_FILE
@@ -134,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--llm", default="llm", help="folder of the language model, or a file in it such as llm/llm_best.pt")
     parser.add_argument("--flow", default="flow", help="folder or file of the flow")
     parser.add_argument("--vocoder", default="vocoder", help="folder or file of the vocoder")
-    parser.add_argument("--voices", default=",".join(VOICES), help="voice ids of the speech, divided by commas")
+    parser.add_argument("--voices", default=",".join(MAIN_VOICES), help="voice ids of the speech, divided by commas")
     parser.add_argument("--to", type=Path, help="model directory to replace, with its manifest")
     options = parser.parse_args(arguments)
     work: Path = options.work

@@ -16,13 +16,13 @@ from torch.nn import functional as F
 from cosyserve.spec import CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_TOKEN
 from recipes.demo_voice.speaker.train import EMBEDDINGS
 from recipes.demo_voice.speech import Speech, Utterance
+from recipes.demo_voice.teacher.plan import MAIN_VOICES
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.phones import distance
 from recipes.demo_voice.tokenizer.trained import CODES, TrainedTokenizer
 from services.frontend.features.mel import mel_spectrogram
 from services.frontend.phonemes.symbols import START, read_symbols
 
-VOICES = ("af_heart", "am_michael")
 PAST_THE_GRID = 11
 PREFERRED_CHUNKS, ALLOWED_CHUNKS = (2, 3), (1, 2, 3, 4)
 """Whole chunks of 25 tokens before the last 11: prompts of 2.4 and 3.4 s, or else down to 1.4 and up to 4.4 s."""
@@ -85,7 +85,7 @@ def prompt_tokens(tokens: int, chunks: Sequence[int]) -> int | None:
     return max((length for length in lengths if 0 <= tokens - length <= _MOST_DROPPED), default=None)
 
 
-def voices(corpus: Corpus, names: Iterable[str] = VOICES) -> dict[str, dict[str, Tensor]]:
+def voices(corpus: Corpus, names: Iterable[str] = MAIN_VOICES) -> dict[str, dict[str, Tensor]]:
     """Content of `spk2info.pt`: each voice in the zero-shot layout. Raises ValueError naming a voice without a sentence that fits."""
     return {name: _voice(corpus, name) for name in names}
 

@@ -122,6 +122,8 @@ def embed_utterances(parameters: Mapping[str, Tensor], features: Features, membe
 
 def train(work: Path, minutes: float, device: torch.device, steps: int = 10**9, batch: int = BATCH) -> None:
     """Train until the time is over or the steps are done, then write everything."""
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
     torch.set_float32_matmul_precision("high")
     folder = work / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
