@@ -3,7 +3,8 @@
 The encoder learns from two readers of its codes: one finds the phones (connectionist temporal classification), the other the mel, with
 the voice looked up in a table. Two small terms keep every level of every digit in use (without it the codes collapse into one while the
 first reader still says nothing but blank) and ask that a disguised recording gives the digits of the clean one. What is kept is the
-moving average of the weights at its best held-out phone error. Encoding, alignment and export follow after the minutes of training.
+moving average of the weights at its best held-out phone error in the second half. Encoding, alignment and export follow after the
+minutes of training.
 """
 
 import argparse
@@ -105,10 +106,11 @@ class Training:
         return torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda")
 
     def evaluate(self) -> dict[str, float | int]:
-        """Held-out metrics of the moving average, which is kept when it has the lowest phone error so far."""
+        """Held-out metrics of the moving average, which is kept when it has the lowest phone error of the second half so far."""
         self._judge.load_state_dict(self._average.values)
         found = evaluate(self._judge, self._examples, self._examples.speech.held_out)
-        if found["phone_error"] <= self.best_error:
+        # Early on the error says little: a network that says nothing has less of it than one that guesses.
+        if self.schedule.progress < 0.5 or found["phone_error"] <= self.best_error:
             self.best_error = found["phone_error"]
             self.best = {name: tensor.clone() for name, tensor in self._average.values.items()}
         return found
