@@ -12,7 +12,6 @@ from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice import export, layout, manifest, voices
 from recipes.demo_voice import parameters as store
 from recipes.demo_voice.features import Features
-from recipes.demo_voice.letter_training import train as train_letters
 from recipes.demo_voice.speaker import network as speaker_network
 from recipes.demo_voice.speaker import train as speaker_train
 from recipes.demo_voice.speech import Speech
@@ -21,7 +20,7 @@ from recipes.demo_voice.tokenizer.examples import Examples
 from recipes.demo_voice.tokenizer.export import export as export_tokenizer
 from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes
-from services.frontend.phonemes.letters import write_letters
+from services.frontend.phonemes.letters import NGrams, Row, cost_character, pair_character, write_letters
 from services.frontend.phonemes.lexicon import write_lexicon
 from services.frontend.speaker_file import read_voices
 from services.frontend.text_tokenizer import read_tokenizer
@@ -46,9 +45,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = small_work.make(tmp_path_factory.mktemp("work"))
     torch.manual_seed(0)
     directory = layout.model_directory(folder)
-    words = {"it": "ˈIt", "speaks": "spˈiks"}
-    write_lexicon(directory.path / "phonemes/lexicon.tsv.gz", words, {})
-    write_letters(directory.path / "phonemes/letters.tsv.gz", train_letters(words))
+    write_lexicon(directory.path / "phonemes/lexicon.tsv.gz", {"it": "ˈIt", "speaks": "spˈiks"}, {})
+    anywhere = Row(cost_character(0), pair_character(0), cost_character(1))
+    write_letters(directory.path / "phonemes/letters.tsv.gz", NGrams([("a", "ˈA")], {"": anywhere}))
     make_tokenizer(folder)
     speech = Speech.read(folder)
     shipped = store.halved(store.make(speaker_network.shapes(), speaker_network.initial, CPU))
