@@ -62,7 +62,11 @@ class Generator(nn.Module):
 
     def forward(self, x: Tensor, style: Tensor, pitch: Tensor, frames: Sequence[int], noise: torch.Generator | None) -> Tensor:
         """x [B, 512, 2 T], pitch [B, 1, 2 T] to samples [B, 600 T]."""
-        spans = [Span.of([20 * each for each in frames], x.device), Span.of([120 * each + 1 for each in frames], x.device)]
+        longest = x.shape[2] // 2
+        spans = [
+            Span.of([20 * each for each in frames], x.device, 20 * longest),
+            Span.of([120 * each + 1 for each in frames], x.device, 120 * longest + 1),
+        ]
         source = spans[1].clear(self._spectrum(self.m_source(pitch, noise), frames))
         for step, span in enumerate(spans):
             joined = span.clear(self.noise_convs[step](source))
@@ -109,7 +113,9 @@ class Decoder(nn.Module):
         self, sounds: Tensor, pitch: Tensor, energy: Tensor, style: Tensor, frames: Sequence[int], noise: torch.Generator | None = None
     ) -> Tensor:
         """sounds [B, 512, T], pitch and energy [B, 1, 2 T], style [B, 128] to samples [B, 600 T]."""
-        span, double = Span.of(frames, sounds.device), Span.of([2 * each for each in frames], sounds.device)
+        longest = sounds.shape[2]
+        span = Span.of(frames, sounds.device, longest)
+        double = Span.of([2 * each for each in frames], sounds.device, 2 * longest)
         curves = [span.clear(self.F0_conv(pitch)), span.clear(self.N_conv(energy))]
         x = self.encode(torch.cat([sounds, *curves], dim=1), style, span, span)
         kept = span.clear(self.asr_res(sounds))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
@@ -27,10 +28,15 @@ class Order:
 
 
 class Kokoro(nn.Module):
-    """The whole model. Parameters are named as in the published checkpoint."""
+    """The whole model. Parameters are named as in the published checkpoint.
 
-    def __init__(self) -> None:
+    grain: batches are padded to a whole number of these, in phonemes and in frames. A GPU library chooses its algorithms anew for every
+    shape, which costs more than some padding.
+    """
+
+    def __init__(self, grain: int = 1) -> None:
         super().__init__()
+        self.grain = grain
         self.bert = Albert()
         self.bert_encoder = nn.Linear(768, WIDTH)
         self.predictor = Prosody()
@@ -48,10 +54,10 @@ class Kokoro(nn.Module):
             raise ValueError(f"a sentence has 1 to {MOST_TOKENS} phonemes")
         device = self.bert_encoder.weight.device
         lengths = [len(order.tokens) + 2 for order in orders]
-        tokens = pad_sequence([torch.tensor([0, *order.tokens, 0]) for order in orders], batch_first=True).to(device)
+        tokens = self._stack([torch.tensor([0, *order.tokens, 0]) for order in orders]).to(device)
         style = torch.from_numpy(np.stack([order.style for order in orders])).to(device)
         speed = torch.tensor([order.speed for order in orders], device=device)
-        span = Span.of(lengths, device)
+        span = Span.of(lengths, device, tokens.shape[1])
         sound, prosody = style[:, STYLE_OF_SOUND], style[:, STYLE_OF_PROSODY]
 
         context = self.bert_encoder(self.bert(tokens, span))
@@ -61,12 +67,17 @@ class Kokoro(nn.Module):
         # The one place where the device is waited for: how long the sentences are decides every shape from here on.
         spoken = [row[:length] for row, length in zip(durations.cpu(), lengths, strict=True)]
         frames = [int(row.sum()) for row in spoken]
-        which = pad_sequence([torch.arange(len(row)).repeat_interleave(row) for row in spoken], batch_first=True).to(device)
-        frame_span, double = Span.of(frames, device), Span.of([2 * each for each in frames], device)
+        which = self._stack([torch.arange(len(row)).repeat_interleave(row) for row in spoken]).to(device)
+        frame_span = Span.of(frames, device, which.shape[1])
+        double = Span.of([2 * each for each in frames], device, 2 * which.shape[1])
         pitch, energy = self.predictor.curves(_take(features, which), prosody, frames, frame_span, double)
         aligned = frame_span.clear(_take(sounds, which).transpose(1, 2).contiguous())
         samples = self.decoder(aligned, pitch, energy, sound, frames, noise)
         return [row[: FRAME * each] for row, each in zip(samples, frames, strict=True)]
+
+    def _stack(self, rows: list[Tensor]) -> Tensor:
+        stacked = pad_sequence(rows, batch_first=True)
+        return F.pad(stacked, (0, -stacked.shape[1] % self.grain))
 
 
 def _take(x: Tensor, which: Tensor) -> Tensor:

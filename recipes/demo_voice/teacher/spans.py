@@ -11,7 +11,7 @@ from torch import Tensor
 class Span:
     """Lengths of the rows of a batch at one rate.
 
-    counts: float [B, 1, 1]. mask: bool turned float [B, 1, L], 1 inside the row; None when all rows are equally long.
+    longest: L, at least the longest row. counts: float [B, 1, 1]. mask: float [B, 1, L], 1 inside the row; None when all rows are full.
     """
 
     longest: int
@@ -19,8 +19,8 @@ class Span:
     mask: Tensor | None
 
     @classmethod
-    def of(cls, lengths: Sequence[int], device: torch.device) -> "Span":
-        longest = max(lengths)
+    def of(cls, lengths: Sequence[int], device: torch.device, longest: int = 0) -> "Span":
+        longest = max(longest, *lengths)
         counts = torch.tensor(lengths, dtype=torch.float32, device=device).view(-1, 1, 1)
         if min(lengths) == longest:
             return cls(longest, counts, None)

@@ -26,9 +26,9 @@ _PROSODY = re.compile(r"^(?:F0|N)(?:\.|_proj)|^shared")
 
 def load_kokoro(path: Path, device: torch.device | str = "cpu") -> Kokoro:
     """The model of kokoro-v1.0.int8.onnx, ready to speak on `device`. Raises RuntimeError when the file lacks a tensor of the model."""
-    model = Kokoro()
+    model = Kokoro(grain=32 if torch.device(device).type == "cuda" else 1)
     wanted = model.state_dict()
-    found = dict(_tensors(onnx.load(str(path)).graph))
+    found = dict(published_tensors(onnx.load(str(path)).graph))
     tensors = {name: value.reshape(wanted[name].shape) if name in wanted else value for name, value in found.items()}
     missing = model.load_state_dict(tensors, strict=False).missing_keys
     if missing:
@@ -36,8 +36,8 @@ def load_kokoro(path: Path, device: torch.device | str = "cpu") -> Kokoro:
     return model.eval().requires_grad_(False).to(device)
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, Tensor]]:
-    """Parameter names and values, those of layers that the model applies repeatedly more than once."""
+def published_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, Tensor]]:
+    """Parameter names of the checkpoint and float32 values; those of a layer that is applied repeatedly come more than once."""
     stored = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
     for name, array in stored.items():
         if array.dtype == np.float32 and name.startswith(("encoder.", "decoder.")) and not name.endswith("_scale"):
