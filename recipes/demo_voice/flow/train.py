@@ -125,6 +125,8 @@ def train(
     measured: held-out utterances that are solved at each report.
     """
     torch.set_float32_matmul_precision("high")
+    # It would prepare itself anew for each of the many shapes.
+    torch.backends.cuda.enable_cudnn_sdp(False)
     folder = work / name
     folder.mkdir(parents=True, exist_ok=True)
     speech = Speech.read(work)
@@ -196,7 +198,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=PEAK_RATE, help="peak learning rate")
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
-    if device.type == "cuda":
+    if device.index is not None:
         torch.cuda.set_device(device)
     train(
         options.work,
