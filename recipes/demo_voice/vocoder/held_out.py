@@ -35,7 +35,7 @@ class HeldOut:
         """weights: float32, fused.
 
         mel: mean absolute difference of log-mels in nepers. spectra: of log magnitudes, see `losses.spectral_distance`. cents: median
-        error of f0 where both are voiced, left out where nothing is. voicing: part of the frames that are voiced in one and unvoiced in the other.
+        error of f0 where both are voiced, left out where nothing is. voicing: part of the frames voiced in one and not in the other.
         """
         if not self._waves:
             return {}

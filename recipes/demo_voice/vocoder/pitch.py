@@ -21,10 +21,9 @@ _SHORTEST_LAG, _LONGEST_LAG = int(SAMPLE_RATE / HIGHEST), math.ceil(SAMPLE_RATE 
 _WINDOW, _N_FFT = 1200, 2048
 """Three periods of the lowest pitch; a transform long enough that no lag wraps around."""
 _CANDIDATES = 6
-_SILENCE, _VOICING = 0.03, 0.45
+_SILENCE, _VOICING = 0.03, 0.5
 _OCTAVE = 0.01
-# Boersma's costs are for steps of 10 ms; frames are 20 ms apart.
-_OCTAVE_JUMP, _VOICING_CHANGE = 0.35 / 2, 0.14 / 2
+_OCTAVE_JUMP, _VOICING_CHANGE = 0.35, 0.14
 _NEVER = -1e3
 _FRAMES_AT_ONCE = 40_000
 

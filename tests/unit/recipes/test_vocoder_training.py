@@ -1,0 +1,138 @@
+"""The vocoder's training: pitch is found, gradients reach every tensor of the served network, and what is written can be served."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cosyserve.model_directory import ModelDirectory
+from recipes.demo_voice import layout
+from recipes.demo_voice.progress import Schedule
+from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.vocoder import pitch, train
+from recipes.demo_voice.vocoder.segments import Draws, Stretch, disturbed
+from recipes.demo_voice.vocoder.train import Training
+from services.token2wav.vocoder.config import VocoderConfig, read_config
+from services.token2wav.vocoder.vocoder import load_vocoder
+from services.token2wav.vocoder.weights import FILE
+from tests.unit.recipes.small_work import VOICES, make
+
+SOUND = 8
+NARROW = {"base_channels: 192": "base_channels: 32", "cond_channels: 128": "cond_channels: 32"}
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = make(tmp_path_factory.mktemp("work"))
+    directory = layout.model_directory(made)
+    text = (directory.path / "cosyvoice2.yaml").read_text()
+    for wide, narrow in NARROW.items():
+        assert wide in text
+        text = text.replace(wide, narrow)
+    (directory.path / "cosyvoice2.yaml").write_text(text)
+    return made
+
+
+@pytest.fixture(scope="module")
+def config(work: Path) -> VocoderConfig:
+    return read_config(ModelDirectory(work / "model"))
+
+
+@pytest.fixture
+def training(work: Path, config: VocoderConfig) -> Training:
+    speech = Speech.read(work)
+    draws = Draws(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(0))
+    return Training(config, draws, Schedule(minutes=1e9, step=200), torch.device("cpu"), width=2)
+
+
+def test_pitch_of_every_voice_is_found(work: Path) -> None:
+    speech = Speech.read(work)
+    f0, first = pitch.of_speech(speech)
+    for each in speech.utterances:
+        found = f0[first[each.number] :][: each.samples // 480]
+        assert (1200 * torch.log2(found / VOICES[each.voice])).abs().median() < 5
+
+
+def test_silence_and_noise_have_no_pitch() -> None:
+    noise = 0.1 * torch.randn(1, 24_000, generator=torch.Generator().manual_seed(0))
+    assert (pitch.track(noise) == 0).float().mean() > 0.9
+    assert not pitch.track(torch.zeros(1, 9600)).any()
+
+
+def test_a_glide_is_followed() -> None:
+    hertz = torch.linspace(90, 180, 48_000, dtype=torch.float64)
+    phase = 2 * np.pi * torch.cumsum(hertz / 24_000, 0)
+    wave = sum(0.1 * torch.sin(k * phase) / k for k in range(1, 8))
+    found = pitch.track(torch.as_tensor(wave).float()[None])[0]
+    assert torch.allclose(found[2:-2], hertz[240::480].float()[2:-2], rtol=0.01)
+
+
+def test_segments_are_what_they_say(work: Path) -> None:
+    speech = Speech.read(work)
+    draws = Draws(speech, *pitch.of_speech(speech), SOUND, np.random.default_rng(1))
+    seen = set()
+    for _ in range(40):
+        batch = draws.next(3)
+        seen.add(batch.stretch)
+        assert batch.mel.shape == (3, 80, batch.stretch.frames)
+        assert batch.f0.shape == (3, batch.stretch.frames)
+        assert batch.wave.shape == (3, 480 * SOUND)
+        assert batch.wave.abs().max() < 1
+    assert seen == {Stretch(6, SOUND, 6), Stretch(0, SOUND, 6), Stretch(6, SOUND, 0)}
+
+
+def test_disturbance_is_bounded_and_optional() -> None:
+    mel = torch.randn(64, 80, 20)
+    assert torch.equal(disturbed(mel, 0.0, 0.0), mel)
+    assert 0.001 < (disturbed(mel, 0.03, 0.0) - mel).std() < 0.03
+    assert (disturbed(mel, 0.0, 1.0).diff(dim=2).abs().mean() < mel.diff(dim=2).abs().mean()).item()
+
+
+def test_gradients_reach_every_tensor_and_spectra_come_nearer(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = training.draws.next(2)
+    monkeypatch.setattr(training.draws, "next", lambda count: segments)
+    training.adversarial_from = 2.0
+    before = {name: tensor.detach().clone() for name, tensor in training.parameters.items()}
+    terms = [training.step(2) for _ in range(10)]
+    unchanged = [name for name, tensor in training.parameters.items() if torch.equal(tensor, before[name])]
+    assert not unchanged
+    assert terms[-1]["mels"] < 0.96 * terms[0]["mels"]
+    assert terms[-1]["pitch"] < 0.9 * terms[0]["pitch"]
+
+
+def test_judges_learn_and_teach(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = training.draws.next(2)
+    monkeypatch.setattr(training.draws, "next", lambda count: segments)
+    training.adversarial_from = 0.0
+    before = [tensor.detach().clone() for tensor in training.discriminators.parameters()]
+    terms = [training.step(2) for _ in range(6)]
+    assert not any(map(torch.equal, before, training.discriminators.parameters()))
+    assert terms[-1]["judged"] < terms[0]["judged"]
+    assert training.skipped == 0
+
+
+def test_a_broken_gradient_changes_nothing(training: Training) -> None:
+    before = [tensor.detach().clone() for tensor in training.sound.parameters]
+    gradients = [torch.ones_like(tensor) for tensor in before]
+    training.sound.step([torch.full_like(gradients[0], torch.nan), *gradients[1:]], 1e-3)
+    assert all(map(torch.equal, before, training.sound.parameters))
+    assert training.skipped == 1
+    training.sound.step(gradients, 1e-3)
+    assert not any(map(torch.equal, before, training.sound.parameters))
+
+
+def test_what_is_written_is_served_and_gone_on_from(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "ADVERSARIAL_FROM", 2.0)
+    for steps in (1, 2):
+        assert train.main([str(work), "--name", "v", "--steps", str(steps), "--batch", "2", "--frames", "8", "--device", "cpu"]) == 0
+    lines = [json.loads(line) for line in (work / "v" / "journal.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2]
+    assert lines[-1]["held_out_mel"] > 0
+    assert {path.name for path in (work / "v").glob("*.wav")} == {"0.wav", "1.wav", "0-true.wav", "1-true.wav"}
+    served = work / "served"
+    served.mkdir()
+    (served / "cosyvoice2.yaml").symlink_to(work / "model" / "cosyvoice2.yaml")
+    (served / FILE).symlink_to(work / "v" / FILE)
+    assert load_vocoder(ModelDirectory(served), torch.device("cpu")).offline(torch.randn(80, 10), 0, 0).shape == (4800,)
