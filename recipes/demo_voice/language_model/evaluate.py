@@ -93,9 +93,12 @@ class HeldOut:
         }
 
     def _another(self, number: int) -> int:
-        """The voice's next held-out utterance, its own where there is no other."""
-        others = [each for each in self.material.held_out if self.material.voices[each] == self.material.voices[number]]
-        return others[(others.index(number) + 1) % len(others)]
+        """The voice's next held-out utterance, one it was trained on where there is no other, itself at worst."""
+        material, voice = self.material, self.material.voices[number]
+        others = [each for each in material.held_out if material.voices[each] == voice]
+        if len(others) > 1:
+            return others[(others.index(number) + 1) % len(others)]
+        return next((each for each in material.training if material.voices[each] == voice), number)
 
 
 def _judged(model: ThinnedModel, batches: list[tuple[Tensor, Tensor]], special: int) -> tuple[float, float, float]:

@@ -85,14 +85,14 @@ def find_cuts(text: Ids, places: Ids, blank: int, marks: Ids) -> list[Cut]:
     """
     spoken = np.flatnonzero(places >= 0)
     sounds = places[spoken]
-    blanks = np.flatnonzero(text == blank)
+    blanks, marked = np.flatnonzero(text == blank), np.isin(text, marks)
     found = []
     for at, behind in zip(blanks.tolist(), np.searchsorted(sounds, blanks).tolist(), strict=True):
         if not 0 < behind < len(sounds):
             continue
         before, after = int(spoken[behind - 1]), int(spoken[behind])
-        between = text[int(sounds[behind - 1]) + 1 : int(sounds[behind])]
+        between = marked[int(sounds[behind - 1]) + 1 : int(sounds[behind])]
         gap = after - before - 1
-        if gap <= LONGEST_GAP and not np.isin(between, marks).any():
+        if gap <= LONGEST_GAP and not between.any():
             found.append(Cut(at + 1, before + 1 + gap // 2))
     return found
