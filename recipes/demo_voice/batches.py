@@ -12,7 +12,8 @@ def by_length(members: Sequence[int], lengths: Sequence[int], budget: int, rng: 
 
     lengths: indexed by member. most: largest batch. Equal lengths are shuffled by a jitter of up to a sixth.
     """
-    order = sorted(members, key=lambda member: lengths[member] * (1 + rng.uniform(0, 1 / 6)))
+    jittered = np.array([lengths[member] for member in members]) * (1 + rng.uniform(0, 1 / 6, len(members)))
+    order = [members[place] for place in np.argsort(jittered, kind="stable").tolist()]
     batches: list[list[int]] = []
     current: list[int] = []
     longest = 0

@@ -21,6 +21,8 @@ _PROMPT_TOKENS = (38, 90)
 _LEAST_PROMPT = 16
 _BEHIND_A_PROMPT = 0.35
 _FROM_WITHIN = 0.25
+_PROMPT_SHOWN = 0.8
+_DRAWS = 16
 _SPEAKER_ITSELF, _SPEAKER_OF_ANOTHER = 0.4, 0.7
 
 
@@ -83,48 +85,50 @@ class Draws:
     def batches(self, budget: int) -> Iterator[list[Piece]]:
         """Without end: each utterance once an epoch; pieces of a batch are equally long, together at most `budget` tokens."""
         while True:
-            pieces = [self._piece(member) for member in self._members]
+            draws = self._rng.random((len(self._members), _DRAWS)).tolist()
+            pieces = [self._piece(member, iter(draw)) for member, draw in zip(self._members, draws, strict=True)]
             for batch in by_length(range(len(pieces)), [piece.length for piece in pieces], budget, self._rng, most=2048):
                 yield equally_long([pieces[at] for at in batch], self._rng)
 
     def served(self, member: int, *, prompted: bool) -> Piece:
         """The whole utterance with its voice's mean vector, behind a prompt of the same voice or alone: as it is asked for."""
-        prompt, count = self._prompt(member) if prompted else (0, 0)
+        prompt, count = self._prompt(member, iter(self._rng.random(_DRAWS).tolist())) if prompted else (0, 0)
         return self._whole(member, prompt, count, self._mean[self._voice[member]], MEL_FRAMES_PER_TOKEN * count)
 
-    def _piece(self, member: int) -> Piece:
-        draw = self._rng.random(5)
-        prompt, count = self._prompt(member) if draw[0] < _BEHIND_A_PROMPT else (0, 0)
-        piece = self._whole(member, prompt, count, self._speaker(member, draw[1]), 0)
-        if draw[2] < _FROM_WITHIN and piece.tokens > 2 * GRANULE:
-            skipped = int(self._rng.integers(piece.tokens // 2))
+    def _piece(self, member: int, draw: Iterator[float]) -> Piece:
+        """draw: uniform in [0, 1), used up one after another; numpy makes many at once much faster than one by one."""
+        prompt, count = self._prompt(member, draw) if next(draw) < _BEHIND_A_PROMPT else (0, 0)
+        piece = self._whole(member, prompt, count, self._speaker(member, draw), 0)
+        if next(draw) < _FROM_WITHIN and piece.tokens > 2 * GRANULE:
+            skipped = int(next(draw) * (piece.tokens // 2))
             piece = replace(piece, body=piece.body + skipped, tokens=piece.tokens - skipped)
-        piece = piece.cut(_LONGEST, front=bool(self._rng.random() < 0.5))
-        if piece.prompt_tokens and draw[3] < 0.8:
+        piece = piece.cut(_LONGEST, front=next(draw) < 0.5)
+        if piece.prompt_tokens and next(draw) < _PROMPT_SHOWN:
             return replace(piece, condition=MEL_FRAMES_PER_TOKEN * piece.prompt_tokens)
-        return replace(piece, condition=int(MEL_FRAMES_PER_TOKEN * piece.length * 0.3 * self._rng.random())) if draw[4] < 0.5 else piece
+        return replace(piece, condition=int(MEL_FRAMES_PER_TOKEN * piece.length * 0.3 * next(draw))) if next(draw) < 0.5 else piece
 
     def _whole(self, member: int, prompt: int, count: int, speaker: int, condition: int) -> Piece:
         first, tokens = self._first[member], self._tokens[member]
         return Piece(prompt, count, first, tokens, first + tokens, speaker, condition)
 
-    def _prompt(self, member: int) -> tuple[int, int]:
+    def _prompt(self, member: int, draw: Iterator[float]) -> tuple[int, int]:
         """First token and count: two or three seconds of another utterance, mostly from its beginning."""
-        other = self._another(member)
+        other = self._another(member, next(draw))
         tokens = self._tokens[other]
-        count = min(tokens, int(self._rng.integers(*_PROMPT_TOKENS)))
-        kind = self._rng.random()
-        skipped = 0 if kind < 0.6 else tokens - count if kind < 0.8 else int(self._rng.integers(tokens - count + 1))
+        count = min(tokens, _PROMPT_TOKENS[0] + int(next(draw) * (_PROMPT_TOKENS[1] - _PROMPT_TOKENS[0])))
+        kind, place = next(draw), next(draw)
+        skipped = 0 if kind < 0.6 else tokens - count if kind < 0.8 else int(place * (tokens - count + 1))
         return self._first[other] + skipped, count
 
-    def _another(self, member: int) -> int:
-        same = self._of_voice[self._voice[member]] or self._members
-        return same[int(self._rng.integers(len(same)))]
+    def _another(self, member: int, draw: float) -> int:
+        same = self._of_voice.get(self._voice[member], self._members)
+        return same[int(draw * len(same))]
 
-    def _speaker(self, member: int, draw: float) -> int:
-        if draw < _SPEAKER_ITSELF:
+    def _speaker(self, member: int, draw: Iterator[float]) -> int:
+        kind = next(draw)
+        if kind < _SPEAKER_ITSELF:
             return member
-        return self._another(member) if draw < _SPEAKER_OF_ANOTHER else self._mean[self._voice[member]]
+        return self._another(member, next(draw)) if kind < _SPEAKER_OF_ANOTHER else self._mean[self._voice[member]]
 
 
 def voices(speech: Speech) -> list[str]:

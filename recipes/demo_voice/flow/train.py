@@ -29,7 +29,7 @@ from recipes.demo_voice.speech import Speech
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.weights import FlowConfig
 
-BATCH_TOKENS = 16_000
+BATCH_TOKENS = 18_000
 PEAK_RATE = 1e-3
 WEIGHT_DECAY = 0.01
 DECAY = 0.999
