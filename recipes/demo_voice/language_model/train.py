@@ -81,6 +81,7 @@ def train(work: Path, tokenizer: str, name: str, device: torch.device, options: 
     folder = work / name
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
+    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape of a batch, and there are hundreds
     config = read_config(model_directory(work))
     settings = json.loads((work / tokenizer / SETTINGS).read_text(encoding="utf-8"))
     vocabulary = Vocabulary(config.text_vocabulary, settings["codes"])
