@@ -46,7 +46,7 @@ class _Source(nn.Module):
 class Generator(nn.Module):
     """The vocoder: upsampling by 10 and 6 with the source joined at each rate, then magnitude and phase of an STFT of 20 samples, hop 5."""
 
-    def __init__(self, channels: int = 512) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
         half, quarter = channels // 2, channels // 4
         self.m_source = _Source()
@@ -61,7 +61,7 @@ class Generator(nn.Module):
         self.window: Tensor
 
     def forward(self, x: Tensor, style: Tensor, pitch: Tensor, frames: Sequence[int], noise: torch.Generator | None) -> Tensor:
-        """x [B, 512, 2 T], pitch [B, 1, 2 T] to samples [B, 600 T]."""
+        """x [B, channels, 2 T], pitch [B, 1, 2 T] to samples [B, 600 T]."""
         longest = x.shape[2] // 2
         spans = [
             Span.of([20 * each for each in frames], x.device, 20 * longest),
@@ -98,8 +98,9 @@ def _angle(spectrum: Tensor) -> Tensor:
 class Decoder(nn.Module):
     """Residual blocks over sounds, pitch and energy; the last doubles the rate. Then the vocoder."""
 
-    def __init__(self, sounds: int = 512, width: int = 1024, kept: int = 64) -> None:
+    def __init__(self, sounds: int) -> None:
         super().__init__()
+        width, kept = 2 * sounds, sounds // 8
         self.F0_conv, self.N_conv = nn.Conv1d(1, 1, 3, stride=2, padding=1), nn.Conv1d(1, 1, 3, stride=2, padding=1)
         self.asr_res = nn.Sequential(nn.Conv1d(sounds, kept, 1))
         self.encode = StyledBlock(sounds + 2, width)
@@ -112,7 +113,7 @@ class Decoder(nn.Module):
     def forward(
         self, sounds: Tensor, pitch: Tensor, energy: Tensor, style: Tensor, frames: Sequence[int], noise: torch.Generator | None = None
     ) -> Tensor:
-        """sounds [B, 512, T], pitch and energy [B, 1, 2 T], style [B, 128] to samples [B, 600 T]."""
+        """sounds [B, sounds, T], pitch and energy [B, 1, 2 T], style [B, 128] to samples [B, 600 T]."""
         longest = sounds.shape[2]
         span = Span.of(frames, sounds.device, longest)
         double = Span.of([2 * each for each in frames], sounds.device, 2 * longest)

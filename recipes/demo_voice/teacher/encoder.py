@@ -6,11 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recipes.demo_voice.teacher.layers import AdaLayerNorm, Recurrence, StyledBlock
+from recipes.demo_voice.teacher.layers import STYLE, AdaLayerNorm, Recurrence, StyledBlock
 from recipes.demo_voice.teacher.spans import Span
 
 SYMBOLS = 178
-WIDTH = 512
 
 
 class _Attention(nn.Module):
@@ -85,13 +84,13 @@ class _Stack(nn.Module):
 class Albert(nn.Module):
     """ALBERT (Lan et al. 2020): one transformer layer applied twelve times, over a narrow embedding."""
 
-    def __init__(self, width: int = 768, heads: int = 12, inner: int = 2048, embedded: int = 128, depth: int = 12) -> None:
+    def __init__(self, width: int, inner: int, embedded: int, heads: int = 12, depth: int = 12) -> None:
         super().__init__()
         self.embeddings = _Embeddings(embedded, places=512)
         self.encoder = _Stack(embedded, width, heads, inner, depth)
 
     def forward(self, tokens: Tensor, span: Span) -> Tensor:
-        """tokens int64 [B, L] to [B, L, 768]."""
+        """tokens int64 [B, L] to [B, L, width]."""
         mask = torch.arange(span.longest, device=tokens.device) < span.counts.unsqueeze(1)
         x: Tensor = self.encoder(self.embeddings(tokens), mask)
         return x
@@ -109,14 +108,14 @@ class _ChannelNorm(nn.Module):
 class TextEncoder(nn.Module):
     """The sounds: three convolutions over the phonemes, then a recurrence."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(SYMBOLS, WIDTH)
-        self.cnn = nn.ModuleList(nn.Sequential(nn.Conv1d(WIDTH, WIDTH, 5, padding=2), _ChannelNorm(WIDTH)) for _ in range(3))
-        self.lstm = Recurrence(WIDTH)
+        self.embedding = nn.Embedding(SYMBOLS, width)
+        self.cnn = nn.ModuleList(nn.Sequential(nn.Conv1d(width, width, 5, padding=2), _ChannelNorm(width)) for _ in range(3))
+        self.lstm = Recurrence(width, width)
 
     def forward(self, tokens: Tensor, span: Span, lengths: Sequence[int]) -> Tensor:
-        """tokens int64 [B, L] to [B, L, 512]."""
+        """tokens int64 [B, L] to [B, L, width]."""
         x = span.clear(self.embedding(tokens).transpose(1, 2).contiguous())
         for layer in self.cnn:
             x = span.clear(F.leaky_relu(layer(x), 0.2))
@@ -126,15 +125,15 @@ class TextEncoder(nn.Module):
 class _DurationEncoder(nn.Module):
     """Recurrences and style norms in turns; the style also joins the input of each recurrence."""
 
-    def __init__(self, style: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for _ in range(3):
-            layers += [Recurrence(WIDTH + style), AdaLayerNorm(WIDTH)]
+            layers += [Recurrence(width + STYLE, width), AdaLayerNorm(width)]
         self.lstms = nn.ModuleList(layers)
 
     def forward(self, x: Tensor, style: Tensor, lengths: Sequence[int]) -> Tensor:
-        """x [B, L, 512] to [B, L, 640]."""
+        """x [B, L, width] to [B, L, width + 128]."""
         along = style.unsqueeze(1).expand(-1, x.shape[1], -1)
         for layer in self.lstms:
             x = layer.over(torch.cat([x, along], dim=2), lengths) if isinstance(layer, Recurrence) else layer(x, style)
@@ -142,9 +141,9 @@ class _DurationEncoder(nn.Module):
 
 
 class _Projection(nn.Module):
-    def __init__(self, outputs: int) -> None:
+    def __init__(self, width: int, outputs: int) -> None:
         super().__init__()
-        self.linear_layer = nn.Linear(WIDTH, outputs)
+        self.linear_layer = nn.Linear(width, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         projected: Tensor = self.linear_layer(x)
@@ -154,24 +153,24 @@ class _Projection(nn.Module):
 class Prosody(nn.Module):
     """Durations of the phonemes, then pitch and energy of the frames."""
 
-    def __init__(self, style: int = 128) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.text_encoder = _DurationEncoder(style)
-        self.lstm = Recurrence(WIDTH + style)
-        self.duration_proj = _Projection(50)
-        self.shared = Recurrence(WIDTH + style)
-        self.F0, self.N = _curve(), _curve()
-        self.F0_proj, self.N_proj = nn.Conv1d(WIDTH // 2, 1, 1), nn.Conv1d(WIDTH // 2, 1, 1)
+        self.text_encoder = _DurationEncoder(width)
+        self.lstm = Recurrence(width + STYLE, width)
+        self.duration_proj = _Projection(width, 50)
+        self.shared = Recurrence(width + STYLE, width)
+        self.F0, self.N = _curve(width), _curve(width)
+        self.F0_proj, self.N_proj = nn.Conv1d(width // 2, 1, 1), nn.Conv1d(width // 2, 1, 1)
 
     def durations(self, x: Tensor, style: Tensor, speed: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """x [B, L, 512], speed [B] to the features [B, L, 640] and the frames of 25 ms of each phoneme, int64 [B, L], at least 1 each."""
+        """x [B, L, width], speed [B] to features [B, L, width + 128] and the frames of 25 ms that each phoneme takes, int64 [B, L]."""
         features = self.text_encoder(x, style, lengths)
         chances = self.duration_proj(self.lstm.over(features, lengths)).sigmoid()
         frames = (chances.sum(dim=2) / speed.unsqueeze(1)).round().clamp(min=1).long()
         return features, frames
 
     def curves(self, x: Tensor, style: Tensor, lengths: Sequence[int], span: Span, double: Span) -> tuple[Tensor, Tensor]:
-        """x [B, T, 640] to pitch in Hz and energy, [B, 1, 2 T] each (80 a second)."""
+        """x [B, T, width + 128] to pitch in Hz and energy, [B, 1, 2 T] each (80 a second)."""
         shared = self.shared.over(x, lengths).transpose(1, 2).contiguous()
         pitch, energy = _run(self.F0, shared, style, span, double), _run(self.N, shared, style, span, double)
         return double.clear(self.F0_proj(pitch)), double.clear(self.N_proj(energy))
@@ -183,6 +182,6 @@ def _run(blocks: nn.ModuleList, x: Tensor, style: Tensor, span: Span, double: Sp
     return x
 
 
-def _curve() -> nn.ModuleList:
-    half = WIDTH // 2
-    return nn.ModuleList([StyledBlock(WIDTH, WIDTH), StyledBlock(WIDTH, half, upsample=True), StyledBlock(half, half)])
+def _curve(width: int) -> nn.ModuleList:
+    half = width // 2
+    return nn.ModuleList([StyledBlock(width, width), StyledBlock(width, half, upsample=True), StyledBlock(half, half)])

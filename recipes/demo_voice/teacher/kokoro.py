@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from recipes.demo_voice.teacher.decoder import FRAME, STYLE_OF_PROSODY, STYLE_OF_SOUND, Decoder
-from recipes.demo_voice.teacher.encoder import WIDTH, Albert, Prosody, TextEncoder
+from recipes.demo_voice.teacher.encoder import Albert, Prosody, TextEncoder
 from recipes.demo_voice.teacher.spans import Span
 
 MOST_TOKENS = 510
@@ -30,18 +30,18 @@ class Order:
 class Kokoro(nn.Module):
     """The whole model. Parameters are named as in the published checkpoint.
 
-    grain: batches are padded to a whole number of these, in phonemes and in frames. A GPU library chooses its algorithms anew for every
-    shape, which costs more than some padding.
+    width: channels between the parts, by which all others go; the published model has 512. grain: batches are padded to a whole number
+    of these, in phonemes and in frames. A GPU library chooses its algorithms anew for every shape, which costs more than some padding.
     """
 
-    def __init__(self, grain: int = 1) -> None:
+    def __init__(self, width: int = 512, grain: int = 1) -> None:
         super().__init__()
         self.grain = grain
-        self.bert = Albert()
-        self.bert_encoder = nn.Linear(768, WIDTH)
-        self.predictor = Prosody()
-        self.text_encoder = TextEncoder()
-        self.decoder = Decoder()
+        self.bert = Albert(width=width * 3 // 2, inner=4 * width, embedded=width // 4)
+        self.bert_encoder = nn.Linear(width * 3 // 2, width)
+        self.predictor = Prosody(width)
+        self.text_encoder = TextEncoder(width)
+        self.decoder = Decoder(width)
 
     @torch.inference_mode()
     def speak(self, orders: Sequence[Order], noise: torch.Generator | None = None) -> list[Tensor]:

@@ -97,13 +97,13 @@ def snake_(x: Tensor, alpha: Tensor) -> Tensor:
 
 
 class Recurrence(nn.LSTM):
-    """Bidirectional LSTM of 256 units a direction over rows of different lengths."""
+    """Bidirectional LSTM over rows of different lengths; half of the outputs belong to each direction."""
 
-    def __init__(self, inputs: int) -> None:
-        super().__init__(inputs, 256, batch_first=True, bidirectional=True)
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs // 2, batch_first=True, bidirectional=True)
 
     def over(self, x: Tensor, lengths: Sequence[int]) -> Tensor:
-        """x [B, L, inputs] to [B, L, 512]; zeros past the end of every row."""
+        """x [B, L, inputs] to [B, L, outputs]; zeros past the end of every row."""
         packed = pack_padded_sequence(x, torch.tensor(lengths), batch_first=True, enforce_sorted=False)
         y, _ = pad_packed_sequence(self(packed)[0], batch_first=True, total_length=x.shape[1])
         return y

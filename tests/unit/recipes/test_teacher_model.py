@@ -1,0 +1,66 @@
+"""The teacher's network with random weights: a sentence sounds the same alone and in company; spans know where rows end."""
+
+import numpy as np
+import pytest
+import torch
+
+from recipes.demo_voice.teacher.kokoro import Kokoro, Order
+from recipes.demo_voice.teacher.spans import Span
+
+FASTEST = 40.0
+"""Random weights ask for some 25 frames a phoneme; this leaves one."""
+
+
+@pytest.fixture(scope="module")
+def model() -> Kokoro:
+    torch.manual_seed(3)
+    return Kokoro(width=32).eval().requires_grad_(False)
+
+
+def order(phonemes: int, seed: int) -> Order:
+    dice = np.random.default_rng(seed)
+    return Order(dice.integers(1, 178, phonemes).tolist(), dice.standard_normal(256).astype(np.float32), FASTEST)
+
+
+def test_company_changes_nothing(model: Kokoro) -> None:
+    orders = [order(2, seed=1), order(5, seed=2)]
+    model.grain = 4
+    together = model.speak(orders)
+    model.grain = 1
+    for one, shared in zip(orders, together, strict=True):
+        alone = model.speak([one])[0]
+        assert alone.shape == shared.shape == (600 * (len(one.tokens) + 2),)
+        assert alone.std() > 0.001
+        # The inverse STFT weighs the last half window by what follows it.
+        assert (shared - alone)[:-10].abs().mean() < 1e-3 * alone.abs().mean()
+
+
+def test_noise_is_the_generators(model: Kokoro) -> None:
+    one = [order(2, seed=1)]
+    first, again, other = (model.speak(one, torch.Generator().manual_seed(seed))[0] for seed in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, other, atol=1e-5)
+
+
+@pytest.mark.parametrize("phonemes", [0, 511])
+def test_a_sentence_must_fit(model: Kokoro, phonemes: int) -> None:
+    with pytest.raises(ValueError, match="1 to 510"):
+        model.speak([order(phonemes, seed=1)])
+
+
+def test_moments_are_those_of_each_row_alone() -> None:
+    dice = torch.Generator().manual_seed(1)
+    rows = [5 + 3 * torch.randn(2, length, generator=dice) for length in (7, 4)]
+    span = Span.of([7, 4], torch.device("cpu"), longest=9)
+    x = torch.zeros(2, 2, 9)
+    for place, row in enumerate(rows):
+        x[place, :, : row.shape[1]] = row
+    mean, variance = span.moments(x)
+    torch.testing.assert_close(mean.squeeze(2), torch.stack([row.mean(1) for row in rows]))
+    torch.testing.assert_close(variance.squeeze(2), torch.stack([row.var(1, correction=0) for row in rows]), rtol=1e-4, atol=1e-4)
+
+
+def test_clear() -> None:
+    span = Span.of([3, 1], torch.device("cpu"))
+    assert span.clear(torch.ones(2, 1, 3)).tolist() == [[[1, 1, 1]], [[1, 0, 0]]]
+    assert Span.of([2, 2], torch.device("cpu")).mask is None
