@@ -10,7 +10,7 @@ from tools.quality.recording import Recording, Samples
 
 _REACH_SECONDS = 0.010
 _SILENCE = 1e-4
-"""Added to a root mean square so that nothing is divided by silence: -80 dB of full scale."""
+"""Added to what is divided by: -80 dB of full scale, so that what nobody hears is no seam."""
 _PLACES_PER_BORDER = 20
 
 
@@ -18,8 +18,8 @@ _PLACES_PER_BORDER = 20
 class Seams:
     """Each ratio is "at the borders" over "elsewhere": 1 where cuts leave no trace. nan without borders.
 
-    step: |x[n] - x[n-1]| in units of the root mean square of the 20 ms around it. jump: |difference| of the levels of the 10 ms after
-    and the 10 ms before, in dB.
+    step: |x[n] - x[n-1]| in units of its own mean over the 10 ms before and the 10 ms after. jump: |difference| of the levels of the 10 ms
+    after and the 10 ms before, in dB.
     """
 
     borders: int
@@ -56,6 +56,7 @@ def _steps_and_jumps(samples: Samples, places: NDArray[np.int64], reach: int) ->
     if not len(places):
         return np.empty((0, 2))
     around = samples[places[:, None] + np.arange(-reach, reach)].astype(np.float64)
+    steps = np.abs(np.diff(around, axis=1))
+    usual = np.delete(steps, reach - 1, axis=1).mean(axis=1) + _SILENCE
     before, after = (np.sqrt(np.mean(half**2, axis=1)) + _SILENCE for half in (around[:, :reach], around[:, reach:]))
-    step = np.abs(around[:, reach] - around[:, reach - 1]) / np.sqrt((before**2 + after**2) / 2)
-    return np.stack([step, np.abs(20 * np.log10(after / before))], axis=1)
+    return np.stack([steps[:, reach - 1] / usual, np.abs(20 * np.log10(after / before))], axis=1)
