@@ -10,6 +10,7 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest
+from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
 from services.frontend.analysis import Analyzer, Sentence
@@ -133,7 +134,7 @@ class _Call:
         attributes: dict[str, int | float | str] = {
             "text.characters": self._characters, "text.language": self._language, "text.sentences": self._sentences,
         }  # fmt: skip
-        telemetry.record(telemetry.Timing("frontend.analyze", self._start, time.time_ns(), attributes))
+        telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
 
 
 def _next(sentences: Iterator[Sentence]) -> Sentence | None:

@@ -11,6 +11,7 @@ import pytest
 
 from cosyserve import telemetry
 from cosyserve.server import running
+from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load, main
@@ -172,7 +173,7 @@ async def test_hanging_up_stops_the_work(stub: Any, monkeypatch: pytest.MonkeyPa
 
 
 async def test_the_span_carries_length_and_language_and_no_text(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    spans: list[telemetry.Timing] = []
+    spans: list[Timing] = []
     monkeypatch.setattr(telemetry, "record", spans.append)
     await analyze(stub, "今天3.5公斤")
     (span,) = spans

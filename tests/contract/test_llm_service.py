@@ -10,6 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import telemetry
 from cosyserve.server import running
+from cosyserve.timing import Timing
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME, loader
 from tests.contract.llm_service import PROMPT, Setup, generate, generate_stream, idle, joined, served, status
@@ -144,7 +145,7 @@ async def test_overload_is_refused_at_once_with_a_hint_and_nobody_is_lost() -> N
 
 
 async def test_where_the_time_went_becomes_spans_without_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    spans: list[telemetry.Timing] = []
+    spans: list[Timing] = []
     monkeypatch.setattr(telemetry, "record", spans.append)
     async with backend() as engine, served(engine) as stub:
         await generate(stub, seed=1, first_message_tokens=2, **PROMPT)
