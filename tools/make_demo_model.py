@@ -40,8 +40,8 @@ def _save(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 
 def checksums(directory: Path) -> dict[str, str]:
-    """Path inside `directory` -> sha256, of every file but the README."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != "README.md")
+    """Path inside `directory` -> sha256, of every file that is not prose."""
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.suffix != ".md")
     return {path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
