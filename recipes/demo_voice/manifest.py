@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 FILE = "manifest.toml"
-_PROSE = (".md", ".txt")
 WHAT = "two small English voices in the layout of CosyVoice2-0.5B, trained on the synthetic speech of Kokoro-82M"
 WHENCE = "the recipe recipes/demo_voice; last stage python -m recipes.demo_voice.export"
 LICENSE = "Apache-2.0; pronunciations of phonemes/ also BSD-2-Clause (CMUdict), see NOTICE.md"
@@ -14,7 +13,7 @@ LICENSE = "Apache-2.0; pronunciations of phonemes/ also BSD-2-Clause (CMUdict), 
 
 def checksums(directory: Path) -> dict[str, str]:
     """Path inside `directory` -> sha256, of every file that is not prose."""
-    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.suffix not in _PROSE)
+    files = sorted(path for path in directory.rglob("*") if path.is_file() and path.suffix != ".md")
     return {path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
