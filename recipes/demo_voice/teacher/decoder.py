@@ -73,7 +73,7 @@ class Generator(nn.Module):
             joined = self.noise_res[step](joined, style, span)
             x = self.ups[step](F.leaky_relu(x, 0.1))
             if step == 1:
-                x = torch.cat([x[:, :, 1:2], x], dim=2)
+                x = F.pad(x, (1, 0), mode="reflect")
             x = span.clear(x.add_(joined))
             blocks = self.resblocks[3 * step : 3 * step + 3]
             x = sum((block(x, style, span) for block in blocks[1:]), start=blocks[0](x, style, span)) / len(blocks)
