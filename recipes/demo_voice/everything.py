@@ -27,9 +27,9 @@ class Stage:
 def plan(options: argparse.Namespace) -> list[Stage]:
     """The stages in an order in which they could also run one by one.
 
-    `minutes` scales all trainings alike: 22 is what the longest path adds up to.
+    `minutes` scales all trainings alike; their shares are those of 18.5 minutes.
     """
-    work, scale = str(options.work), options.minutes / 22
+    work, scale = str(options.work), options.minutes / 18.5
     gpus = options.gpus
 
     def module(name: str, *arguments: object) -> tuple[str, ...]:
@@ -41,20 +41,18 @@ def plan(options: argparse.Namespace) -> list[Stage]:
     def minutes(share: float) -> tuple[str, str]:
         return ("--minutes", f"{share * scale:.2f}")
 
-    device = ("--device", "cuda" if gpus else "cpu")
-    digits = options.digits
-    tokenizer, llm, flow = f"tokenizer{digits}", f"llm{digits}", f"flow{digits}"
-    spoken = ("--teacher", options.teacher, "--styles", options.styles, "--processes", options.processes)
+    everywhere = ("--device", "cuda" if gpus else "cpu")
+    spoken = ("--teacher", options.teacher, "--styles", options.styles, "--hours", options.hours)
     return [
         Stage("text", module("prepare_text", "--sentences", options.corpus)),
-        Stage("speech", module("synthesise", *spoken, *device, *minutes(3)), ("text",)),
-        Stage("features", module("features", *device, "--processes", options.processes), ("speech",)),
+        Stage("speech", module("synthesise", *spoken, *everywhere, "--processes", options.speakers), ("text",)),
+        Stage("features", module("features", *everywhere, "--processes", options.processes), ("speech",)),
+        Stage("tokenizer", module("tokenizer.train", "--digits", 6, *on(0), *minutes(4)), ("features",)),
         Stage("speaker", module("speaker.train", *on(0), *minutes(1.2)), ("features",)),
-        Stage("vocoder", module("vocoder.train", *on(1), *minutes(17)), ("features",)),
-        Stage(tokenizer, module("tokenizer.train", "--digits", digits, "--name", tokenizer, *on(0), *minutes(4.5)), ("features",)),
-        Stage(llm, module("language_model.train", "--tokenizer", tokenizer, "--name", llm, *on(0), *minutes(9)), (tokenizer,)),
-        Stage(flow, module("flow.train", "--tokenizer", tokenizer, "--name", flow, *on(1), *minutes(12)), (tokenizer, "speaker")),
-        Stage("export", module("export", "--tokenizer", tokenizer, "--llm", llm, "--flow", flow), (llm, flow, "vocoder")),
+        Stage("vocoder", module("vocoder.train", "--batch", 64, *on(1), *minutes(18.5)), ("speech",)),
+        Stage("llm", module("language_model.train", *on(0), *minutes(9)), ("tokenizer",)),
+        Stage("flow", module("flow.train", *on(0), *minutes(12.8)), ("tokenizer", "speaker")),
+        Stage("export", module("export"), ("llm", "flow", "vocoder")),
     ]
 
 
@@ -95,10 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--corpus", type=Path, required=True, help="sentences, one a line or the first column of a TSV; may be .xz")
     parser.add_argument("--teacher", type=Path, required=True, help="Kokoro-82M as ONNX")
     parser.add_argument("--styles", type=Path, required=True, help="folder of the teacher's style vectors, <voice>.npy")
-    parser.add_argument("--digits", type=int, default=6, help="active ternary digits of a speech token: 5 or 6")
+    parser.add_argument("--hours", type=float, default=30, help="of speech")
     parser.add_argument("--gpus", type=int, default=1, help="0 for the CPU")
-    parser.add_argument("--processes", type=int, default=12, help="workers of the stages that are not trainings")
-    parser.add_argument("--minutes", type=float, default=22, help="wall clock of all trainings together")
+    parser.add_argument("--speakers", type=int, default=8, help="processes that run the teacher")
+    parser.add_argument("--processes", type=int, default=12, help="processes that compute features")
+    parser.add_argument("--minutes", type=float, default=18.5, help="from the end of the speech to the end of the trainings")
     options = parser.parse_args(arguments)
     return 0 if asyncio.run(run(plan(options), options.work)) else 1
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_TOKEN
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.speech import Speech, mapped_waves
 from services.frontend.features import fbank, mel, whisper_mel
 from services.frontend.features.resample import resample
 
@@ -76,7 +76,7 @@ def _per_token(name: str) -> int:
 
 def compute(work: Path, device: str, count: int) -> None:
     """Compute and store all features with `count` processes; on several GPUs in turn when `device` is cuda."""
-    speech = Speech.read(work, torch.device("cpu"))
+    speech = Speech.read(work, audio=False)
     total = sum(utterance.samples for utterance in speech.utterances) // SAMPLES_PER_TOKEN
     (work / "features").mkdir(exist_ok=True)
     for name, bins in _STREAMS.items():
@@ -84,13 +84,13 @@ def compute(work: Path, device: str, count: int) -> None:
     if count == 1:
         _part(0, 1, work, device)
         return
-    processes.spawn(_part, args=(count, work, device), nprocs=count)
+    processes.spawn(_part, args=(count, work, device), nprocs=count)  # type: ignore[attr-defined, no-untyped-call]
 
 
 def _part(index: int, count: int, work: Path, device_name: str) -> None:
     torch.set_num_threads(1)
     device = torch.device("cuda", index % torch.cuda.device_count()) if device_name == "cuda" else torch.device(device_name)
-    speech = Speech.read(work, torch.device("cpu"))
+    speech, wave = Speech.read(work, audio=False), mapped_waves(work)
     tokens = [utterance.samples // SAMPLES_PER_TOKEN for utterance in speech.utterances]
     first = [0, *np.cumsum(tokens).tolist()]
     files = {
@@ -98,7 +98,7 @@ def _part(index: int, count: int, work: Path, device_name: str) -> None:
     }
     mine = range(index * len(tokens) // count, (index + 1) * len(tokens) // count)
     for number in tqdm(mine, desc="features", unit="utterance", disable=index > 0, mininterval=5.0):
-        for name, values in features_of(speech.wave(number), device).items():
+        for name, values in features_of(wave(speech.utterances[number]), device).items():
             start, frames = first[number] * _per_token(name), tokens[number] * _per_token(name)
             files[name][start : start + frames] = values.numpy()
     for file in files.values():

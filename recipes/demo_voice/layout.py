@@ -121,7 +121,7 @@ feat_extractor: !name:matcha.utils.audio.mel_spectrogram
 """
 
 BACKBONE = {
-    "model_type": "qwen2", "hidden_act": "silu", "hidden_size": 256, "intermediate_size": 640, "num_hidden_layers": 6,
+    "model_type": "qwen2", "hidden_act": "silu", "hidden_size": 256, "intermediate_size": 576, "num_hidden_layers": 6,
     "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": TEXT_ROWS, "rope_theta": 10000.0, "rms_norm_eps": 1e-06,
     "tie_word_embeddings": True, "max_position_embeddings": 8192,
 }  # fmt: skip

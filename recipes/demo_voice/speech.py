@@ -9,10 +9,11 @@ Layout of a work folder, as `recipes.demo_voice.synthesise` writes it:
 A synthesis that was interrupted leaves at most one unfinished line and samples that no line speaks of; both are passed over.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -74,18 +75,22 @@ class Speech:
         self.held_out = _balanced([each for each in utterances if each.split == "held_out"], most_held_out)
 
     @classmethod
-    def read(cls, work: Path, device: torch.device | str = "cpu", most_held_out: int = 256) -> "Speech":
-        """Shards in the order of their names. Raises FileNotFoundError when sentences or shards are missing, ValueError when malformed."""
+    def read(cls, work: Path, device: torch.device | str = "cpu", most_held_out: int = 256, *, audio: bool = True) -> "Speech":
+        """Shards in the order of their names. audio: without it no sample is read and `wave` cannot be asked.
+
+        Raises FileNotFoundError when sentences or shards are missing, ValueError when malformed.
+        """
         sentences = {each.number: each for each in read_sentences(work / "text" / "sentences.tsv")}
         shards = sorted((work / "speech").glob("*.s16"))
         if not shards:
             raise FileNotFoundError(f"no shards in {work / 'speech'}")
         utterances: list[Utterance] = []
         lengths = [shard.stat().st_size // 2 for shard in shards]
-        audio = np.empty(sum(lengths), dtype="<i2")
+        samples = np.empty(sum(lengths) if audio else 0, dtype="<i2")
         first = 0
         for shard, length in zip(shards, lengths, strict=True):
-            audio[first : first + length] = np.fromfile(shard, dtype="<i2", count=length)
+            if audio:
+                samples[first : first + length] = np.fromfile(shard, dtype="<i2", count=length)
             for each in read_recordings(shard.with_suffix(".tsv"), length):
                 said = sentences[each.sentence]
                 utterances.append(
@@ -102,7 +107,7 @@ class Speech:
                     )
                 )
             first += length
-        return cls(torch.from_numpy(audio).to(device), utterances, most_held_out)
+        return cls(torch.from_numpy(samples).to(device), utterances, most_held_out)
 
     @property
     def hours(self) -> float:
@@ -113,6 +118,19 @@ class Speech:
         """Samples of utterance `index`: float32 [samples] in [-1, 1), on the device of the audio."""
         each = self.utterances[index]
         return self.audio[each.start : each.start + each.samples].float() / 32768
+
+
+def mapped_waves(work: Path) -> Callable[[Utterance], Tensor]:
+    """A reader of single utterances, float32 [samples] in [-1, 1), that leaves the shards on the disk."""
+    shards = [np.memmap(shard, dtype="<i2", mode="r") for shard in sorted((work / "speech").glob("*.s16"))]
+    firsts = [0, *accumulate(len(shard) for shard in shards)]
+
+    def wave(utterance: Utterance) -> Tensor:
+        place = bisect_right(firsts, utterance.start) - 1
+        start = utterance.start - firsts[place]
+        return torch.from_numpy(np.array(shards[place][start : start + utterance.samples])).float() / 32768
+
+    return wave
 
 
 def read_sentences(path: Path) -> list[Sentence]:

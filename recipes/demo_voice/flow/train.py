@@ -129,7 +129,7 @@ def train(
     torch.backends.cuda.enable_cudnn_sdp(False)
     folder = work / name
     folder.mkdir(parents=True, exist_ok=True)
-    speech = Speech.read(work)
+    speech = Speech.read(work, audio=False)
     features = Features.read(work, speech, device, only=("mel",))
     corpus = Corpus.read(work, tokenizer, speech, features)
     checkpoint = folder / "checkpoint.pt"

@@ -46,7 +46,7 @@ class Material:
 
         Raises ValueError when they belong to other speech.
         """
-        speech = Speech.read(work, "cpu", most_held_out)
+        speech = Speech.read(work, most_held_out=most_held_out, audio=False)
         symbols = read_symbols(model_directory(work).file("phonemes/symbols.json"))
         folder = work / tokenizer
         counts = [each.samples // 960 for each in speech.utterances]

@@ -127,7 +127,7 @@ def train(work: Path, minutes: float, device: torch.device, steps: int = 10**9, 
     torch.set_float32_matmul_precision("high")
     folder = work / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    speech = Speech.read(work)
+    speech = Speech.read(work, audio=False)
     features = Features.read(work, speech, device, only=("fbank",))
     checkpoint = folder / "checkpoint.pt"
     found = store.load(checkpoint, device) if checkpoint.exists() else None

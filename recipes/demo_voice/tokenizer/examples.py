@@ -42,7 +42,7 @@ class Examples:
 
     def __init__(self, work: Path, device: torch.device) -> None:
         self.device = device
-        self.speech = Speech.read(work, "cpu")
+        self.speech = Speech.read(work, audio=False)
         self.features = Features.read(work, self.speech, device, only=("mel", "log_mel"))
         self.phones = Phones.among(read_symbols(model_directory(work).file("phonemes/symbols.json")))
         self.voices = sorted({each.voice for each in self.speech.utterances})
