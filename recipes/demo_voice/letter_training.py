@@ -3,7 +3,7 @@
 1. Alignment: each letter of a word stands for none to three phones. What stands for what is learnt by hard EM: align every word as likely
    as the counts so far make it, count again.
 2. n-grams of (letter, phones) pairs with interpolated absolute discounting (Kneser-Ney counts below the highest order), stored as a
-   back-off model; rare n-grams of high order are left out, which is what keeps the file small.
+   back-off model.
 """
 
 import math
@@ -12,19 +12,21 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tqdm import tqdm
 
-from services.frontend.phonemes.letters import COSTS_PER_NAT, NGrams
+from services.frontend.phonemes.letters import EDGE, NGrams, Row, cost_character, pair_character
 from services.frontend.phonemes.symbols import STRESS
 
 ORDER = 7
-FEWEST = {4: 2, 5: 2, 6: 2, 7: 3}
-"""By order: how often an n-gram must occur to be kept."""
+WORTH = 2.0
+"""An n-gram is kept when all its occurrences together are likelier by more than this many nats with it than without: rare ones that say
+little are left out, which keeps the file small (Stolcke, "Entropy-based pruning of backoff language models", 1998)."""
+FEWEST_OF_PAIR = 3
 DISCOUNTS = {1: 0.5, 2: 0.7}
 DISCOUNT = 0.85
 MOST_PHONES = 3
 ALIGNED_WORDS = 25_000
 ROUNDS = 5
 _START_COSTS = (3.0, 4.0, 8.0, 14.0)
-_EDGE = chr(0)
+_SMALLEST = 1e-6
 _UNSTRESSED = str.maketrans("", "", STRESS)
 
 Alignment = list[tuple[str, str]]
@@ -109,21 +111,21 @@ def align(word: str, phones: Sequence[str], costs: Costs) -> Alignment | None:
     return alignment[::-1]
 
 
-def count(alignments: Iterable[Alignment], order: int = ORDER) -> NGrams:
-    """The n-gram model of aligned words."""
+def count(alignments: Iterable[Alignment], order: int = ORDER, worth: float = WORTH) -> NGrams:
+    """The n-gram model of aligned words. order: pairs in an n-gram; worth: see `WORTH`."""
     sequences = list(alignments)
     frequency = Counter(pair for sequence in sequences for pair in sequence)
-    # A pair that occurs once is a misalignment or a freak of spelling.
-    pairs = [pair for pair, number in sorted(frequency.items()) if number > 2]
-    number_of = {pair: chr(place) for place, pair in enumerate(pairs, start=1)}
+    # What occurs less often is a misalignment or a freak of spelling.
+    pairs = [pair for pair, number in sorted(frequency.items()) if number >= FEWEST_OF_PAIR]
+    character = {pair: pair_character(number) for number, pair in enumerate(pairs)}
     counts: list[Counter[str]] = [Counter() for _ in range(order + 1)]
     for sequence in sequences:
-        if all(pair in number_of for pair in sequence):
-            text = _EDGE + "".join(number_of[pair] for pair in sequence) + _EDGE
+        if all(pair in character for pair in sequence):
+            text = EDGE + "".join(character[pair] for pair in sequence) + EDGE
             for end in range(2, len(text) + 1):
                 counts[min(order, end)][text[max(0, end - order) : end]] += 1
     _continue_counts(counts)
-    return NGrams(pairs, *_back_off(counts, order))
+    return NGrams(pairs, _rows(counts, worth))
 
 
 def _continue_counts(counts: list[Counter[str]]) -> None:
@@ -135,40 +137,53 @@ def _continue_counts(counts: list[Counter[str]]) -> None:
             shorter[gram[1:]] += 1
 
 
-def _back_off(counts: Sequence[Counter[str]], order: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Costs of n-grams, and of giving up a history."""
-    costs: dict[str, int] = {}
-    fall_back: dict[str, int] = {}
-    probability: dict[str, float] = {}
-    for length in range(1, order + 1):
-        totals: defaultdict[str, int] = defaultdict(int)
-        for gram, number in counts[length].items():
+def _rows(counts: Sequence[Counter[str]], worth: float) -> dict[str, Row]:
+    """From the shortest to the longest n-grams: those that tell enough more than what is known without them."""
+    likelihood: dict[str, float] = {}
+    left: dict[str, float] = {}
+    for length, grams in enumerate(counts[1:], start=1):
+        totals: Counter[str] = Counter()
+        shares: defaultdict[str, float] = defaultdict(float)
+        for gram, number in grams.items():
             totals[gram[:-1]] += number
-        kept = {gram: number for gram, number in counts[length].items() if number >= FEWEST.get(length, 1)}
-        given: defaultdict[str, float] = defaultdict(float)
-        for gram, number in kept.items():
-            given[gram[:-1]] += (number - DISCOUNTS.get(number, DISCOUNT)) / totals[gram[:-1]]
-        for history, share in given.items():
-            if history:
-                fall_back[history] = _cost(1.0 - share)
-        for gram, number in kept.items():
+        for gram, number in grams.items():
+            shares[gram[:-1]] += _discounted(number) / totals[gram[:-1]]
+        kept: list[tuple[str, float, float]] = []
+        for gram, number in sorted(grams.items()):
             history = gram[:-1]
-            lower = _lower(gram[1:], probability, fall_back) if length > 1 else 1.0 / len(counts[1])
-            own = (number - DISCOUNTS.get(number, DISCOUNT)) / totals[history]
-            probability[gram] = own + (1.0 - given[history]) * lower
-            costs[gram] = _cost(probability[gram])
-    return costs, {history: cost for history, cost in fall_back.items() if history in costs}
+            own = _discounted(number) / totals[history]
+            below = _without(gram[1:], likelihood, left) if length > 1 else 1.0 / len(grams)
+            shorter = max((1.0 - shares[history]) * below, _SMALLEST)
+            if length < 3 or number * math.log((own + shorter) / shorter) > worth:
+                kept.append((gram, own, below))
+        given: defaultdict[str, float] = defaultdict(float)
+        for gram, own, _below in kept:
+            given[gram[:-1]] += own
+        left.update((history, 1.0 - share) for history, share in given.items())
+        likelihood.update((gram, own + left[gram[:-1]] * below) for gram, own, below in kept)
+    found: defaultdict[str, list[tuple[float, str]]] = defaultdict(list)
+    for gram, value in likelihood.items():
+        found[gram[:-1]].append((-math.log(value), gram[-1]))
+    return {
+        history: Row(
+            cost_character(-math.log(max(left[history], _SMALLEST))),
+            "".join(pair for _, pair in sorted(row)),
+            "".join(cost_character(cost) for cost, _ in sorted(row)),
+        )
+        for history, row in found.items()
+    }
 
 
-def _lower(gram: str, probability: Mapping[str, float], fall_back: Mapping[str, int]) -> float:
+def _discounted(number: int) -> float:
+    return number - DISCOUNTS.get(number, DISCOUNT)
+
+
+def _without(gram: str, likelihood: Mapping[str, float], left: Mapping[str, float]) -> float:
+    """The likelihood of the last pair of `gram` by the n-grams so far."""
     scale = 1.0
-    while gram not in probability:
-        scale *= math.exp(-fall_back.get(gram[:-1], 0) / COSTS_PER_NAT)
+    while gram not in likelihood:
+        if len(gram) == 1:
+            return _SMALLEST
+        scale *= left.get(gram[:-1], 1.0)
         gram = gram[1:]
-        if not gram:
-            return 1e-9
-    return scale * probability[gram]
-
-
-def _cost(probability: float) -> int:
-    return round(-COSTS_PER_NAT * math.log(max(probability, 1e-9)))
+    return scale * likelihood[gram]

@@ -3,142 +3,152 @@
 A joint n-gram model (Bisani and Ney, "Joint-sequence models for grapheme-to-phoneme conversion", 2008): a word is a sequence of pairs, each
 one letter with the phones it stands for (none, or several), and the likeliest sequence that spells the word is found by beam search.
 
-`phonemes/letters.tsv.gz`: a line for each pair, `letter TAB phones` (numbered from 1 in the order of the file; pair 0 stands around the
-word), an empty line, and a line for each n-gram, ordered so that it can be told by what it shares with the line before:
-`shared TAB pairs TAB cost TAB back-off cost`: the number of pairs shared, the further pairs in base 36 with blanks between them, the cost
-of the last pair behind the others, and the cost of falling back from the n-gram as a history (may be empty: 0). Costs are whole numbers of
-1/16 nat.
+`phonemes/letters.tsv.gz`: a line for each pair, `letter TAB phones`; an empty line; then a line for each history that the model knows,
+`history TAB cost of falling back TAB pairs TAB costs`. Pair n of the file (from 1) is written as the character U+0100 + n, the edge of a
+word as U+0100, a cost as the character U+0021 + cost; costs are negative log likelihoods in steps of 1/6 nat, 93 at most.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from cosyserve.errors import ModelError
 from services.frontend.phonemes.lexicon import read_table, write_table
 from services.frontend.phonemes.symbols import PRIMARY, is_pronunciation
 
-COSTS_PER_NAT = 16
-BEAM = 12
-_EDGE = chr(0)
+COSTS_PER_NAT = 6
+LARGEST_COST = 93
+EDGE = "\u0100"
+BEAM = 32
+_ZERO_COST = 0x21
+_REMEMBERED = 1 << 14
 _NO_STRESS = 40 * COSTS_PER_NAT
-"""Cost of a word without main stress: taken only where the letters leave nothing else."""
-_UNSEEN = 20 * COSTS_PER_NAT
+"""Of a word without main stress: taken only where the letters leave nothing else."""
+_HOPELESS = 8 * COSTS_PER_NAT
+"""How much costlier than the best one a way may be to be followed."""
+
+
+class Row(NamedTuple):
+    """What the model knows behind one history: strings as in the file."""
+
+    fall_back: str
+    pairs: str
+    costs: str
 
 
 @dataclass(frozen=True)
 class NGrams:
-    """An n-gram model of pairs. Pairs are characters: `chr(0)` the edge of a word, `chr(n)` pair n.
-
-    pairs: (letter, phones) by number, from 1; costs: of the last character of each string behind the others; fall_back: of giving up the
-    string as a history.
-    """
+    """An n-gram model: the pairs (letter, phones) in order, and a row for each history, the empty one among them."""
 
     pairs: Sequence[tuple[str, str]]
-    costs: Mapping[str, int]
-    fall_back: Mapping[str, int]
+    rows: Mapping[str, Row]
+
+
+class _Way(NamedTuple):
+    """A beginning of a word, as pronounced so far."""
+
+    cost: int
+    history: str
+    phones: str
+    stressed: bool
 
 
 class LetterModel:
     """Immutable, usable from any thread."""
 
     def __init__(self, model: NGrams) -> None:
-        self._costs = model.costs
-        self._fall_back = model.fall_back
-        self._longest = max(map(len, model.costs), default=1)
-        self._choices: dict[str, list[tuple[str, str, bool]]] = {}
-        for number, (letter, phones) in enumerate(model.pairs, start=1):
-            self._choices.setdefault(letter, []).append((chr(number), phones, PRIMARY in phones))
+        self._rows = model.rows
+        self._longest = max(map(len, model.rows))
+        self._choices: dict[str, dict[str, str]] = {EDGE: {EDGE: ""}}
+        for number, (letter, phones) in enumerate(model.pairs):
+            self._choices.setdefault(letter, {})[pair_character(number)] = phones
+        self._costs = lru_cache(maxsize=_REMEMBERED)(self._costs_behind)
 
     def pronounce(self, word: str) -> str:
         """The likeliest pronunciation of a lower-case word, with one main stress where it can have one. Time grows with its length.
 
         Characters that the model does not know are passed over; empty when it knows none.
         """
-        # (cost, history, phones, whether the main stress is placed)
-        beam = [(0, _EDGE, "", False)]
+        beam = [_Way(0, EDGE, "", False)]
         for letter in word:
-            choices = self._choices.get(letter)
-            if choices is None:
-                continue
-            best: dict[tuple[str, bool], tuple[int, str, str, bool]] = {}
-            for cost, history, phones, stressed in beam:
-                for pair, sound, stress in choices:
-                    if stress and stressed:
-                        continue
-                    total = cost + self._cost(history, pair)
-                    kept = (history + pair)[1 - self._longest :]
-                    key = (kept, stressed or stress)
-                    if key not in best or total < best[key][0]:
-                        best[key] = (total, kept, phones + sound, stressed or stress)
-            beam = sorted(best.values())[:BEAM]
-        ended = [(cost + self._cost(history, _EDGE) + (0 if stressed else _NO_STRESS), phones) for cost, history, phones, stressed in beam]
-        return min(ended)[1]
+            if letter in self._choices:
+                beam = self._next(beam, letter)
+        return min((way.cost + self._end(way), way.phones) for way in beam)[1]
 
-    def _cost(self, history: str, pair: str) -> int:
-        cost = 0
-        while True:
-            found = self._costs.get(history + pair)
-            if found is not None:
-                return cost + found
-            if not history:
-                return cost + _UNSEEN
-            cost += self._fall_back.get(history, 0)
+    def _next(self, beam: Sequence[_Way], letter: str) -> list[_Way]:
+        best: dict[tuple[str, bool], _Way] = {}
+        choices = self._choices[letter]
+        for way in beam:
+            for pair, cost in self._costs(way.history, letter).items():
+                phones = choices[pair]
+                stress = PRIMARY in phones
+                if stress and way.stressed:
+                    continue
+                history = self._known(way.history + pair)
+                key = (history, way.stressed or stress)
+                if key not in best or way.cost + cost < best[key].cost:
+                    best[key] = _Way(way.cost + cost, history, way.phones + phones, key[1])
+        ways = sorted(best.values())[:BEAM]
+        return [way for way in ways if way.cost <= ways[0].cost + _HOPELESS]
+
+    def _known(self, history: str) -> str:
+        """The part of `history` that makes a difference: ways that agree in it need not be told apart."""
+        history = history[-self._longest :]
+        while history not in self._rows:
             history = history[1:]
+        return history
+
+    def _end(self, way: _Way) -> int:
+        return self._costs(way.history, EDGE).get(EDGE, LARGEST_COST) + (0 if way.stressed else _NO_STRESS)
+
+    def _costs_behind(self, history: str, letter: str) -> dict[str, int]:
+        """The cost of each pair of `letter` behind `history`, by the longest history that knows the pair."""
+        row = self._rows.get(history)
+        shorter = self._costs(history[1:], letter) if history else {}
+        if row is None:
+            return shorter
+        falling = ord(row.fall_back) - _ZERO_COST
+        costs = {pair: falling + cost for pair, cost in shorter.items()}
+        choices = self._choices[letter]
+        costs.update((pair, ord(cost) - _ZERO_COST) for pair, cost in zip(row.pairs, row.costs, strict=True) if pair in choices)
+        return costs
+
+
+def pair_character(number: int) -> str:
+    """The character for pair `number`, counted from 0."""
+    return chr(ord(EDGE) + 1 + number)
+
+
+def cost_character(nats: float) -> str:
+    """The character for a cost, the largest there is for more."""
+    return chr(_ZERO_COST + min(LARGEST_COST, round(nats * COSTS_PER_NAT)))
 
 
 def read_letters(path: Path) -> LetterModel:
     """Raises ModelError naming the file and the line when it is unreadable or malformed."""
     lines = read_table(path)
+    count = next((place for place, line in enumerate(lines) if not line), len(lines))
     pairs: list[tuple[str, str]] = []
-    for line in lines:
-        if not line:
-            break
+    for number, line in enumerate(lines[:count], start=1):
         letter, _, phones = line.partition("\t")
         if len(letter) != 1 or not (phones == "" or is_pronunciation(phones)):
-            raise ModelError(f"{path}: line {len(pairs) + 1} is not a letter with its phones")
+            raise ModelError(f"{path}: line {number} is not a letter with its phones")
         pairs.append((letter, phones))
-    costs: dict[str, int] = {}
-    fall_back: dict[str, int] = {}
-    before = ""
-    for number, line in enumerate(lines[len(pairs) + 1 :], start=len(pairs) + 2):
-        try:
-            shared, further, cost, back = line.split("\t")
-            gram = before[: int(shared)] + "".join([chr(int(pair, 36)) for pair in further.split(" ")])
-            if not all(ord(pair) <= len(pairs) for pair in gram):
-                raise ValueError("pair out of range")
-            costs[gram] = int(cost)
-            if back:
-                fall_back[gram] = int(back)
-        except (ValueError, OverflowError) as error:
-            raise ModelError(f"{path}: line {number} is not an n-gram: {error}") from error
-        before = gram
-    if not pairs or not costs:
+    rows: dict[str, Row] = {}
+    for number, line in enumerate(lines[count + 1 :], start=count + 2):
+        history, *row = line.split("\t")
+        if len(row) != 3 or len(row[0]) != 1 or len(row[1]) != len(row[2]) or not (row[0] + row[2]).isascii():
+            raise ModelError(f"{path}: line {number} is not a history with its pairs and costs")
+        rows[history] = Row(*row)
+    if not pairs or "" not in rows:
         raise ModelError(f"{path}: holds no model")
-    return LetterModel(NGrams(pairs, costs, fall_back))
+    return LetterModel(NGrams(pairs, rows))
 
 
 def write_letters(path: Path, model: NGrams) -> None:
     """Write the file that `read_letters` reads; the same model always gives the same bytes."""
     lines = [f"{letter}\t{phones}" for letter, phones in model.pairs]
-    lines.append("")
-    before = ""
-    for gram in sorted(model.costs):
-        shared = _shared(before, gram)
-        back = model.fall_back.get(gram, 0)
-        lines.append(f"{shared}\t{' '.join(_base36(ord(pair)) for pair in gram[shared:])}\t{model.costs[gram]}\t{back or ''}")
-        before = gram
+    lines += ["", *("\t".join((history, *model.rows[history])) for history in sorted(model.rows))]
     write_table(path, lines)
-
-
-def _shared(one: str, other: str) -> int:
-    return next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def _base36(value: int) -> str:
-    digits = ""
-    while True:
-        value, digit = divmod(value, 36)
-        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
-        if not value:
-            return digits
