@@ -1,6 +1,8 @@
 """The services' vocoder with parameters that can be trained."""
 
+import math
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -18,13 +20,18 @@ PITCH = "f0_predictor."
 """Prefix of the f0 predictor's tensors: nothing else changes its gradient, and it changes no other's."""
 _FIRST_MAGNITUDE = -2.0
 """Natural logarithm of the untrained network's magnitudes, about those of speech."""
+_BRANCH_SCALE = 0.3
+"""Of the convolutions inside residual blocks: they begin small beside what they are added to."""
 _PITCH_SCALE = 20.0
 """Hertz that one unit of the f0 predictor's last layer is worth at first: otherwise hundreds of hertz take long to grow."""
 
 
 def make(config: VocoderConfig, device: torch.device) -> dict[str, Tensor]:
-    """Untrained tensors under the published names, gain and direction apart. Deviations as in HiFi-GAN."""
-    made = store.make(expected_tensors(config), _initial, torch.device("cpu"))
+    """Untrained tensors under the published names, gain and direction apart, on a network that is about as loud as speech.
+
+    With HiFi-GAN's own small deviations all phases begin equal and cancel: silence, which takes long to leave.
+    """
+    made = store.make(expected_tensors(config), partial(_initial, config), torch.device("cpu"))
     with torch.no_grad():
         for name, tensor in made.items():
             if is_gain(name):
@@ -34,15 +41,19 @@ def make(config: VocoderConfig, device: torch.device) -> dict[str, Tensor]:
     return {name: tensor.detach().to(device).requires_grad_() for name, tensor in made.items()}
 
 
-def _initial(name: str, shape: tuple[int, ...]) -> Tensor:
+def _initial(config: VocoderConfig, name: str, shape: tuple[int, ...]) -> Tensor:
     if name.endswith("alpha"):
         return torch.ones(shape)
     if name.endswith("bias"):
         return torch.zeros(shape)
     if name == f"{PITCH}classifier.weight":
         return _PITCH_SCALE * store.uniform_by_inputs(shape)
-    if name.startswith(("ups.", "resblocks.", "source_resblocks.", "conv_post.")):
-        return 0.01 * torch.randn(shape)
+    if name.startswith("ups."):
+        rate = config.upsample_rates[int(name.split(".")[1])]
+        return torch.randn(shape) * math.sqrt(rate / (shape[0] * shape[2]))
+    if name.startswith(("resblocks.", "source_resblocks.", "conv_post.")):
+        scale = 1.0 if name.startswith("conv_post.") else _BRANCH_SCALE
+        return torch.randn(shape) * scale / math.sqrt(shape[1] * shape[2])
     return store.uniform_by_inputs(shape)
 
 

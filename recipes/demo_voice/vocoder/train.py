@@ -31,7 +31,7 @@ from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.weights import FILE, fused
 
 BATCH, FRAMES = 32, 32
-RATE, PITCH_RATE = 3e-4, 1e-3
+RATE, PITCH_RATE = 4e-4, 1e-3
 ADVERSARIAL_FROM = 0.06
 DECAY = 0.999
 NOISE, BLUR, BLUR_FROM = 0.03, 0.3, 0.6
@@ -178,7 +178,7 @@ def train(work: Path, name: str, schedule_minutes: float, device: torch.device, 
     """Train until the time is over or the steps are done; everything is written at the end, and about every minute."""
     if device.index is not None and device.type == "cuda":
         torch.cuda.set_device(device)
-    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.benchmark = False
     folder = work / name
     folder.mkdir(parents=True, exist_ok=True)
     config = read_config(model_directory(work))
