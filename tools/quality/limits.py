@@ -22,7 +22,7 @@ class Limits:
         the stream was cut are a broken promise and need no limit."""
         lines = [
             _above("word error rate", quality.errors.rate, self.word_error_rate),
-            _above("sentences with a fault", len(quality.faults()) + len(quality.cut_off), self.faults),
+            _above("sentences with a fault", len(quality.marred), self.faults),
             _above("seams", quality.seams.largest if quality.seams.borders else None, self.seam_ratio),
             _below("naturalness", quality.naturalness, self.naturalness),
             _below("similarity to the speaker", _likeness(quality), self.similarity),

@@ -53,8 +53,8 @@ def _column(quality: VoiceQuality) -> dict[str, str]:
         cells["naturalness (DNSMOS overall)"] = f"{quality.naturalness:.2f}"
     if quality.similarity:
         likeness = quality.similarity
-        to = {"itself": likeness.to_self, "the nearest other voice": likeness.to_others, "the reference": likeness.to_reference}
-        cells |= {f"likeness of the speaker to {whom}": f"{cosine:.3f}" for whom, cosine in to.items() if cosine is not None}
+        to = {"itself": likeness.to_self, "the nearest other": likeness.to_others, "the reference": likeness.to_reference}
+        cells |= {f"speaker's likeness to {whom}": f"{cosine:.3f}" for whom, cosine in to.items() if cosine is not None}
     if quality.seams.borders:
         cells["borders in the streams"] = str(quality.seams.borders)
         cells["  steps against elsewhere, mean, 99 %"] = f"{quality.seams.step_mean:.2f}, {quality.seams.step_99:.2f}"
@@ -75,7 +75,9 @@ def _column(quality: VoiceQuality) -> dict[str, str]:
 
 
 def _line(sentence: SentenceQuality) -> str:
-    what = ", ".join(filter(None, (sentence.fault, "cut off" if sentence.ending.cut else "", f"{sentence.errors.errors} errors")))
+    errors = sentence.errors.errors
+    counted = f"{errors} word error{'' if errors == 1 else 's'}"
+    what = ", ".join(filter(None, (sentence.fault, "cut off" if sentence.ending.cut else "", counted)))
     return f"  {sentence.number:03d} {what}\n      said:  {sentence.text}\n      heard: {_cut(sentence.heard)}"
 
 

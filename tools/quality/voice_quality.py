@@ -84,14 +84,19 @@ class VoiceQuality:
     def duration_ratio(self) -> float:
         return fmean(sentence.duration_ratio for sentence in self.sentences)
 
-    def faults(self, kind: Fault | None = None) -> list[SentenceQuality]:
-        """The sentences with a fault, or with that fault."""
-        return [sentence for sentence in self.sentences if sentence.fault and kind in (None, sentence.fault)]
+    def faults(self, kind: Fault) -> list[SentenceQuality]:
+        """The sentences with that fault."""
+        return [sentence for sentence in self.sentences if sentence.fault == kind]
 
     @property
     def cut_off(self) -> list[SentenceQuality]:
         """The sentences whose sound ends before it has come to rest."""
         return [sentence for sentence in self.sentences if sentence.ending.cut]
+
+    @property
+    def marred(self) -> list[SentenceQuality]:
+        """The sentences with a fault or cut off."""
+        return [sentence for sentence in self.sentences if sentence.fault or sentence.ending.cut]
 
 
 def measure(
