@@ -103,6 +103,6 @@ def cheapest(pitches: Tensor, strengths: Tensor, unvoiced: Tensor) -> Tensor:
 
 def _autocorrelation(x: Tensor) -> Tensor:
     """Of the last dimension, lags 0 to one past the longest."""
-    power: Tensor = torch.fft.rfft(x, _N_FFT).abs().square()
-    lags: Tensor = torch.fft.irfft(power, _N_FFT)
+    spectrum = torch.fft.rfft(x, _N_FFT)
+    lags: Tensor = torch.fft.irfft(spectrum.real.square() + spectrum.imag.square(), _N_FFT)
     return lags[..., : _LONGEST_LAG + 2]

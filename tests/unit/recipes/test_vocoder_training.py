@@ -13,7 +13,7 @@ from recipes.demo_voice.progress import Schedule
 from recipes.demo_voice.speech import Speech
 from recipes.demo_voice.vocoder import pitch, train
 from recipes.demo_voice.vocoder.segments import Draws, Stretch, disturbed
-from recipes.demo_voice.vocoder.train import Training
+from recipes.demo_voice.vocoder.training import Training
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.vocoder import load_vocoder
 from services.token2wav.vocoder.weights import FILE
@@ -123,10 +123,10 @@ def test_a_broken_gradient_changes_nothing(training: Training) -> None:
     assert not any(map(torch.equal, before, training.sound.parameters))
 
 
-def test_what_is_written_is_served_and_gone_on_from(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "ADVERSARIAL_FROM", 2.0)
+def test_what_is_written_is_served_and_gone_on_from(work: Path) -> None:
+    options = ["--batch", "2", "--frames", str(SOUND), "--device", "cpu", "--adversarial-from", "2"]
     for steps in (1, 2):
-        assert train.main([str(work), "--name", "v", "--steps", str(steps), "--batch", "2", "--frames", "8", "--device", "cpu"]) == 0
+        assert train.main([str(work), "--name", "v", "--steps", str(steps), *options]) == 0
     lines = [json.loads(line) for line in (work / "v" / "journal.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2]
     assert lines[-1]["held_out_mel"] > 0
