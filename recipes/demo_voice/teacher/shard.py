@@ -12,10 +12,13 @@ from recipes.demo_voice.speech import Recording, read_recordings
 
 
 class Shard:
-    """NAME.s16 and NAME.tsv (see recipes.demo_voice.speech), appended to. What an interrupted run left unfinished is cut off."""
+    """NAME.s16 and NAME.tsv (see recipes.demo_voice.speech), appended to. What an interrupted run left unfinished is cut off.
+
+    A shard that got no recording leaves no files.
+    """
 
     def __init__(self, folder: Path, name: str) -> None:
-        audio, table = folder / f"{name}.s16", folder / f"{name}.tsv"
+        self._paths = audio, table = folder / f"{name}.s16", folder / f"{name}.tsv"
         audio.touch()
         kept = list(read_recordings(table, audio.stat().st_size // 2))
         self._end = max((each.start + each.samples for each in kept), default=0)
@@ -41,6 +44,9 @@ class Shard:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._audio.close()
         self._table.close()
+        if not self._end:
+            for path in self._paths:
+                path.unlink()
 
 
 def recorded(folder: Path) -> Iterator[Recording]:

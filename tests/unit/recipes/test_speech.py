@@ -1,5 +1,6 @@
 """The reader of the teacher's speech, on a work folder of four utterances in two shards."""
 
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from recipes.demo_voice.speech import GRANULE, SAMPLE_RATE, Recording, Speech
+from recipes.demo_voice.wavs import write_wavs
 
 SENTENCES = "1\ttrain\tOne two.\twˈʌn tˈu.\n2\theld_out\tThree.\tθɹˈi.\n3\tquality\tFour.\tfˈɔɹ.\n"
 
@@ -78,3 +80,10 @@ def test_malformed_sentences_name_their_line(work: Path) -> None:
     (work / "text" / "sentences.tsv").write_text("1\ttrain\tOne.\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r"sentences\.tsv:1: 3 fields"):
         Speech.read(work)
+
+
+def test_wav_files_are_numbered_as_the_sentences_of_their_split(work: Path) -> None:
+    assert write_wavs(work, work / "wavs", "quality") == {"b": 1}
+    with wave.open(str(work / "wavs" / "b" / "001.wav")) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth(), file.getnframes()) == (SAMPLE_RATE, 1, 2, GRANULE)
+        assert np.frombuffer(file.readframes(2), "<i2").tolist() == [10_000, 10_001]

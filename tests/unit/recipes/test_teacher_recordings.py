@@ -147,6 +147,12 @@ def test_a_shard_goes_on_after_its_last_whole_recording(tmp_path: Path) -> None:
     assert list(read_recordings(tmp_path / "00.tsv", len(samples))) == list(recorded(tmp_path))
 
 
+def test_an_empty_shard_leaves_nothing(tmp_path: Path) -> None:
+    with Shard(tmp_path, "00"):
+        assert (tmp_path / "00.s16").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_phonemes_have_the_teachers_numbers() -> None:
     assert numbers("hˈI, ᵻ") == [50, 156, 25, 3, 16, 177]
     with pytest.raises(ValueError, match="no phoneme '€'"):

@@ -1,0 +1,49 @@
+"""`python -m recipes.demo_voice.wavs WORK DIR [--split quality]`: the teacher's recordings as DIR/VOICE/001.wav and so on.
+
+The numbers count the sentences of the split from 1; one that the teacher spoilt is missing. With a work folder of its own, spoken by
+`recipes.demo_voice.synthesise WORK ... --plan plain --split quality`, that is what `python -m tools.quality --wavs DIR` measures.
+"""
+
+import argparse
+import sys
+import wave
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from recipes.demo_voice.speech import SAMPLE_RATE, Speech, read_sentences
+
+
+def write_wavs(work: Path, directory: Path, split: str) -> Counter[str]:
+    """16-bit mono files at 24 kHz; how many of each voice. Raises FileNotFoundError when there is no speech."""
+    speech = Speech.read(work)
+    spoken = [each.number for each in read_sentences(work / "text" / "sentences.tsv") if each.split == split]
+    places = {number: place for place, number in enumerate(spoken, start=1)}
+    written: Counter[str] = Counter()
+    for each in speech.utterances:
+        if each.split != split:
+            continue
+        (directory / each.voice).mkdir(parents=True, exist_ok=True)
+        with wave.open(str(directory / each.voice / f"{places[each.sentence]:03d}.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(SAMPLE_RATE)
+            file.writeframes(speech.audio[each.start : each.start + each.samples].numpy().tobytes())
+        written[each.voice] += 1
+    return written
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0, 1 when nothing was written, or 2 for bad arguments."""
+    parser = argparse.ArgumentParser(prog="recipes.demo_voice.wavs", description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("work", type=Path)
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--split", choices=("train", "held_out", "quality"), default="quality")
+    options = parser.parse_args(arguments)
+    written = write_wavs(options.work, options.directory, options.split)
+    print(", ".join(f"{count} of {voice}" for voice, count in written.items()) or f"nobody spoke a sentence of {options.split}")
+    return 0 if written else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
