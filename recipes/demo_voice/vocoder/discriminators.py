@@ -29,9 +29,9 @@ def _convolutions(sizes: Iterable[tuple[int, int, tuple[int, int], tuple[int, in
 def _run(layers: nn.ModuleList, x: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Scores [B, anything] and the activations of the layers before."""
     features = []
-    x = x.contiguous(memory_format=torch.channels_last)
     for layer in layers[:-1]:
-        x = F.leaky_relu(layer(x), _SLOPE)
+        # The layout tensor cores work in; the first layer cannot hand it on, having one channel to read.
+        x = F.leaky_relu(layer(x).contiguous(memory_format=torch.channels_last), _SLOPE)
         features.append(x)
     return layers[-1](x).flatten(1), features
 
