@@ -97,8 +97,6 @@ def run_worker(number: int, options: Options, reports: "Queue[Report | None]", s
     """Every `processes`-th job of the plan that no shard holds yet, until there is none or `stop` is set."""
     device = torch.device(options.device)
     if device.type == "cuda":
-        # Batches of ever new shapes would otherwise leave the memory that the workers share in pieces.
-        os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
         device = torch.device("cuda", number % torch.cuda.device_count() if device.index is None else device.index)
         torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")
