@@ -1,11 +1,18 @@
 """The teacher's network with random weights: a sentence sounds the same alone and in company; spans know where rows end."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
+from recipes.demo_voice.speech import Sentence
+from recipes.demo_voice.synthesise import speak
 from recipes.demo_voice.teacher.kokoro import Kokoro, Order
+from recipes.demo_voice.teacher.plan import Job
+from recipes.demo_voice.teacher.shard import Shard, recorded
 from recipes.demo_voice.teacher.spans import Span
+from recipes.demo_voice.teacher.voices import Styles
 
 FASTEST = 40.0
 """Random weights ask for some 25 frames a phoneme; this leaves one."""
@@ -64,3 +71,16 @@ def test_clear() -> None:
     span = Span.of([3, 1], torch.device("cpu"))
     assert span.clear(torch.ones(2, 1, 3)).tolist() == [[[1, 1, 1]], [[1, 0, 0]]]
     assert Span.of([2, 2], torch.device("cpu")).mask is None
+
+
+def test_a_batch_goes_into_the_shard_or_is_counted_as_refused(model: Kokoro, tmp_path: Path) -> None:
+    dice = np.random.default_rng(5)
+    np.save(tmp_path / "a.npy", dice.standard_normal((510, 1, 256)).astype(np.float32))
+    sentences = [Sentence(4, "train", "Ten letters and more.", "tˈɛn"), Sentence(9, "train", "Hi.", "hˈI")]
+    batch = [Job(sentences[0], "a", 2.0), Job(sentences[1], "a", FASTEST)]
+    with Shard(tmp_path, "00") as shard:
+        report = speak(model, Styles(tmp_path), batch, shard, torch.Generator().manual_seed(1))
+    (made,) = recorded(tmp_path)
+    assert (made.sentence, made.voice, made.speed) == (4, "a", 2.0)
+    assert made.samples == report.samples > 0
+    assert report.refused == {"short": 1}
