@@ -15,8 +15,8 @@ from tqdm import tqdm
 from services.frontend.phonemes.letters import EDGE, NGrams, Row, cost_character, pair_character
 from services.frontend.phonemes.symbols import STRESS
 
-ORDER = 7
-WORTH = 2.0
+ORDER = 6
+WORTH = 4.0
 """An n-gram is kept when all its occurrences together are likelier by more than this many nats with it than without: rare ones that say
 little are left out, which keeps the file small (Stolcke, "Entropy-based pruning of backoff language models", 1998)."""
 FEWEST_OF_PAIR = 3

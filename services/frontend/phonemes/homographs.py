@@ -58,7 +58,7 @@ def _uses(words: Sequence[str], place: int, before: str, after: str) -> tuple[st
         return ("VERB",)
     if before in _BEFORE_NOUN:
         return ("NOUN", "ADJ")
-    if before in _HAVE:
+    if before in _HAVE or _inverted(words, place, _HAVE):
         return ("PAST",)
     if before in _BE:
         return ("PAST", "ADJ")
@@ -69,12 +69,12 @@ def _uses(words: Sequence[str], place: int, before: str, after: str) -> tuple[st
     return ("NOUN",) if after in ("of", "for") else ("ADJ",) if after == "with" else ()
 
 
-def _inverted(words: Sequence[str], place: int) -> bool:
-    """do you read, can the children use"""
+def _inverted(words: Sequence[str], place: int, helpers: frozenset[str] = _AUXILIARIES) -> bool:
+    """do you read, can the children use; with other `helpers`: have you read"""
     subject = words[place - 1] if place > 1 else ""
     if subject in _PLURAL_SUBJECTS or subject in ("he", "she", "it"):
-        return words[place - 2] in _AUXILIARIES
-    return place > 2 and words[place - 2] in _OBJECTS and words[place - 3] in _AUXILIARIES
+        return words[place - 2] in helpers
+    return place > 2 and words[place - 2] in _OBJECTS and words[place - 3] in helpers
 
 
 def _joined_to_verb(words: Sequence[str], place: int) -> bool:
@@ -85,7 +85,7 @@ def _joined_to_verb(words: Sequence[str], place: int) -> bool:
 def _read(words: Sequence[str], place: int, before: str, after: str) -> str | None:
     if before in _BASE_FOLLOWS or _inverted(words, place):
         return None
-    if before in _HAVE or before in _BE or before in ("he", "she", "it"):
+    if before in _HAVE or before in _BE or before in ("he", "she", "it") or _inverted(words, place, _HAVE):
         return "PAST"
     return "PAST" if any(word in _PAST for word in words) else None
 

@@ -4,8 +4,9 @@ A joint n-gram model (Bisani and Ney, "Joint-sequence models for grapheme-to-pho
 one letter with the phones it stands for (none, or several), and the likeliest sequence that spells the word is found by beam search.
 
 `phonemes/letters.tsv.gz`: a line for each pair, `letter TAB phones`; an empty line; then a line for each history that the model knows,
-`history TAB cost of falling back TAB pairs TAB costs`. Pair n of the file (from 1) is written as the character U+0100 + n, the edge of a
-word as U+0100, a cost as the character U+0021 + cost; costs are negative log likelihoods in steps of 1/6 nat, 93 at most.
+`shared TAB history TAB cost of falling back TAB pairs TAB costs`. A history begins with its last pair; its first `shared` characters are
+those of the line before and left out. Pair n of the file (from 1) is written as the character U+0100 + n, the edge of a word as U+0100, a
+cost as the character U+0021 + cost; costs are negative log likelihoods in steps of 1/6 nat, 93 at most.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ EDGE = "\u0100"
 BEAM = 32
 _ZERO_COST = 0x21
 _REMEMBERED = 1 << 14
+_SHARED = {str(length) for length in range(100)}
 _NO_STRESS = 40 * COSTS_PER_NAT
 """Of a word without main stress: taken only where the letters leave nothing else."""
 _HOPELESS = 8 * COSTS_PER_NAT
@@ -69,7 +71,7 @@ class LetterModel:
     def pronounce(self, word: str) -> str:
         """The likeliest pronunciation of a lower-case word, with one main stress where it can have one. Time grows with its length.
 
-        Characters that the model does not know are passed over; empty when it knows none.
+        Letters that the model does not know are passed over; empty when it knows none.
         """
         beam = [_Way(0, EDGE, "", False)]
         for letter in word:
@@ -90,6 +92,8 @@ class LetterModel:
                 key = (history, way.stressed or stress)
                 if key not in best or way.cost + cost < best[key].cost:
                     best[key] = _Way(way.cost + cost, history, way.phones + phones, key[1])
+        if not best:
+            return list(beam)
         ways = sorted(best.values())[:BEAM]
         return [way for way in ways if way.cost <= ways[0].cost + _HOPELESS]
 
@@ -137,11 +141,13 @@ def read_letters(path: Path) -> LetterModel:
             raise ModelError(f"{path}: line {number} is not a letter with its phones")
         pairs.append((letter, phones))
     rows: dict[str, Row] = {}
+    backwards = ""
     for number, line in enumerate(lines[count + 1 :], start=count + 2):
-        history, *row = line.split("\t")
-        if len(row) != 3 or len(row[0]) != 1 or len(row[1]) != len(row[2]) or not (row[0] + row[2]).isascii():
+        shared, *fields = line.split("\t")
+        if shared not in _SHARED or len(fields) != 4 or not _is_row(*fields[1:]):
             raise ModelError(f"{path}: line {number} is not a history with its pairs and costs")
-        rows[history] = Row(*row)
+        backwards = backwards[: int(shared)] + fields[0]
+        rows[backwards[::-1]] = Row(*fields[1:])
     if not pairs or "" not in rows:
         raise ModelError(f"{path}: holds no model")
     return LetterModel(NGrams(pairs, rows))
@@ -150,5 +156,20 @@ def read_letters(path: Path) -> LetterModel:
 def write_letters(path: Path, model: NGrams) -> None:
     """Write the file that `read_letters` reads; the same model always gives the same bytes."""
     lines = [f"{letter}\t{phones}" for letter, phones in model.pairs]
-    lines += ["", *("\t".join((history, *model.rows[history])) for history in sorted(model.rows))]
+    lines.append("")
+    before = ""
+    for backwards in sorted(history[::-1] for history in model.rows):
+        shared = _shared(before, backwards)
+        lines.append("\t".join((str(shared), backwards[shared:], *model.rows[backwards[::-1]])))
+        before = backwards
     write_table(path, lines)
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters two strings have in common at their start."""
+    differing = (place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+    return next(differing, min(len(one), len(other)))
+
+
+def _is_row(fall_back: str, pairs: str, costs: str) -> bool:
+    return len(fall_back) == 1 and len(pairs) == len(costs) and (fall_back + costs).isascii()
