@@ -99,13 +99,9 @@ def _live(words: Sequence[str], place: int, before: str, after: str) -> str | No
 
 
 def _lives(words: Sequence[str], place: int, before: str, after: str) -> str | None:
-    return (
-        None if before in _BEFORE_NOUN and before not in _SINGULAR_SUBJECTS else "VERB" if before in _SINGULAR_SUBJECTS else _place(after)
-    )
-
-
-def _place(after: str) -> str | None:
-    return "VERB" if after in ("in", "at", "with", "on", "near", "here", "there", "alone", "by", "next", "across", "under") else None
+    if before in _SINGULAR_SUBJECTS:
+        return "VERB"
+    return "VERB" if before not in _BEFORE_NOUN and after in _WHERE else None
 
 
 def _used(words: Sequence[str], place: int, before: str, after: str) -> str | None:
@@ -117,7 +113,7 @@ def _used(words: Sequence[str], place: int, before: str, after: str) -> str | No
     return None if made_for else "PAST"
 
 
-def _use_(words: Sequence[str], place: int, before: str, after: str) -> str | None:
+def _use(words: Sequence[str], place: int, before: str, after: str) -> str | None:
     if before in _BASE_FOLLOWS or _inverted(words, place) or before in _PLURAL_SUBJECTS:
         return None
     noun = (before in _BEFORE_NOUN and before not in ("that", "which", "what")) or before in _BE or after == "of"
@@ -126,7 +122,7 @@ def _use_(words: Sequence[str], place: int, before: str, after: str) -> str | No
 
 def _close(words: Sequence[str], place: int, before: str, after: str) -> str | None:
     if before in _BASE_FOLLOWS or before in ("i", "we", "they") or _inverted(words, place):
-        return None if after in ("to", "by") and before in _ADVERBS else "VERB"
+        return "VERB"
     if after in ("to", "by", "together", "enough") or before in _BE:
         return None
     return "VERB" if after in _OBJECTS and (place == 0 or before in ("and", "then", "or", "ever")) else None
@@ -151,12 +147,13 @@ def _lead(words: Sequence[str], place: int, before: str, after: str) -> str | No
     return "NOUN" if metal and before not in _BASE_FOLLOWS else None
 
 
+_WHERE = word_set("in at with on near here there alone by next across under")
 _POINTERS = word_set("of like after before for about with from by at in on do did than all")
 _LIVE_THINGS = word_set(
     "music show shows concert concerts broadcast broadcasts stream streams tv television audience audiences coverage performance "
     "performances wire wires from bait ammunition animals animal fish recording recordings event events version feed"
 )
 _OWN_RULES: dict[str, Callable[[Sequence[str], int, str, str], str | None]] = {
-    "read": _read, "live": _live, "lives": _lives, "used": _used, "use": _use_, "close": _close, "wound": _wound, "that": _that,
+    "read": _read, "live": _live, "lives": _lives, "used": _used, "use": _use, "close": _close, "wound": _wound, "that": _that,
     "minute": _minute, "lead": _lead,
 }  # fmt: skip
