@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tqdm import tqdm
 
 from services.frontend.phonemes.letters import EDGE, NGrams, Row, cost_character, pair_character
-from services.frontend.phonemes.symbols import STRESS
+from services.frontend.phonemes.symbols import STRESS, VOWELS
 
 ORDER = 6
 WORTH = 4.0
@@ -25,7 +25,11 @@ DISCOUNT = 0.85
 MOST_PHONES = 3
 ALIGNED_WORDS = 25_000
 ROUNDS = 5
-_START_COSTS = (3.0, 4.0, 8.0, 14.0)
+_LENGTH_COSTS = (3.0, 4.0, 8.0, 14.0)
+_UNLIKE = 3.0
+"""Of a vowel letter for a consonant or the other way round, before anything is learnt."""
+_UNSEEN = 4.0
+_VOWEL_LETTERS = "aeiouy"
 _SMALLEST = 1e-6
 _UNSTRESSED = str.maketrans("", "", STRESS)
 
@@ -83,6 +87,7 @@ def align(word: str, phones: Sequence[str], costs: Costs) -> Alignment | None:
         ["".join(plain[start : start + length]) for length in range(min(MOST_PHONES, len(plain) - start) + 1)]
         for start in range(len(plain) + 1)
     ]
+    unseen = _UNSEEN if costs else 0.0
     best: dict[int, float] = {0: 0.0}
     steps: list[dict[int, int]] = []
     for place, letter in enumerate(word):
@@ -94,7 +99,7 @@ def align(word: str, phones: Sequence[str], costs: Costs) -> Alignment | None:
                 end = start + length
                 if len(plain) - end > MOST_PHONES * left:
                     continue
-                total = cost + costs.get((letter, sound), _START_COSTS[length] + 4.0 * bool(costs))
+                total = cost + (costs[letter, sound] if (letter, sound) in costs else _cost_of_unknown(letter, sound) + unseen)
                 if total < following.get(end, math.inf):
                     following[end] = total
                     taken[end] = length
@@ -109,6 +114,11 @@ def align(word: str, phones: Sequence[str], costs: Costs) -> Alignment | None:
         alignment.append((letter, "".join(phones[start:end])))
         end = start
     return alignment[::-1]
+
+
+def _cost_of_unknown(letter: str, sound: str) -> float:
+    unlike = sum((phone in VOWELS) != (letter in _VOWEL_LETTERS) for phone in sound)
+    return _LENGTH_COSTS[len(sound)] + _UNLIKE * unlike
 
 
 def count(alignments: Iterable[Alignment], order: int = ORDER, worth: float = WORTH) -> NGrams:

