@@ -38,6 +38,7 @@ _SHORTENED = {
     "aug": "august", "sept": "september", "oct": "october", "nov": "november", "dec": "december",
 }  # fmt: skip
 """Full stop elsewhere."""
+_GOES_ON = (",", ";", ":")
 _LATIN = {"e.g": ("for", "example"), "i.e": ("that", "is")}
 _FOLDED = str.maketrans(
     {
@@ -60,7 +61,7 @@ _PARTS = re.compile(
     | (?P<ordinal> \d++ (?:st|nd|rd|th) (?![A-Za-z]) )
     | (?P<year> (?<![\d.,]) (?:1[1-9]|20)\d\d (?![\d%°] | [.,]\d) )
     | (?P<number> (?P<whole>\d{1,3}(?:,\d{3})++(?!\d)|\d++) (?:\.(?P<decimals>\d++))? )
-    | (?P<ellipsis> \.\.++ )
+    | (?P<ellipsis> \.\.\.++ )
     | (?P<dot> (?<=[A-Za-z\d]) \. (?=[a-z\d]) )
     | (?P<dash> — | --++ | (?<=\s) - (?=\s) )
     | (?P<mark> [?!….;:,] )
@@ -137,7 +138,8 @@ def _add_shortened(words: list[Word], name: str, following: str) -> None:
     elif key == "no" and following.isdigit():
         words.append(Word("number"))
     else:
-        words.append(Word(name, "."))
+        # What goes on with a comma was no sentence: PM., wasn't it?
+        words.append(Word(name, "" if following in _GOES_ON else "."))
 
 
 def _number(kind: str, found: re.Match[str]) -> list[str]:
