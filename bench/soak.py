@@ -50,7 +50,7 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
         nonlocal heard_out, hung_up
         text, voice_seed = rng.choice(TEXTS), rng.randrange(4)
         patience = rng.uniform(0.0, 0.6) if rng.random() < 0.5 else None
-        speech = client.synthesize(text, seed=voice_seed, voice=("hum_high", "hum_low")[number % 2])
+        speech = client.synthesize(text, seed=voice_seed, voice=("af_heart", "am_michael")[number % 2])
         try:
             async with asyncio.timeout(patience), speech:
                 audio = await speech.read()

@@ -46,7 +46,9 @@ TEXT = (
     "cosyvoice2.yaml", "CosyVoice-BlankEN/config.json", "phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz",
 )  # fmt: skip
 FILES = (*TEXT, LLM, FLOW, VOCODER, TOKENIZER_ONNX, SPEAKER, VOICE_FILE)
-MOST_BYTES = 40 << 20
+PACKED = (FLOW, VOCODER)
+"""Deflated, which takes a tenth off; the service that reads llm.pt maps it into memory, so that one stays plain."""
+MOST_BYTES = 40_000_000
 _HEARD = 8
 _LEAST_EQUAL, _LEAST_KNOWN = 0.999, 0.97
 """Shares of speech tokens; those trained on were made from features in half precision, and a token may hang on a hair."""
@@ -60,7 +62,7 @@ def assemble(work: Path, parts: dict[str, Path], names: Sequence[str], corpus: C
     for name, source in parts.items():
         if not source.exists():
             raise ModelError(f"{source}: missing; the stage that writes it has not ended")
-        shutil.copyfile(source, directory.path / name)
+        (parameters.pack if name in PACKED else shutil.copyfile)(source, directory.path / name)
     parameters.save(directory.path / VOICE_FILE, voices(corpus, names))
     return directory
 
@@ -72,7 +74,7 @@ def check(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> None:
     """
     total = sum((directory.file(name)).stat().st_size for name in FILES)
     if total > MOST_BYTES:
-        raise ModelError(f"{directory.path}: {total / 2**20:.1f} MiB, at most {MOST_BYTES >> 20} MiB are bundled")
+        raise ModelError(f"{directory.path}: {total / 1e6:.1f} MB, at most {MOST_BYTES / 1e6:.0f} MB are bundled")
     llm = read_llm_config(directory)
     load_tensors(directory, llm)
     read_flow_tensors(directory, FlowConfig.read(directory), torch.device("cpu"), torch.float32)
@@ -149,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     corpus = Corpus.read(work, options.tokenizer)
     directory = assemble(work, parts, options.voices.split(","), corpus)
     for name in FILES:
-        print(f"{directory.file(name).stat().st_size / 2**20:7.2f} MiB  {name}")
+        print(f"{directory.file(name).stat().st_size / 1e6:7.2f} MB  {name}")
     check(directory, corpus, work / SPEAKER_WEIGHTS)
     if options.to is not None:
         place(directory, options.to)

@@ -126,7 +126,7 @@ async def test_each_stage_can_be_called_on_its_own() -> None:
             return _messages(answer.stdout)
 
         (sentence,) = await ask("frontend", "FrontendService/Analyze", {"text": "It works."})
-        (found,) = await ask("frontend", "FrontendService/GetVoice", {"id": "hum_high"})
+        (found,) = await ask("frontend", "FrontendService/GetVoice", {"id": "af_heart"})
         voice, ids = found["voice"], sentence["sentence"]["token_ids"]
         prompt = {"prompt_text_ids": voice["prompt_text_ids"], "prompt_speech_tokens": voice["prompt_speech_tokens"]}
         told = await ask("llm", "LlmService/Generate", {"setup": {**prompt, "seed": 7}, "text_ids": ids})
@@ -135,6 +135,6 @@ async def test_each_stage_can_be_called_on_its_own() -> None:
         heard = await ask("token2wav", "Token2WavService/Decode", {"setup": {**setup, "seed": 7}, "speech_tokens": tokens})
         audio = b"".join(base64.b64decode(message["audio"].get("audio", "")) for message in heard)
         async with Client(stack.address) as client:
-            assert await client.synthesize("It works.", seed=7, voice="hum_high").read() == audio
+            assert await client.synthesize("It works.", seed=7, voice="af_heart").read() == audio
     assert len(audio) == 2 * 960 * len(tokens)
     assert told[0]["tokens"]["identity"]["backend"] == heard[0]["audio"]["identity"]["backend"] == "torch"

@@ -28,7 +28,7 @@ async def stack() -> AsyncIterator[WholeStack]:
         ({"text": ""}, INVALID, "text has nothing to speak (no letter or digit); allowed are 1 to 300 characters"),
         ({"text": "?!... —"}, INVALID, "text has nothing to speak (no letter or digit); allowed are 1 to 300 characters"),
         ({"text": "a" * 301}, INVALID, "text has 301 characters, allowed are 1 to 300"),
-        ({"voice": "nobody"}, UNKNOWN, "no voice 'nobody'; known: hum_high, hum_low"),
+        ({"voice": "nobody"}, UNKNOWN, "no voice 'nobody'; known: af_heart, am_michael"),
         ({"audio_format": {"sample_rate_hertz": 4_000}}, INVALID, "audio_format.sample_rate_hertz is 4000, allowed are 8000 to 48000"),
         ({"audio_format": {"encoding": 77}}, INVALID, "audio_format.encoding is 77, no value of that number exists"),
         ({"speed": 3.0}, INVALID, "speed is 3, allowed are 0.5 to 2.0"),

@@ -58,16 +58,16 @@ async def test_hops_do_not_show_at_another_speed(stack: WholeStack) -> None:
 async def test_request_n_is_request_1(stack: WholeStack) -> None:
     first = await say(stack)
     for seed in range(3):
-        await say(stack, "Something else in between.", seed=seed, voice="hum_low")
+        await say(stack, "Something else in between.", seed=seed, voice="am_michael")
     assert await say(stack) == first
-    others = [asyncio.create_task(say(stack, seed=seed, voice=voice)) for seed, voice in enumerate(["hum_low", "hum_high"] * 2)]
+    others = [asyncio.create_task(say(stack, seed=seed, voice=voice)) for seed, voice in enumerate(["am_michael", "af_heart"] * 2)]
     assert await say(stack) == first
     await asyncio.gather(*others)
 
 
 async def test_eight_at_once_are_the_same_eight_one_by_one(stack: WholeStack) -> None:
     requests = [
-        {"text": f"Number {number} {'on ' * number}.", "seed": number, "voice": ["hum_low", "hum_high"][number % 2]} for number in range(8)
+        {"text": f"Number {number} {'on ' * number}.", "seed": number, "voice": ["am_michael", "af_heart"][number % 2]} for number in range(8)
     ]
     single = [await say(stack, **request) for request in requests]
     before = stack.llm.engine.stats

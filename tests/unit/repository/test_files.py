@@ -52,7 +52,3 @@ def test_no_file_names_a_place_of_the_machine_it_was_written_on() -> None:
         if match:
             found[str(path)] = match[0]
     assert not found
-
-
-def test_models_are_small_enough_to_clone() -> None:
-    assert sum((ROOT / path).stat().st_size for path in tracked() if path.parts[0] == "models") < 8 * 1024 * 1024
