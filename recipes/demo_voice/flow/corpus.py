@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,10 @@ class Batch:
     condition: Tensor
     prompt: Tensor
 
+    def with_tokens(self, tokens: Tensor) -> "Batch":
+        """The same with other tokens."""
+        return replace(self, tokens=tokens)
+
 
 class Corpus:
     """codes: int16 [tokens of all utterances]. vectors: float32 [utterances + voices, 192], unit length."""
@@ -43,6 +47,8 @@ class Corpus:
         """Speech token id of code 0."""
         self.count = count
         """How many codes the tokenizer has."""
+        self.mean = mel[:: max(1, len(mel) // 100_000)].float().mean(0)
+        """Of the mel, float32 [80]."""
 
     @classmethod
     def read(cls, work: Path, tokenizer: str, speech: Speech, features: Features) -> "Corpus":
@@ -62,17 +68,17 @@ class Corpus:
 
     def gather(self, pieces: Sequence[Piece]) -> Batch:
         """The pieces, all of one length, as tensors on the corpus's device; nothing waits for the device."""
-        device = self.mel.device
-        rows = torch.tensor([(p.prompt, p.prompt_tokens, p.body, p.end, p.speaker, p.condition) for p in pieces])
-        if device.type == "cuda":
-            rows = rows.pin_memory()
-        prompt, prompt_tokens, body, end, speaker, condition = rows.to(device, non_blocking=True).unbind(1)
-        length = pieces[0].length
+        return self.at(places_of(pieces, self.mel.device).to(self.mel.device, non_blocking=True), pieces[0].length)
+
+    def at(self, places: Tensor, length: int) -> Batch:
+        """The same from `places_of` the pieces, on the corpus's device: work for the device alone."""
+        device = places.device
+        prompt, prompt_tokens, body, end, speaker, condition = places.unbind(1)
         at = torch.arange(length + LOOKAHEAD_TOKENS, device=device)
-        places = torch.where(at < prompt_tokens[:, None], prompt[:, None] + at, (body - prompt_tokens)[:, None] + at)
-        known = places[:, length:] < end[:, None]
-        tokens = self.codes[places.clamp(max=self.codes.shape[0] - 1)].long()
-        frames = MEL_FRAMES_PER_TOKEN * places[:, :length, None] + torch.arange(MEL_FRAMES_PER_TOKEN, device=device)
+        tokens_at = torch.where(at < prompt_tokens[:, None], prompt[:, None] + at, (body - prompt_tokens)[:, None] + at)
+        known = tokens_at[:, length:] < end[:, None]
+        tokens = self.codes[tokens_at.clamp(max=self.codes.shape[0] - 1)].long()
+        frames = MEL_FRAMES_PER_TOKEN * tokens_at[:, :length, None] + torch.arange(MEL_FRAMES_PER_TOKEN, device=device)
         return Batch(
             tokens=tokens[:, :length],
             ahead=tokens[:, length:],
@@ -82,6 +88,12 @@ class Corpus:
             condition=condition,
             prompt=MEL_FRAMES_PER_TOKEN * prompt_tokens,
         )
+
+
+def places_of(pieces: Sequence[Piece], device: torch.device) -> Tensor:
+    """int64 [rows, 6] on the host, in memory that `device` copies from without waiting."""
+    places = torch.tensor([(p.prompt, p.prompt_tokens, p.body, p.end, p.speaker, p.condition) for p in pieces])
+    return places.pin_memory() if device.type == "cuda" else places
 
 
 def _mean_vector(vectors: Tensor, speech: Speech, voice: str) -> Tensor:

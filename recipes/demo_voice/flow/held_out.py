@@ -1,5 +1,7 @@
 """How far the served solver's mel is from the truth, on utterances that no training has heard."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -7,14 +9,17 @@ from torch import Tensor
 from cosyserve.spec import EULER_STEPS, MEL_BINS
 from recipes.demo_voice.batches import by_length
 from recipes.demo_voice.flow.corpus import Batch, Corpus
-from recipes.demo_voice.flow.objective import losses, mask_of, mu_of, shown
+from recipes.demo_voice.flow.objective import Chances, losses, mask_of, mu_of, shown
 from recipes.demo_voice.flow.pieces import Draws, equally_long
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.past import Window
 from services.token2wav.flow.solver import ROWS, Solver
 
-_FRAMES = 12_000
 _TOKENS = 6_000
+KINDS = ("", "_streaming", "_prompt", "_prompt_streaming")
+"""Alone or behind a prompt, under full attention or streaming masks."""
+BRIEF = ("", "_prompt_streaming")
+"""The ends of that range."""
 
 
 @torch.no_grad()
@@ -44,28 +49,31 @@ class HeldOut:
         self._noise = torch.randn(2 * longest, MEL_BINS, generator=generator).to(corpus.mel.device)
 
     @torch.no_grad()
-    def measure(self, network: Network, guidance: float) -> dict[str, float]:
+    def measure(self, network: Network, guidance: float, *, kinds: Sequence[str] = KINDS) -> dict[str, float]:
         """mel_l1, of frames behind the prompt: with full attention and under streaming masks, alone and behind a prompt.
 
-        motion: mean change from frame to frame, as a share of the truth's; below one the mel is too smooth. loss, mu_l1: the
-        training's terms.
+        motion: mean change from frame to frame, as a share of the truth's; below one the mel is too smooth. held_loss, held_mu_l1: the
+        training's terms, with the same noise each time.
         """
         solver = Solver(network.estimator, guidance, self._corpus.mel.device)
         found: dict[str, float] = {}
-        for name, groups in self._pieces.items():
-            batches = [self._corpus.gather(group) for group in groups]
-            for streaming in (False, True):
-                errors, moves, true_moves = [], [], []
-                for batch in batches:
-                    made = solve(network, solver, batch, self._noise, streaming=streaming)
-                    counted = (torch.arange(made.shape[1], device=made.device) >= batch.prompt[:, None])[:, :, None].expand_as(made)
-                    errors.append((made - batch.mel).abs()[counted])
-                    moves.append(made.diff(dim=1)[counted[:, 1:]].abs())
-                    true_moves.append(batch.mel.diff(dim=1)[counted[:, 1:]].abs())
-                kind = f"{name}_streaming" if streaming else name
-                found[f"mel_l1{kind}"] = float(torch.cat(errors).mean())
-                found[f"motion{kind}"] = float(torch.cat(moves).mean() / torch.cat(true_moves).mean())
-        terms = [losses(network, self._corpus.gather(group), streaming=False) for group in self._pieces[""]]
+        for kind in kinds:
+            groups = self._pieces["_prompt" if kind.startswith("_prompt") else ""]
+            errors, moves, true_moves = [], [], []
+            for batch in map(self._corpus.gather, groups):
+                made = solve(network, solver, batch, self._noise, streaming=kind.endswith("_streaming"))
+                counted = (torch.arange(made.shape[1], device=made.device) >= batch.prompt[:, None])[:, :, None].expand_as(made)
+                errors.append((made - batch.mel).abs()[counted])
+                moves.append(made.diff(dim=1)[counted[:, 1:]].abs())
+                true_moves.append(batch.mel.diff(dim=1)[counted[:, 1:]].abs())
+            found[f"mel_l1{kind}"] = float(torch.cat(errors).mean())
+            found[f"motion{kind}"] = float(torch.cat(moves).mean() / torch.cat(true_moves).mean())
+        generator = torch.Generator(self._corpus.mel.device).manual_seed(0)
+        terms = [self._losses(network, batch, generator) for batch in map(self._corpus.gather, self._pieces[""])]
         found["held_loss"] = float(torch.stack([flow for flow, _ in terms]).mean())
         found["held_mu_l1"] = float(torch.stack([coarse for _, coarse in terms]).mean())
         return found
+
+    def _losses(self, network: Network, batch: Batch, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        chances = Chances.of(len(batch.tokens), batch.tokens.shape[1], batch.mel.device).draw(generator)
+        return losses(network, batch, chances, self._corpus.mean, streaming=False)

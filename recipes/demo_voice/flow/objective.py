@@ -1,15 +1,17 @@
 """Conditional flow matching with classifier-free dropout (Lipman et al., ICLR 2023; Ho and Salimans, 2022).
 
 Upstream's training facts: sigma_min 1e-6, cosine times, mu, speaker and condition dropped together in a fifth of the rows.
+Ours: mu is trained towards the mel less its mean, so that the zeros of a dropped mu stand for the mean.
 """
 
 import math
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cosyserve.spec import CHUNK_FRAMES
+from cosyserve.spec import CHUNK_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN
 from recipes.demo_voice.flow.corpus import Batch
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.network import Network
@@ -18,6 +20,47 @@ from services.token2wav.flow.past import Window, chunk_mask
 _SIGMA_MIN = 1e-6
 _WITHOUT_CONDITION = 0.2
 _CORRUPT_ROWS, _CORRUPT_TOKENS = 0.3, 0.03
+
+
+@dataclass(frozen=True)
+class Chances:
+    """All that is random in one step, in tensors that stay where they are.
+
+    noise: float32 [rows, 2n, 80], normal. rolls: float32 [rows, 3 + 2n], uniform in [0, 1).
+    """
+
+    noise: Tensor
+    rolls: Tensor
+
+    @classmethod
+    def of(cls, rows: int, tokens: int, device: torch.device) -> "Chances":
+        """Room for them; nothing is drawn yet."""
+        noise = torch.empty(rows, MEL_FRAMES_PER_TOKEN * tokens, MEL_BINS, device=device)
+        return cls(noise, torch.empty(rows, 3 + 2 * tokens, device=device))
+
+    def draw(self, generator: torch.Generator) -> "Chances":
+        """Draw all anew."""
+        self.noise.normal_(generator=generator)
+        self.rolls.uniform_(generator=generator)
+        return self
+
+    @property
+    def times(self) -> Tensor:
+        """float32 [rows]: one in each of as many equal parts of 0..1, then bent as the solver's grid is."""
+        rows = self.rolls.shape[0]
+        u = (torch.arange(rows, device=self.rolls.device) + self.rolls[:, 0]) / rows
+        return 1 - torch.cos(0.5 * math.pi * u)
+
+    @property
+    def kept(self) -> Tensor:
+        """float32 [rows, 1, 1]: zero where the row does without its condition."""
+        return (self.rolls[:, 1] >= _WITHOUT_CONDITION).float()[:, None, None]
+
+    def corrupted(self, tokens: Tensor, codes: int) -> Tensor:
+        """A few random tokens in some rows: the language model makes mistakes too."""
+        rate = _CORRUPT_TOKENS * (self.rolls[:, 2:3] < _CORRUPT_ROWS)
+        swapped, others = self.rolls[:, 3:].chunk(2, dim=1)
+        return torch.where(swapped < rate, (others * codes).long().clamp(max=codes - 1), tokens)
 
 
 def mu_of(network: Network, batch: Batch, *, streaming: bool) -> Tensor:
@@ -37,24 +80,16 @@ def shown(batch: Batch) -> Tensor:
     return batch.mel * (at < batch.condition[:, None])[:, :, None]
 
 
-def corrupted(tokens: Tensor, codes: int) -> Tensor:
-    """A few random tokens in some rows: the language model makes mistakes too."""
-    rate = _CORRUPT_TOKENS * (torch.rand(tokens.shape[0], 1, device=tokens.device) < _CORRUPT_ROWS)
-    return torch.where(torch.rand(tokens.shape, device=tokens.device) < rate, torch.randint_like(tokens, codes), tokens)
-
-
-def losses(network: Network, batch: Batch, *, streaming: bool) -> tuple[Tensor, Tensor]:
-    """Mean squared error of the velocity, mean absolute error of mu against the mel; scalars, float32."""
-    device, rows, mel = batch.mel.device, batch.mel.shape[0], batch.mel
+def losses(network: Network, batch: Batch, chances: Chances, mean: Tensor, *, streaming: bool) -> tuple[Tensor, Tensor]:
+    """Mean squared error of the velocity, mean absolute error of mu against the mel less `mean` [80]; scalars, float32."""
+    device, mel, noise = batch.mel.device, batch.mel, chances.noise
     mu = mu_of(network, batch, streaming=streaming)
     speaker = network.speaker(batch.speaker)[:, None].expand(-1, mel.shape[1], -1)
-    u = torch.rand(rows, device=device)
-    t = 1 - torch.cos(0.5 * math.pi * u)
-    noise = torch.randn_like(mel)
+    t = chances.times
     x = (1 - (1 - _SIGMA_MIN) * t[:, None, None]) * noise + t[:, None, None] * mel
-    kept = (torch.rand(rows, 1, 1, device=device) >= _WITHOUT_CONDITION).float()
-    inputs = torch.cat((x, torch.cat((mu, speaker, shown(batch)), dim=2) * kept), dim=2)
+    inputs = torch.cat((x, torch.cat((mu, speaker, shown(batch)), dim=2) * chances.kept), dim=2)
     mask = mask_of(mel.shape[1], device, streaming=streaming)
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        velocity = network.estimator(inputs, network.estimator.time_embedding(t), Window.whole(rows), mask)
-    return F.mse_loss(velocity.float(), mel - (1 - _SIGMA_MIN) * noise), F.l1_loss(mu, mel)
+    # Casts that are kept for later would point into a recorded step's memory.
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda", cache_enabled=False):
+        velocity = network.estimator(inputs, network.estimator.time_embedding(t), Window.whole(len(mel)), mask)
+    return F.mse_loss(velocity.float(), mel - (1 - _SIGMA_MIN) * noise), F.l1_loss(mu, mel - mean)

@@ -3,6 +3,7 @@
 Places are tokens of the corpus laid end to end (`Features.first`).
 """
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,13 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN
-from recipes.demo_voice.batches import by_length
 from recipes.demo_voice.features import Features
 from recipes.demo_voice.speech import Speech
 
 GRANULE = 8
-"""Lengths of batches are multiples of this, in tokens: few shapes, and rows that start aligned in memory."""
-_LONGEST = 300
+"""Lengths of measured batches are multiples of this, in tokens: few shapes, and rows that start aligned in memory."""
+LENGTHS = (8, 16, 32, 48, 64, 80, 96, 120, 144, 176, 216, 264)
+"""Lengths of training batches, in tokens: a shape that comes back can be recorded once and replayed."""
 _PROMPT_TOKENS = (38, 90)
 _LEAST_PROMPT = 16
 _BEHIND_A_PROMPT = 0.35
@@ -83,12 +84,21 @@ class Draws:
         self._mean = {voice: len(self._voice) + at for at, voice in enumerate(voices(speech))}
 
     def batches(self, budget: int) -> Iterator[list[Piece]]:
-        """Without end: each utterance once an epoch; pieces of a batch are equally long, together at most `budget` tokens."""
+        """Without end: each utterance once an epoch, cut to one of `LENGTHS` at its beginning or its end.
+
+        Batches of one length always have the same number of pieces, together at most `budget` tokens (or one piece).
+        """
+        waiting: dict[int, list[Piece]] = {length: [] for length in LENGTHS}
         while True:
             draws = self._rng.random((len(self._members), _DRAWS)).tolist()
-            pieces = [self._piece(member, iter(draw)) for member, draw in zip(self._members, draws, strict=True)]
-            for batch in by_length(range(len(pieces)), [piece.length for piece in pieces], budget, self._rng, most=2048):
-                yield equally_long([pieces[at] for at in batch], self._rng)
+            for at in self._rng.permutation(len(self._members)).tolist():
+                draw = iter(draws[at])
+                piece = self._piece(self._members[at], draw)
+                length = LENGTHS[bisect_right(LENGTHS, piece.length) - 1]
+                waiting[length].append(piece.cut(length, front=next(draw) < 0.5))
+                if len(waiting[length]) >= max(1, budget // length):
+                    yield waiting[length]
+                    waiting[length] = []
 
     def served(self, member: int, *, prompted: bool) -> Piece:
         """The whole utterance with its voice's mean vector, behind a prompt of the same voice or alone: as it is asked for."""
@@ -102,7 +112,7 @@ class Draws:
         if next(draw) < _FROM_WITHIN and piece.tokens > 2 * GRANULE:
             skipped = int(next(draw) * (piece.tokens // 2))
             piece = replace(piece, body=piece.body + skipped, tokens=piece.tokens - skipped)
-        piece = piece.cut(_LONGEST, front=next(draw) < 0.5)
+        piece = piece.cut(LENGTHS[-1], front=next(draw) < 0.5)
         if piece.prompt_tokens and next(draw) < _PROMPT_SHOWN:
             return replace(piece, condition=MEL_FRAMES_PER_TOKEN * piece.prompt_tokens)
         return replace(piece, condition=int(MEL_FRAMES_PER_TOKEN * piece.length * 0.3 * next(draw))) if next(draw) < 0.5 else piece

@@ -7,74 +7,74 @@ Needs speech/, features/, the tokenizer's codes and the speaker vectors. Writes 
 import argparse
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from cosyserve.spec import CHUNK_TOKENS
 from recipes.demo_voice import parameters as store
 from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow import shipped
 from recipes.demo_voice.flow.corpus import Corpus
-from recipes.demo_voice.flow.held_out import HeldOut
+from recipes.demo_voice.flow.held_out import BRIEF, KINDS, HeldOut
 from recipes.demo_voice.flow.initial import Initial, shapes
-from recipes.demo_voice.flow.objective import corrupted, losses
 from recipes.demo_voice.flow.pieces import GRANULE, Draws, Piece
+from recipes.demo_voice.flow.update import Update
 from recipes.demo_voice.layout import model_directory
 from recipes.demo_voice.progress import Journal, Schedule
 from recipes.demo_voice.speech import Speech
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.weights import FlowConfig
 
-BATCH_TOKENS = 18_000
+BATCH_TOKENS = 5_000
 PEAK_RATE = 1e-3
-WEIGHT_DECAY = 0.01
-DECAY = 0.999
+WARM_UP = 400
+DECAY = 0.9995
 SEED = 30
-_REPORT_SECONDS, _SAVE_SECONDS = 25.0, 60.0
+_AVERAGED_EVERY = 4
+_WAITED_EVERY = 32
+_REPORT_SECONDS, _SAVE_SECONDS = 40.0, 60.0
 
 
 class Training:
     """Parameters, their average and the optimiser, all on one device."""
 
-    def __init__(self, config: FlowConfig, corpus: Corpus, schedule: Schedule, rate: float = PEAK_RATE) -> None:
+    def __init__(self, config: FlowConfig, corpus: Corpus, schedule: Schedule, rate: float = PEAK_RATE, *, graphs: bool = False) -> None:
         torch.manual_seed(SEED + schedule.step)
         self.config, self.corpus, self.schedule, self._rate = config, corpus, schedule, rate
         self._coin = np.random.default_rng(SEED + schedule.step)
-        device = corpus.mel.device
-        mean = corpus.mel[:: max(1, len(corpus.mel) // 100_000)].float().mean(0)
-        self.parameters = store.make(shapes(config, corpus.count), Initial(config, mean), device)
-        self.average = store.Average(self.parameters, DECAY)
-        matrices = [tensor for tensor in self.parameters.values() if tensor.dim() > 1]
-        others = [tensor for tensor in self.parameters.values() if tensor.dim() <= 1]
-        groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
-        self.optimiser = torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=device.type == "cuda")
+        self.parameters = store.make(shapes(config, corpus.count), Initial(config, corpus.mean), corpus.mel.device)
+        self.average = store.Average(self.parameters, DECAY**_AVERAGED_EVERY)
+        self.update = Update(config, corpus, self.parameters, SEED + schedule.step, graphs=graphs)
 
     @property
     def served(self) -> Network:
         """The average of the parameters, as a network."""
         return Network(self.config, self.average.values)
 
+    @property
+    def rate(self) -> float:
+        """Of the next step."""
+        return self.schedule.rate(self._rate, warm_up=WARM_UP)
+
     def step(self, pieces: list[Piece]) -> Tensor:
-        """One update; the velocity's error, that of mu and the gradient's norm, [3] on the device."""
+        """One update; the velocity's error, that of mu and the gradient's norm, [3] on the device, until the next step."""
         schedule = self.schedule
-        for group in self.optimiser.param_groups:
-            group["lr"] = schedule.rate(self._rate)
-        batch = self.corpus.gather(pieces)
-        batch = replace(batch, tokens=corrupted(batch.tokens, self.corpus.count))
-        flow, coarse = losses(Network(self.config, self.parameters), batch, streaming=bool(self._coin.random() < 0.5))
+        # Masks hide nothing within the first chunk.
+        streaming = bool(self._coin.random() < 0.5) and pieces[0].length > CHUNK_TOKENS
         # A good mu early is a good condition early; later it only has to stay one.
-        weight = 0.3 + 0.7 * max(0.0, 1 - 4 * schedule.progress)
-        self.optimiser.zero_grad(set_to_none=True)
-        (flow + weight * coarse).backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), 1.0)
-        self.optimiser.step()
+        mu_weight = 0.3 + 0.7 * max(0.0, 1 - 4 * schedule.progress)
+        figures = self.update(pieces, streaming=streaming, rate=self.rate, mu_weight=mu_weight)
         schedule.step += 1
-        self.average.update(schedule.step)
-        return torch.stack((flow.detach(), coarse.detach(), norm.detach()))
+        if schedule.step % _AVERAGED_EVERY == 0:
+            self.average.update(schedule.step // _AVERAGED_EVERY)
+        if schedule.step % _WAITED_EVERY == 0 and figures.is_cuda:
+            # Lest the clock end a training that has hundreds of steps before it.
+            torch.cuda.synchronize()
+        return figures
 
     @property
     def finite(self) -> bool:
@@ -83,7 +83,7 @@ class Training:
 
     def save(self, path: Path) -> None:
         plain = {name: tensor.detach() for name, tensor in self.parameters.items()}
-        content: dict[str, object] = {"parameters": plain, "average": self.average.values, "optimiser": self.optimiser.state_dict()}
+        content: dict[str, object] = {"parameters": plain, "average": self.average.values, "optimiser": self.update.state()}
         store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
 
     @torch.no_grad()
@@ -98,7 +98,7 @@ class Training:
                 raise ValueError(f"{name} is {list(tensor.shape)} in the checkpoint, expected {list(self.parameters[name].shape)}")
             self.parameters[name].copy_(tensor)
         self.average.load(average)
-        self.optimiser.load_state_dict(optimiser)
+        self.update.load(optimiser)
 
     def go_back(self, checkpoint: Path) -> None:
         """To the last checkpoint, and on from there at half the rate. Raises FloatingPointError when there is none."""
@@ -106,6 +106,15 @@ class Training:
             raise FloatingPointError(f"values that are not finite before the first checkpoint, at step {self.schedule.step}")
         self.load(store.load(checkpoint, self.corpus.mel.device))
         self._rate /= 2
+
+
+def ready(device: torch.device) -> None:
+    """Settings of the process: the device and how exact products are."""
+    if device.index is not None:
+        torch.cuda.set_device(device)
+    torch.set_float32_matmul_precision("high")
+    # It would prepare itself anew for each of the many shapes.
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def train(
@@ -118,15 +127,14 @@ def train(
     steps: int = 10**9,
     batch_tokens: int = BATCH_TOKENS,
     rate: float = PEAK_RATE,
-    measured: int = 40,
+    measured: int = 32,
+    graphs: bool = True,
 ) -> dict[str, float]:
     """Train until the time is over or the steps are done, then write everything; what was measured at the end.
 
     measured: held-out utterances that are solved at each report.
     """
-    torch.set_float32_matmul_precision("high")
-    # It would prepare itself anew for each of the many shapes.
-    torch.backends.cuda.enable_cudnn_sdp(False)
+    ready(device)
     folder = work / name
     folder.mkdir(parents=True, exist_ok=True)
     speech = Speech.read(work, audio=False)
@@ -136,7 +144,7 @@ def train(
     found = store.load(checkpoint, device) if checkpoint.exists() else None
     done = (float(str(found["seconds"])), int(str(found["step"]))) if found else (0.0, 0)
     schedule = Schedule(minutes, steps, *done)
-    training = Training(FlowConfig.read(model_directory(work)), corpus, schedule, rate)
+    training = Training(FlowConfig.read(model_directory(work)), corpus, schedule, rate, graphs=graphs)
     if found:
         training.load(found)
         del found
@@ -146,12 +154,12 @@ def train(
     reported = saved = time.monotonic()
     sums, counted = torch.zeros(3, device=device), 0
 
-    def report() -> dict[str, float]:
+    def report(kinds: Sequence[str]) -> dict[str, float]:
         flow, coarse, norm = (sums / max(1, counted)).tolist()
-        measures = {"loss": flow, "mu_l1": coarse, "gradient": norm}
-        measures |= {"rate": training.optimiser.param_groups[0]["lr"]}
+        measures = {"loss": flow, "mu_l1": coarse, "gradient": norm, "rate": training.rate}
+        measures["steps_a_second"] = counted / (time.monotonic() - reported)
         if held_out:
-            measures |= held_out.measure(training.served, training.config.guidance)
+            measures |= held_out.measure(training.served, training.config.guidance, kinds=kinds)
         journal.report(measures)
         sums.zero_()
         return measures
@@ -167,13 +175,13 @@ def train(
         counted += 1
         journal.tick()
         if time.monotonic() - reported > _REPORT_SECONDS:
-            report()
+            report(BRIEF)
             counted, reported = 0, time.monotonic()
         if time.monotonic() - saved > _SAVE_SECONDS:
             write()
             saved = time.monotonic()
     write()
-    measures = report()
+    measures = report(KINDS)
     journal.close()
     return measures
 
@@ -195,19 +203,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS, help="25 Hz tokens of a batch")
+    parser.add_argument("--graphs", action=argparse.BooleanOptionalAction, default=True, help="record steps and replay them, on CUDA")
     parser.add_argument("--rate", type=float, default=PEAK_RATE, help="peak learning rate")
     options = parser.parse_args(arguments)
-    device = torch.device(options.device)
-    if device.index is not None:
-        torch.cuda.set_device(device)
     train(
         options.work,
         options.minutes,
-        device,
+        torch.device(options.device),
         tokenizer=options.tokenizer,
         name=options.name,
         batch_tokens=options.batch_tokens,
         rate=options.rate,
+        graphs=options.graphs,
     )
     return 0
 

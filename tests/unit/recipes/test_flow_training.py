@@ -1,6 +1,7 @@
 """The flow's training on two humming voices: pieces are cut rightly, the loss falls, and what is written is what was trained."""
 
 import json
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,14 +15,16 @@ from recipes.demo_voice import layout
 from recipes.demo_voice.features import Features
 from recipes.demo_voice.flow.corpus import Corpus
 from recipes.demo_voice.flow.held_out import solve
-from recipes.demo_voice.flow.objective import losses
-from recipes.demo_voice.flow.pieces import Draws, Piece, equally_long
+from recipes.demo_voice.flow.objective import Chances, losses, mu_of
+from recipes.demo_voice.flow.pieces import LENGTHS, Draws, Piece, equally_long
 from recipes.demo_voice.flow.shipped import expanded
 from recipes.demo_voice.flow.train import Training, train
+from recipes.demo_voice.flow.update import Update
 from recipes.demo_voice.progress import Schedule
 from recipes.demo_voice.speech import Speech
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.flow.network import Network
+from services.token2wav.flow.past import Window
 from services.token2wav.flow.solver import Solver
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.voice_prompt import VoicePrompt
@@ -108,6 +111,8 @@ def test_drawn_pieces_stay_within_their_utterances(corpus: tuple[Speech, Feature
     prompts = 0
     for _ in range(60):
         pieces = next(batches)
+        assert {piece.length for piece in pieces} <= set(LENGTHS)
+        assert len(pieces) == max(1, 100 // pieces[0].length), "a shape comes back"
         assert len({piece.length for piece in pieces}) == 1
         for piece in pieces:
             body = set(owner[piece.body : piece.body + piece.tokens])
@@ -125,7 +130,7 @@ def test_drawn_pieces_stay_within_their_utterances(corpus: tuple[Speech, Feature
 
 def test_one_batch_is_learnt_and_gradients_reach_every_tensor(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
     speech, features, held = corpus
-    training = Training(FlowConfig.read(layout.model_directory(work)), held, Schedule(1, steps=10_000, step=200), rate=5e-3)
+    training = Training(FlowConfig.read(layout.model_directory(work)), held, Schedule(1, steps=10_000, step=400), rate=5e-3)
     pieces = next(Draws(speech, features, speech.training, np.random.default_rng(1)).batches(64))
     seen = [training.step(pieces) for _ in range(24)]
     before, after = torch.stack(seen[:6]).mean(0), torch.stack(seen[-6:]).mean(0)
@@ -193,9 +198,53 @@ def test_losses_of_masks_differ_only_where_masks_hide_something(work: Path, corp
     draws = Draws(speech, features, speech.training, np.random.default_rng(0))
     for prompted, differs in ((False, False), (True, True)):
         batch = held.gather([draws.served(1, prompted=prompted)])
-        found = []
-        for streaming in (False, True):
-            torch.manual_seed(0)
-            with torch.no_grad():
-                found.append(losses(network, batch, streaming=streaming)[0])
+        chances = Chances.of(1, batch.tokens.shape[1], CPU).draw(torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            found = [losses(network, batch, chances, held.mean, streaming=streaming)[0] for streaming in (False, True)]
         assert (abs(found[0] - found[1]) > 1e-5) == differs
+
+
+def test_before_training_the_velocity_leads_from_the_noise_to_mu(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
+    speech, features, held = corpus
+    config = replace(FlowConfig.read(layout.model_directory(work)), channels=128)
+    network = Training(config, held, Schedule(1)).served
+    batch = held.gather([Draws(speech, features, speech.training, np.random.default_rng(0)).served(1, prompted=False)])
+    noise = torch.randn(batch.mel.shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        mu = mu_of(network, batch, streaming=False)
+        inputs = torch.cat((noise, mu, torch.zeros(*mu.shape[:2], 160)), dim=2)
+        velocity = network.estimator(inputs, network.estimator.time_embedding(torch.zeros(1)), Window.whole(1))
+    straight = mu + held.mean - noise
+    assert (velocity - straight).square().mean() < 0.1 * straight.square().mean()
+
+
+def test_chances_are_as_often_as_they_should_be() -> None:
+    chances = Chances.of(4000, 10, CPU).draw(torch.Generator().manual_seed(0))
+    grid = 1 - torch.cos(torch.linspace(0, 1, 4000) * torch.pi / 2)
+    assert (chances.times - grid).abs().max() < 1e-3, "one time in each part of the grid"
+    assert float(chances.kept.mean()) == pytest.approx(0.8, abs=0.03)
+    tokens = torch.zeros(4000, 10, dtype=torch.int64)
+    changed = chances.corrupted(tokens, 1000)
+    assert float((changed > 0).float().mean()) == pytest.approx(0.3 * 0.03, abs=0.003)
+    assert int(changed.max()) < 1000
+
+
+def test_going_on_from_what_was_kept_is_as_if_never_interrupted(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
+    speech, features, held = corpus
+    config = FlowConfig.read(layout.model_directory(work))
+    batches = Draws(speech, features, speech.training, np.random.default_rng(1)).batches(64)
+    first, second = next(batches), next(batches)
+    one, other = (Update(config, held, Training(config, held, Schedule(1)).parameters, seed, graphs=True) for seed in (1, 2))
+    one(first, streaming=False, rate=1e-3, mu_weight=1.0)
+    with torch.no_grad():
+        for name, tensor in other.parameters.items():
+            tensor.copy_(one.parameters[name])
+    other.load(deepcopy(one.state()))
+    for update in (one, other):
+        slot = update.slot(second, streaming=True)
+        slot.chances.draw(torch.Generator().manual_seed(5))
+        update.rate.fill_(1e-3)
+        update.mu_weight.fill_(1.0)
+        update.run(slot)
+    for name, tensor in one.parameters.items():
+        torch.testing.assert_close(tensor, other.parameters[name], atol=1e-6, rtol=1e-4)
