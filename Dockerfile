@@ -1,7 +1,7 @@
 # One target per image:  docker build --target token2wav-cpu -t cosyserve-token2wav-cpu:0.1.0 .
 #   CPU      frontend  llm-cpu  token2wav-cpu  orchestrator
 #   NVIDIA   llm  token2wav
-# Weights are mounted, never baked in; the bundled model of a few megabytes comes along so that every image can start by itself.
+# Weights are mounted, never baked in; the bundled voice of 38 MB comes along so that every image can start by itself.
 # DL3064 is ignored where hadolint takes TOKEN2WAV for a secret.
 
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm

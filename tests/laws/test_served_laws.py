@@ -14,6 +14,7 @@ from tests.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MODEL = Path("models/demo")
+VOICES = ("af_heart", "am_michael")
 TEXT = "A few words, then silence."
 TWO_SENTENCES = "The first one goes on just long enough to be spoken all alone. Then a second one follows it."
 
@@ -58,17 +59,15 @@ async def test_hops_do_not_show_at_another_speed(stack: WholeStack) -> None:
 async def test_request_n_is_request_1(stack: WholeStack) -> None:
     first = await say(stack)
     for seed in range(3):
-        await say(stack, "Something else in between.", seed=seed, voice="am_michael")
+        await say(stack, "Something else in between.", seed=seed, voice=VOICES[1])
     assert await say(stack) == first
-    others = [asyncio.create_task(say(stack, seed=seed, voice=voice)) for seed, voice in enumerate(["am_michael", "af_heart"] * 2)]
+    others = [asyncio.create_task(say(stack, seed=seed, voice=voice)) for seed, voice in enumerate(VOICES * 2)]
     assert await say(stack) == first
     await asyncio.gather(*others)
 
 
 async def test_eight_at_once_are_the_same_eight_one_by_one(stack: WholeStack) -> None:
-    requests = [
-        {"text": f"Number {number} {'on ' * number}.", "seed": number, "voice": ["am_michael", "af_heart"][number % 2]} for number in range(8)
-    ]
+    requests = [{"text": f"Number {number} {'on ' * number}.", "seed": number, "voice": VOICES[number % 2]} for number in range(8)]
     single = [await say(stack, **request) for request in requests]
     before = stack.llm.engine.stats
     assert list(await asyncio.gather(*(say(stack, **request) for request in requests))) == single

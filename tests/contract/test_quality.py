@@ -1,0 +1,27 @@
+"""The bundled model speaks: a short form of `make quality`, through all services, read back by a recogniser."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.contract.up_process import ROOT
+
+LARGEST_WORD_ERROR_RATE = 0.45
+"""Of each voice over eight sentences, 58 words: what the bundled voice reaches on them, 0.33 and 0.17, and room for processors that draw
+other tokens. What is no speech at all has 1.0."""
+
+
+def test_a_recogniser_understands_every_voice(tmp_path: Path) -> None:
+    measured = tmp_path / "quality.json"
+    options = ["--count", "8", "--words-only", "--json", str(measured), "--max-wer", str(LARGEST_WORD_ERROR_RATE)]
+    command = [sys.executable, "-m", "tools.quality", *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    assert measured.is_file(), done.stderr
+    voices = json.loads(measured.read_text())["voices"]
+    assert len(voices) >= 2
+    for voice, quality in voices.items():
+        assert len(quality["sentences"]) == 8
+        assert quality["errors"]["rate"] <= LARGEST_WORD_ERROR_RATE, f"{voice}\n{done.stdout}"
+        assert quality["faults"]["silent"] == quality["faults"]["runs on"] == 0, f"{voice}\n{done.stdout}"
+    assert done.returncode == 0, done.stderr
