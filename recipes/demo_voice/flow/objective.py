@@ -1,7 +1,8 @@
 """Conditional flow matching with classifier-free dropout (Lipman et al., ICLR 2023; Ho and Salimans, 2022).
 
 Upstream's training facts: sigma_min 1e-6, cosine times, mu, speaker and condition dropped together in a fifth of the rows.
-Ours: mu is trained towards the mel less its mean, so that the zeros of a dropped mu stand for the mean.
+Ours: only the ten times at which the served solver asks are trained, and mu is trained towards the mel less its mean, so that the zeros
+of a dropped mu stand for the mean.
 """
 
 import math
@@ -11,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cosyserve.spec import CHUNK_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN
+from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, MEL_BINS, MEL_FRAMES_PER_TOKEN
 from recipes.demo_voice.flow.corpus import Batch
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.network import Network
@@ -46,10 +47,10 @@ class Chances:
 
     @property
     def times(self) -> Tensor:
-        """float32 [rows]: one in each of as many equal parts of 0..1, then bent as the solver's grid is."""
-        rows = self.rolls.shape[0]
-        u = (torch.arange(rows, device=self.rolls.device) + self.rolls[:, 0]) / rows
-        return 1 - torch.cos(0.5 * math.pi * u)
+        """float32 [rows]: the ten at which the served solver asks, each in as many rows as the others."""
+        rows, device = self.rolls.shape[0], self.rolls.device
+        step = (torch.arange(rows, device=device) + self.rolls[:, 0]) * (EULER_STEPS / rows)
+        return 1 - torch.cos(step.long().clamp(max=EULER_STEPS - 1) * (0.5 * math.pi / EULER_STEPS))
 
     @property
     def kept(self) -> Tensor:

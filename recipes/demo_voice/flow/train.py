@@ -30,7 +30,7 @@ from services.token2wav.flow.network import Network
 from services.token2wav.flow.weights import FlowConfig
 
 BATCH_TOKENS = 5_000
-PEAK_RATE = 1e-3
+PEAK_RATE = 2e-3
 WARM_UP = 400
 DECAY = 0.9995
 SEED = 30

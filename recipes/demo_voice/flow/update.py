@@ -123,7 +123,7 @@ class Update:
             torch.cuda.set_stream(stream)
             with suppress(RuntimeError):  # what the failed recording left pending
                 torch.cuda.synchronize()
-            tqdm.write(f"steps are not recorded, each kernel is started anew: {error}")
+            tqdm.write(f"steps are not recorded, each kernel is started anew: {error.__context__ or error}")
         else:
             slot.graph, slot.figures = graph, figures
         # Gradients lie in the recordings' common memory, which the next recording may use.

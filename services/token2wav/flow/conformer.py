@@ -55,10 +55,11 @@ class RelativeAttention:
         """x [streams, queries, width]; positions per stream [keys + queries - 1, width]; allowed bool [queries, keys]."""
         streams, queries, width = x.shape
         projected = self._in(x).view(streams, queries, 3, self._heads, width // self._heads).permute(2, 0, 3, 1, 4)
-        found = window.keys_values(projected[1:])
+        # Split and unbound, not indexed: the gradient of an index is the whole tensor in zeros.
+        asked, new = projected.split_with_sizes((1, 2))
         attended = [
             self._attend(query, known, self._position(table), allowed)
-            for query, known, table in zip(window.split(projected[0]), found, positions, strict=True)
+            for query, known, table in zip(window.split(asked.squeeze(0)), window.keys_values(new), positions, strict=True)
         ]
         joined = attended[0] if len(attended) == 1 else torch.cat(attended)
         return self._out(joined.transpose(1, 2).reshape(streams, queries, width))
@@ -66,17 +67,18 @@ class RelativeAttention:
     def _attend(self, query: Tensor, known: Tensor, position: Tensor, allowed: Tensor | None) -> Tensor:
         """In slices of queries, so that memory grows with the number of keys and not with its square."""
         queries, keys, width = query.shape[2], known.shape[3], query.shape[3]
+        all_keys, all_values = known.unbind()
         by_distance = position.view(-1, self._heads, width).permute(1, 2, 0)
         parts = []
         for first in range(0, queries, _QUERIES_AT_ONCE):
-            part = query[:, :, first : first + _QUERIES_AT_ONCE]
+            part = query if queries <= _QUERIES_AT_ONCE else query[:, :, first : first + _QUERIES_AT_ONCE]
             # Query i and key j are (keys - queries + i) - j apart, which is row queries - 1 - i + j of the table.
             last = queries - 1 - first
             seen = by_distance[:, :, last + 1 - part.shape[2] : last + keys]
             score = _of_each_key((part + self._distance_bias) @ seen) / math.sqrt(width)
             if allowed is not None:
                 score = score.masked_fill(~allowed[first : first + _QUERIES_AT_ONCE], float("-inf"))
-            parts.append(F.scaled_dot_product_attention(part + self._content_bias, known[0], known[1], attn_mask=score))
+            parts.append(F.scaled_dot_product_attention(part + self._content_bias, all_keys, all_values, attn_mask=score))
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 

@@ -74,10 +74,12 @@ class Transformer:
     def _attend(self, x: Tensor, window: Window, allowed: Tensor | None) -> Tensor:
         rows, time, _ = x.shape
         projected = self._in(x).view(rows, time, 3, self._heads, -1).permute(2, 0, 3, 1, 4)
-        found = window.keys_values(projected[1:])
+        # Split and unbound, not indexed: the gradient of an index is the whole tensor in zeros.
+        queries, new = projected.split_with_sizes((1, 2))
+        found = [known.unbind() for known in window.keys_values(new)]
         parts = [
-            F.scaled_dot_product_attention(query, known[0], known[1], attn_mask=allowed)
-            for query, known in zip(window.split(projected[0]), found, strict=True)
+            F.scaled_dot_product_attention(query, keys, values, attn_mask=allowed)
+            for query, (keys, values) in zip(window.split(queries.squeeze(0)), found, strict=True)
         ]
         joined = parts[0] if len(parts) == 1 else torch.cat(parts)
         return self._out(joined.transpose(1, 2).reshape(rows, time, -1))
