@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
+from recipes.demo_voice.vocoder.losses import hann_window
+
 PERIODS = (2, 3, 5, 7, 11)
 TRANSFORMS = (2048, 1024, 512)
 _SLOPE = 0.1
@@ -66,7 +68,7 @@ class SpectrumDiscriminator(nn.Module):
     def forward(self, waves: Tensor) -> tuple[Tensor, list[Tensor]]:
         """[B, samples] -> scores and activations."""
         with torch.autocast(waves.device.type, enabled=False):
-            window = torch.hann_window(self._n_fft, device=waves.device)
+            window = hann_window(self._n_fft, waves.device)
             spectrum = torch.stft(waves.float(), self._n_fft, self._n_fft // 4, self._n_fft, window, return_complex=True)
             planes = torch.view_as_real(spectrum).permute(0, 3, 2, 1)
             planes = planes * (planes.square().sum(dim=1, keepdim=True) + 1e-5) ** ((_LOUDNESS_POWER - 1) / 2)

@@ -10,11 +10,12 @@ from torch import Tensor
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from recipes.demo_voice import parameters as store
 from recipes.demo_voice.vocoder.segments import Stretch
+from recipes.demo_voice.vocoder.snake import Snake
 from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork
 from services.token2wav.vocoder.source import Source
-from services.token2wav.vocoder.weights import expected_tensors, fused, is_gain
+from services.token2wav.vocoder.weights import expected_tensors, is_gain
 
 PITCH = "f0_predictor."
 """Prefix of the f0 predictor's tensors: nothing else changes its gradient, and it changes no other's."""
@@ -57,6 +58,16 @@ def _initial(config: VocoderConfig, name: str, shape: tuple[int, ...]) -> Tensor
     return store.uniform_by_inputs(shape)
 
 
+def fused(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """As `weights.fused`, in one kernel for each weight and one for its gradient."""
+    weights = dict(parameters)
+    for name in parameters:
+        if is_gain(name):
+            gain, direction = weights.pop(name), weights.pop(name.removesuffix("0") + "1")
+            weights[name.replace(".parametrizations.weight.original0", ".weight")] = torch._weight_norm(direction, gain, 0)
+    return weights
+
+
 class Generator:
     """The vocoder of one step, put together from the parameters of that step."""
 
@@ -65,7 +76,7 @@ class Generator:
         self._harmonics = config.harmonics
         self._pitch = F0Predictor(weights, device, torch.float32)
         self._source = Source(config, weights, device)
-        self._filter = FilterNetwork(config, weights, device)
+        self._filter = FilterNetwork(config, weights, device, Snake)
 
     def pitch(self, mel: Tensor) -> Tensor:
         """[B, 80, T] -> [B, T] Hz."""

@@ -21,13 +21,19 @@ _FLOOR = 1e-5
 
 
 @functools.cache
+def hann_window(length: int, device: torch.device) -> Tensor:
+    """Periodic, float32 [length]; made once."""
+    return torch.hann_window(length, device=device)
+
+
+@functools.cache
 def _filters(n_fft: int, bins: int, device: torch.device) -> Tensor:
     return slaney_filterbank(SAMPLE_RATE, n_fft, bins, 0.0, SAMPLE_RATE / 2).to(device)
 
 
 def magnitudes(waves: Tensor, n_fft: int) -> Tensor:
     """float32 [B, samples] -> [B, n_fft / 2 + 1, frames], hop n_fft / 4; never zero, so that the root has a slope."""
-    spectrum = torch.stft(waves, n_fft, n_fft // 4, n_fft, torch.hann_window(n_fft, device=waves.device), return_complex=True)
+    spectrum = torch.stft(waves, n_fft, n_fft // 4, n_fft, hann_window(n_fft, waves.device), return_complex=True)
     return torch.sqrt(spectrum.real.square() + spectrum.imag.square() + 1e-9)
 
 

@@ -1,5 +1,6 @@
 """Short stretches of speech with what the vocoder knows of them, from the middle of sentences and from their ends."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,7 +74,7 @@ class Draws:
         room = rooms[chosen]
         begin = (self._rng.integers(0, room + 1), np.zeros_like(room), room)[kind]
         places = np.stack([self._starts[chosen] + SAMPLES_PER_MEL_FRAME * begin, self._first[chosen] + begin + left])
-        sample, frame = self._to_device(torch.from_numpy(places))
+        sample, frame = _moved(torch.from_numpy(places), self._audio.device)
         wave = gather(self._audio, sample, SAMPLES_PER_MEL_FRAME * (left + stretch.frames + right)).float() / 32768
         wave = wave * _gains(wave)
         first = SAMPLES_PER_MEL_FRAME * (left + stretch.before)
@@ -84,13 +85,17 @@ class Draws:
             wave=wave[:, first : first + SAMPLES_PER_MEL_FRAME * stretch.sound],
         )
 
-    def _to_device(self, places: Tensor) -> Tensor:
-        if self._audio.device.type == "cuda":
-            places = places.pin_memory()
-        return places.to(self._audio.device, non_blocking=True)
+
+def sent(values: Sequence[float], device: torch.device) -> Tensor:
+    """float32 on the device, without waiting for it."""
+    return _moved(torch.tensor(values, dtype=torch.float32), device)
 
 
-def disturbed(mel: Tensor, noise: float, blur: float) -> Tensor:
+def _moved(values: Tensor, device: torch.device) -> Tensor:
+    return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
+
+
+def disturbed(mel: Tensor, noise: float, blur: float | Tensor) -> Tensor:
     """What a flow may deliver instead of mel [B, 80, T]. noise: largest deviation of white noise in nepers, each row has its own.
     blur: part of the rows that are smoothed over three bins and three frames, each by a degree of its own."""
     rows = torch.rand(3, mel.shape[0], 1, 1, device=mel.device)

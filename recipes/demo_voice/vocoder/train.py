@@ -8,10 +8,13 @@ which is what it follows when served.
 """
 
 import argparse
+import contextlib
+import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -22,9 +25,10 @@ from recipes.demo_voice.layout import model_directory
 from recipes.demo_voice.progress import Journal, Schedule
 from recipes.demo_voice.speech import Speech
 from recipes.demo_voice.vocoder import pitch
+from recipes.demo_voice.vocoder.graphs import RecordingFailed, Replayed
 from recipes.demo_voice.vocoder.held_out import HeldOut
 from recipes.demo_voice.vocoder.segments import Draws
-from recipes.demo_voice.vocoder.training import ADVERSARIAL_FROM, SEED, Training
+from recipes.demo_voice.vocoder.training import ADVERSARIAL_FROM, HEARD, SEED, Kind, Training
 from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.weights import FILE
 
@@ -61,8 +65,13 @@ def train(
     batch: int = BATCH,
     frames: int = FRAMES,
     adversarial_from: float = ADVERSARIAL_FROM,
+    heard: float = HEARD,
+    graphs: bool = False,
 ) -> None:
-    """Train until the time is over or the steps are done; everything is written at the end, and about every minute."""
+    """Train until the time is over or the steps are done; everything is written at the end, and about every minute.
+
+    graphs: record the steps as CUDA graphs. Raises RecordingFailed.
+    """
     if device.index is not None and device.type == "cuda":
         torch.cuda.set_device(device)
     torch.backends.cudnn.benchmark = False
@@ -77,7 +86,7 @@ def train(
     schedule = Schedule(minutes, steps, *done)
     draws = Draws(speech, f0, first_frames, frames, np.random.default_rng(SEED + schedule.step))
     training = Training(config, draws, schedule, device)
-    training.adversarial_from = adversarial_from
+    training.adversarial_from, training.heard = adversarial_from, heard
     if found:
         training.load(found)
     held_out, means = HeldOut(speech, f0, first_frames, config), Means()
@@ -96,24 +105,39 @@ def train(
         training.save(checkpoint)
         store.save(folder / FILE, training.shipped())
 
-    while not schedule.over:
-        means.add(training.step(batch))
-        journal.tick()
-        now = time.monotonic()
-        if now - reported > REPORT_SECONDS:
-            due = now - measured > MEASURE_SECONDS
-            report(due)
-            measured = time.monotonic() if due else measured
-        if now - saved > SAVE_SECONDS:
-            save()
-            saved = time.monotonic()
-    save()
-    report(measure=True)
+    def run() -> None:
+        nonlocal measured, saved
+        while not schedule.over:
+            means.add(training.step(batch))
+            journal.tick()
+            now = time.monotonic()
+            if now - reported > REPORT_SECONDS:
+                due = now - measured > MEASURE_SECONDS
+                report(due)
+                measured = time.monotonic() if due else measured
+            if now - saved > SAVE_SECONDS:
+                save()
+                saved = time.monotonic()
+        save()
+        report(measure=True)
+
+    with on_recording_stream(training) if graphs else contextlib.nullcontext():
+        run()
     held_out.write(training.rounded(), folder)
     journal.close()
 
 
-def main(arguments: list[str] | None = None) -> int:
+@contextlib.contextmanager
+def on_recording_stream(training: Training) -> Iterator[Replayed[Kind]]:
+    """Steps inside are recorded and replayed; everything runs on one stream of its own."""
+    replayed = training.record()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(replayed.stream):
+        yield replayed
+    torch.cuda.synchronize()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.vocoder.train", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("work", type=Path, help="work folder with speech/ in it")
     parser.add_argument("--name", default="vocoder", help="folder of the results inside WORK")
@@ -123,18 +147,37 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=BATCH, help="segments of a step")
     parser.add_argument("--frames", type=int, default=FRAMES, help="mel frames of sound in a segment, 20 ms each")
     parser.add_argument("--adversarial-from", type=float, default=ADVERSARIAL_FROM, help="progress, 0 to 1, at which discriminators join")
+    parser.add_argument("--heard", type=float, default=HEARD, help="part of a segment that the discriminators hear, 0 to 1")
+    parser.add_argument("--graphs", action=argparse.BooleanOptionalAction, help="record the steps as CUDA graphs (default: on a GPU)")
     options = parser.parse_args(arguments)
+    device = torch.device(options.device)
+    graphs = device.type == "cuda" if options.graphs is None else options.graphs
+    try:
+        _train(options, device, graphs=graphs)
+    except RecordingFailed as failure:
+        print(f"vocoder: no CUDA graph of {failure}; going on without graphs", flush=True)
+        _again_without_graphs(sys.argv[1:] if arguments is None else arguments)
+    return 0
+
+
+def _again_without_graphs(arguments: Sequence[str]) -> NoReturn:
+    """In place of this process, whose random numbers are lost with the recording; from the last checkpoint if there is one."""
+    os.execv(sys.executable, [sys.executable, "-m", "recipes.demo_voice.vocoder.train", *arguments, "--no-graphs"])  # noqa: S606
+
+
+def _train(options: argparse.Namespace, device: torch.device, *, graphs: bool) -> None:
     train(
         options.work,
         options.name,
         options.minutes,
-        torch.device(options.device),
+        device,
         steps=options.steps,
         batch=options.batch,
         frames=options.frames,
         adversarial_from=options.adversarial_from,
+        heard=options.heard,
+        graphs=graphs,
     )
-    return 0
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """One step of the vocoder's training, and its state."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,7 +14,8 @@ from recipes.demo_voice.vocoder import generator, losses
 from recipes.demo_voice.vocoder.descent import Descent
 from recipes.demo_voice.vocoder.discriminators import Discriminators
 from recipes.demo_voice.vocoder.generator import Generator
-from recipes.demo_voice.vocoder.segments import Draws, Segments, disturbed
+from recipes.demo_voice.vocoder.graphs import Replayed
+from recipes.demo_voice.vocoder.segments import Draws, Stretch, disturbed, sent
 from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.weights import fused
 
@@ -23,7 +26,20 @@ NOISE, BLUR, BLUR_FROM = 0.03, 0.3, 0.6
 PREDICTED_FROM, PREDICTED_FULLY = 0.1, 0.4
 """Progress at which the first rows get their source from the predicted pitch, and at which PREDICTED_MOST of them do."""
 PREDICTED_MOST = 0.8
+HEARD = 0.5
+"""Part of each segment that the judges hear: a stretch at random."""
+TERMS = ("mel", "mels", "pitch", "norm", "judged", "convincing", "features")
+PLAIN_TERMS = 4
+"""So many of them are there without judges."""
 SEED = 40
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What decides which work a step is."""
+
+    stretch: Stretch
+    judging: bool
 
 
 class Training:
@@ -43,51 +59,75 @@ class Training:
         self.judges = Descent(list(self.discriminators.parameters()), largest_norm=10.0)
         self.judging_since: int | None = None
         self.adversarial_from = ADVERSARIAL_FROM
+        self.heard = HEARD
+        self.replayed: Replayed[Kind] | None = None
+
+    def record(self) -> Replayed[Kind]:
+        """From now on steps are recorded and replayed; they must be made on the stream of what is returned."""
+        self.replayed = Replayed(self.update, self.device)
+        return self.replayed
 
     def step(self, batch: int) -> dict[str, Tensor]:
-        """One update; the terms stay on the device."""
-        progress = self.schedule.progress
+        """One update; the terms stay on the device. Raises RecordingFailed."""
+        judging = self.schedule.progress >= self.adversarial_from
+        if judging and self.judging_since is None:
+            self.judging_since = self.schedule.step
         segments = self.draws.next(batch)
-        mel = disturbed(segments.mel, NOISE, BLUR if progress > BLUR_FROM else 0.0)
-        network = Generator(self.config, self.parameters, self.device)
-        predicted = network.pitch(mel)
-        pitch_loss = _middle(predicted - segments.f0, segments).abs().mean()
-        made = network.sound(mel, self._source_pitch(predicted.detach(), segments.f0, progress), segments.stretch)
-
-        own, others = losses.mel_distance(made, segments.wave)
-        terms = {"mel": own, "mels": others, "pitch": pitch_loss}
-        outputs, slopes = [losses.MEL_WEIGHT * (own + others) / 2], [torch.ones_like(own)]
-        judging = progress >= self.adversarial_from
-        if judging:
-            if self.judging_since is None:
-                self.judging_since = self.schedule.step
-            slope, found = self._judge(made, segments.wave)
-            outputs.append(made)
-            slopes.append(slope)
-            terms |= found
-        self.sound.step(torch.autograd.grad(outputs, self.sound.parameters, slopes), self.schedule.rate(RATE))
-        self.pitch.step(torch.autograd.grad(pitch_loss, self.pitch.parameters), self.schedule.rate(PITCH_RATE))
+        kind = Kind(segments.stretch, judging)
+        inputs = [segments.mel, segments.f0, segments.wave, self.knobs()]
+        found = self.replayed(kind, inputs) if self.replayed else self.update(kind, inputs)
         self.schedule.step += 1
         self.average.update(self.schedule.step)
-        return {name: term.detach() for name, term in terms.items()} | {"norm": self.sound.norm}
+        return dict(zip(TERMS if judging else TERMS[:PLAIN_TERMS], found.unbind(), strict=True))
 
-    def _source_pitch(self, predicted: Tensor, tracked: Tensor, progress: float) -> Tensor:
+    def knobs(self) -> Tensor:
+        """What changes from step to step: learning rates of sound, pitch and judges, shares of predicted pitch and of blurred mel."""
+        progress, schedule = self.schedule.progress, self.schedule
+        warm = min(1.0, (schedule.step - (schedule.step if self.judging_since is None else self.judging_since) + 1) / 200)
         share = PREDICTED_MOST * min(1.0, max(0.0, (progress - PREDICTED_FROM) / (PREDICTED_FULLY - PREDICTED_FROM)))
-        return torch.where(torch.rand(predicted.shape[0], 1, device=self.device) < share, predicted, tracked)
+        blur = BLUR if progress > BLUR_FROM else 0.0
+        return sent([schedule.rate(RATE), schedule.rate(PITCH_RATE), warm * schedule.rate(RATE), share, blur], self.device)
 
-    def _judge(self, made: Tensor, true: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def update(self, kind: Kind, inputs: Sequence[Tensor]) -> Tensor:
+        """Generator and judges by one step: mel, f0 and wave of a batch and `knobs` -> TERMS. Work on the device alone."""
+        clean, f0, wave, knobs = inputs
+        rate, pitch_rate, judges_rate, share, blur = knobs.unbind()
+        stretch = kind.stretch
+        mel = disturbed(clean, NOISE, blur)
+        network = Generator(self.config, self.parameters, self.device)
+        predicted = network.pitch(mel)
+        pitch_loss = (predicted - f0)[:, stretch.before :][:, : stretch.sound].abs().mean()
+        follows = torch.rand(predicted.shape[0], 1, device=self.device) < share
+        made = network.sound(mel, torch.where(follows, predicted.detach(), f0), stretch)
+
+        own, others = losses.mel_distance(made, wave)
+        terms = [own, others, pitch_loss, self.sound.norm]
+        outputs, slopes = [losses.MEL_WEIGHT * (own + others) / 2], [torch.ones_like(own)]
+        if kind.judging:
+            slope, found = self._judge(made, wave, judges_rate)
+            outputs.append(made)
+            slopes.append(slope)
+            terms += found
+        self.sound.step(torch.autograd.grad(outputs, self.sound.parameters, slopes), rate)
+        self.pitch.step(torch.autograd.grad(pitch_loss, self.pitch.parameters), pitch_rate)
+        terms[PLAIN_TERMS - 1] = self.sound.norm
+        return torch.stack([term.detach() for term in terms])
+
+    def _judge(self, made: Tensor, true: Tensor, rate: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Both sides of the game from one look at the sound: the slope of the generator's part by `made`, and a step of the judges."""
-        rows = true.shape[0]
+        rows, samples = true.shape
+        heard = math.ceil(self.heard * samples)
+        begins = (torch.rand(rows, 1, device=self.device) * (samples - heard + 1)).long().clamp(max=samples - heard)
+        places = begins + torch.arange(heard, device=self.device)
         shown = made.detach().requires_grad_()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
-            scores, features = self.discriminators(torch.cat([true, shown]))
+            scores, features = self.discriminators(torch.cat([true.gather(1, places), shown.gather(1, places)]))
         convincing = losses.convincing(scores, rows)
         distance = losses.feature_distance(features, rows)
         (slope,) = torch.autograd.grad(convincing + losses.FEATURE_WEIGHT * distance, shown, retain_graph=True)
         judged = losses.judged(scores, rows)
-        warm = min(1.0, (self.schedule.step - (self.judging_since or 0) + 1) / 200)
-        self.judges.step(torch.autograd.grad(judged, self.judges.parameters), warm * self.schedule.rate(RATE))
-        return slope, {"judged": judged, "convincing": convincing, "features": distance}
+        self.judges.step(torch.autograd.grad(judged, self.judges.parameters), rate)
+        return slope, [judged, convincing, distance]
 
     def shipped(self) -> dict[str, Tensor]:
         """The average, weight norm fused, rounded to half precision."""
@@ -108,7 +148,7 @@ class Training:
             "parameters": {name: tensor.detach() for name, tensor in self.parameters.items()},
             "average": self.average.values,
             "discriminators": self.discriminators.state_dict(),
-            "optimisers": {name: descent.optimiser.state_dict() for name, descent in descents.items()},
+            "optimisers": {name: descent.state() for name, descent in descents.items()},
             "judging_since": self.judging_since,
             "step": self.schedule.step,
             "seconds": self.schedule.seconds,
@@ -129,11 +169,6 @@ class Training:
         self.average.load(average)
         self.discriminators.load_state_dict(found["discriminators"])  # type: ignore[arg-type]
         for name, descent in {"sound": self.sound, "pitch": self.pitch, "judges": self.judges}.items():
-            descent.optimiser.load_state_dict(optimisers[name])
+            descent.load(optimisers[name])
         since = found["judging_since"]
         self.judging_since = None if since is None else int(str(since))
-
-
-def _middle(x: Tensor, segments: Segments) -> Tensor:
-    """Of [B, frames], the frames whose sound is asked for."""
-    return x[:, segments.stretch.before :][:, : segments.stretch.sound]

@@ -3,7 +3,7 @@
 Source: compatibility specification section 5.3; Li et al., "HiFTNet", 2023. Weight norm is fused, so every layer is a plain convolution.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -18,6 +18,8 @@ from services.token2wav.vocoder.spectrum import Spectrum
 LAST_SLOPE = 0.01
 LARGEST_MAGNITUDE = 100.0
 Weights = dict[str, Tensor]
+Activation = Callable[[Tensor], Callable[[Tensor], Tensor]]
+"""Makes the activation of a layer from its alphas [C, 1]."""
 
 
 def cut(x: Tensor, held: Span, wanted: Span) -> Tensor:
@@ -30,24 +32,23 @@ def cut(x: Tensor, held: Span, wanted: Span) -> Tensor:
     return F.pad(piece, (before, after)) if before or after else piece
 
 
-@dataclass(frozen=True)
-class _Snake:
-    alpha: Tensor
-    inverse: Tensor
+class Snake:
+    """x + sin(alpha x)^2 / alpha, one alpha for each channel."""
 
-    @classmethod
-    def read(cls, weights: Weights, name: str) -> "_Snake":
-        alpha = weights[f"{name}.alpha"][:, None]
-        return cls(alpha, 1.0 / (alpha + 1e-9))
+    def __init__(self, alpha: Tensor) -> None:
+        """alpha: [C, 1]."""
+        self._alpha = alpha
+        self._inverse = 1.0 / (alpha + 1e-9)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return torch.sin(x * self.alpha).square_().mul_(self.inverse).add_(x)
+        """[B, C, T] -> the same shape."""
+        return torch.sin(x * self._alpha).square_().mul_(self._inverse).add_(x)
 
 
 class ResidualBlock:
     """For each dilation: x + plain convolution of snake of dilated convolution of snake of x."""
 
-    def __init__(self, weights: Weights, name: str, kernel: int, dilations: tuple[int, ...]) -> None:
+    def __init__(self, weights: Weights, name: str, kernel: int, dilations: tuple[int, ...], snake: Activation) -> None:
         self._half = kernel // 2
         self._dilations = dilations
         self.reach = residual_reach(kernel, dilations)
@@ -55,12 +56,15 @@ class ResidualBlock:
         def convolution(name: str) -> tuple[Tensor, Tensor]:
             return weights[f"{name}.weight"], weights[f"{name}.bias"]
 
+        def activation(name: str) -> Callable[[Tensor], Tensor]:
+            return snake(weights[f"{name}.alpha"][:, None])
+
         self._layers = [
             (
                 dilation,
-                _Snake.read(weights, f"{name}.activations1.{i}"),
+                activation(f"{name}.activations1.{i}"),
                 convolution(f"{name}.convs1.{i}"),
-                _Snake.read(weights, f"{name}.activations2.{i}"),
+                activation(f"{name}.activations2.{i}"),
                 convolution(f"{name}.convs2.{i}"),
             )
             for i, dilation in enumerate(dilations)
@@ -84,7 +88,7 @@ class ResidualBlock:
 class Level:
     """One upsampling and the excitation that joins it."""
 
-    def __init__(self, config: VocoderConfig, weights: Weights, level: int) -> None:
+    def __init__(self, config: VocoderConfig, weights: Weights, level: int, snake: Activation) -> None:
         self._up = weights[f"ups.{level}.weight"], weights[f"ups.{level}.bias"]
         self._rate = config.upsample_rates[level]
         self._trim = (config.upsample_kernel_sizes[level] - self._rate) // 2
@@ -97,10 +101,11 @@ class Level:
             f"source_resblocks.{level}",
             config.source_resblock_kernel_sizes[level],
             config.source_resblock_dilation_sizes[level],
+            snake,
         )
         variants = list(zip(config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True))
         self._blocks = [
-            ResidualBlock(weights, f"resblocks.{len(variants) * level + i}", kernel, dilations)
+            ResidualBlock(weights, f"resblocks.{len(variants) * level + i}", kernel, dilations, snake)
             for i, (kernel, dilations) in enumerate(variants)
         ]
 
@@ -128,13 +133,14 @@ class Level:
 class FilterNetwork:
     """Weights only; works on any stretch of a sentence."""
 
-    def __init__(self, config: VocoderConfig, weights: Weights, device: torch.device) -> None:
+    def __init__(self, config: VocoderConfig, weights: Weights, device: torch.device, snake: Activation = Snake) -> None:
+        """snake: another way of reckoning the same activation, as training has."""
         weights = {name: tensor.to(device) for name, tensor in weights.items() if not name.startswith("f0_predictor.")}
         self._config = config
         self.spectrum = Spectrum(config.n_fft, config.hop_len, device)
         self._pre = weights["conv_pre.weight"], weights["conv_pre.bias"]
         self._post = weights["conv_post.weight"], weights["conv_post.bias"]
-        self._levels = [Level(config, weights, level) for level in range(config.levels)]
+        self._levels = [Level(config, weights, level, snake) for level in range(config.levels)]
         self._limit, self._bins = config.audio_limit, config.bins
 
     def __call__(self, mel: Tensor, source: Tensor, first: int, last: int, stop: Stop = never) -> Tensor:

@@ -11,9 +11,12 @@ from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice import layout
 from recipes.demo_voice.progress import Schedule
 from recipes.demo_voice.speech import Speech
-from recipes.demo_voice.vocoder import pitch, train
+from recipes.demo_voice.vocoder import generator, pitch, train
+from recipes.demo_voice.vocoder.graphs import RecordingFailed
 from recipes.demo_voice.vocoder.segments import Draws, Stretch, disturbed
+from recipes.demo_voice.vocoder.snake import Snake
 from recipes.demo_voice.vocoder.training import Training
+from services.token2wav.vocoder import hift, weights
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.vocoder import load_vocoder
 from services.token2wav.vocoder.weights import FILE
@@ -90,6 +93,20 @@ def test_disturbance_is_bounded_and_optional() -> None:
     assert (disturbed(mel, 0.0, 1.0).diff(dim=2).abs().mean() < mel.diff(dim=2).abs().mean()).item()
 
 
+def test_the_activation_is_the_services_own() -> None:
+    x = torch.randn(1, 3, 2, dtype=torch.float64, requires_grad=True)
+    alpha = torch.tensor([[0.5], [1.0], [2.0]], dtype=torch.float64, requires_grad=True)
+    assert torch.allclose(Snake(alpha)(x), hift.Snake(alpha)(x))
+    assert torch.autograd.gradcheck(lambda x, alpha: Snake(alpha)(x), (x, alpha))
+
+
+def test_fused_weights_are_the_services_own(config: VocoderConfig) -> None:
+    parameters = generator.make(config, torch.device("cpu"))
+    ours, theirs = generator.fused(parameters), weights.fused(parameters)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.allclose(ours[name], tensor, atol=1e-6) for name, tensor in theirs.items())
+
+
 def test_gradients_reach_every_tensor_and_spectra_come_nearer(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     segments = training.draws.next(2)
     monkeypatch.setattr(training.draws, "next", lambda count: segments)
@@ -116,10 +133,10 @@ def test_judges_learn_and_teach(training: Training, monkeypatch: pytest.MonkeyPa
 def test_a_broken_gradient_changes_nothing(training: Training) -> None:
     before = [tensor.detach().clone() for tensor in training.sound.parameters]
     gradients = [torch.ones_like(tensor) for tensor in before]
-    training.sound.step([torch.full_like(gradients[0], torch.nan), *gradients[1:]], 1e-3)
+    training.sound.step([torch.full_like(gradients[0], torch.nan), *gradients[1:]], torch.tensor(1e-3))
     assert all(map(torch.equal, before, training.sound.parameters))
     assert training.skipped == 1
-    training.sound.step(gradients, 1e-3)
+    training.sound.step(gradients, torch.tensor(1e-3))
     assert not any(map(torch.equal, before, training.sound.parameters))
 
 
@@ -136,3 +153,17 @@ def test_what_is_written_is_served_and_gone_on_from(work: Path) -> None:
     (served / "cosyvoice2.yaml").symlink_to(work / "model" / "cosyvoice2.yaml")
     (served / FILE).symlink_to(work / "v" / FILE)
     assert load_vocoder(ModelDirectory(served), torch.device("cpu")).offline(torch.randn(80, 10), 0, 0).shape == (4800,)
+
+
+def test_what_cannot_be_recorded_goes_on_without(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    started = []
+
+    def fail(*arguments: object, graphs: bool, **options: object) -> None:
+        assert graphs
+        raise RecordingFailed("kind: reason")
+
+    monkeypatch.setattr(train, "train", fail)
+    monkeypatch.setattr(train.os, "execv", lambda program, arguments: started.append(arguments[1:]))
+    assert train.main(["W", "--graphs", "--device", "cpu"]) == 0
+    assert started == [["-m", "recipes.demo_voice.vocoder.train", "W", "--graphs", "--device", "cpu", "--no-graphs"]]
+    assert "reason" in capsys.readouterr().out
