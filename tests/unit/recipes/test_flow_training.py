@@ -248,3 +248,25 @@ def test_going_on_from_what_was_kept_is_as_if_never_interrupted(work: Path, corp
         update.run(slot)
     for name, tensor in one.parameters.items():
         torch.testing.assert_close(tensor, other.parameters[name], atol=1e-6, rtol=1e-4)
+
+
+def test_a_recording_that_fails_costs_no_step(work: Path, corpus: tuple[Speech, Features, Corpus], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stands in for a device on which nothing can be recorded: the third step finds out and all go on as they would have."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch.cuda, "graph", refuse)
+    for name in ("CUDAGraph", "current_stream", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: None)
+    speech, features, held = corpus
+    config = FlowConfig.read(layout.model_directory(work))
+    pieces = next(Draws(speech, features, speech.training, np.random.default_rng(1)).batches(64))
+    steps = []
+    for recorded in (False, True):
+        update = Update(config, held, Training(config, held, Schedule(1)).parameters, 1, graphs=False)
+        update.graphs = recorded
+        steps.append([update(pieces, streaming=False, rate=1e-3, mu_weight=1.0) for _ in range(3)])
+        assert not update.graphs
+    torch.testing.assert_close(steps[0], steps[1], atol=1e-5, rtol=1e-4)
