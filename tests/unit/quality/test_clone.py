@@ -1,0 +1,121 @@
+"""Cloning, measured: what is cut from a recording, what the copied model holds, who is near to whom, what is refused."""
+
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosyserve.audio import to_pcm
+from cosyserve.model_directory import ModelDirectory
+from services.frontend.speaker_file import read_voices
+from services.frontend.text_tokenizer import read_tokenizer
+from services.frontend.voice import Voice
+from tests.unit.quality.tones import RATE, tone
+from tools.quality import clone
+from tools.quality.added_voices import with_voices
+from tools.quality.likeness import as_table, likeness
+from tools.quality.opening import opening
+from tools.quality.recording import Recording, Samples
+
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
+
+
+def write(path: Path, samples: Samples, channels: int = 1, width: int = 2) -> Path:
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(channels)
+        file.setsampwidth(width)
+        file.setframerate(RATE)
+        file.writeframes(to_pcm(np.repeat(samples, channels * width // 2)))
+    return path
+
+
+def with_pause(seconds: float, pause: float) -> Samples:
+    """A tone with 0.2 s of silence from `pause` on."""
+    samples = tone(seconds)
+    samples[round(pause * RATE) : round((pause + 0.2) * RATE)] = 0
+    return samples
+
+
+def heard(recording: Recording) -> str:
+    return f"{recording.seconds:.1f} seconds were heard"
+
+
+@pytest.mark.parametrize("pause", [4.1, 5.0, 5.7])
+def test_a_long_recording_is_cut_in_the_pause(pause: float) -> None:
+    samples = with_pause(9.0, pause)
+    cut = opening(samples, RATE, 5.0)
+    assert pause < len(cut) / RATE < pause + 0.2
+    np.testing.assert_array_equal(cut, samples[: len(cut)])
+
+
+def test_a_short_recording_is_not_cut() -> None:
+    assert len(opening(tone(6.0), RATE, 5.0)) == 6 * RATE
+    assert 4 <= len(opening(tone(6.1), RATE, 5.0)) / RATE <= 6
+
+
+def test_a_copied_model_has_its_own_voices_and_the_new_one(tmp_path: Path) -> None:
+    dice = np.random.default_rng(1)
+    mel, vector = (dice.standard_normal(size, np.float32).tobytes() for size in (14 * 80, 192))
+    new = Voice("somebody", (7, 8, 9), (0, 6560, 5, 4, 3, 2, 1), mel, vector)
+    copy = ModelDirectory(with_voices(TINY, [new], tmp_path))
+    tokenizer = read_tokenizer(copy)
+    before = read_voices(ModelDirectory(TINY), tokenizer)
+    assert before
+    assert read_voices(copy, tokenizer) == sorted([*before, new], key=lambda voice: voice.id)
+    assert {path.name for path in TINY.iterdir()} == {path.name for path in tmp_path.iterdir()}
+    assert (tmp_path / "llm.pt").samefile(TINY / "llm.pt")
+
+
+def test_nearer_to_the_speaker_than_to_every_preset() -> None:
+    one, two, three = np.eye(3, dtype=np.float32)
+    speech = np.stack([0.8 * one + 0.6 * two, 0.6 * one + 0.8 * two])
+    found = likeness("new", speech, one[None], {"near": two[None], "far": three[None]})
+    assert (found.to_speaker, found.to_presets["far"], found.presets_to_speaker["near"]) == pytest.approx((0.7, 0.0, 0.0))
+    assert not found.is_own_speaker, "as near to a preset is not nearer"
+    assert (found.nearer, found.sentences, found.nearest_preset) == (1, 2, "near")
+    assert "NOT its own speaker but near; 1 of 2 sentences" in as_table([found])
+    found = likeness("new", speech[:1], one[None], {"near": two[None]})
+    assert found.is_own_speaker
+    assert "new: sounds most like its own speaker; 1 of 1" in as_table([found])
+    with pytest.raises(ValueError, match="no voice to tell new from"):
+        likeness("new", speech, one[None], {})
+
+
+def test_a_recording_with_its_text_and_one_that_is_listened_to(tmp_path: Path) -> None:
+    short, long = write(tmp_path / "ann.wav", tone(3.0), channels=2), write(tmp_path / "bob.wav", with_pause(9.0, 5.2))
+    (ann,) = clone.read_originals([short], ["She says so."], 5.0, heard)
+    assert (ann.name, ann.prompt.sentence.text, ann.prompt.seconds) == ("ann", "She says so.", 3.0)
+    assert float(np.abs(ann.whole.samples - tone(3.0)).max()) < 1e-4
+    ann, bob = clone.read_originals([short, long], None, 5.0, heard)
+    assert (ann.prompt.sentence.text, bob.prompt.sentence.text) == ("3.0 seconds were heard", "5.2 seconds were heard")
+    assert (bob.whole.seconds, len(bob.prompt.samples)) == (9.0, len(opening(bob.whole.samples, RATE, 5.0)))
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    good, long = write(tmp_path / "ann.wav", tone(1.0)), write(tmp_path / "bob.wav", tone(9.0))
+    wide, broken = write(tmp_path / "wide.wav", tone(1.0), width=4), tmp_path / "broken.wav"
+    broken.write_bytes(b"nothing")
+    for paths, texts, said in (
+        ([good], ["one", "two"], "2 texts for 1 recordings"),
+        ([good, tmp_path / "other" / "ann.wav"], None, "the same name"),
+        ([long], ["so long"], "lasts 9.0 s, of which a part is used: with its text it may last 6 s at most"),
+        ([wide], None, "has 32 bits a sample"),
+        ([broken], None, "no WAV file"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            clone.read_originals(paths, texts, 5.0, heard)
+
+
+def test_a_name_that_the_model_has_already(tmp_path: Path) -> None:
+    name = read_voices(ModelDirectory(TINY), read_tokenizer(ModelDirectory(TINY)))[0].id
+    originals = clone.read_originals([write(tmp_path / f"{name}.wav", tone(1.0))], None, 5.0, heard)
+    with pytest.raises(ValueError, match=f"the model has a voice {name} already"):
+        clone.make_voices(ModelDirectory(TINY), originals)
+
+
+def test_bad_arguments_end_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = write(tmp_path / "ann.wav", tone(1.0))
+    with pytest.raises(SystemExit, match="2"):
+        clone.main(["--recording", str(recording), "--text", "One.", "Two."])
+    assert "2 texts for 1 recordings" in capsys.readouterr().err

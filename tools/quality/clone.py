@@ -1,0 +1,202 @@
+"""`python -m tools.quality.clone`: make a voice of a few seconds of somebody, let it speak, and measure whom it sounds like.
+
+About five seconds of each recording become a voice, as the frontend makes it, in a copy of the model directory that is thrown away. The
+services are started on that, the new voices and those that the model came with speak the same held-out sentences, and speaker embeddings
+say who is near to whom. The speakers recorded should be none of the model's own.
+
+Exit status: 0 every new voice is nearer to its own speaker than to every voice of the model, 1 one is not or it failed, 2 bad arguments.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import wave
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cosyserve.audio import from_pcm
+from cosyserve.commands.options import add_json, model_directory
+from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.supervision.stack import StackFailed
+from services.frontend.analysis import Analyzer
+from services.frontend.normalize import Normalizer
+from services.frontend.prompt import PromptReader
+from services.frontend.speaker_file import read_voices
+from services.frontend.text_tokenizer import read_tokenizer
+from services.frontend.voice import Voice
+from services.frontend.wetext_package import WeText
+from tools.quality.added_voices import with_voices
+from tools.quality.collect import Recordings, client_of, spoken, voices_of
+from tools.quality.likeness import Likeness, as_table, likeness
+from tools.quality.opening import REACH_SECONDS, opening
+from tools.quality.recording import Recording, write_recording
+from tools.quality.sentences import HELD_OUT, Sentence, read_sentences, spread
+
+_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Original:
+    """Somebody recorded. prompt: the part of `whole` that the voice is made of, with what is said in it."""
+
+    name: str
+    whole: Recording
+    prompt: Recording
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(prog="python -m tools.quality.clone", description="Make a voice of a recording and measure it.")
+    options.add_argument("--model", type=Path, metavar="DIR", help="model directory (default: models/demo)")
+    options.add_argument(
+        "--recording", type=Path, nargs="+", required=True, metavar="WAV", help="somebody speaking, 16 bit; the file's name is the voice's"
+    )
+    options.add_argument("--text", nargs="+", metavar="TEXT", help="what each recording says (default: a recogniser listens)")
+    options.add_argument("--seconds", type=float, default=_SECONDS, metavar="X", help="of each recording to use (default: %(default)s)")
+    options.add_argument("--sentences", type=Path, default=HELD_OUT, metavar="FILE", help="one a line (default: the held-out list)")
+    options.add_argument("--count", type=int, default=10, metavar="N", help="only N of them, evenly spread (default: %(default)s)")
+    options.add_argument("--seed", type=int, default=1, metavar="N", help="of every sentence (default: %(default)s)")
+    options.add_argument("--keep", type=Path, metavar="DIR", help="write what was spoken to DIR/VOICE/001.wav...")
+    options.add_argument("--threads", type=int, default=1, metavar="N", help="of the recogniser (default: %(default)s)")
+    add_json(options)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    top = parser()
+    arguments = top.parse_args(argv)
+    model = model_directory(arguments.model)
+    try:
+        sentences = spread(read_sentences(arguments.sentences), arguments.count)
+        originals = read_originals(arguments.recording, arguments.text, arguments.seconds, _listener(arguments.threads))
+        voices = make_voices(ModelDirectory(model), originals)
+        speech = asyncio.run(speak(model, voices, sentences, arguments.seed))
+    except (InvalidRequest, ValueError) as error:
+        top.error(str(error))
+    except (CosyserveError, ModelError, StackFailed, OSError) as error:
+        print(f"clone: {error}", file=sys.stderr)
+        return 1
+    if arguments.keep:
+        for each in speech:
+            for recording in each.streamed:
+                write_recording(arguments.keep / each.voice, recording)
+    found = measure(originals, speech)
+    if arguments.json:
+        print(json.dumps(as_json(voices, originals, found), indent=1))
+    else:
+        print(as_table(found))
+    return 0 if all(each.is_own_speaker for each in found) else 1
+
+
+def read_originals(paths: Sequence[Path], texts: Sequence[str] | None, seconds: float, hear: Callable[[Recording], str]) -> list[Original]:
+    """The recordings, each with the transcript given, else with what `hear` understands of the part that is used.
+
+    Raises ValueError for files of other formats or of one name, for a number of texts that is not that of the recordings, and for a text
+    of a recording of which only a part is used.
+    """
+    if texts is not None and len(texts) != len(paths):
+        raise ValueError(f"{len(texts)} texts for {len(paths)} recordings")
+    if len({path.stem for path in paths}) < len(paths):
+        raise ValueError("two recordings have the same name")
+    originals = []
+    for place, path in enumerate(paths):
+        whole = _read(path, place + 1)
+        part = Recording(whole.sentence, opening(whole.samples, whole.sample_rate, seconds), whole.sample_rate)
+        if texts is not None and len(part.samples) < len(whole.samples):
+            limit = seconds + REACH_SECONDS
+            raise ValueError(f"{path} lasts {whole.seconds:.1f} s, of which a part is used: with its text it may last {limit:g} s at most")
+        text = hear(part) if texts is None else texts[place]
+        print(f"{path.stem}: {part.seconds:.2f} s of {whole.seconds:.2f} s: {text}", file=sys.stderr)
+        originals.append(Original(path.stem, whole, Recording(Sentence(place + 1, text), part.samples, part.sample_rate)))
+    return originals
+
+
+def make_voices(directory: ModelDirectory, originals: Sequence[Original]) -> list[Voice]:
+    """As the frontend makes them, the transcripts normalised as a whole.
+
+    Raises ValueError for the name of a voice that the model has, InvalidRequest and ModelError as `PromptReader` does.
+    """
+    tokenizer = read_tokenizer(directory)
+    analyzer = Analyzer(Normalizer(WeText()), tokenizer)
+    if taken := {voice.id for voice in read_voices(directory, tokenizer)} & {original.name for original in originals}:
+        raise ValueError(f"the model has a voice {', '.join(sorted(taken))} already; give the recording another name")
+    reader = PromptReader(directory)
+    voices = []
+    for original in originals:
+        prompt = original.prompt
+        ids = tokenizer.encode(analyzer.normalise(prompt.sentence.text))
+        voices.append(reader.read(original.name, torch.from_numpy(prompt.samples), prompt.sample_rate, ids))
+    return voices
+
+
+async def speak(model: Path, voices: Sequence[Voice], sentences: Sequence[Sentence], seed: int) -> list[Recordings]:
+    """The sentences by every voice of the model and by the new ones, streamed."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = with_voices(model, voices, Path(folder))
+        async with client_of(copy, None) as client:
+            return [await spoken(client, name, sentences, seed, offline_too=False) for name in await voices_of(client, None)]
+
+
+def measure(originals: Sequence[Original], speech: Sequence[Recordings]) -> list[Likeness]:
+    """Of each new voice, by Resemblyzer."""
+    # Imported here: it takes seconds to load.
+    from tools.quality.speaker import SpeakerEncoder
+
+    encoder = SpeakerEncoder()
+    spoken_by = {each.voice: encoder.embed(each.streamed) for each in speech}
+    presets = {name: rows for name, rows in spoken_by.items() if name not in {original.name for original in originals}}
+    return [likeness(each.name, spoken_by[each.name], encoder.embed([each.whole]), presets) for each in originals]
+
+
+def as_json(voices: Sequence[Voice], originals: Sequence[Original], found: Sequence[Likeness]) -> dict[str, object]:
+    """Everything measured, by voice."""
+    return {
+        "ok": all(each.is_own_speaker for each in found),
+        "voices": {
+            each.voice: asdict(each)
+            | {
+                "is_own_speaker": each.is_own_speaker,
+                "prompt_seconds": voice.prompt_seconds,
+                "recording_seconds": original.whole.seconds,
+                "transcript": original.prompt.sentence.text,
+            }
+            for each, voice, original in zip(found, voices, originals, strict=True)
+        },
+    }
+
+
+def _listener(threads: int) -> Callable[[Recording], str]:
+    """Loads the recogniser when somebody must be listened to."""
+    made: list[Callable[[Recording], str]] = []
+
+    def hear(recording: Recording) -> str:
+        if not made:
+            from tools.quality.recognise import Recogniser
+
+            made.append(Recogniser(threads).text_of)
+        return made[0](recording)
+
+    return hear
+
+
+def _read(path: Path, number: int) -> Recording:
+    """A WAV file of 16 bit, its channels averaged."""
+    try:
+        with wave.open(str(path)) as file:
+            if file.getsampwidth() != 2:
+                raise ValueError(f"{path} has {8 * file.getsampwidth()} bits a sample, must have 16")
+            samples = from_pcm(file.readframes(file.getnframes())).reshape(-1, file.getnchannels()).mean(axis=1, dtype=np.float32)
+            return Recording(Sentence(number, path.stem), samples, file.getframerate())
+    except (wave.Error, EOFError) as error:
+        raise ValueError(f"{path} is no WAV file of plain samples: {error}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())
