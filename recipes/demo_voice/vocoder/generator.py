@@ -47,6 +47,9 @@ def _initial(config: VocoderConfig, name: str, shape: tuple[int, ...]) -> Tensor
         return torch.ones(shape)
     if name.endswith("bias"):
         return torch.zeros(shape)
+    if name == "m_source.l_linear.weight":
+        # Harmonics in phase: pulses, and loud enough that the filter does not have to amplify them first.
+        return torch.ones(shape)
     if name == f"{PITCH}classifier.weight":
         return _PITCH_SCALE * store.uniform_by_inputs(shape)
     if name.startswith("ups."):
