@@ -2,9 +2,10 @@
 
 About five seconds of each recording become a voice, as the frontend makes it, in a copy of the model directory that is thrown away. The
 services are started on that, the new voices and those that the model came with speak the same held-out sentences, and speaker embeddings
-say who is near to whom. The speakers recorded should be none of the model's own.
+say who is near to whom (`tools.quality.likeness`). The speakers recorded should be none of the model's own.
 
 Exit status: 0 every new voice is nearer to its own speaker than to every voice of the model, 1 one is not or it failed, 2 bad arguments.
+Nearer to the recording itself than to the speech of the others; with --vocoded to its vocoded prompt than to theirs.
 """
 
 import argparse
@@ -33,11 +34,12 @@ from services.frontend.text_tokenizer import read_tokenizer
 from services.frontend.voice import Voice
 from services.frontend.wetext_package import WeText
 from tools.quality.added_voices import with_voices
-from tools.quality.collect import Recordings, client_of, spoken, voices_of
-from tools.quality.likeness import Likeness, as_table, likeness
+from tools.quality.collect import Recordings, client_of, spoken
+from tools.quality.likeness import Likeness, as_table, cosine, nearness
 from tools.quality.opening import REACH_SECONDS, opening
 from tools.quality.recording import Recording, write_recording
 from tools.quality.sentences import HELD_OUT, Sentence, read_sentences, spread
+from tools.quality.vocoded import vocoded_prompts
 
 _SECONDS = 5.0
 
@@ -65,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--seed", type=int, default=1, metavar="N", help="of every sentence (default: %(default)s)")
     options.add_argument("--keep", type=Path, metavar="DIR", help="write what was spoken to DIR/VOICE/001.wav...")
     options.add_argument("--threads", type=int, default=1, metavar="N", help="of the recogniser (default: %(default)s)")
+    options.add_argument("--vocoded", action="store_true", help="decide by the prompts as the model's vocoder gives them back")
     add_json(options)
     return options
 
@@ -76,8 +79,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         sentences = spread(read_sentences(arguments.sentences), arguments.count)
         originals = read_originals(arguments.recording, arguments.text, arguments.seconds, _listener(arguments.threads))
-        voices = make_voices(ModelDirectory(model), originals)
-        speech = asyncio.run(speak(model, voices, sentences, arguments.seed))
+        directory = ModelDirectory(model)
+        presets, voices = make_voices(directory, originals)
+        speech = asyncio.run(speak(model, [voice.id for voice in presets], voices, sentences, arguments.seed))
+        found = measure(directory, originals, presets, voices, speech)
     except (InvalidRequest, ValueError) as error:
         top.error(str(error))
     except (CosyserveError, ModelError, StackFailed, OSError) as error:
@@ -87,12 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         for each in speech:
             for recording in each.streamed:
                 write_recording(arguments.keep / each.voice, recording)
-    found = measure(originals, speech)
-    if arguments.json:
-        print(json.dumps(as_json(voices, originals, found), indent=1))
-    else:
-        print(as_table(found))
-    return 0 if all(each.is_own_speaker for each in found) else 1
+    decisive = [each.vocoded if arguments.vocoded else each.recorded for each in found]
+    good = all(near is not None and near.is_own for near in decisive)
+    print(json.dumps(as_json(voices, originals, found, ok=good), indent=1) if arguments.json else as_table(found))
+    return 0 if good else 1
 
 
 def read_originals(paths: Sequence[Path], texts: Sequence[str] | None, seconds: float, hear: Callable[[Recording], str]) -> list[Original]:
@@ -118,51 +121,76 @@ def read_originals(paths: Sequence[Path], texts: Sequence[str] | None, seconds: 
     return originals
 
 
-def make_voices(directory: ModelDirectory, originals: Sequence[Original]) -> list[Voice]:
-    """As the frontend makes them, the transcripts normalised as a whole.
+def make_voices(directory: ModelDirectory, originals: Sequence[Original]) -> tuple[list[Voice], list[Voice]]:
+    """The model's own voices, and the new ones as the frontend makes them, their transcripts normalised as a whole.
 
-    Raises ValueError for the name of a voice that the model has, InvalidRequest and ModelError as `PromptReader` does.
+    Raises ValueError for the name of a voice that the model has and for a model without voices, InvalidRequest and ModelError as
+    `PromptReader` does.
     """
     tokenizer = read_tokenizer(directory)
-    analyzer = Analyzer(Normalizer(WeText()), tokenizer)
-    if taken := {voice.id for voice in read_voices(directory, tokenizer)} & {original.name for original in originals}:
+    presets = read_voices(directory, tokenizer)
+    if not presets:
+        raise ValueError(f"{directory.path} has no voice to tell a new one from")
+    if taken := {voice.id for voice in presets} & {original.name for original in originals}:
         raise ValueError(f"the model has a voice {', '.join(sorted(taken))} already; give the recording another name")
+    analyzer = Analyzer(Normalizer(WeText()), tokenizer)
     reader = PromptReader(directory)
     voices = []
     for original in originals:
         prompt = original.prompt
         ids = tokenizer.encode(analyzer.normalise(prompt.sentence.text))
         voices.append(reader.read(original.name, torch.from_numpy(prompt.samples), prompt.sample_rate, ids))
-    return voices
+    return presets, voices
 
 
-async def speak(model: Path, voices: Sequence[Voice], sentences: Sequence[Sentence], seed: int) -> list[Recordings]:
-    """The sentences by every voice of the model and by the new ones, streamed."""
+async def speak(model: Path, presets: Sequence[str], voices: Sequence[Voice], sentences: Sequence[Sentence], seed: int) -> list[Recordings]:
+    """The sentences by the new voices and by the model's own, streamed."""
     with tempfile.TemporaryDirectory() as folder:
         copy = with_voices(model, voices, Path(folder))
         async with client_of(copy, None) as client:
-            return [await spoken(client, name, sentences, seed, offline_too=False) for name in await voices_of(client, None)]
+            names = [*(voice.id for voice in voices), *presets]
+            return [await spoken(client, name, sentences, seed, offline_too=False) for name in names]
 
 
-def measure(originals: Sequence[Original], speech: Sequence[Recordings]) -> list[Likeness]:
-    """Of each new voice, by Resemblyzer."""
+def measure(
+    directory: ModelDirectory,
+    originals: Sequence[Original],
+    presets: Sequence[Voice],
+    voices: Sequence[Voice],
+    speech: Sequence[Recordings],
+) -> list[Likeness]:
+    """Of each new voice, by Resemblyzer. `speech` is of all voices, new and old."""
     # Imported here: it takes seconds to load.
     from tools.quality.speaker import SpeakerEncoder
 
     encoder = SpeakerEncoder()
-    spoken_by = {each.voice: encoder.embed(each.streamed) for each in speech}
-    presets = {name: rows for name, rows in spoken_by.items() if name not in {original.name for original in originals}}
-    return [likeness(each.name, spoken_by[each.name], encoder.embed([each.whole]), presets) for each in originals]
+    said = {each.voice: encoder.embed(each.streamed) for each in speech}
+    prompts = {name: encoder.embed([prompt]) for name, prompt in vocoded_prompts(directory, [*presets, *voices]).items()}
+    own_speech = {voice.id: said[voice.id] for voice in presets}
+    own_prompts = {voice.id: prompts[voice.id] for voice in presets if voice.id in prompts}
+    found = []
+    for original in originals:
+        name, recorded = original.name, encoder.embed([original.whole])
+        found.append(
+            Likeness(
+                voice=name,
+                recorded=nearness(said[name], recorded, own_speech),
+                vocoded=nearness(said[name], prompts[name], own_prompts) if own_prompts else None,
+                presets_to_recorded={preset: cosine(rows, recorded) for preset, rows in own_speech.items()},
+            )
+        )
+    return found
 
 
-def as_json(voices: Sequence[Voice], originals: Sequence[Original], found: Sequence[Likeness]) -> dict[str, object]:
+def as_json(voices: Sequence[Voice], originals: Sequence[Original], found: Sequence[Likeness], *, ok: bool) -> dict[str, object]:
     """Everything measured, by voice."""
     return {
-        "ok": all(each.is_own_speaker for each in found),
+        "ok": ok,
         "voices": {
             each.voice: asdict(each)
             | {
-                "is_own_speaker": each.is_own_speaker,
+                "nearest_to_recording": each.recorded.is_own,
+                "nearest_to_vocoded_prompt": each.vocoded and each.vocoded.is_own,
                 "prompt_seconds": voice.prompt_seconds,
                 "recording_seconds": original.whole.seconds,
                 "transcript": original.prompt.sentence.text,

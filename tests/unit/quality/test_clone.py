@@ -14,9 +14,10 @@ from services.frontend.voice import Voice
 from tests.unit.quality.tones import RATE, tone
 from tools.quality import clone
 from tools.quality.added_voices import with_voices
-from tools.quality.likeness import as_table, likeness
+from tools.quality.likeness import Likeness, as_table, nearness
 from tools.quality.opening import opening
 from tools.quality.recording import Recording, Samples
+from tools.quality.vocoded import vocoded_prompts
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 
@@ -70,16 +71,29 @@ def test_a_copied_model_has_its_own_voices_and_the_new_one(tmp_path: Path) -> No
 def test_nearer_to_the_speaker_than_to_every_preset() -> None:
     one, two, three = np.eye(3, dtype=np.float32)
     speech = np.stack([0.8 * one + 0.6 * two, 0.6 * one + 0.8 * two])
-    found = likeness("new", speech, one[None], {"near": two[None], "far": three[None]})
-    assert (found.to_speaker, found.to_presets["far"], found.presets_to_speaker["near"]) == pytest.approx((0.7, 0.0, 0.0))
-    assert not found.is_own_speaker, "as near to a preset is not nearer"
+    found = nearness(speech, one[None], {"near": two[None], "far": three[None]})
+    assert (found.own, found.presets["far"]) == pytest.approx((0.7, 0.0))
+    assert not found.is_own, "as near to a preset is not nearer"
     assert (found.nearer, found.sentences, found.nearest_preset) == (1, 2, "near")
-    assert "NOT its own speaker but near; 1 of 2 sentences" in as_table([found])
-    found = likeness("new", speech[:1], one[None], {"near": two[None]})
-    assert found.is_own_speaker
-    assert "new: sounds most like its own speaker; 1 of 1" in as_table([found])
-    with pytest.raises(ValueError, match="no voice to tell new from"):
-        likeness("new", speech, one[None], {})
+    clear = nearness(speech[:1], one[None], {"near": two[None]})
+    assert clear.is_own
+    told = as_table([Likeness("new", found, clear, {"near": 0.25})]).splitlines()
+    assert told[0] == "new"
+    assert told[1].endswith("0.700  NOT nearest, near is; nearest in 1 of 2 sentences")
+    assert told[4].split() == ["(the", "speech", "of", "near", "to", "the", "recording)", "0.250"]
+    assert told[5].endswith("0.800  nearest; nearest in 1 of 1 sentences")
+    assert len(as_table([Likeness("new", found, None, {})]).splitlines()) == 4
+    with pytest.raises(ValueError, match="no voice to tell the new one from"):
+        nearness(speech, one[None], {})
+
+
+def test_prompts_through_the_vocoder() -> None:
+    voices = read_voices(ModelDirectory(TINY), read_tokenizer(ModelDirectory(TINY)))
+    prompts = vocoded_prompts(ModelDirectory(TINY), voices)
+    assert {name: len(prompt.samples) for name, prompt in prompts.items()} == {
+        voice.id: 960 * len(voice.prompt_speech_tokens) for voice in voices if voice.prompt_speech_tokens
+    }
+    assert len(prompts) < len(voices), "one has no prompt"
 
 
 def test_a_recording_with_its_text_and_one_that_is_listened_to(tmp_path: Path) -> None:
