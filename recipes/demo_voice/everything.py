@@ -27,9 +27,9 @@ class Stage:
 def plan(options: argparse.Namespace) -> list[Stage]:
     """The stages in an order in which they could also run one by one.
 
-    `minutes` scales all trainings alike; their shares are those of 18.5 minutes.
+    The trainings share `minutes`, counted from the first one's beginning.
     """
-    work, scale = str(options.work), options.minutes / 18.5
+    work = str(options.work)
     gpus = options.gpus
 
     def module(name: str, *arguments: object) -> tuple[str, ...]:
@@ -39,19 +39,21 @@ def plan(options: argparse.Namespace) -> list[Stage]:
         return ("--device", f"cuda:{gpu % gpus}" if gpus else "cpu")
 
     def minutes(share: float) -> tuple[str, str]:
-        return ("--minutes", f"{share * scale:.2f}")
+        return ("--minutes", f"{share * options.minutes:.2f}")
 
     everywhere = ("--device", "cuda" if gpus else "cpu")
     spoken = ("--teacher", options.teacher, "--styles", options.styles, "--hours", options.hours)
+    # A GPU of its own from the beginning is best for the vocoder; a shared one is the tokenizer's first, on which two others wait.
+    vocoder_after, vocoder_minutes = ("speech", 1.0) if gpus > 1 else ("tokenizer", 0.82)
     return [
         Stage("text", module("prepare_text", "--sentences", options.corpus)),
         Stage("speech", module("synthesise", *spoken, *everywhere, "--processes", options.speakers), ("text",)),
         Stage("features", module("features", *everywhere, "--processes", options.processes), ("speech",)),
-        Stage("tokenizer", module("tokenizer.train", "--digits", 6, *on(0), *minutes(4)), ("features",)),
-        Stage("speaker", module("speaker.train", *on(0), *minutes(1.2)), ("features",)),
-        Stage("vocoder", module("vocoder.train", "--batch", 64, *on(1), *minutes(18.5)), ("speech",)),
-        Stage("llm", module("language_model.train", *on(0), *minutes(9)), ("tokenizer",)),
-        Stage("flow", module("flow.train", *on(0), *minutes(12.8)), ("tokenizer", "speaker")),
+        Stage("tokenizer", module("tokenizer.train", "--digits", 6, *on(0), *minutes(0.17)), ("features",)),
+        Stage("speaker", module("speaker.train", *on(1), *minutes(0.03)), ("features",)),
+        Stage("vocoder", module("vocoder.train", *on(1), *minutes(vocoder_minutes)), (vocoder_after,)),
+        Stage("llm", module("language_model.train", *on(0), *minutes(0.25)), ("tokenizer",)),
+        Stage("flow", module("flow.train", *on(0), *minutes(0.8)), ("tokenizer", "speaker")),
         Stage("export", module("export"), ("llm", "flow", "vocoder")),
     ]
 
@@ -97,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--gpus", type=int, default=1, help="0 for the CPU")
     parser.add_argument("--speakers", type=int, default=8, help="processes that run the teacher")
     parser.add_argument("--processes", type=int, default=12, help="processes that compute features")
-    parser.add_argument("--minutes", type=float, default=18.5, help="from the end of the speech to the end of the trainings")
+    parser.add_argument("--minutes", type=float, default=24, help="that the trainings take together")
     options = parser.parse_args(arguments)
     return 0 if asyncio.run(run(plan(options), options.work)) else 1
 
