@@ -11,7 +11,7 @@ from cosyserve.client import Client
 from cosyserve.supervision.stack import Stack, running_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-LONG = "one word after another and " * 6 + "no end in sight"
+LONG = "one word after another and " * 4 + "no end in sight"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
