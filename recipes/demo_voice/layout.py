@@ -32,8 +32,8 @@ llm: !new:cosyvoice.llm.llm.Qwen2LM
     min_token_text_ratio: 0.6
     max_token_text_ratio: 4
     sampling: !name:cosyvoice.utils.common.ras_sampling
-        top_p: 0.8
-        top_k: 25
+        top_p: 0.5
+        top_k: 10
         win_size: 10
         tau_r: 0.5
 
@@ -64,6 +64,8 @@ flow: !new:cosyvoice.flow.flow.CausalMaskedDiffWithXvec
         in_channels: 240
         n_spks: 1
         spk_emb_dim: 80
+        # The reference's inference argument, 1 by default. Less noise suits a flow that was trained for minutes.
+        temperature: 0.3
         cfm_params: !new:omegaconf.DictConfig
             content:
                 sigma_min: 1e-06

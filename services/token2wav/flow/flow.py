@@ -46,7 +46,7 @@ class Flow:
         self._network = Network(config, tensors)
         self.encoder = self._network.encoder
         self.estimator = self._network.estimator
-        self.noise = noise_table().T.contiguous().to(device)
+        self.noise = (config.temperature * noise_table()).T.contiguous().to(device)
         with torch.inference_mode():
             self._solver = Solver(self.estimator, config.guidance, device)
 

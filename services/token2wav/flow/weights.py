@@ -66,6 +66,8 @@ class FlowConfig:
     transformers: int
     middle: int
     guidance: float
+    temperature: float = 1.0
+    """Standard deviation of the noise that a sentence starts from."""
 
     @classmethod
     def read(cls, directory: ModelDirectory) -> "FlowConfig":
@@ -93,6 +95,7 @@ class FlowConfig:
             transformers=flow.size("decoder.estimator.n_blocks"),
             middle=flow.size("decoder.estimator.num_mid_blocks"),
             guidance=flow.number("decoder.cfm_params.content.inference_cfg_rate"),
+            temperature=_temperature(directory),
         )
         if config.encoder_width % (2 * config.encoder_heads):
             raise ModelError(
@@ -107,6 +110,14 @@ class FlowConfig:
         estimator = EULER_STEPS * ROWS * (self.middle + 2) * self.transformers * inner * estimator_dtype.itemsize
         encoder = (self.encoder_layers / MEL_FRAMES_PER_TOKEN + UPSAMPLED_LAYERS) * self.encoder_width * torch.float32.itemsize
         return int(2 * (estimator + encoder))
+
+
+def _temperature(directory: ModelDirectory) -> float:
+    """The reference's inference argument of that name, 1 where the yaml has no such key, as in the published one."""
+    value = directory.section("flow", "decoder").get("temperature", 1.0)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ModelError(f"{directory.path}: the yaml has flow.decoder.temperature = {value!r}, expected a number from 0 to 1")
+    return float(value)
 
 
 def expected_tensors(config: FlowConfig) -> dict[str, tuple[int, ...]]:

@@ -1,5 +1,6 @@
 """The parts of the flow against what the compatibility specification says of them."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ CPU = torch.device("cpu")
 def test_the_noise_is_the_published_one_and_leaves_the_global_generator_alone() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    noise = solver.noise_table()
+    noise = solver.solver.noise_table()
     assert torch.equal(torch.get_rng_state(), before)
     assert noise.shape == (80, 15000)
     torch.testing.assert_close(noise[0, :4], torch.tensor([-1.12583983, -1.15236020, -0.25057858, -0.43387881]), atol=1e-8, rtol=0)
@@ -37,7 +38,7 @@ def test_other_noise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = torch.zeros(1, 80, 15000)
     monkeypatch.setattr(solver.torch, "randn", lambda *shape, generator: drawn)
     with pytest.raises(ModelError, match="noise table has sha256"):
-        solver.noise_table()
+        solver.solver.noise_table()
 
 
 def test_the_schedule_accumulates_its_time() -> None:
@@ -145,3 +146,13 @@ def test_the_published_sizes_cost_what_the_documentation_says() -> None:
     )
     assert published.state_bytes_per_frame() == 4_616_192
     assert published.state_bytes_per_frame(torch.float16) == 2_322_432
+
+
+def test_the_yaml_may_turn_the_starting_noise_down(tmp_path: Path) -> None:
+    shutil.copytree(TINY.path, tmp_path / "model")
+    plain = load_flow(ModelDirectory(tmp_path / "model"), CPU)
+    yaml = tmp_path / "model" / "cosyvoice2.yaml"
+    yaml.write_text(yaml.read_text().replace("spk_emb_dim: 80\n", "spk_emb_dim: 80\n        temperature: 0.25\n"))
+    turned_down = load_flow(ModelDirectory(tmp_path / "model"), CPU)
+    assert torch.equal(plain.noise, solver.noise_table().T)
+    assert torch.equal(turned_down.noise, 0.25 * solver.noise_table().T)

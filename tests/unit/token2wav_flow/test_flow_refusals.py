@@ -103,6 +103,11 @@ def test_a_missing_file_is_named(directory: Path) -> None:
         ("attention_heads: 4", "attention_heads: 5", "flow.encoder.output_size 48 is no even multiple of flow.encoder.attention_heads 5"),
         ("vocab_size: 6561", "vocab_size: 4096", "flow.vocab_size = 4096; only 6561 is implemented"),
         ("spk_embed_dim: !ref <spk_embed_dim>", "spk_embed_dim: 256", "flow.spk_embed_dim = 256; only 192 is implemented"),
+        (
+            "spk_emb_dim: 80\n",
+            "spk_emb_dim: 80\n        temperature: 1.5\n",
+            "flow.decoder.temperature = 1.5, expected a number from 0 to 1",
+        ),
         ("linear_units: 128", "linear: 128", "the yaml has no key flow.encoder.linear_units"),
     ],
 )
