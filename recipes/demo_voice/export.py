@@ -116,12 +116,13 @@ def _check_onnx(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> Non
 
 def place(directory: ModelDirectory, to: Path) -> None:
     """Copy the model's files to `to` in place of those that its manifest lists, and write the manifest. Other files stay."""
-    for name in manifest.listed(to):
-        (to / name).unlink(missing_ok=True)
+    before = manifest.listed(to)
     for name in FILES:
         target = to / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(directory.file(name), target)
+    for name in set(before) - set(FILES):
+        (to / name).unlink(missing_ok=True)
     manifest.write(to)
 
 

@@ -12,7 +12,8 @@ TEXT_ROWS = 80
 """Rows of the text embedding: the phoneme symbols and some to spare."""
 
 YAML = """\
-# Sizes of the bundled voice. The keys are those of a published CosyVoice2 directory; tags are data, nothing is constructed.
+# Sizes of the bundled voice. The keys are those of a published CosyVoice2 directory, but for three that
+# are arguments of the reference when it speaks: min_token_text_ratio, max_token_text_ratio, temperature. Tags are data, nothing is constructed.
 sample_rate: 24000
 llm_input_size: 256
 llm_output_size: 256

@@ -126,7 +126,7 @@ def _lengths(directory: ModelDirectory, section: dict[str, Any]) -> LengthBounds
     where = f"{directory.path}: yaml llm"
     given = {"min_token_text_ratio": MIN_TOKENS_PER_TEXT_TOKEN, "max_token_text_ratio": MAX_TOKENS_PER_TEXT_TOKEN} | section
     least, most = _number(given, "min_token_text_ratio", where), _number(given, "max_token_text_ratio", where)
-    if least > most or not math.isfinite(most):
+    if not (math.isfinite(least) and math.isfinite(most)) or least > most:
         raise ModelError(f"{where}: min_token_text_ratio {least} and max_token_text_ratio {most} are no range")
     return LengthBounds(min_token_text_ratio=least, max_token_text_ratio=most)
 

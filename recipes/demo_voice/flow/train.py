@@ -155,9 +155,10 @@ def train(
     sums, counted = torch.zeros(3, device=device), 0
 
     def report(kinds: Sequence[str]) -> dict[str, float]:
-        flow, coarse, norm = (sums / max(1, counted)).tolist()
-        measures = {"loss": flow, "mu_l1": coarse, "gradient": norm, "rate": training.rate}
-        measures["steps_a_second"] = counted / (time.monotonic() - reported)
+        measures = {"rate": training.rate}
+        if counted:
+            flow, coarse, norm = (sums / counted).tolist()
+            measures |= {"loss": flow, "mu_l1": coarse, "gradient": norm, "steps_a_second": counted / (time.monotonic() - reported)}
         if held_out:
             measures |= held_out.measure(training.served, training.config.guidance, kinds=kinds)
         journal.report(measures)

@@ -5,6 +5,7 @@ Source of names and shapes: compatibility specification section 3.5.
 
 import pickle
 import warnings
+import zipfile
 from pathlib import Path
 
 import torch
@@ -92,6 +93,8 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _can_be_mapped(path: Path) -> bool:
-    """Whether the file is a zip archive, which is what `torch.save` writes; the older plain pickle cannot be mapped."""
-    with path.open("rb") as stream:
-        return stream.read(4) == b"PK\x03\x04"
+    """Whether the file is a zip archive of plain records, as `torch.save` writes it; a deflated one and the older pickle cannot be mapped."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import shutil
+import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -184,3 +185,20 @@ def test_the_identity_follows_weights_and_sampling(copy: Path) -> None:
     path.write_text(path.read_text().replace("top_p: 0.8", "top_p: 0.7"))
     assert model_hash(ModelDirectory(copy)) != before
     assert read_config(ModelDirectory(copy)).sampling.top_p == 0.7
+
+
+def test_weights_in_a_deflated_archive_are_read_all_the_same(copy: Path) -> None:
+    path = copy / "llm.pt"
+    with zipfile.ZipFile(path) as stored:
+        records = {record.filename: stored.read(record) for record in stored.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as deflated:
+        for name, content in records.items():
+            deflated.writestr(name, content)
+    plain, packed = load(TINY), load(copy)
+    assert all(torch.equal(packed[name], tensor) for name, tensor in plain.items())
+
+
+def test_a_ratio_that_is_no_number_is_refused(copy: Path) -> None:
+    path = copy / "cosyvoice2.yaml"
+    path.write_text(path.read_text().replace("    mix_ratio:", "    min_token_text_ratio: .nan\n    mix_ratio:", 1))
+    assert "min_token_text_ratio nan and max_token_text_ratio 20 are no range" in refusal(copy)

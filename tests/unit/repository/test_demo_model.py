@@ -1,5 +1,6 @@
 """The bundled model is what its manifest says, small, read by every service, and two voices that its own listeners recognise."""
 
+import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch.nn import functional as F
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SPEAKER_DIMENSION, SPEECH_VOCABULARY
-from recipes.demo_voice import manifest
+from recipes.demo_voice import layout, manifest
 from services.frontend.features import fbank, whisper_mel
 from services.frontend.features.resample import resample
 from services.frontend.speaker_file import read_voices
@@ -134,3 +135,8 @@ def test_its_speaker_encoder_tells_the_voices_apart(spoken: dict[str, Spoken]) -
     print(alike)
     assert float(alike.diagonal().min()) > 0.6
     assert bool((alike.argmax(dim=1) == torch.arange(len(VOICES))).all())
+
+
+def test_the_recipe_makes_a_model_of_these_sizes() -> None:
+    assert (DEMO / "cosyvoice2.yaml").read_text() == layout.YAML
+    assert json.loads((DEMO / "CosyVoice-BlankEN" / "config.json").read_text()) == layout.BACKBONE
