@@ -93,7 +93,7 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _can_be_mapped(path: Path) -> bool:
-    """Whether the file is a zip archive of plain records, as `torch.save` writes it; a deflated one and the older pickle cannot be mapped."""
+    """Whether the file is a zip archive of plain records, as `torch.save` writes it; neither a deflated one nor a pickle can be mapped."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
