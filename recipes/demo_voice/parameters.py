@@ -67,6 +67,20 @@ def pack(source: Path, target: Path) -> None:
             packed.writestr(zipfile.ZipInfo(name), plain.read(name), zipfile.ZIP_DEFLATED, compresslevel=9)
 
 
+@torch.no_grad()
+def restore(parameters: Mapping[str, Tensor], average: Average, found: Mapping[str, object]) -> None:
+    """Put a checkpoint's "parameters" and "average" in place of the present ones. Raises ValueError unless names and sizes agree."""
+    values, averaged = found["parameters"], found["average"]
+    if not isinstance(values, dict) or not isinstance(averaged, dict):
+        raise ValueError("not a checkpoint of this training")
+    require_names(values, parameters)
+    for name, tensor in values.items():
+        if tensor.shape != parameters[name].shape:
+            raise ValueError(f"{name} is {list(tensor.shape)} in the checkpoint, expected {list(parameters[name].shape)}")
+        parameters[name].copy_(tensor)
+    average.load(averaged)
+
+
 def halved(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """For files that are shipped: float16 on the CPU."""
     return {name: tensor.detach().to("cpu", torch.float16).contiguous() for name, tensor in parameters.items()}

@@ -105,7 +105,9 @@ def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iter
         part = _longest_prefix(segment, limit, length)
         blank = segment.rfind(" ", part // 2, part)
         # A shorter text may have more tokens where words sound different in front of a pause.
-        cut = blank if blank > 0 and length(segment[:blank]) <= limit else part
+        while blank > 0 and length(segment[:blank]) > limit:
+            blank = segment.rfind(" ", part // 2, blank)
+        cut = blank if blank > 0 else part
         yield segment[:cut]
         segment = segment[cut:]
     yield segment

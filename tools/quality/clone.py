@@ -79,11 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         sentences = spread(read_sentences(arguments.sentences), arguments.count)
         originals = read_originals(arguments.recording, arguments.text, arguments.seconds, _listener(arguments.threads))
+    except (OSError, ValueError) as error:
+        top.error(str(error))
+    try:
         directory = ModelDirectory(model)
         presets, voices = make_voices(directory, originals)
         speech = asyncio.run(speak(model, [voice.id for voice in presets], voices, sentences, arguments.seed))
         found = measure(directory, originals, presets, voices, speech)
-    except (InvalidRequest, ValueError) as error:
+    except InvalidRequest as error:
         top.error(str(error))
     except (CosyserveError, ModelError, StackFailed, OSError) as error:
         print(f"clone: {error}", file=sys.stderr)

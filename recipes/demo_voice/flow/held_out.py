@@ -14,6 +14,7 @@ from recipes.demo_voice.flow.pieces import Draws, equally_long
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.past import Window
 from services.token2wav.flow.solver import ROWS, Solver
+from services.token2wav.flow.weights import FlowConfig
 
 _TOKENS = 6_000
 KINDS = ("", "_streaming", "_prompt", "_prompt_streaming")
@@ -49,19 +50,20 @@ class HeldOut:
         self._noise = torch.randn(2 * longest, MEL_BINS, generator=generator).to(corpus.mel.device)
 
     @torch.no_grad()
-    def measure(self, network: Network, guidance: float, *, kinds: Sequence[str] = KINDS) -> dict[str, float]:
+    def measure(self, network: Network, config: FlowConfig, *, kinds: Sequence[str] = KINDS) -> dict[str, float]:
         """mel_l1, of frames behind the prompt: with full attention and under streaming masks, alone and behind a prompt.
 
         motion: mean change from frame to frame, as a share of the truth's; below one the mel is too smooth. held_loss, held_mu_l1: the
         training's terms, with the same noise each time.
         """
-        solver = Solver(network.estimator, guidance, self._corpus.mel.device)
+        solver = Solver(network.estimator, config.guidance, self._corpus.mel.device)
+        noise = config.temperature * self._noise
         found: dict[str, float] = {}
         for kind in kinds:
             groups = self._pieces["_prompt" if kind.startswith("_prompt") else ""]
             errors, moves, true_moves = [], [], []
             for batch in map(self._corpus.gather, groups):
-                made = solve(network, solver, batch, self._noise, streaming=kind.endswith("_streaming"))
+                made = solve(network, solver, batch, noise, streaming=kind.endswith("_streaming"))
                 counted = (torch.arange(made.shape[1], device=made.device) >= batch.prompt[:, None])[:, :, None].expand_as(made)
                 errors.append((made - batch.mel).abs()[counted])
                 moves.append(made.diff(dim=1)[counted[:, 1:]].abs())

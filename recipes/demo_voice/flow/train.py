@@ -89,15 +89,10 @@ class Training:
     @torch.no_grad()
     def load(self, found: Mapping[str, object]) -> None:
         """Go on from `save`. Raises ValueError when the tensors are those of other sizes."""
-        values, average, optimiser = found["parameters"], found["average"], found["optimiser"]
-        if not isinstance(values, dict) or not isinstance(average, dict) or not isinstance(optimiser, dict):
+        optimiser = found["optimiser"]
+        if not isinstance(optimiser, dict):
             raise ValueError("not a checkpoint of this training")
-        store.require_names(values, self.parameters)
-        for name, tensor in values.items():
-            if tensor.shape != self.parameters[name].shape:
-                raise ValueError(f"{name} is {list(tensor.shape)} in the checkpoint, expected {list(self.parameters[name].shape)}")
-            self.parameters[name].copy_(tensor)
-        self.average.load(average)
+        store.restore(self.parameters, self.average, found)
         self.update.load(optimiser)
 
     def go_back(self, checkpoint: Path) -> None:
@@ -160,7 +155,7 @@ def train(
             flow, coarse, norm = (sums / counted).tolist()
             measures |= {"loss": flow, "mu_l1": coarse, "gradient": norm, "steps_a_second": counted / (time.monotonic() - reported)}
         if held_out:
-            measures |= held_out.measure(training.served, training.config.guidance, kinds=kinds)
+            measures |= held_out.measure(training.served, training.config, kinds=kinds)
         journal.report(measures)
         sums.zero_()
         return measures

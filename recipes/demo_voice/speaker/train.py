@@ -92,15 +92,9 @@ class Training:
     @torch.no_grad()
     def load(self, found: Mapping[str, object]) -> None:
         """Go on from `save`. Raises ValueError when the tensors are of other voices or sizes."""
-        values, average = found["parameters"], found["average"]
-        if not isinstance(values, dict) or not isinstance(average, dict) or not isinstance(found["optimiser"], dict):
+        if not isinstance(found["optimiser"], dict):
             raise ValueError("not a checkpoint of this training")
-        store.require_names(values, self.parameters)
-        for name, tensor in values.items():
-            if tensor.shape != self.parameters[name].shape:
-                raise ValueError(f"{name} is {list(tensor.shape)} in the checkpoint, expected {list(self.parameters[name].shape)}")
-            self.parameters[name].copy_(tensor)
-        self.average.load(average)
+        store.restore(self.parameters, self.average, found)
         self.optimiser.load_state_dict(found["optimiser"])
 
 

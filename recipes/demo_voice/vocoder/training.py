@@ -158,15 +158,10 @@ class Training:
     @torch.no_grad()
     def load(self, found: Mapping[str, object]) -> None:
         """Go on from `save`. Raises ValueError when it was of other sizes."""
-        values, average, optimisers = found["parameters"], found["average"], found["optimisers"]
-        if not isinstance(values, dict) or not isinstance(average, dict) or not isinstance(optimisers, dict):
+        optimisers = found["optimisers"]
+        if not isinstance(optimisers, dict):
             raise ValueError("not a checkpoint of this training")
-        store.require_names(values, self.parameters)
-        for name, tensor in values.items():
-            if tensor.shape != self.parameters[name].shape:
-                raise ValueError(f"{name} is {list(tensor.shape)} in the checkpoint, expected {list(self.parameters[name].shape)}")
-            self.parameters[name].copy_(tensor)
-        self.average.load(average)
+        store.restore(self.parameters, self.average, found)
         self.discriminators.load_state_dict(found["discriminators"])  # type: ignore[arg-type]
         for name, descent in {"sound": self.sound, "pitch": self.pitch, "judges": self.judges}.items():
             descent.load(optimisers[name])

@@ -61,3 +61,10 @@ def test_the_cut_keeps_every_character_and_the_limit(text: str) -> None:
 
 def test_the_cut_prefers_a_blank() -> None:
     assert list(cut_to_limit("aaaa bbbb cccc", 11, len)) == ["aaaa bbbb", " cccc"]
+
+
+def test_a_cut_goes_back_to_a_blank_that_fits_rather_than_through_a_word() -> None:
+    def tokens(text: str) -> int:
+        return len(text) + 5 * text.endswith("to")
+
+    assert list(cut_to_limit("aaaa to bbbb", 9, tokens)) == ["aaaa", " to bbbb"]
