@@ -146,7 +146,9 @@ def test_long_texts_take_no_longer_for_each_letter(tokenizer: PhonemeTokenizer, 
         return time.process_time() - began
 
     # Thirty-two times the length may take thirty-two times as long, and a thousand times if every letter looks at all others.
-    assert seconds(16_000) < 250 * max(min(seconds(500), seconds(500)), 5e-4)
+    # The least of three, since a garbage collection of the whole test process may fall into one.
+    longer = min(seconds(16_000) for _ in range(3))
+    assert longer < 250 * max(min(seconds(500) for _ in range(3)), 5e-4)
 
 
 def test_threads_do_not_disturb_each_other(tokenizer: PhonemeTokenizer) -> None:
