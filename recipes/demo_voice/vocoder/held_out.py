@@ -1,34 +1,63 @@
-"""The vocoder as it will be served, on sentences it has never heard."""
+"""`python -m recipes.demo_voice.vocoder.held_out WORK`: the vocoder as it will be served, on sentences it has never heard.
 
+Reads what the training wrote into WORK/NAME, adds a line to its journal. The training runs this as a process of its own: cuFFT refuses
+plans for new lengths in a process that replays CUDA graphs.
+"""
+
+import argparse
 import math
+import subprocess
+import sys
 import wave
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
+from recipes.demo_voice import parameters as store
+from recipes.demo_voice.layout import model_directory
+from recipes.demo_voice.progress import Journal, Schedule
 from recipes.demo_voice.speech import Speech
 from recipes.demo_voice.vocoder import losses
 from services.frontend.features.mel import mel_spectrogram
-from services.token2wav.vocoder.config import VocoderConfig
+from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.weights import FILE
 
 UTTERANCES = 32
+SENTENCES = "held_out.pt"
 
 
 class HeldOut:
     """A few held-out utterances, all voices in turn."""
 
-    def __init__(self, speech: Speech, f0: Tensor, first_frames: list[int], config: VocoderConfig) -> None:
+    def __init__(self, config: VocoderConfig, waves: Sequence[Tensor], f0: Sequence[Tensor], device: torch.device) -> None:
+        """waves: float32 [samples] each. f0: [frames] of each, Hz."""
+        self._config, self._device = config, device
+        self._waves, self._f0 = [wave.to(device) for wave in waves], [values.to(device) for values in f0]
+
+    @classmethod
+    def of(cls, speech: Speech, f0: Tensor, first_frames: list[int], config: VocoderConfig) -> "HeldOut":
         """f0, first_frames: of `pitch.of_speech`."""
-        self._config, self._device = config, speech.audio.device
         every = max(1, len(speech.held_out) // UTTERANCES)
         members = speech.held_out[::every][:UTTERANCES]
-        self._waves = [speech.wave(member) for member in members]
         frames = [speech.utterances[member].samples // SAMPLES_PER_MEL_FRAME for member in members]
-        self._f0 = [f0[first_frames[member] :][:count] for member, count in zip(members, frames, strict=True)]
+        pitches = [f0[first_frames[member] :][:count] for member, count in zip(members, frames, strict=True)]
+        return cls(config, [speech.wave(member) for member in members], pitches, speech.audio.device)
+
+    @classmethod
+    def read(cls, path: Path, config: VocoderConfig, device: torch.device) -> "HeldOut":
+        """What `save` wrote."""
+        found = store.load(path, device)
+        waves, f0 = found["waves"], found["f0"]
+        if not isinstance(waves, list) or not isinstance(f0, list):
+            raise ValueError(f"{path} holds no held-out sentences")
+        return cls(config, waves, f0, device)
+
+    def save(self, path: Path) -> None:
+        store.save(path, {"waves": [wave.clone() for wave in self._waves], "f0": [values.clone() for values in self._f0]})
 
     @torch.no_grad()
     def measure(self, weights: Mapping[str, Tensor]) -> dict[str, float]:
@@ -79,3 +108,43 @@ def write_wav(path: Path, samples: Tensor) -> None:
     with wave.open(str(path), "wb") as file:
         file.setparams((1, 2, SAMPLE_RATE, 0, "NONE", ""))
         file.writeframes((samples.clamp(-1, 1) * 32767).round().to("cpu", torch.int16).numpy().astype("<i2").tobytes())
+
+
+class Beside:
+    """Measures the files of a training in a process of its own, while the training goes on."""
+
+    def __init__(self, work: Path, name: str, device: torch.device) -> None:
+        self._command = [sys.executable, "-m", "recipes.demo_voice.vocoder.held_out", str(work), "--name", name, "--device", str(device)]
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def measure(self, schedule: Schedule) -> None:
+        """Begin, unless the last one has not ended."""
+        if self._running is None or self._running.poll() is not None:
+            place = ["--step", str(schedule.step), "--seconds", f"{schedule.seconds:.1f}"]
+            self._running = subprocess.Popen(self._command + place)
+
+    def finish(self) -> None:
+        """Wait for the one that runs."""
+        if self._running is not None:
+            self._running.wait()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.vocoder.held_out", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("work", type=Path, help="work folder")
+    parser.add_argument("--name", default="vocoder", help="folder of the training inside WORK")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--step", type=int, default=0, help="of the training, for the journal")
+    parser.add_argument("--seconds", type=float, default=0.0, help="of the training, for the journal")
+    options = parser.parse_args(arguments)
+    folder, device = options.work / options.name, torch.device(options.device)
+    held_out = HeldOut.read(folder / SENTENCES, read_config(model_directory(options.work)), device)
+    weights = {name: torch.as_tensor(value).to(device, torch.float32) for name, value in store.load(folder / FILE, device).items()}
+    journal = Journal(folder, options.name, Schedule(1, spent=options.seconds, step=options.step))
+    journal.report(held_out.measure(weights))
+    held_out.write(weights, folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -26,14 +26,14 @@ from recipes.demo_voice.progress import Journal, Schedule
 from recipes.demo_voice.speech import Speech
 from recipes.demo_voice.vocoder import pitch
 from recipes.demo_voice.vocoder.graphs import RecordingFailed, Replayed
-from recipes.demo_voice.vocoder.held_out import HeldOut
+from recipes.demo_voice.vocoder.held_out import SENTENCES, Beside, HeldOut
 from recipes.demo_voice.vocoder.segments import Draws
 from recipes.demo_voice.vocoder.training import ADVERSARIAL_FROM, HEARD, SEED, Kind, Training
 from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.weights import FILE
 
-BATCH, FRAMES = 32, 32
-REPORT_SECONDS, MEASURE_SECONDS, SAVE_SECONDS = 20.0, 45.0, 60.0
+BATCH, FRAMES = 16, 32
+REPORT_SECONDS, MEASURE_SECONDS, SAVE_SECONDS = 20.0, 150.0, 60.0
 
 
 class Means:
@@ -89,16 +89,16 @@ def train(
     training.adversarial_from, training.heard = adversarial_from, heard
     if found:
         training.load(found)
-    held_out, means = HeldOut(speech, f0, first_frames, config), Means()
+    HeldOut.of(speech, f0, first_frames, config).save(folder / SENTENCES)
+    held_out, means = Beside(work, name, device), Means()
     journal = Journal(folder, name, schedule)
     reported = measured = saved = time.monotonic()
     counted = schedule.step
 
-    def report(measure: bool) -> None:
+    def report() -> None:
         nonlocal counted, reported
         per_second = (schedule.step - counted) / max(1e-6, time.monotonic() - reported)
-        values = means.take() | {"skipped": float(training.skipped), "steps_per_second": per_second}
-        journal.report(values | (held_out.measure(training.rounded()) if measure else {}))
+        journal.report(means.take() | {"skipped": float(training.skipped), "steps_per_second": per_second})
         counted, reported = schedule.step, time.monotonic()
 
     def save() -> None:
@@ -112,18 +112,21 @@ def train(
             journal.tick()
             now = time.monotonic()
             if now - reported > REPORT_SECONDS:
-                due = now - measured > MEASURE_SECONDS
-                report(due)
-                measured = time.monotonic() if due else measured
+                report()
             if now - saved > SAVE_SECONDS:
                 save()
                 saved = time.monotonic()
+                if now - measured > MEASURE_SECONDS:
+                    held_out.measure(schedule)
+                    measured = time.monotonic()
         save()
-        report(measure=True)
+        report()
 
     with on_recording_stream(training) if graphs else contextlib.nullcontext():
         run()
-    held_out.write(training.rounded(), folder)
+    held_out.finish()
+    held_out.measure(schedule)
+    held_out.finish()
     journal.close()
 
 

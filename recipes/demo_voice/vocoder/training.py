@@ -19,7 +19,7 @@ from recipes.demo_voice.vocoder.segments import Draws, Stretch, disturbed, sent
 from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.weights import fused
 
-RATE, PITCH_RATE = 4e-4, 1e-3
+RATE, PITCH_RATE = 3e-4, 1e-3
 ADVERSARIAL_FROM = 0.06
 DECAY = 0.999
 NOISE, BLUR, BLUR_FROM = 0.03, 0.3, 0.6
@@ -132,10 +132,6 @@ class Training:
     def shipped(self) -> dict[str, Tensor]:
         """The average, weight norm fused, rounded to half precision."""
         return store.halved(fused(self.average.values))
-
-    def rounded(self) -> dict[str, Tensor]:
-        """`shipped` as float32 on the device."""
-        return {name: tensor.to(self.device, torch.float32) for name, tensor in self.shipped().items()}
 
     @property
     def skipped(self) -> Tensor:
