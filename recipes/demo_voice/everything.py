@@ -43,17 +43,16 @@ def plan(options: argparse.Namespace) -> list[Stage]:
 
     everywhere = ("--device", "cuda" if gpus else "cpu")
     spoken = ("--teacher", options.teacher, "--styles", options.styles, "--hours", options.hours)
-    # A GPU of its own from the beginning is best for the vocoder; a shared one is the tokenizer's first, on which two others wait.
-    vocoder_after, vocoder_minutes = ("speech", 1.0) if gpus > 1 else ("tokenizer", 0.82)
     return [
         Stage("text", module("prepare_text", "--sentences", options.corpus)),
         Stage("speech", module("synthesise", *spoken, *everywhere, "--processes", options.speakers), ("text",)),
         Stage("features", module("features", *everywhere, "--processes", options.processes), ("speech",)),
-        Stage("tokenizer", module("tokenizer.train", "--digits", 6, *on(0), *minutes(0.17)), ("features",)),
-        Stage("speaker", module("speaker.train", *on(1), *minutes(0.03)), ("features",)),
-        Stage("vocoder", module("vocoder.train", *on(1), *minutes(vocoder_minutes)), (vocoder_after,)),
-        Stage("llm", module("language_model.train", *on(0), *minutes(0.25)), ("tokenizer",)),
-        Stage("flow", module("flow.train", *on(0), *minutes(0.8)), ("tokenizer", "speaker")),
+        Stage("tokenizer", module("tokenizer.train", "--digits", 6, *on(0), *minutes(0.19)), ("features",)),
+        Stage("speaker", module("speaker.train", *on(1), *minutes(0.02)), ("features",)),
+        # The vocoder needs the longest and nothing but speech.
+        Stage("vocoder", module("vocoder.train", *on(1), *minutes(1.0)), ("speech",)),
+        Stage("llm", module("language_model.train", *on(0), *minutes(0.28)), ("tokenizer",)),
+        Stage("flow", module("flow.train", *on(0), *minutes(0.78)), ("tokenizer", "speaker")),
         Stage("export", module("export"), ("llm", "flow", "vocoder")),
     ]
 
@@ -95,11 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--corpus", type=Path, required=True, help="sentences, one a line or the first column of a TSV; may be .xz")
     parser.add_argument("--teacher", type=Path, required=True, help="Kokoro-82M as ONNX")
     parser.add_argument("--styles", type=Path, required=True, help="folder of the teacher's style vectors, <voice>.npy")
-    parser.add_argument("--hours", type=float, default=30, help="of speech")
+    parser.add_argument("--hours", type=float, default=16, help="of speech")
     parser.add_argument("--gpus", type=int, default=1, help="0 for the CPU")
     parser.add_argument("--speakers", type=int, default=8, help="processes that run the teacher")
     parser.add_argument("--processes", type=int, default=12, help="processes that compute features")
-    parser.add_argument("--minutes", type=float, default=24, help="that the trainings take together")
+    parser.add_argument("--minutes", type=float, default=28.5, help="that the trainings take together")
     options = parser.parse_args(arguments)
     return 0 if asyncio.run(run(plan(options), options.work)) else 1
 
