@@ -34,8 +34,8 @@ llm: !new:cosyvoice.llm.llm.Qwen2LM
     min_token_text_ratio: 0.6
     max_token_text_ratio: 4
     sampling: !name:cosyvoice.utils.common.ras_sampling
-        top_p: 0.5
-        top_k: 10
+        top_p: 0.3
+        top_k: 5
         win_size: 10
         tau_r: 0.5
 
