@@ -13,6 +13,8 @@ from typing import Protocol
 
 import inflect
 
+from services.frontend import chinese_readings, english_readings
+from services.frontend.carriers import CARRIED
 from services.frontend.language import CHINESE, ENGLISH
 
 _inflect = inflect.engine()
@@ -47,13 +49,25 @@ class Normalizer:
         """
         if language not in (CHINESE, ENGLISH):
             return text
-        text = self._with_package(text, language)
+        if not self.reference:
+            text = "".join(self._rewritten(part, language) for part in CARRIED.split(text))
+        else:
+            text = self._with_package(text, language)
         if language == ENGLISH:
             return spell_digits(text, reference=self.reference)
         text = drop_blanks(text.replace("\n", ""), before)
         text = text.replace("²", "平方").replace("³", "立方").replace(".", "。").replace(" - ", "，")
         text = text.translate(_CHINESE_DELETED).replace("——", " ")
         return _TRAILING_COMMAS.sub("。", text) if last else text
+
+    def _rewritten(self, text: str, language: str) -> str:
+        """Through our own readings and then the package; what is carried sees neither."""
+        if not text or CARRIED.fullmatch(text):
+            return text
+        readings = chinese_readings if language == CHINESE else english_readings
+        text = readings.rewritten(text)
+        # The English grammar joins lines around a number, so that it sees them one by one.
+        return "\n".join(self._with_package(line, language) for line in text.split("\n"))
 
     def _with_package(self, text: str, language: str) -> str:
         """Served, the package sees no number of more than 36 digits: it makes nothing of them, in time that grows with the square of

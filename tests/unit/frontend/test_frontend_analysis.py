@@ -6,7 +6,7 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis import RUN_CHARACTERS, Analyzer
+from services.frontend.analysis import RUN_CHARACTERS, Analyzer, Reading
 from services.frontend.normalize import Normalizer
 from services.frontend.tokenizer import TextTokenizer
 from services.frontend.wetext_package import WeText
@@ -74,8 +74,12 @@ def test_control_tokens_cannot_be_smuggled_in(tokenizer: TextTokenizer, analyzer
 
 
 def test_marked_up_text_is_left_alone(analyzer: Analyzer) -> None:
-    (sentence,) = analyzer.sentences("<|endofprompt|>原样 12。再来 ")
-    assert sentence.text == "<|endofprompt|>原样 12。再来 "
+    marked = "<|endofprompt|>原样 12。再来 "
+    (sentence,) = analyzer.sentences(marked, reading=Reading(allow_control_tokens=True))
+    assert sentence.text == marked
+    (refused,) = analyzer.sentences(marked)
+    assert "endofprompt" not in refused.text
+    assert refused.text.endswith("再来。")
 
 
 class Recorder:
@@ -105,7 +109,7 @@ def test_the_first_sentence_does_not_wait_for_the_last_run(tokenizer: TextTokeni
 
 
 @pytest.mark.parametrize(
-    "text", ["Sentence number one is here. " * 30, "第一句话在这里，还有一点。" * 40, "mixed 中文 with words. ok " * 30]
+    "text", ["Sentence number one is here. " * 30, "第一句话在这里，还有一点。" * 40, "混合 word 的句子。再来 ok 吧 " * 30]
 )
 def test_runs_do_not_change_the_sentences(tokenizer: TextTokenizer, text: str) -> None:
     whole = Analyzer(Normalizer(None, reference=True), tokenizer).segments(text)
