@@ -67,14 +67,14 @@ class Analyzer:
         self, normalizer: Normalizer, tokenizer: Tokenizer, *, allow_special: bool = False, dictionary: Dictionary = NO_DICTIONARY
     ) -> None:
         self._normalizer = normalizer
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._allow_special = allow_special
         self._dictionary = dictionary
         self._reference = normalizer.reference
 
     def reading(self, language_code: str, *, allow_control_tokens: bool, pronunciations: dict[str, str]) -> Reading:
         """A request's reading, the server's pronunciations behind its own. Raises InvalidRequest naming what is no pronunciation."""
-        dictionary = self._dictionary.with_request(pronunciations, self._tokenizer.is_phonemes)
+        dictionary = self._dictionary.with_request(pronunciations, self.tokenizer.is_phonemes)
         return Reading(language_code, allow_control_tokens, dictionary)
 
     def parts(self, text: str, reading: Reading = DEFAULT_READING) -> "Iterator[Sentence | Pause]":
@@ -150,7 +150,7 @@ class _Source:
     """One text on its way: as it will be normalised, and what was taken out of it meanwhile."""
 
     def __init__(self, analyzer: Analyzer, text: str, language_code: str, reading: Reading) -> None:
-        self._tokenizer = analyzer._tokenizer
+        self._tokenizer = analyzer.tokenizer
         self._allow = analyzer._allow_special or reading.allow_control_tokens
         self.sounds: list[str] = []
         """Phonemes that a dictionary gave, in order; their carriers count them."""

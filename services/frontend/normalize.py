@@ -16,6 +16,7 @@ import inflect
 from services.frontend import chinese_readings, english_readings
 from services.frontend.carriers import CARRIED
 from services.frontend.language import CHINESE, ENGLISH
+from services.frontend.windows import windows
 
 _inflect = inflect.engine()
 _MOST_DIGITS = 36
@@ -84,6 +85,15 @@ class Normalizer:
         """What the package makes of `text`. Its margins, which tell runs apart, are kept from the package and put back."""
         core = text.strip()
         if self._package is None or not core:
+            return text
+        if not self.reference:
+            return "".join(self._margins_kept(piece, language) if seen else piece for seen, piece in windows(text, language))
+        return self._margins_kept(text, language)
+
+    def _margins_kept(self, text: str, language: str) -> str:
+        core = text.strip()
+        # Long runs of marks alone cost the grammars most of all and give nothing.
+        if self._package is None or not core or not (self.reference or any(character.isalnum() for character in core)):
             return text
         start = text.index(core)
         return text[:start] + self._package.spoken(core, language) + text[start + len(core) :]
