@@ -70,7 +70,8 @@ class Dictionary:
         lengths = self._lengths.get(first, [])
         behind = [] if self._behind is None else self._behind._lengths.get(first, [])
         for length in sorted({*lengths, *behind}, reverse=True) if behind else lengths:
-            spoken = self._spoken(text[place : place + length])
+            form = text[place : place + length]
+            spoken = self._spoken(form) if len(form) == length else None
             if spoken is not None and _is_whole(text, place, place + length):
                 return place + length, spoken
         return None

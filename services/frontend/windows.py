@@ -19,7 +19,7 @@ _WRITTEN = re.compile(
 )
 _AROUND = 3
 """Words on either side of a written form that may decide how it is read."""
-_BEFORE, _BEHIND = 4, 6
+_BEFORE, _BEHIND = 3, 5
 """Characters around the digits of a Chinese clause that may decide how they are read."""
 _CLAUSE = re.compile(r"[^，。！？；、\n]*[，。！？；、\n]*")
 _NUMERAL = re.compile(r"\d")
