@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 
-.PHONY: help setup protos lint test soak demo up bench quality verify clean
+.PHONY: help setup protos lint test soak fuzz demo up bench quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ test: setup ## Run every test that needs no GPU (PYTEST_ARGS adds arguments)
 
 soak: setup ## A thousand requests with random hang-ups: does memory stay flat? (five minutes)
 	$(BIN)/python -m bench.soak
+
+fuzz: setup ## A hundred thousand mutated inputs for each module of tools/fuzz that runs (long)
+	@for module in $$(grep --files-with-matches __main__ tools/fuzz/*.py); do \
+		module=$${module%.py}; echo "$(BIN)/python -m $${module//\//.}"; $(BIN)/python -m $${module//\//.}; done
 
 demo: setup ## Speak one sentence through all services into hello.wav
 	$(BIN)/cosyserve demo -o hello.wav

@@ -18,14 +18,19 @@ from services.frontend.wetext_package import WeText
 CHARACTERS = 200
 MODELS = ("models/demo", "tests/golden/tiny")
 ENGLISH = (
-    "The committee met on May {n} at 7:30pm in the old town hall. ", "Nobody had expected that so many would come on such a day. ",
-    "Everything else was quiet, as it mostly is there. ", "She called again, but nobody answered at number {n}. ",
+    "The committee met on May {n} at 7:30pm in the old town hall. ",
+    "Nobody had expected that so many would come on such a day. ",
+    "Everything else was quiet, as it mostly is there. ",
+    "She called again, but nobody answered at number {n}. ",
     "It had rained for hours, and the road along the river was closed. ",
-)  # fmt: skip
+)
 CHINESE = (
-    "会议在5月{n}日下午7:30开始，来的人比想象的多。", "谁也没有想到这么多人会在这样的天气里来。", "其他的一切都很安静，和往常一样，没有什么变化。",
-    "她又打来了，可是{n}号房间没有人接。", "雨下了好几个小时，河边的路已经不能走了。",
-)  # fmt: skip
+    "会议在5月{n}日下午7:30开始，来的人比想象的多。",
+    "谁也没有想到这么多人会在这样的天气里来。",
+    "其他的一切都很安静，和往常一样，没有什么变化。",
+    "她又打来了，可是{n}号房间没有人接。",
+    "雨下了好几个小时，河边的路已经不能走了。",
+)
 DENSE = ("It cost $1,2{n}.50 on 2024-05-{n}. ", "About {n} people ran 5-10 km at 7:30pm. ", "Call +1 555 010 99{n}. ")
 """Hardly a word without a number: the worst that people write."""
 

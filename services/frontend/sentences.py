@@ -99,8 +99,8 @@ def _is_full_width(character: str) -> bool:
 
 
 def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iterator[str]:
-    """`segment` in parts of at most `limit` text tokens, cut behind the last mark of a pause (comma, dash, bracket) that is not in the first
-    half, else at the last blank there, else between characters. The parts joined are the segment.
+    """`segment` in parts of at most `limit` text tokens, cut behind the last mark of a pause (comma, dash, bracket) that is not in the
+    first half, else at the last blank there, else between characters. The parts joined are the segment.
 
     What has over 8 characters for every token allowed is cut without being measured, so that the work grows with the text and no faster.
     """

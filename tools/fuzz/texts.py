@@ -6,11 +6,13 @@ same; and in time that is bounded by its length. A failure is printed with the s
 
 import argparse
 import asyncio
+import itertools
 import random
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import cast
 
 import grpc
 
@@ -40,6 +42,15 @@ LONGEST_UNIT = 400
 OVER_GRPC = 100
 
 
+class Failure(Exception):
+    """What must not be."""
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise Failure(message)
+
+
 class Subject:
     """One model's analysis."""
 
@@ -50,7 +61,7 @@ class Subject:
         self.controls = {token_id for token_id in controls if token_id is not None}
 
     def try_text(self, text: str, source: random.Random) -> str:
-        """What came of it, "spoken", "silent" or "refused". Raises AssertionError for anything that must not be."""
+        """What came of it, "spoken", "silent" or "refused". Raises Failure for anything that must not be."""
         allowed = source.random() < 0.1
         pronunciations = PRONUNCIATIONS if source.random() < 0.2 else {}
         language = source.choice(LANGUAGES)
@@ -62,26 +73,26 @@ class Subject:
             return "refused"
         seconds = time.thread_time() - begin
         limit = SECONDS + SECONDS_A_CHARACTER * len(text)
-        assert seconds < limit, f"took {seconds:.2f} s, allowed {limit:.2f} s"
+        _require(seconds < limit, f"took {seconds:.2f} s, allowed {limit:.2f} s")
         sentences = [part for part in parts if isinstance(part, Sentence)]
         for sentence in sentences:
             self._check(sentence, allowed=allowed)
         if len(text) < 1000 and source.random() < 0.05:
             cuts = sorted(source.randint(0, len(text)) for _ in range(4))
-            assert self._streamed(text, cuts, reading) == self._streamed(text, [], reading), "the cutting shows"
+            _require(self._streamed(text, cuts, reading) == self._streamed(text, [], reading), "the cutting shows")
         return "spoken" if sentences else "silent"
 
     def _check(self, sentence: Sentence, *, allowed: bool) -> None:
-        assert 1 <= len(sentence.token_ids) <= LONGEST_SENTENCE, f"a sentence of {len(sentence.token_ids)} ids"
-        assert all(0 <= token_id < len(self.tokenizer) for token_id in sentence.token_ids), "an id that the model does not have"
+        _require(1 <= len(sentence.token_ids) <= LONGEST_SENTENCE, f"a sentence of {len(sentence.token_ids)} ids")
+        _require(all(0 <= token_id < len(self.tokenizer) for token_id in sentence.token_ids), "an id that the model does not have")
         sentence.text.encode()
-        assert allowed or not self.controls.intersection(sentence.token_ids), "a control token that nobody allowed"
+        _require(allowed or not self.controls.intersection(sentence.token_ids), "a control token that nobody allowed")
 
     def _streamed(self, text: str, cuts: list[int], reading: Reading) -> list[Sentence | int]:
         """Sentences and the pauses between them, of a text that comes in pieces."""
         units, heard, waiting = Units(LONGEST_UNIT), list[Sentence | int](), 0
         borders = [0, *cuts, len(text)]
-        fed = [unit for start, end in zip(borders, borders[1:], strict=False) for unit in units.feed(text[start:end])]
+        fed = [unit for start, end in itertools.pairwise(borders) for unit in units.feed(text[start:end])]
         for unit in [*fed, units.finish()]:
             for part in self.analyzer.parts(unit, reading):
                 try:
@@ -101,7 +112,7 @@ async def over_grpc(texts: list[str], model: str) -> Counter[str]:
         running(SERVICE, settings, lambda service: load(service, settings)) as service,
         grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
     ):
-        stub = frontend_pb2_grpc.FrontendServiceStub(channel)
+        stub = cast("frontend_pb2_grpc.FrontendServiceAsyncStub", frontend_pb2_grpc.FrontendServiceStub(channel))
         for text in texts:
             request = frontend_pb2.AnalyzeRequest(text=text.encode("utf-8", "replace").decode())
             try:
@@ -110,8 +121,8 @@ async def over_grpc(texts: list[str], model: str) -> Counter[str]:
                 statuses["OK"] += 1
             except grpc.aio.AioRpcError as error:
                 statuses[error.code().name] += 1
-                assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, f"{error.code().name}: {error.details()}"
-                assert error.details(), "a refusal without a word"
+                _require(error.code() == grpc.StatusCode.INVALID_ARGUMENT, f"{error.code().name}: {error.details()}")
+                _require(bool(error.details()), "a refusal without a word")
     return statuses
 
 
@@ -134,7 +145,7 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             outcomes[subjects[number % len(subjects)].try_text(text, source)] += 1
         except Exception as error:
-            print(f"seed {number}: {type(error).__name__}: {error}; text of {len(text)} characters: {ascii(text[:300])}")
+            print(f"seed {number}: {type(error).__name__}: {error}; text of {len(text)} characters: {text[:300]!a}")
             return 1
         slowest = max(slowest, time.thread_time() - started)
     statuses: Counter[str] = Counter()

@@ -11,8 +11,23 @@ from services.frontend.pauses import Pause, added, passages
 from services.frontend.units import Units
 
 PIECES = st.sampled_from(
-    ["Hello. ", "world ", "[pause 300ms]", "[pause 1.5s]", '<break time="20ms"/>', "<break time='2s' />", "[pause ", "<break ", "[", "<", "ms]", "好。", "\n", "3.5 "]
-)  # fmt: skip
+    [
+        "Hello. ",
+        "world ",
+        "[pause 300ms]",
+        "[pause 1.5s]",
+        '<break time="20ms"/>',
+        "<break time='2s' />",
+        "[pause ",
+        "<break ",
+        "[",
+        "<",
+        "ms]",
+        "好。",
+        "\n",
+        "3.5 ",
+    ]
+)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def analyzer() -> Analyzer:
     return Analyzer(Normalizer(WeText()), TextTokenizer(ModelDirectory(ROOT / "tests/golden/tiny")))
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{case['kind']}: {ascii(case['text'][:30])}" for case in CASES])
+@pytest.mark.parametrize("case", CASES, ids=[f"{case['kind']}: {case['text'][:30]!a}" for case in CASES])
 def test_a_written_form_is_read_as_the_table_says(analyzer: Analyzer, case: dict[str, Any]) -> None:
     assert analyzer.normalise(case["text"], case.get("language", "")) == case["spoken"]
 
