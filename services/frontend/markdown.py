@@ -34,7 +34,7 @@ def without_markdown(text: str) -> str:
     Headings, list items and table rows end like sentences; a link is spoken as its text, an image as its description; code fences, rules
     and tags are silent, what stands between them is not. `snake_case` is spoken as its words; `3 * 4` and `a < b` stay.
     """
-    text = "\n".join(_lines(text))
+    text = _ESCAPED.sub(r"\1", "\n".join(_lines(text)))
     if "&" in text:
         text = _ENTITY.sub(lambda found: _ENTITIES[found[1]], text)
     if "[" in text:
@@ -45,7 +45,7 @@ def without_markdown(text: str) -> str:
         text = _STARS.sub("", text)
     if "_" in text:
         text = _UNDERSCORES.sub(lambda found: _underscore(found, text), text)
-    return _ESCAPED.sub(r"\1", text).replace("`", "").replace("~~", "")
+    return text.replace("`", "").replace("~~", "")
 
 
 def _lines(text: str) -> list[str]:

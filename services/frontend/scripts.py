@@ -16,12 +16,15 @@ OTHER = "und"
 """A language without normaliser (BCP-47: undetermined)."""
 JAPANESE, KOREAN = "ja", "ko"
 _HAN, _LATIN, _FOREIGN = "han", "latin", "foreign"
+_HANS = r"\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff々〇"
+_LATINS = r"A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff"
+_VALUES = r"²³¹¼-¾\u2070-\u209f\u2150-\u218f\u2460-\u24ff\u2776-\u2793"
 _ATOMS = re.compile(
-    r"""
-      (?P<neutral> [0-9][0-9.,:/-]*[A-Za-z°%µ]{0,4}(?:/[A-Za-z]{1,2})?(?![A-Za-z]) )
-    | (?P<han> [\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff々〇]+ )
-    | (?P<latin> [A-Za-z\u00c0-\u024f\u1e00-\u1eff](?:[A-Za-z\u00c0-\u024f\u1e00-\u1eff\u0300-\u036f]|['’](?=[A-Za-z]))* )
-    | (?P<foreign> (?:(?![²³¹¼-¾\u2070-\u209f\u2150-\u218f\u2460-\u24ff\u2776-\u2793])[^\W\d_])+ )
+    rf"""
+      (?P<neutral> [0-9][0-9.,:/-]*[A-Za-z°%µ]{{0,4}}(?:/[A-Za-z]{{1,2}})?(?![A-Za-z]) )
+    | (?P<han> [{_HANS}]+ )
+    | (?P<latin> [{_LATINS}](?:[{_LATINS}\u0300-\u036f]|['’](?=[A-Za-z]))* )
+    | (?P<foreign> (?:(?![{_HANS}{_LATINS}{_VALUES}])[^\W\d_])+ )
     """,
     re.VERBOSE,
 )
