@@ -26,16 +26,18 @@ class FrontendStage:
         )
         request = frontend_pb2.AnalyzeRequest(setup=setup, text=utterance.text)
         taken = 0
+        closed = False
 
         async def attempt(replica: Replica, pulse: Pulse) -> None:
-            nonlocal taken
+            nonlocal taken, closed
             with hung_up(_stub(replica).Analyze(request, metadata=telemetry.outgoing())) as call:
                 async for response in call:
                     pulse.beat()
                     news = response.sentence
-                    if response.closing_pause_milliseconds:
+                    if response.closing_pause_milliseconds and not closed:
+                        closed = True
                         sentence = Sentence(taken, (), response.closing_pause_milliseconds)
-                    elif news.index == taken:
+                    elif response.HasField("sentence") and news.index == taken:
                         sentence = Sentence(taken, tuple(news.token_ids), news.pause_before_milliseconds)
                     else:
                         continue

@@ -114,7 +114,7 @@ def test_the_package_sees_written_forms_and_what_is_around_them(tokenizer: TextT
     analyzer = Analyzer(Normalizer(package), tokenizer)
     list(analyzer.sentences("Nobody knew it, but at 7:30pm that evening he paid for 5 kg of it and left at once without a word."))
     list(analyzer.sentences("今天天气很好，我们下午三点半见面吧，票价50元一张，你觉得怎么样。"))
-    assert package.given == ["knew it, but at 7:30pm that evening he paid for 5 kg of it and", "票价50元一张，"]
+    assert package.given == ["it, but at 7:30pm that evening he paid for 5 kg of it", "票价50元一张，"]
 
 
 @pytest.mark.parametrize(
