@@ -88,10 +88,9 @@ async def test_a_pause_out_of_range_is_refused(stack: WholeStack) -> None:
 
 
 async def test_a_requests_pronunciation_is_heard(stack: WholeStack) -> None:
-    async def spoken(**fields: Any) -> bytes:
-        call = stack.client._stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="Buy Nike shoes.", seed=11, **fields))
-        return b"".join([response.audio async for response in call])
+    async def spoken(words: dict[str, str]) -> bytes:
+        return await say(stack, "Buy Nike shoes.", pronunciations=words)
 
-    given = await spoken(pronunciations={"Nike": "/nˈIki/"})
-    assert given == await spoken(pronunciations={"Nike": "/nˈIki/", "unused": "word"})
-    assert given != await spoken(pronunciations={"Nike": "/zɪɡzæɡzˈuːm/"})
+    given = await spoken({"Nike": "/nˈIki/"})
+    assert given == await spoken({"Nike": "/nˈIki/", "unused": "word"})
+    assert given != await spoken({"Nike": "/zɪɡzæɡzˈuːm/"})
