@@ -40,6 +40,7 @@ SECONDS, SECONDS_A_CHARACTER = 2.0, 0.002
 """What one text may take, in time of the processor: other work on the machine does not count."""
 LONGEST_UNIT = 400
 OVER_GRPC = 100
+REPORTED = 10_000
 
 
 class Failure(Exception):
@@ -148,6 +149,8 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"seed {number}: {type(error).__name__}: {error}; text of {len(text)} characters: {text[:300]!a}")
             return 1
         slowest = max(slowest, time.thread_time() - started)
+        if (done := number - options.seed + 1) % REPORTED == 0:
+            print(f"{done} texts, {time.monotonic() - begin:.0f} s", flush=True)
     statuses: Counter[str] = Counter()
     for model in MODELS:
         statuses += asyncio.run(over_grpc(sent, model))
