@@ -60,6 +60,7 @@ up: setup ## Serve on 127.0.0.1:50051 until Ctrl-C (MODEL=DIR for your own weigh
 bench: setup ## Measure this machine (MODEL=DIR, default the bundled model)
 	$(BIN)/python -m bench.token2wav_cost $(if $(MODEL),--model $(MODEL))
 	$(BIN)/python -m bench.vocoder_hold_back tests/golden/tiny
+	$(BIN)/python -m bench.frontend
 
 quality: $(VENV)/.quality ## Speak 200 sentences and measure them (MODEL=DIR, QUALITY_ARGS, see --help)
 	$(BIN)/python -m tools.quality $(if $(MODEL),--model $(MODEL)) $(QUALITY_ARGS)
