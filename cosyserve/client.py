@@ -7,7 +7,7 @@ async with Client("127.0.0.1:50051") as client, client.synthesize("Hello.") as s
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Self, cast
 
@@ -63,6 +63,8 @@ class Client:
         encoding: Encoding = Encoding.LINEAR16,
         profile: Profile = "continuous",
         language_code: str = "",
+        allow_control_tokens: bool = False,
+        pronunciations: Mapping[str, str] | None = None,
         first_hop_tokens: int = 0,
         growth: Growth | None = None,
         max_hop_tokens: int = 0,
@@ -83,6 +85,8 @@ class Client:
                 speed=speed,
                 seed=seed,
                 language_code=language_code,
+                allow_control_tokens=allow_control_tokens,
+                pronunciations=pronunciations,
                 profile=profile_pb2.Profile.Value(f"PROFILE_{profile.upper()}"),
                 hops=profile_pb2.HopSchedule(
                     first_hop_tokens=first_hop_tokens,
@@ -103,6 +107,8 @@ class Client:
         sample_rate: int = SAMPLE_RATE,
         encoding: Encoding = Encoding.LINEAR16,
         language_code: str = "",
+        allow_control_tokens: bool = False,
+        pronunciations: Mapping[str, str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the call's deadline, sent to the server
     ) -> tuple[bytes, Header, Summary]:
         """Speak a text as a whole under full attention; at most 60 s of audio."""
@@ -114,6 +120,8 @@ class Client:
                 speed=speed,
                 seed=seed,
                 language_code=language_code,
+                allow_control_tokens=allow_control_tokens,
+                pronunciations=pronunciations,
             )
         try:
             response = await self._stub.SynthesizeUnary(request, timeout=timeout, metadata=telemetry.outgoing())

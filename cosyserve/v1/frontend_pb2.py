@@ -25,33 +25,37 @@ _sym_db = _symbol_database.Default()
 from cosyserve.v1 import voice_pb2 as cosyserve_dot_v1_dot_voice__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\";\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"[\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\x06\n\x04part\"A\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"%\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\"L\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\"\x1d\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"\"\n FrontendServiceListVoicesRequest\"O\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary2\xf3\x02\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\"_\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\x12\"\n\x1a\x63losing_pause_milliseconds\x18\n \x01(\x05\"[\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\x06\n\x04part\"e\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\x12\"\n\x1a\x63losing_pause_milliseconds\x18\n \x01(\x05\"\xc2\x01\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\x12\x1c\n\x14\x61llow_control_tokens\x18\x02 \x01(\x08\x12\x46\n\x0epronunciations\x18\x03 \x03(\x0b\x32..cosyserve.v1.AnalyzeSetup.PronunciationsEntry\x1a\x35\n\x13PronunciationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"o\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\x12!\n\x19pause_before_milliseconds\x18\x05 \x01(\x05\"\x1d\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"\"\n FrontendServiceListVoicesRequest\"O\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary2\xf3\x02\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cosyserve.v1.frontend_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_ANALYZESETUP_PRONUNCIATIONSENTRY']._loaded_options = None
+  _globals['_ANALYZESETUP_PRONUNCIATIONSENTRY']._serialized_options = b'8\001'
   _globals['_ANALYZEREQUEST']._serialized_start=71
   _globals['_ANALYZEREQUEST']._serialized_end=144
   _globals['_ANALYZERESPONSE']._serialized_start=146
-  _globals['_ANALYZERESPONSE']._serialized_end=205
-  _globals['_ANALYZESTREAMREQUEST']._serialized_start=207
-  _globals['_ANALYZESTREAMREQUEST']._serialized_end=298
-  _globals['_ANALYZESTREAMRESPONSE']._serialized_start=300
-  _globals['_ANALYZESTREAMRESPONSE']._serialized_end=365
-  _globals['_ANALYZESETUP']._serialized_start=367
-  _globals['_ANALYZESETUP']._serialized_end=404
-  _globals['_SENTENCE']._serialized_start=406
-  _globals['_SENTENCE']._serialized_end=482
-  _globals['_GETVOICEREQUEST']._serialized_start=484
-  _globals['_GETVOICEREQUEST']._serialized_end=513
-  _globals['_GETVOICERESPONSE']._serialized_start=515
-  _globals['_GETVOICERESPONSE']._serialized_end=569
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=571
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=605
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=607
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=686
-  _globals['_FRONTENDSERVICE']._serialized_start=689
-  _globals['_FRONTENDSERVICE']._serialized_end=1060
+  _globals['_ANALYZERESPONSE']._serialized_end=241
+  _globals['_ANALYZESTREAMREQUEST']._serialized_start=243
+  _globals['_ANALYZESTREAMREQUEST']._serialized_end=334
+  _globals['_ANALYZESTREAMRESPONSE']._serialized_start=336
+  _globals['_ANALYZESTREAMRESPONSE']._serialized_end=437
+  _globals['_ANALYZESETUP']._serialized_start=440
+  _globals['_ANALYZESETUP']._serialized_end=634
+  _globals['_ANALYZESETUP_PRONUNCIATIONSENTRY']._serialized_start=581
+  _globals['_ANALYZESETUP_PRONUNCIATIONSENTRY']._serialized_end=634
+  _globals['_SENTENCE']._serialized_start=636
+  _globals['_SENTENCE']._serialized_end=747
+  _globals['_GETVOICEREQUEST']._serialized_start=749
+  _globals['_GETVOICEREQUEST']._serialized_end=778
+  _globals['_GETVOICERESPONSE']._serialized_start=780
+  _globals['_GETVOICERESPONSE']._serialized_end=834
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=836
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=870
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=872
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=951
+  _globals['_FRONTENDSERVICE']._serialized_start=954
+  _globals['_FRONTENDSERVICE']._serialized_end=1325
 # @@protoc_insertion_point(module_scope)

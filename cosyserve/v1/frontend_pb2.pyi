@@ -41,6 +41,11 @@ class AnalyzeResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SENTENCE_FIELD_NUMBER: builtins.int
+    CLOSING_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    closing_pause_milliseconds: builtins.int
+    """Silence that the text asks for behind its last sentence, 10 to 60000 milliseconds. Set on the last message and only there; that message
+    has no sentence. Default (0): the text asks for none, and there is no such message.
+    """
     @property
     def sentence(self) -> global___Sentence:
         """One sentence, in order."""
@@ -49,9 +54,10 @@ class AnalyzeResponse(google.protobuf.message.Message):
         self,
         *,
         sentence: global___Sentence | None = ...,
+        closing_pause_milliseconds: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["sentence", b"sentence"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["sentence", b"sentence"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "sentence", b"sentence"]) -> None: ...
 
 global___AnalyzeResponse = AnalyzeResponse
 
@@ -84,6 +90,9 @@ class AnalyzeStreamResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SENTENCE_FIELD_NUMBER: builtins.int
+    CLOSING_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    closing_pause_milliseconds: builtins.int
+    """As AnalyzeResponse.closing_pause_milliseconds."""
     @property
     def sentence(self) -> global___Sentence:
         """One sentence, in order."""
@@ -92,9 +101,10 @@ class AnalyzeStreamResponse(google.protobuf.message.Message):
         self,
         *,
         sentence: global___Sentence | None = ...,
+        closing_pause_milliseconds: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["sentence", b"sentence"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["sentence", b"sentence"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "sentence", b"sentence"]) -> None: ...
 
 global___AnalyzeStreamResponse = AnalyzeStreamResponse
 
@@ -104,17 +114,48 @@ class AnalyzeSetup(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class PronunciationsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     LANGUAGE_CODE_FIELD_NUMBER: builtins.int
+    ALLOW_CONTROL_TOKENS_FIELD_NUMBER: builtins.int
+    PRONUNCIATIONS_FIELD_NUMBER: builtins.int
     language_code: builtins.str
     """BCP-47 tag such as "en-US" or "zh"; decides the normaliser. Default (empty): by script. A language that has no normaliser passes through
     untouched. Not a tag: INVALID_ARGUMENT.
     """
+    allow_control_tokens: builtins.bool
+    """Let the text use the model's control tokens (`<|endofprompt|>` and the like); a text with `<|` and `|>` is then not normalised. Default
+    (false): control tokens are neither parsed nor spoken. Marks of sound such as `[laughter]` need no permission.
+    """
+    @property
+    def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """How words are said: written form (1 to 64 characters, a letter or digit among them) to a respelling, or to phonemes between slashes where
+        the model reads phonemes (1 to 200 characters). At most 200 entries. A form stands for a whole word, the longest wins, one with a
+        capital letter is found in exactly these capitals. They go before the server's own. Otherwise: INVALID_ARGUMENT.
+        """
+
     def __init__(
         self,
         *,
         language_code: builtins.str = ...,
+        allow_control_tokens: builtins.bool = ...,
+        pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["language_code", b"language_code"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allow_control_tokens", b"allow_control_tokens", "language_code", b"language_code", "pronunciations", b"pronunciations"]) -> None: ...
 
 global___AnalyzeSetup = AnalyzeSetup
 
@@ -128,12 +169,15 @@ class Sentence(google.protobuf.message.Message):
     TEXT_FIELD_NUMBER: builtins.int
     TOKEN_IDS_FIELD_NUMBER: builtins.int
     LANGUAGE_FIELD_NUMBER: builtins.int
+    PAUSE_BEFORE_MILLISECONDS_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Position in the text, from 0."""
     text: builtins.str
-    """The text as it will be spoken, after normalisation."""
+    """The text as it will be spoken, after normalisation; given phonemes stand between slashes."""
     language: builtins.str
     """"zh", "en" or the language asked for."""
+    pause_before_milliseconds: builtins.int
+    """Silence that the text asks for in front of this sentence (`[pause 300ms]`), 10 to 60000 milliseconds. Default (0): none."""
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Its text token ids."""
@@ -145,8 +189,9 @@ class Sentence(google.protobuf.message.Message):
         text: builtins.str = ...,
         token_ids: collections.abc.Iterable[builtins.int] | None = ...,
         language: builtins.str = ...,
+        pause_before_milliseconds: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["index", b"index", "language", b"language", "text", b"text", "token_ids", b"token_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["index", b"index", "language", b"language", "pause_before_milliseconds", b"pause_before_milliseconds", "text", b"text", "token_ids", b"token_ids"]) -> None: ...
 
 global___Sentence = Sentence
 

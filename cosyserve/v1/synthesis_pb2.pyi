@@ -19,6 +19,22 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 class SynthesizeRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class PronunciationsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     TEXT_FIELD_NUMBER: builtins.int
     VOICE_FIELD_NUMBER: builtins.int
     AUDIO_FORMAT_FIELD_NUMBER: builtins.int
@@ -29,8 +45,13 @@ class SynthesizeRequest(google.protobuf.message.Message):
     HOPS_FIELD_NUMBER: builtins.int
     START_SAMPLE_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
+    ALLOW_CONTROL_TOKENS_FIELD_NUMBER: builtins.int
+    PRONUNCIATIONS_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but punctuation, or longer: INVALID_ARGUMENT."""
+    """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but punctuation, or longer: INVALID_ARGUMENT.
+    `[pause 300ms]` and `<break time="300ms"/>` (10 to 5000 ms, several in a row add up to 60 s at most) are silence of that length, whatever
+    the speed. Outside the range: INVALID_ARGUMENT.
+    """
     voice: builtins.str
     """Voice id as ListVoices gives it; empty means the default voice. Unknown: NOT_FOUND."""
     speed: builtins.float
@@ -49,6 +70,8 @@ class SynthesizeRequest(google.protobuf.message.Message):
     """When resuming: header.engine of the lost request. If the engines have changed since, FAILED_PRECONDITION: the audio would not fit.
     Empty: not checked.
     """
+    allow_control_tokens: builtins.bool
+    """As AnalyzeSetup.allow_control_tokens of frontend.proto."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """Encoding and rate of the audio. Default: LINEAR16 at 24000 Hz."""
@@ -56,6 +79,10 @@ class SynthesizeRequest(google.protobuf.message.Message):
     @property
     def hops(self) -> cosyserve.v1.profile_pb2.HopSchedule:
         """Where the audio is cut. Default: the earliest possible first piece, then one a second."""
+
+    @property
+    def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """As AnalyzeSetup.pronunciations of frontend.proto. A resumed request needs the same ones."""
 
     def __init__(
         self,
@@ -70,9 +97,11 @@ class SynthesizeRequest(google.protobuf.message.Message):
         hops: cosyserve.v1.profile_pb2.HopSchedule | None = ...,
         start_sample: builtins.int = ...,
         engine: builtins.str = ...,
+        allow_control_tokens: builtins.bool = ...,
+        pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "hops", b"hops", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "seed", b"seed", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "pronunciations", b"pronunciations", "seed", b"seed", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
 
 global___SynthesizeRequest = SynthesizeRequest
@@ -118,12 +147,30 @@ global___SynthesizeResponse = SynthesizeResponse
 class SynthesizeUnaryRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class PronunciationsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     TEXT_FIELD_NUMBER: builtins.int
     VOICE_FIELD_NUMBER: builtins.int
     AUDIO_FORMAT_FIELD_NUMBER: builtins.int
     SPEED_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     LANGUAGE_CODE_FIELD_NUMBER: builtins.int
+    ALLOW_CONTROL_TOKENS_FIELD_NUMBER: builtins.int
+    PRONUNCIATIONS_FIELD_NUMBER: builtins.int
     text: builtins.str
     """As SynthesizeRequest.text."""
     voice: builtins.str
@@ -134,9 +181,15 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     """As SynthesizeRequest.seed."""
     language_code: builtins.str
     """As SynthesizeRequest.language_code."""
+    allow_control_tokens: builtins.bool
+    """As SynthesizeRequest.allow_control_tokens."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """As SynthesizeRequest.audio_format."""
+
+    @property
+    def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """As SynthesizeRequest.pronunciations."""
 
     def __init__(
         self,
@@ -147,9 +200,11 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
         speed: builtins.float = ...,
         seed: builtins.int | None = ...,
         language_code: builtins.str = ...,
+        allow_control_tokens: builtins.bool = ...,
+        pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "language_code", b"language_code", "seed", b"seed", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "language_code", b"language_code", "pronunciations", b"pronunciations", "seed", b"seed", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
 
 global___SynthesizeUnaryRequest = SynthesizeUnaryRequest

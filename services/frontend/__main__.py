@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from cosyserve.errors import SettingsError
+from cosyserve.errors import InvalidRequest, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.process import run
 from cosyserve.server import Close, Service
 from cosyserve.v1 import frontend_pb2_grpc
-from services.frontend.analysis import Analyzer
+from services.frontend.analysis import NO_DICTIONARY, Analyzer
+from services.frontend.pronunciations import read_dictionary
 from services.frontend.registry import Registry
 from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
@@ -25,7 +26,7 @@ log = logging.getLogger("services.frontend")
 def read_model(settings: FrontendSettings) -> tuple[Analyzer, Registry]:
     """Everything that takes time before the first call; blocks.
 
-    Raises ModelError for an unusable model directory, SettingsError for a default voice that it does not have.
+    Raises ModelError for an unusable model directory, SettingsError for a default voice that it does not have and for a bad dictionary.
     """
     # The grammars and the number speller take most of a second to import and load.
     from services.frontend.normalize import Normalizer
@@ -44,7 +45,13 @@ def read_model(settings: FrontendSettings) -> tuple[Analyzer, Registry]:
         from services.frontend.wetext_package import WeText
 
         package = WeText()
-    analyzer = Analyzer(Normalizer(package), tokenizer, allow_special=settings.allow_special)
+    dictionary = NO_DICTIONARY
+    if settings.pronunciations is not None:
+        try:
+            dictionary = read_dictionary(settings.pronunciations, tokenizer.is_phonemes)
+        except (ValueError, InvalidRequest) as error:
+            raise SettingsError(f"{PREFIX}PRONUNCIATIONS: {error}") from error
+    analyzer = Analyzer(Normalizer(package), tokenizer, allow_special=settings.allow_special, dictionary=dictionary)
     for text in WARM_UP:
         list(analyzer.sentences(text))
     return analyzer, registry

@@ -13,8 +13,9 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
-from services.frontend.analysis import Analyzer, Sentence
+from services.frontend.analysis import Analyzer, Reading, Sentence
 from services.frontend.language import require_tag
+from services.frontend.pauses import Pause, added
 from services.frontend.registry import Registry
 from services.frontend.units import Units
 from services.frontend.voice import Voice
@@ -39,12 +40,14 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self._most_characters = most_characters
 
     async def Analyze(self, request: pb.AnalyzeRequest, context: Context) -> AsyncIterator[pb.AnalyzeResponse]:
-        call = _Call(request.setup.language_code)
+        call = self._call(request.setup)
         try:
             call.count(request.text, self._most_characters)
             async for sentence in self._analyze(request.text, call):
                 yield pb.AnalyzeResponse(sentence=sentence)
             call.require_speech()
+            if call.pause:
+                yield pb.AnalyzeResponse(closing_pause_milliseconds=call.pause)
         finally:
             call.record()
 
@@ -54,7 +57,7 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         """The sentences are those of Analyze for each unit of the text (see `services.frontend.units`), in order: they depend on the text
         alone, not on how it was cut into fragments. Analyze joins short units of a whole text into longer sentences, this does not wait
         for them; and an empty language code is decided by script unit by unit."""
-        call = _Call(await _setup_of(requests))
+        call = self._call(await _setup_of(requests))
         # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
         await context.send_initial_metadata(())
         units = Units(LONGEST_UNIT)
@@ -70,6 +73,8 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             async for sentence in self._analyze(units.finish(), call):
                 yield pb.AnalyzeStreamResponse(sentence=sentence)
             call.require_speech()
+            if call.pause:
+                yield pb.AnalyzeStreamResponse(closing_pause_milliseconds=call.pause)
         finally:
             call.record()
 
@@ -90,24 +95,35 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         )
 
     async def _analyze(self, text: str, call: "_Call") -> AsyncIterator[pb.Sentence]:
-        sentences = self._analyzer.sentences(text, call.language_code)
-        while (sentence := await self._work(_next, sentences)) is not None:
-            yield call.message(sentence)
+        parts = self._analyzer.parts(text, call.reading)
+        while (part := await self._work(_next, parts)) is not None:
+            if isinstance(part, Pause):
+                call.wait(part)
+            else:
+                yield call.message(part)
 
-    async def _work(self, function: Callable[[Iterator[Sentence]], T], argument: Iterator[Sentence]) -> T:
+    def _call(self, setup: pb.AnalyzeSetup) -> "_Call":
+        require_tag(setup.language_code)
+        reading = self._analyzer.reading(
+            setup.language_code, allow_control_tokens=setup.allow_control_tokens, pronunciations=dict(setup.pronunciations)
+        )
+        return _Call(reading)
+
+    async def _work(self, function: Callable[[Iterator[T]], T | None], argument: Iterator[T]) -> T | None:
         return await asyncio.get_running_loop().run_in_executor(self._worker, function, argument)
 
 
 class _Call:
     """What one call has come to so far."""
 
-    def __init__(self, language_code: str) -> None:
-        require_tag(language_code)
-        self.language_code = language_code
+    def __init__(self, reading: Reading) -> None:
+        self.reading = reading
+        self.pause = 0
+        """Milliseconds that the text asked for since the last sentence."""
         self._start = time.time_ns()
         self._characters = 0
         self._sentences = 0
-        self._language = language_code
+        self._language = reading.language_code
 
     def count(self, text: str, most: int, *, streamed: bool = False) -> None:
         """Take note of text that has come. Raises InvalidRequest when it is empty (unless streamed) or too much by now."""
@@ -125,10 +141,22 @@ class _Call:
         if self._sentences == 0:
             raise InvalidRequest("text holds only punctuation, blanks or what this model cannot read; there is nothing to speak")
 
+    def wait(self, pause: Pause) -> None:
+        """Take note of a pause. Raises InvalidRequest when those in one place are too long together."""
+        self.pause = added(self.pause, pause)
+
     def message(self, sentence: Sentence) -> pb.Sentence:
         self._language = sentence.language
         self._sentences += 1
-        return pb.Sentence(index=self._sentences - 1, text=sentence.text, token_ids=sentence.token_ids, language=sentence.language)
+        message = pb.Sentence(
+            index=self._sentences - 1,
+            text=sentence.text,
+            token_ids=sentence.token_ids,
+            language=sentence.language,
+            pause_before_milliseconds=self.pause,
+        )
+        self.pause = 0
+        return message
 
     def record(self) -> None:
         attributes: dict[str, int | float | str] = {
@@ -137,16 +165,16 @@ class _Call:
         telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
 
 
-def _next(sentences: Iterator[Sentence]) -> Sentence | None:
-    return next(sentences, None)
+def _next(parts: Iterator[T]) -> T | None:
+    return next(parts, None)
 
 
-async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> str:
+async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> pb.AnalyzeSetup:
     first = await anext(aiter(requests), None)
     if first is None or first.WhichOneof("part") != "setup":
         found = "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
         raise InvalidRequest(f"{found}, expected the setup")
-    return first.setup.language_code
+    return first.setup
 
 
 def _voice_message(voice: Voice) -> voice_pb2.Voice:

@@ -21,7 +21,9 @@ class FrontendSettings(ServerSettings):
     default_voice: str | None = None
     """The voice an empty id means; unset: the first by id."""
     allow_special: bool = False
-    """Parse `<|...|>` control tokens in text. Only where every caller is trusted: they steer the model."""
+    """Parse `<|...|>` control tokens in every text, whether or not its request allows them. They steer the model."""
+    pronunciations: Path | None = None
+    """A JSON file, an object of written form to respelling or /phonemes/, for all texts (services.frontend.pronunciations)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

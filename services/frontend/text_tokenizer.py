@@ -1,5 +1,6 @@
 """The tokenizer that a model directory brings: byte-level BPE as published, or phonemes."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from cosyserve.model_directory import ModelDirectory
@@ -14,6 +15,11 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
         """Ids of `text`; none when it holds nothing that this tokenizer can express. allow_special: parse `<|...|>` control tokens."""
+        ...
+
+    @property
+    def is_phonemes(self) -> Callable[[str], bool] | None:
+        """Whether a word of phonemes can be spoken between `carriers.BEGIN` and `carriers.END`; None for a tokenizer of written text."""
         ...
 
     def id_of(self, token: str) -> int | None:

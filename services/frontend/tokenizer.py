@@ -36,6 +36,11 @@ class TextTokenizer:
         self._plain.encode_special_tokens = True
         self._parsing = _build(vocabulary, merges, merges_path)
 
+    @property
+    def is_phonemes(self) -> None:
+        """This model reads written text."""
+        return None
+
     def __len__(self) -> int:
         return int(self._parsing.get_vocab_size(with_added_tokens=True))
 

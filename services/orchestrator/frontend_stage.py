@@ -19,19 +19,31 @@ class FrontendStage:
 
     async def analyze(self, utterance: Utterance, take: Callable[[Sentence], Awaitable[None]]) -> int:
         """Hand the sentences of the text to `take`, each once and in order. Returns the number of takeovers."""
-        setup = frontend_pb2.AnalyzeSetup(language_code=utterance.language_code)
+        setup = frontend_pb2.AnalyzeSetup(
+            language_code=utterance.language_code,
+            allow_control_tokens=utterance.allow_control_tokens,
+            pronunciations=utterance.pronunciations,
+        )
         request = frontend_pb2.AnalyzeRequest(setup=setup, text=utterance.text)
         taken = 0
+        closed = False
 
         async def attempt(replica: Replica, pulse: Pulse) -> None:
-            nonlocal taken
+            nonlocal taken, closed
             with hung_up(_stub(replica).Analyze(request, metadata=telemetry.outgoing())) as call:
                 async for response in call:
                     pulse.beat()
-                    if response.sentence.index == taken:
-                        taken += 1
-                        with pulse.paused():
-                            await take(Sentence(response.sentence.index, tuple(response.sentence.token_ids)))
+                    news = response.sentence
+                    if response.closing_pause_milliseconds and not closed:
+                        closed = True
+                        sentence = Sentence(taken, (), response.closing_pause_milliseconds)
+                    elif response.HasField("sentence") and news.index == taken:
+                        sentence = Sentence(taken, tuple(news.token_ids), news.pause_before_milliseconds)
+                    else:
+                        continue
+                    taken += 1
+                    with pulse.paused():
+                        await take(sentence)
 
         return await carried_on(self.replicas, self._patience, attempt)
 

@@ -14,9 +14,11 @@ from cosyserve.errors import InvalidRequest
 from services.orchestrator.engines import Engines
 from services.orchestrator.frontend_stage import FrontendStage
 from services.orchestrator.llm_stage import LlmStage
+from services.orchestrator.silence import play_silence
 from services.orchestrator.token2wav_stage import Token2WavStage
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import Sentence, Utterance, Voice
+from services.orchestrator.written_pause import behind_pause
 
 _ANALYZED_AHEAD = 16
 Play = Callable[[bytes], Awaitable[None]]
@@ -47,6 +49,8 @@ class Account:
     sentences: int = 0
     speech_tokens: int = 0
     takeovers: int = 0
+    paused_milliseconds: int = 0
+    """Silence that the text asked for."""
 
     def sounded(self) -> None:
         """Audio is about to leave; the first time counts."""
@@ -102,12 +106,14 @@ async def _write(
     while (sentence := await analyzed.get()) is not None:
         if sentence.index == 0:
             account.first_sound.frontend = account.total.frontend = account.milliseconds
+        account.paused_milliseconds += sentence.pause_before_milliseconds
         stream = TokenStream(sentence)
         await written.put(stream)
-        account.takeovers += await stages.llm.generate(utterance, known_voice, stream, account.engines)
-        _settle(stream, account)
+        if sentence.token_ids:
+            account.takeovers += await stages.llm.generate(utterance, known_voice, stream, account.engines)
+            _settle(stream, account)
         if longest_seconds is not None:
-            _refuse_longer(account.speech_tokens, utterance.speed, longest_seconds)
+            _refuse_longer(account, utterance.speed, longest_seconds)
     await written.put(None)
 
 
@@ -120,7 +126,13 @@ async def _speak(
     account: Account,
 ) -> None:
     while (stream := await written.get()) is not None:
-        decoded = await stages.token2wav.decode(utterance, await voice, stream, play, account.engines)
+        first, pause = stream.sentence.index == 0, stream.sentence.pause_before_milliseconds
+        if not first:
+            await play_silence(pause, play)
+        if not stream.sentence.token_ids:
+            continue
+        play_sentence = behind_pause(pause, play) if first else play
+        decoded = await stages.token2wav.decode(utterance, await voice, stream, play_sentence, account.engines)
         account.takeovers += decoded.takeovers
         account.total.flow += decoded.summary.flow_milliseconds
         account.total.vocoder += decoded.summary.vocoder_milliseconds
@@ -141,8 +153,8 @@ def _settle(stream: TokenStream, account: Account) -> None:
         account.first_sound.llm_decode = stream.made.first_hop
 
 
-def _refuse_longer(tokens: int, speed: float, longest_seconds: float) -> None:
-    seconds = tokens / spec.TOKENS_PER_SECOND / speed
+def _refuse_longer(account: Account, speed: float, longest_seconds: float) -> None:
+    seconds = account.speech_tokens / spec.TOKENS_PER_SECOND / speed + account.paused_milliseconds / 1000
     if seconds > longest_seconds:
         raise InvalidRequest(
             f"the utterance is over {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once; use Synthesize"

@@ -1,6 +1,7 @@
 """A request as the pipeline sees it: checked, defaults filled in, nothing of the wire left."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from cosyserve import spec
 
@@ -24,6 +25,9 @@ class Utterance:
     """At `sample_rate`, over the whole utterance."""
     engine: str = ""
     """Name of the engines that must speak; empty: any."""
+    allow_control_tokens: bool = False
+    pronunciations: Mapping[str, str] = field(default_factory=dict)
+    """Written form to respelling or /phonemes/; the frontend checks them."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +44,12 @@ class Voice:
 
 @dataclass(frozen=True)
 class Sentence:
-    """One utterance of the speech-token model: text token ids, and its place in the text."""
+    """One utterance of the speech-token model: text token ids, and its place in the text. No ids: the silence at its end."""
 
     index: int
     token_ids: tuple[int, ...]
+    pause_before_milliseconds: int = 0
+    """Silence that the text asks for in front of it."""
 
 
 def tokens_to_first_border(prompt_tokens: int, first_hop_tokens: int) -> int:

@@ -78,6 +78,8 @@ def _shared(
         max_hop_tokens=100,
         encoding=encoding,
         sample_rate=_in_range("audio_format.sample_rate_hertz", rate, 8_000, 48_000),
+        allow_control_tokens=request.allow_control_tokens,
+        pronunciations=dict(request.pronunciations),
     )
 
 

@@ -5,7 +5,8 @@ exclamation mark or ellipsis at the end. English only: what has no English readi
 of nothing else has no ids at all.
 
 Control tokens and marks of sound do not exist here. Marks of sound (`[laughter]`) are silent; `<|...|>` is ordinary text, unless special
-tokens are allowed: then it is silent too, as it never is meant to be heard.
+tokens are allowed: then it is silent too, as it never is meant to be heard. Phonemes that a dictionary gives come between `carriers.BEGIN`
+and `carriers.END` and are spoken as they are.
 """
 
 import re
@@ -15,7 +16,7 @@ from services.frontend.control_tokens import CONTROLS
 from services.frontend.phonemes.letters import read_letters
 from services.frontend.phonemes.lexicon import read_lexicon
 from services.frontend.phonemes.reading import Word, read_words
-from services.frontend.phonemes.symbols import BLANK, START, read_symbols
+from services.frontend.phonemes.symbols import BLANK, START, is_pronunciation, read_symbols
 from services.frontend.phonemes.words import Pronouncer
 
 FILES = ("phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz")
@@ -43,6 +44,10 @@ class PhonemeTokenizer:
             text = _CONTROLS.sub(" ", text)
         phonemes = self.phonemes(text)
         return [self._ids[symbol] for symbol in START + phonemes] if phonemes else []
+
+    def is_phonemes(self, word: str) -> bool:
+        """Whether `word` is written in phones and stress marks of this model."""
+        return is_pronunciation(word) and all(symbol in self._ids for symbol in word)
 
     def id_of(self, token: str) -> int | None:
         """The id of one symbol, None when there is none of that name."""
