@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from cosyserve.v1 import voice_pb2 as cosyserve_dot_v1_dot_voice__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\";\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"[\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\x06\n\x04part\"A\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"%\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\"L\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\"\x1d\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"\"\n FrontendServiceListVoicesRequest\"O\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary2\xf3\x02\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\";\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"\x88\x01\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\x05\x66lush\x18\x03 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeFlushH\x00\x42\x06\n\x04part\"\x86\x01\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\x12/\n\x08progress\x18\x02 \x01(\x0b\x32\x1d.cosyserve.v1.AnalyzeProgress\x12\x12\n\nunfinished\x18\x03 \x01(\x08\"#\n\x0c\x41nalyzeFlush\x12\x13\n\x0bleast_words\x18\x01 \x01(\x05\"8\n\x0f\x41nalyzeProgress\x12\x12\n\ncharacters\x18\x01 \x01(\x03\x12\x11\n\tsentences\x18\x02 \x01(\x05\"o\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\x12\x13\n\x0b\x66irst_index\x18\x14 \x01(\x05\x12\x18\n\x10reports_progress\x18\x15 \x01(\x08\x12\x19\n\x11partial_sentences\x18\x16 \x01(\x08\"L\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\"\x1d\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"\"\n FrontendServiceListVoicesRequest\"O\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary2\xf3\x02\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,22 +36,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ANALYZEREQUEST']._serialized_end=144
   _globals['_ANALYZERESPONSE']._serialized_start=146
   _globals['_ANALYZERESPONSE']._serialized_end=205
-  _globals['_ANALYZESTREAMREQUEST']._serialized_start=207
-  _globals['_ANALYZESTREAMREQUEST']._serialized_end=298
-  _globals['_ANALYZESTREAMRESPONSE']._serialized_start=300
-  _globals['_ANALYZESTREAMRESPONSE']._serialized_end=365
-  _globals['_ANALYZESETUP']._serialized_start=367
-  _globals['_ANALYZESETUP']._serialized_end=404
-  _globals['_SENTENCE']._serialized_start=406
-  _globals['_SENTENCE']._serialized_end=482
-  _globals['_GETVOICEREQUEST']._serialized_start=484
-  _globals['_GETVOICEREQUEST']._serialized_end=513
-  _globals['_GETVOICERESPONSE']._serialized_start=515
-  _globals['_GETVOICERESPONSE']._serialized_end=569
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=571
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=605
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=607
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=686
-  _globals['_FRONTENDSERVICE']._serialized_start=689
-  _globals['_FRONTENDSERVICE']._serialized_end=1060
+  _globals['_ANALYZESTREAMREQUEST']._serialized_start=208
+  _globals['_ANALYZESTREAMREQUEST']._serialized_end=344
+  _globals['_ANALYZESTREAMRESPONSE']._serialized_start=347
+  _globals['_ANALYZESTREAMRESPONSE']._serialized_end=481
+  _globals['_ANALYZEFLUSH']._serialized_start=483
+  _globals['_ANALYZEFLUSH']._serialized_end=518
+  _globals['_ANALYZEPROGRESS']._serialized_start=520
+  _globals['_ANALYZEPROGRESS']._serialized_end=576
+  _globals['_ANALYZESETUP']._serialized_start=578
+  _globals['_ANALYZESETUP']._serialized_end=689
+  _globals['_SENTENCE']._serialized_start=691
+  _globals['_SENTENCE']._serialized_end=767
+  _globals['_GETVOICEREQUEST']._serialized_start=769
+  _globals['_GETVOICEREQUEST']._serialized_end=798
+  _globals['_GETVOICERESPONSE']._serialized_start=800
+  _globals['_GETVOICERESPONSE']._serialized_end=854
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=856
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=890
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=892
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=971
+  _globals['_FRONTENDSERVICE']._serialized_start=974
+  _globals['_FRONTENDSERVICE']._serialized_end=1345
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.language import language_of
 from services.frontend.normalize import Normalizer
+from services.frontend.partial import PartialSentences
 from services.frontend.sentences import Splitter, cut_to_limit, is_only_marks
 from services.frontend.text_tokenizer import Tokenizer
 from services.frontend.units import runs_of
@@ -60,6 +61,15 @@ class Analyzer:
                 ids = self._encode(part)
                 if ids:
                     yield Sentence(part, tuple(ids), language)
+
+    def partial(self, language_code: str = "") -> PartialSentences:
+        """The sentences of one text while it is being written, language decided run by run where the code is empty."""
+
+        def spoken(run: str, code: str, before: str, last: bool) -> str:
+            run = _without_unspeakable(run)
+            return run if _is_markup(run) else self._normalizer.normalise(run, language_of(code, run), before=before, last=last)
+
+        return PartialSentences(language_code, spoken, lambda: self._tokenizer.growing(allow_special=self._allow_special))
 
     def segments(self, text: str, language_code: str = "") -> Iterator[str]:
         """The normalised and split text (the specification's split mode), before anything is cut to the model's limit."""

@@ -1,13 +1,22 @@
 """The frontend as the pipeline calls it: text to sentences, and voices by name."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+import grpc
+
 from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet
+from cosyserve.errors import InternalFault
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
+from services.orchestrator.arriving_text import ArrivingText, Flush
+from services.orchestrator.taken_sentences import TakenSentences
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.utterance import Sentence, Utterance, Voice
+from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, Voice
+
+Take = Callable[[Sentence | OpenSentence], Awaitable[None]]
+AnalyzeCall = grpc.aio.StreamStreamCall[frontend_pb2.AnalyzeStreamRequest, frontend_pb2.AnalyzeStreamResponse]
 
 
 class FrontendStage:
@@ -17,7 +26,7 @@ class FrontendStage:
         self.replicas = replicas
         self._patience = patience
 
-    async def analyze(self, utterance: Utterance, take: Callable[[Sentence], Awaitable[None]]) -> int:
+    async def analyze(self, utterance: Utterance, take: Take) -> int:
         """Hand the sentences of the text to `take`, each once and in order. Returns the number of takeovers."""
         setup = frontend_pb2.AnalyzeSetup(language_code=utterance.language_code)
         request = frontend_pb2.AnalyzeRequest(setup=setup, text=utterance.text)
@@ -32,6 +41,40 @@ class FrontendStage:
                         taken += 1
                         with pulse.paused():
                             await take(Sentence(response.sentence.index, tuple(response.sentence.token_ids)))
+
+        return await carried_on(self.replicas, self._patience, attempt)
+
+    async def analyze_stream(self, utterance: Utterance, text: ArrivingText, take: Take) -> int:
+        """The same for text that arrives over time; in utterance.by_token a sentence is handed over when it begins. What the frontend needs
+        no more is forgotten, and another replica begins there. Returns the number of takeovers."""
+        taken = TakenSentences(take)
+        sentences_forgotten = 0
+
+        async def attempt(replica: Replica, pulse: Pulse) -> None:
+            nonlocal sentences_forgotten
+            setup = frontend_pb2.AnalyzeSetup(
+                language_code=utterance.language_code,
+                first_index=sentences_forgotten,
+                reports_progress=True,
+                partial_sentences=utterance.by_token,
+            )
+            begin, read, told = text.begin, asyncio.Event(), asyncio.Event()
+            taken.begin_anew()
+            with hung_up(_stub(replica).AnalyzeStream(metadata=telemetry.outgoing())) as call:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_pour(call, setup, text, read, told, pulse))
+                    async for response in call:
+                        pulse.beat()
+                        if response.HasField("sentence"):
+                            found = Sentence(response.sentence.index, tuple(response.sentence.token_ids))
+                            with pulse.paused():
+                                await taken.add(found, whole=not utterance.by_token, unfinished=response.unfinished)
+                        if response.HasField("progress"):
+                            text.forget(begin + response.progress.characters)
+                            sentences_forgotten = response.progress.sentences
+                            read.set()
+                    if not told.is_set():
+                        raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a text before its end")
 
         return await carried_on(self.replicas, self._patience, attempt)
 
@@ -64,6 +107,36 @@ class FrontendStage:
 
         await carried_on(self.replicas, self._patience, attempt)
         return list(response.voices)
+
+
+async def _pour(
+    call: AnalyzeCall, setup: frontend_pb2.AnalyzeSetup, text: ArrivingText, read: asyncio.Event, told: asyncio.Event, pulse: Pulse
+) -> None:
+    """Write the setup and, once it is accepted, the text as it comes; each piece when the one before it is read, so that no more than one
+    waits at the stage. `read` is set when it is; `told` gets set when all is written.
+
+    A write on a dead call is passed over, as in token2wav_stage.
+    """
+    place = text.start()
+    try:
+        await call.write(frontend_pb2.AnalyzeStreamRequest(setup=setup))
+        await call.initial_metadata()
+        while True:
+            with pulse.paused():
+                piece = await text.read(place)
+            if piece is None:
+                break
+            if isinstance(piece, Flush):
+                request = frontend_pb2.AnalyzeStreamRequest(flush=frontend_pb2.AnalyzeFlush(least_words=piece.least_words))
+            else:
+                request = frontend_pb2.AnalyzeStreamRequest(text=piece)
+            read.clear()
+            await call.write(request)
+            await read.wait()
+        told.set()
+        await call.done_writing()
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        return
 
 
 def _stub(replica: Replica) -> "frontend_pb2_grpc.FrontendServiceAsyncStub":

@@ -11,15 +11,18 @@ from dataclasses import dataclass, field
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
+from services.orchestrator.arriving_text import ArrivingText
 from services.orchestrator.engines import Engines
 from services.orchestrator.frontend_stage import FrontendStage
 from services.orchestrator.llm_stage import LlmStage
+from services.orchestrator.silence import play_silence
 from services.orchestrator.token2wav_stage import Token2WavStage
 from services.orchestrator.token_stream import TokenStream
-from services.orchestrator.utterance import Sentence, Utterance, Voice
+from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, Voice
 
 _ANALYZED_AHEAD = 16
 Play = Callable[[bytes], Awaitable[None]]
+Analyzed = Sentence | OpenSentence | None
 
 
 @dataclass
@@ -68,23 +71,36 @@ class Stages:
     token2wav: Token2WavStage
 
 
-async def speak(utterance: Utterance, stages: Stages, play: Play, account: Account, longest_seconds: float | None = None) -> None:
+async def speak(
+    utterance: Utterance,
+    stages: Stages,
+    play: Play,
+    account: Account,
+    longest_seconds: float | None = None,
+    text: ArrivingText | None = None,
+) -> None:
     """Speak `utterance`: hand its audio (s16le, 24 kHz) to `play` in order, without gap or repeat, and fill `account`.
 
+    text: what is said instead of `utterance.text` when it arrives over time.
     longest_seconds: refuse (InvalidRequest) as soon as the utterance is known to be longer.
     """
-    analyzed: asyncio.Queue[Sentence | None] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
+    analyzed: asyncio.Queue[Analyzed] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
     # One place: the sentence being written waits here until the one before it is spoken. So at most two are ahead of the listener.
     written: asyncio.Queue[TokenStream | None] = asyncio.Queue(maxsize=1)
     async with asyncio.TaskGroup() as group:
         voice = group.create_task(stages.frontend.voice(utterance.voice))
-        group.create_task(_read(utterance, stages, analyzed, account))
+        group.create_task(_read(utterance, text, stages, analyzed, account))
         group.create_task(_write(utterance, stages, voice, analyzed, written, account, longest_seconds))
         await _speak(utterance, stages, voice, written, play, account)
 
 
-async def _read(utterance: Utterance, stages: Stages, analyzed: "asyncio.Queue[Sentence | None]", account: Account) -> None:
-    account.takeovers += await stages.frontend.analyze(utterance, analyzed.put)
+async def _read(
+    utterance: Utterance, text: ArrivingText | None, stages: Stages, analyzed: "asyncio.Queue[Analyzed]", account: Account
+) -> None:
+    frontend = stages.frontend
+    # Not `+= await`: that adds to what was there before the wait, and the other tasks count too.
+    takeovers = await (frontend.analyze(utterance, analyzed.put) if text is None else frontend.analyze_stream(utterance, text, analyzed.put))
+    account.takeovers += takeovers
     await analyzed.put(None)
 
 
@@ -92,7 +108,7 @@ async def _write(
     utterance: Utterance,
     stages: Stages,
     voice: "asyncio.Task[Voice]",
-    analyzed: "asyncio.Queue[Sentence | None]",
+    analyzed: "asyncio.Queue[Analyzed]",
     written: "asyncio.Queue[TokenStream | None]",
     account: Account,
     longest_seconds: float | None,
@@ -104,10 +120,11 @@ async def _write(
             account.first_sound.frontend = account.total.frontend = account.milliseconds
         stream = TokenStream(sentence)
         await written.put(stream)
-        account.takeovers += await stages.llm.generate(utterance, known_voice, stream, account.engines)
+        takeovers = await stages.llm.generate(utterance, known_voice, stream, account.engines)
+        account.takeovers += takeovers
         _settle(stream, account)
         if longest_seconds is not None:
-            _refuse_longer(account.speech_tokens, utterance.speed, longest_seconds)
+            _refuse_longer(account, utterance, longest_seconds)
     await written.put(None)
 
 
@@ -120,6 +137,8 @@ async def _speak(
     account: Account,
 ) -> None:
     while (stream := await written.get()) is not None:
+        if stream.sentence.index > 0:
+            await play_silence(utterance.sentence_pause_milliseconds, play)
         decoded = await stages.token2wav.decode(utterance, await voice, stream, play, account.engines)
         account.takeovers += decoded.takeovers
         account.total.flow += decoded.summary.flow_milliseconds
@@ -141,8 +160,9 @@ def _settle(stream: TokenStream, account: Account) -> None:
         account.first_sound.llm_decode = stream.made.first_hop
 
 
-def _refuse_longer(tokens: int, speed: float, longest_seconds: float) -> None:
-    seconds = tokens / spec.TOKENS_PER_SECOND / speed
+def _refuse_longer(account: Account, utterance: Utterance, longest_seconds: float) -> None:
+    pauses = (account.sentences - 1) * utterance.sentence_pause_milliseconds / 1000
+    seconds = account.speech_tokens / spec.TOKENS_PER_SECOND / utterance.speed + pauses
     if seconds > longest_seconds:
         raise InvalidRequest(
             f"the utterance is over {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once; use Synthesize"

@@ -1,5 +1,7 @@
 """A request as the pipeline sees it: checked, defaults filled in, nothing of the wire left."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from cosyserve import spec
@@ -24,6 +26,10 @@ class Utterance:
     """At `sample_rate`, over the whole utterance."""
     engine: str = ""
     """Name of the engines that must speak; empty: any."""
+    sentence_pause_milliseconds: int = 0
+    """Silence between two sentences."""
+    by_token: bool = False
+    """Sentences are spoken while they are being written."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,45 @@ class Sentence:
 
     index: int
     token_ids: tuple[int, ...]
+
+
+class OpenSentence:
+    """A sentence that is being written: its ids come in pieces. Bounded by the frontend, which ends a sentence after 200 of them."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.pieces: list[tuple[int, ...]] = []
+        """As they came: a reader that begins anew is told the same pieces."""
+        self.length = 0
+        """Ids so far."""
+        self.complete = False
+        self._changed = asyncio.Event()
+
+    def extend(self, token_ids: tuple[int, ...]) -> None:
+        if token_ids:
+            self.pieces.append(token_ids)
+            self.length += len(token_ids)
+            self._wake()
+
+    def end(self) -> None:
+        self.complete = True
+        self._wake()
+
+    async def read(self) -> AsyncIterator[tuple[int, ...]]:
+        """All pieces from the first one."""
+        given = 0
+        while True:
+            if given < len(self.pieces):
+                yield self.pieces[given]
+                given += 1
+            elif self.complete:
+                return
+            else:
+                await self._changed.wait()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
 
 def tokens_to_first_border(prompt_tokens: int, first_hop_tokens: int) -> int:

@@ -12,6 +12,7 @@ import re
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.control_tokens import CONTROLS
+from services.frontend.phonemes.growing import GrowingPhonemes
 from services.frontend.phonemes.letters import read_letters
 from services.frontend.phonemes.lexicon import read_lexicon
 from services.frontend.phonemes.reading import Word, read_words
@@ -43,6 +44,10 @@ class PhonemeTokenizer:
             text = _CONTROLS.sub(" ", text)
         phonemes = self.phonemes(text)
         return [self._ids[symbol] for symbol in START + phonemes] if phonemes else []
+
+    def growing(self, *, allow_special: bool = False) -> GrowingPhonemes:
+        """As `text_tokenizer.Tokenizer.growing`."""
+        return GrowingPhonemes(self._pronouncer, self._ids, _CONTROLS if allow_special else None)
 
     def id_of(self, token: str) -> int | None:
         """The id of one symbol, None when there is none of that name."""
