@@ -99,7 +99,9 @@ async def _read(
 ) -> None:
     frontend = stages.frontend
     # Not `+= await`: that adds to what was there before the wait, and the other tasks count too.
-    takeovers = await (frontend.analyze(utterance, analyzed.put) if text is None else frontend.analyze_stream(utterance, text, analyzed.put))
+    takeovers = await (
+        frontend.analyze(utterance, analyzed.put) if text is None else frontend.analyze_stream(utterance, text, analyzed.put)
+    )
     account.takeovers += takeovers
     await analyzed.put(None)
 
