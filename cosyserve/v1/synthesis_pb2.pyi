@@ -58,7 +58,7 @@ class SynthesizeRequest(google.protobuf.message.Message):
     Empty: not checked.
     """
     sentence_pause_milliseconds: builtins.int
-    """Silence between two sentences, 0 to 10000 milliseconds, beside what the voice leaves by itself. Absent: 120, and 0 in PROFILE_UPSTREAM.
+    """Silence between two sentences, 0 to 10000 milliseconds, beside what the voice leaves by itself. Absent: 200, and 0 in PROFILE_UPSTREAM.
     Outside the range: INVALID_ARGUMENT.
     """
     @property
@@ -270,6 +270,7 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     SPEED_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     LANGUAGE_CODE_FIELD_NUMBER: builtins.int
+    SENTENCE_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
     text: builtins.str
     """As SynthesizeRequest.text."""
     voice: builtins.str
@@ -280,6 +281,8 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     """As SynthesizeRequest.seed."""
     language_code: builtins.str
     """As SynthesizeRequest.language_code."""
+    sentence_pause_milliseconds: builtins.int
+    """As SynthesizeRequest.sentence_pause_milliseconds."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """As SynthesizeRequest.audio_format."""
@@ -293,10 +296,14 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
         speed: builtins.float = ...,
         seed: builtins.int | None = ...,
         language_code: builtins.str = ...,
+        sentence_pause_milliseconds: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "language_code", b"language_code", "seed", b"seed", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "language_code", b"language_code", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_sentence_pause_milliseconds", b"_sentence_pause_milliseconds"]) -> typing.Literal["sentence_pause_milliseconds"] | None: ...
 
 global___SynthesizeUnaryRequest = SynthesizeUnaryRequest
 
