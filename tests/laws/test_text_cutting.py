@@ -1,7 +1,11 @@
-"""Any cutting of any text gives the same samples: hypothesis over the fake engines, real services and real gRPC on loopback."""
+"""Any cutting of any text gives the same samples: hypothesis over the fake engines, real services and real gRPC on loopback.
+
+TEXT_CUTTINGS: examples for each model and mode, 20 by default.
+"""
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -16,9 +20,12 @@ from cosyserve.supervision.stack import running_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PIECES = (
-    "Hello ", "world", ". ", "! ", "?", "Dr. ", "3.14", "$5 ", "May 1st, 2024 ", "你好", "，", "。", "世界", "e\u0301", "👩‍👩‍👧 ", "\n", '"', " ",
+    "Hello ",
+    "world", ". ", "! ", "?", "Dr. ", "3.14", "$5 ", "May 1st, 2024 ", "你好", "，", "。", "世界", "e\u0301", "👩‍👩‍👧 ", "\n", '"',
+    " ",
     "the ", "a ", "read ", "U.S. ", "www.a.b/c?d ", "1,000 ", "word, ", "[breath] ", "<|im_end|>", "-", "'s ", "...",
 )  # fmt: skip
+EXAMPLES = int(os.environ.get("TEXT_CUTTINGS", "20"))
 TEXT = st.lists(st.sampled_from(PIECES), min_size=1, max_size=30).map("".join)
 CUTS = st.lists(st.integers(0, 400), max_size=12)
 
@@ -53,7 +60,9 @@ def fragments(text: str, cuts: list[int]) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["sentences", "tokens"])
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=int(os.environ.get("TEXT_CUTTINGS", "20")), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(text=TEXT, cuts=CUTS)
 @example(text="word " * 90 + "end", cuts=[1, 399, 400])
 @example(text="你好，世界，" * 40, cuts=[5, 100])

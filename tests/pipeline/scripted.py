@@ -46,6 +46,9 @@ class Script:
     first_indices: list[int] = field(default_factory=list)
     """Of the AnalyzeStream calls."""
     received_characters: int = 0
+    letters: tuple[int, ...] = ()
+    """Ids of the letters of the first sentence, told one by one in parts; without: 1 for each."""
+    voice: voice_pb2.Voice = field(default_factory=lambda: voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192)))
     active: int = 0
     """Calls now inside LLM or token2wav."""
     silent_tokens: bool = False
@@ -78,6 +81,8 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
 
         def told(word: str, unfinished: bool) -> frontend_pb2.AnalyzeStreamResponse:
             ids = [1] * len(word[given:]) if setup.partial_sentences else [len(word)]
+            if script.letters:
+                ids = list(script.letters[given : len(word)])
             return frontend_pb2.AnalyzeStreamResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=ids), unfinished=unfinished)
 
         async for request in request_iterator:
@@ -92,9 +97,10 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
                 if word:
                     yield told(word, False)
                     index, given = index + 1, 0
-            if setup.partial_sentences and waiting[given:]:
-                yield told(waiting, True)
-                given = len(waiting)
+            while setup.partial_sentences and waiting[given:]:
+                until = given + 1 if script.letters else len(waiting)
+                yield told(waiting[:until], True)
+                given = until
             progress = frontend_pb2.AnalyzeProgress(characters=settled, sentences=index)
             yield frontend_pb2.AnalyzeStreamResponse(progress=progress)
         if waiting:
@@ -103,8 +109,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
     async def GetVoice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
         if request.id not in ("", "anna"):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no voice {request.id!r}; known: anna")
-        voice = voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192))
-        return frontend_pb2.GetVoiceResponse(voice=voice)
+        return frontend_pb2.GetVoiceResponse(voice=self.script.voice)
 
     async def ListVoices(self, request: Any, context: Any) -> frontend_pb2.FrontendServiceListVoicesResponse:
         return frontend_pb2.FrontendServiceListVoicesResponse(voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)])
