@@ -44,8 +44,9 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 test: setup ## Run every test that needs no GPU (PYTEST_ARGS adds arguments)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-soak: setup ## A thousand requests with random hang-ups: does memory stay flat? (five minutes)
+soak: setup ## A thousand requests with random hang-ups, and an hour of text: does memory stay flat? (seven minutes)
 	$(BIN)/python -m bench.soak
+	$(BIN)/python -m bench.text_soak
 
 demo: setup ## Speak one sentence through all services into hello.wav
 	$(BIN)/cosyserve demo -o hello.wav
