@@ -9,6 +9,7 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.channel import as_error
+from cosyserve.errors import InvalidRequest
 from cosyserve.speech import Speech
 from cosyserve.v1 import synthesis_pb2
 
@@ -56,7 +57,7 @@ class StreamingSpeech(Speech):
     async def finish(self) -> None:
         """The text is over."""
         await self._started()
-        await self._call.done_writing()
+        await self._told(self._call.done_writing())
 
     async def close(self) -> None:
         if self._pouring is not None:
@@ -96,7 +97,10 @@ class StreamingSpeech(Speech):
         except grpc.aio.AioRpcError as error:
             raise as_error(error, "server", self._target) from error
         except asyncio.InvalidStateError as error:
-            raise as_error(await self._status(), "server", self._target) from error
+            status = await self._status()
+            if status.code() is grpc.StatusCode.OK:
+                raise InvalidRequest("the synthesis is over, nothing can be written to it") from error
+            raise as_error(status, "server", self._target) from error
 
     async def _status(self) -> grpc.aio.AioRpcError:
         call = self._call

@@ -50,9 +50,8 @@ async def test_any_cutting_gives_the_same_samples(stack: WholeStack, mode: str) 
     assert len(whole) > 2 * 24_000 * 3
     assert (await say(stack, list(TEXT), mode=mode))[0] == whole
     choice = random.Random(5)
-    for _ in range(2):
-        cuts = [choice.randrange(len(TEXT)) for _ in range(choice.randrange(1, 12))]
-        assert (await say(stack, cut(TEXT, cuts), mode=mode))[0] == whole
+    cuts = [choice.randrange(len(TEXT)) for _ in range(8)]
+    assert (await say(stack, cut(TEXT, cuts), mode=mode))[0] == whole
 
 
 async def test_a_sentence_is_what_synthesize_makes_of_it(stack: WholeStack) -> None:
@@ -91,6 +90,8 @@ async def test_cancel_stops_the_engines(stack: WholeStack, mode: str) -> None:
         heard = await anext(speech)
         await speech.cancel()
         rest = await speech.read()
+        with pytest.raises(InvalidRequest, match="is over"):
+            await speech.write("more")
     assert speech.summary is not None
     assert speech.summary.cancelled
     assert speech.summary.audio_seconds == pytest.approx((len(heard.audio) + len(rest)) / 48_000)

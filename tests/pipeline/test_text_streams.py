@@ -7,6 +7,8 @@ from typing import Any
 
 import grpc
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
 from tests.pipeline.calling import IMPATIENT, abort_once, all_idle, hang
@@ -292,3 +294,24 @@ async def test_a_stage_that_dies_is_not_heard(mode: int, stage: str) -> None:
             assert [index for script in running.scripts[stage] for index in script.first_indices] in ([0, 2], [2, 0], [0, 1], [1, 0])
         if stage == "llm":
             assert any(replayed for script in running.scripts[stage] for replayed in script.replayed)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(["setup", "text", "flush", "cancel", "nothing"]), max_size=8), st.sampled_from(MODES))
+@example(["setup", "text", "flush", "text"], MODES[0])
+@example(["setup", "text", "flush", "text"], MODES[1])
+async def test_any_order_of_messages_ends_in_the_status_that_it_should(running: Stack, kinds: list[str], mode: int) -> None:
+    kinds_of_message = {"setup": setup(mode), "text": Request(text="some word"), "flush": FLUSH, "cancel": CANCEL, "nothing": Request()}
+    behind = kinds[1:] if kinds[:1] == ["setup"] else None
+    bad = next((kind for kind in behind or () if kind in ("setup", "nothing", "cancel")), None)
+    # Nothing is written behind what ends the call: grpc.aio replaces a status by its own when a write crosses it.
+    until = 1 if behind is None else len(kinds) if bad is None else kinds.index(bad, 1) + 1
+    messages = [kinds_of_message[kind] for kind in kinds[:until]]
+    if behind is None or bad in ("setup", "nothing"):
+        code, _ = await status(running, messages)
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+    else:
+        last = (await converse(running, messages))[-1]
+        assert last.HasField("summary")
+        assert last.summary.cancelled == (bad == "cancel")
+    await all_idle(running)
