@@ -1,8 +1,8 @@
 """How much sooner is the first sound when text is spoken as it is written? `python -m bench.text_stream`
 
 A text is written at the pace of a language model, 20 tokens of four characters a second. Three listeners, in turn, in one run: one waits
-for the whole text and calls Synthesize, two write it into StreamingSynthesize as it comes, by sentence and by token. First sound counts from
-the first token. Stalls: how long a player that starts with the first sound would have to wait for more, all in all.
+for the whole text and calls Synthesize, two write it into StreamingSynthesize as it comes, by sentence and by token. First sound counts
+from the first token. Stalls: how long a player that starts with the first sound would have to wait for more, all in all.
 """
 
 import argparse
