@@ -26,6 +26,7 @@ _ENCODINGS = {
 }
 Context = grpc.aio.ServicerContext[Any, Any]
 _LONGEST_FRAGMENT = 20_000
+_LAST_MESSAGE_SECONDS = 0.5
 _UNARY_BYTES = 4_000_000
 """gRPC's default limit on a received message is 4 MiB."""
 
@@ -166,10 +167,14 @@ class _Reply:
         await self._written(self._writing)
 
     async def _written(self, writing: "asyncio.Future[None]") -> None:
-        """Shielded: a write that has begun goes on when the pipeline is cancelled, and no other can begin before it is over."""
+        """Shielded: a write that has begun goes on when the pipeline is cancelled, and neither another nor a status can be sent before it
+        is over; for that it is given a little time."""
         try:
             async with asyncio.timeout(self._reader_seconds):
                 await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing], timeout=_LAST_MESSAGE_SECONDS)
+            raise
         except TimeoutError as error:
             writing.cancel()
             raise errors.CallerStalled(f"the caller took no audio for {self._reader_seconds:g} s") from error
