@@ -7,7 +7,7 @@ async with Client("127.0.0.1:50051") as client, client.synthesize("Hello.") as s
 """
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self, cast
 
@@ -19,7 +19,8 @@ from cosyserve.channel import as_error
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
 from cosyserve.speech import Speech
-from cosyserve.utterance import Growth, Header, Profile, Summary, VoiceLine, audio_format, read_header, read_summary
+from cosyserve.streaming_speech import StreamingSpeech
+from cosyserve.utterance import Growth, Header, Mode, Profile, Summary, VoiceLine, audio_format, read_header, read_summary
 from cosyserve.v1 import profile_pb2, synthesis_pb2, synthesis_pb2_grpc
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -69,6 +70,7 @@ class Client:
         growth: Growth | None = None,
         max_hop_tokens: int = 0,
         start_sample: int = 0,
+        sentence_pause_milliseconds: int | None = None,
         timeout: float | None = None,
         resumptions: int = 0,
     ) -> Speech:
@@ -94,8 +96,63 @@ class Client:
                     max_hop_tokens=max_hop_tokens,
                 ),
                 start_sample=start_sample,
+                sentence_pause_milliseconds=sentence_pause_milliseconds,
             )
         return Speech(self._channel, self.target, request, encoding.bytes_per_sample, timeout, resumptions)
+
+    def streaming_synthesize(
+        self,
+        fragments: AsyncIterable[str] | None = None,
+        *,
+        mode: Mode = "sentences",
+        buffer_delay_milliseconds: int = 0,
+        idle_timeout_milliseconds: int = 0,
+        voice: str = "",
+        seed: int | None = None,
+        speed: float = 1.0,
+        sample_rate: int = SAMPLE_RATE,
+        encoding: Encoding = Encoding.LINEAR16,
+        profile: Profile = "continuous",
+        language_code: str = "",
+        allow_control_tokens: bool = False,
+        pronunciations: Mapping[str, str] | None = None,
+        first_hop_tokens: int = 0,
+        growth: Growth | None = None,
+        max_hop_tokens: int = 0,
+        start_sample: int = 0,
+        sentence_pause_milliseconds: int | None = None,
+        timeout: float | None = None,
+    ) -> StreamingSpeech:
+        """Speak a text while it is written: by `fragments`, or by the methods of what is returned. Ranges as in StreamingSynthesizeSetup of
+        synthesis.proto, which the server checks.
+
+        timeout: seconds for the whole stream. Raises InvalidRequest for values no message can carry.
+        """
+        request = self.synthesize(
+            "",
+            voice=voice,
+            seed=seed,
+            speed=speed,
+            sample_rate=sample_rate,
+            encoding=encoding,
+            profile=profile,
+            language_code=language_code,
+            allow_control_tokens=allow_control_tokens,
+            pronunciations=pronunciations,
+            first_hop_tokens=first_hop_tokens,
+            growth=growth,
+            max_hop_tokens=max_hop_tokens,
+            start_sample=start_sample,
+            sentence_pause_milliseconds=sentence_pause_milliseconds,
+        ).request
+        with _unrepresentable():
+            setup = synthesis_pb2.StreamingSynthesizeSetup(
+                request=request,
+                mode=synthesis_pb2.StreamingSynthesizeSetup.Mode.Value(f"MODE_{mode.upper()}"),
+                buffer_delay_milliseconds=buffer_delay_milliseconds,
+                idle_timeout_milliseconds=idle_timeout_milliseconds,
+            )
+        return StreamingSpeech(self._channel, self.target, setup, encoding.bytes_per_sample, timeout, fragments)
 
     async def synthesize_unary(
         self,

@@ -39,7 +39,7 @@ class Speech:
         self._channel = channel
         self._stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
         self._target = target
-        self._request = request
+        self.request = request
         self.bytes_per_sample = bytes_per_sample
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._resumptions = resumptions
@@ -84,9 +84,8 @@ class Speech:
     async def _next(self) -> synthesis_pb2.SynthesizeResponse | None:
         """The next message, checked; None at the end of a complete stream."""
         if self._call is None:
-            remaining = None if self._deadline is None else max(self._deadline - time.monotonic(), 0.001)
             self._expected_index, self._last = 0, None
-            self._call = self._stub.Synthesize(self._request, timeout=remaining, metadata=tuple(telemetry.outgoing()))
+            self._call = self._begin(self._remaining())
         response = await self._call.read()
         if response is grpc.aio.EOF:
             if self._last is None:
@@ -99,6 +98,13 @@ class Speech:
         if message.HasField("summary"):
             self._last = read_summary(message.summary)
         return message
+
+    def _remaining(self) -> float | None:
+        return None if self._deadline is None else max(self._deadline - time.monotonic(), 0.001)
+
+    def _begin(self, seconds: float | None) -> Any:
+        """The call; `seconds` is its deadline."""
+        return self._stub.Synthesize(self.request, timeout=seconds, metadata=tuple(telemetry.outgoing()))
 
     def _check(self, message: synthesis_pb2.SynthesizeResponse) -> None:
         if message.chunk_index != self._expected_index:
@@ -128,7 +134,7 @@ class Speech:
             async with asyncio.timeout(_RECONNECT_SECONDS):
                 await self._channel.channel_ready()
         if self.header is not None:
-            self._request.seed = self.header.seed
-            self._request.start_sample = self._position
-            self._request.engine = self.header.engine
+            self.request.seed = self.header.seed
+            self.request.start_sample = self._position
+            self.request.engine = self.header.engine
         self._call = None

@@ -7,6 +7,7 @@ from cosyserve.audio import Encoding
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
 
 Profile = Literal["continuous", "upstream", "offline"]
+Mode = Literal["sentences", "tokens"]
 Growth = Literal["fixed", "exponential"]
 STAGES = ("frontend", "llm_prefill", "llm_decode", "flow", "vocoder")
 
@@ -43,6 +44,8 @@ class Summary:
     sentences: int
     speech_tokens: int
     resumptions: int
+    cancelled: bool
+    """The caller stopped a streaming synthesis before its end."""
     first_sound: dict[str, float]
     total: dict[str, float]
 
@@ -78,6 +81,7 @@ def read_summary(message: synthesis_pb2.SynthesisSummary) -> Summary:
         sentences=message.sentences,
         speech_tokens=message.speech_tokens,
         resumptions=message.resumptions,
+        cancelled=message.cancelled,
         first_sound={stage: getattr(message.first_sound, stage) for stage in STAGES},
         total={stage: getattr(message.total, stage) for stage in STAGES},
     )

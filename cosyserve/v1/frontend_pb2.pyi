@@ -67,21 +67,27 @@ class AnalyzeStreamRequest(google.protobuf.message.Message):
 
     SETUP_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
+    FLUSH_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The next piece of text. All pieces together: 1 to 20000 characters, else INVALID_ARGUMENT."""
+    """The next piece of text. All pieces together: 1 to 200000 characters (a setting of the server), else INVALID_ARGUMENT."""
     @property
     def setup(self) -> global___AnalyzeSetup:
         """How to read the text."""
+
+    @property
+    def flush(self) -> global___AnalyzeFlush:
+        """Sentences are wanted out of what is there, without waiting for more."""
 
     def __init__(
         self,
         *,
         setup: global___AnalyzeSetup | None = ...,
         text: builtins.str = ...,
+        flush: global___AnalyzeFlush | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["part", b"part", "setup", b"setup", "text", b"text"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["part", b"part", "setup", b"setup", "text", b"text"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["setup", "text"] | None: ...
+    def HasField(self, field_name: typing.Literal["flush", b"flush", "part", b"part", "setup", b"setup", "text", b"text"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["flush", b"flush", "part", b"part", "setup", b"setup", "text", b"text"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["setup", "text", "flush"] | None: ...
 
 global___AnalyzeStreamRequest = AnalyzeStreamRequest
 
@@ -90,23 +96,83 @@ class AnalyzeStreamResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SENTENCE_FIELD_NUMBER: builtins.int
+    PROGRESS_FIELD_NUMBER: builtins.int
+    UNFINISHED_FIELD_NUMBER: builtins.int
     CLOSING_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    unfinished: builtins.bool
+    """More token ids of this sentence follow. Only with setup.partial_sentences."""
     closing_pause_milliseconds: builtins.int
     """As AnalyzeResponse.closing_pause_milliseconds."""
     @property
     def sentence(self) -> global___Sentence:
-        """One sentence, in order."""
+        """One sentence, in order. Unset on a message that only shows progress. With setup.partial_sentences the message has the token ids that
+        are new, and no text.
+        """
+
+    @property
+    def progress(self) -> global___AnalyzeProgress:
+        """Set on the last message that a text or a flush causes, and only where setup.reports_progress asks for it."""
 
     def __init__(
         self,
         *,
         sentence: global___Sentence | None = ...,
+        progress: global___AnalyzeProgress | None = ...,
+        unfinished: builtins.bool = ...,
         closing_pause_milliseconds: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["sentence", b"sentence"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "sentence", b"sentence"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["progress", b"progress", "sentence", b"sentence"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "progress", b"progress", "sentence", b"sentence", "unfinished", b"unfinished"]) -> None: ...
 
 global___AnalyzeStreamResponse = AnalyzeStreamResponse
+
+@typing.final
+class AnalyzeFlush(google.protobuf.message.Message):
+    """Ends the sentence that has begun."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEAST_WORDS_FIELD_NUMBER: builtins.int
+    least_words: builtins.int
+    """0 (default): all text that is there is a sentence, even if it ends in mid-word. 1 to 100: only the words that are complete, and only when
+    there are at least so many; what stands behind the last blank waits for more. Outside the range: INVALID_ARGUMENT.
+    """
+    def __init__(
+        self,
+        *,
+        least_words: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["least_words", b"least_words"]) -> None: ...
+
+global___AnalyzeFlush = AnalyzeFlush
+
+@typing.final
+class AnalyzeProgress(google.protobuf.message.Message):
+    """How far a text has been read: another call that begins behind these characters, with first_index = sentences and first_pause_milliseconds =
+    pause_milliseconds, gives the sentences that this one would have given.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHARACTERS_FIELD_NUMBER: builtins.int
+    SENTENCES_FIELD_NUMBER: builtins.int
+    PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    characters: builtins.int
+    """Characters of this call that are needed no more."""
+    sentences: builtins.int
+    """Sentences of the text up to there, setup.first_index included."""
+    pause_milliseconds: builtins.int
+    """Silence that the text up to there asks for in front of the next sentence, 0 to 60000 milliseconds; first_pause_milliseconds of that call."""
+    def __init__(
+        self,
+        *,
+        characters: builtins.int = ...,
+        sentences: builtins.int = ...,
+        pause_milliseconds: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["characters", b"characters", "pause_milliseconds", b"pause_milliseconds", "sentences", b"sentences"]) -> None: ...
+
+global___AnalyzeProgress = AnalyzeProgress
 
 @typing.final
 class AnalyzeSetup(google.protobuf.message.Message):
@@ -133,6 +199,10 @@ class AnalyzeSetup(google.protobuf.message.Message):
     LANGUAGE_CODE_FIELD_NUMBER: builtins.int
     ALLOW_CONTROL_TOKENS_FIELD_NUMBER: builtins.int
     PRONUNCIATIONS_FIELD_NUMBER: builtins.int
+    FIRST_INDEX_FIELD_NUMBER: builtins.int
+    REPORTS_PROGRESS_FIELD_NUMBER: builtins.int
+    PARTIAL_SENTENCES_FIELD_NUMBER: builtins.int
+    FIRST_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
     language_code: builtins.str
     """BCP-47 tag such as "en-US" or "zh"; decides the normaliser. Default (empty): by script. A language that has no normaliser passes through
     untouched. Not a tag: INVALID_ARGUMENT.
@@ -140,6 +210,18 @@ class AnalyzeSetup(google.protobuf.message.Message):
     allow_control_tokens: builtins.bool
     """Let the text use the model's control tokens (`<|endofprompt|>` and the like); a text with `<|` and `|>` is then not normalised. Default
     (false): control tokens are neither parsed nor spoken. Marks of sound such as `[laughter]` need no permission.
+    """
+    first_index: builtins.int
+    """Index of the first sentence, never negative: INVALID_ARGUMENT. Not 0: the text goes on from another call, so that nothing to speak is no
+    error. Only in AnalyzeStream.
+    """
+    reports_progress: builtins.bool
+    """Each text and each flush is answered with how far the text has been read. Only in AnalyzeStream."""
+    partial_sentences: builtins.bool
+    """Token ids leave before their sentence is complete, as soon as no later text can change them. Only in AnalyzeStream."""
+    first_pause_milliseconds: builtins.int
+    """Silence that the text of an earlier call asks for in front of the first sentence, 0 to 60000 milliseconds. Default 0. Outside the range:
+    INVALID_ARGUMENT. Only in AnalyzeStream.
     """
     @property
     def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
@@ -154,8 +236,12 @@ class AnalyzeSetup(google.protobuf.message.Message):
         language_code: builtins.str = ...,
         allow_control_tokens: builtins.bool = ...,
         pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        first_index: builtins.int = ...,
+        reports_progress: builtins.bool = ...,
+        partial_sentences: builtins.bool = ...,
+        first_pause_milliseconds: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["allow_control_tokens", b"allow_control_tokens", "language_code", b"language_code", "pronunciations", b"pronunciations"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allow_control_tokens", b"allow_control_tokens", "first_index", b"first_index", "first_pause_milliseconds", b"first_pause_milliseconds", "language_code", b"language_code", "partial_sentences", b"partial_sentences", "pronunciations", b"pronunciations", "reports_progress", b"reports_progress"]) -> None: ...
 
 global___AnalyzeSetup = AnalyzeSetup
 

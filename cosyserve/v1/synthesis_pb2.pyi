@@ -10,8 +10,15 @@ import cosyserve.v1.profile_pb2
 import cosyserve.v1.voice_pb2
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import sys
 import typing
+
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
+else:
+    import typing_extensions
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
@@ -47,6 +54,7 @@ class SynthesizeRequest(google.protobuf.message.Message):
     ENGINE_FIELD_NUMBER: builtins.int
     ALLOW_CONTROL_TOKENS_FIELD_NUMBER: builtins.int
     PRONUNCIATIONS_FIELD_NUMBER: builtins.int
+    SENTENCE_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
     text: builtins.str
     """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but punctuation, or longer: INVALID_ARGUMENT.
     `[pause 300ms]` and `<break time="300ms"/>` (10 to 5000 ms, several in a row add up to 60 s at most) are silence of that length, whatever
@@ -72,6 +80,11 @@ class SynthesizeRequest(google.protobuf.message.Message):
     """
     allow_control_tokens: builtins.bool
     """As AnalyzeSetup.allow_control_tokens of frontend.proto."""
+    sentence_pause_milliseconds: builtins.int
+    """Silence between two sentences, 0 to 10000 milliseconds, beside what the voice leaves by itself; a pause that the text asks for there stands
+    in its place. Absent: 200, and 0 in PROFILE_UPSTREAM.
+    Outside the range: INVALID_ARGUMENT.
+    """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """Encoding and rate of the audio. Default: LINEAR16 at 24000 Hz."""
@@ -99,12 +112,146 @@ class SynthesizeRequest(google.protobuf.message.Message):
         engine: builtins.str = ...,
         allow_control_tokens: builtins.bool = ...,
         pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        sentence_pause_milliseconds: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "hops", b"hops", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "pronunciations", b"pronunciations", "seed", b"seed", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "hops", b"hops", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "pronunciations", b"pronunciations", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_sentence_pause_milliseconds", b"_sentence_pause_milliseconds"]) -> typing.Literal["sentence_pause_milliseconds"] | None: ...
 
 global___SynthesizeRequest = SynthesizeRequest
+
+@typing.final
+class StreamingSynthesizeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SETUP_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    FLUSH_FIELD_NUMBER: builtins.int
+    CANCEL_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """The next fragment of the text, at most 20000 characters, in any cutting: half words, a mark by itself. Empty: a sign of life. All of them
+    together: 1 to 200000 characters (the server may set another limit). Otherwise: INVALID_ARGUMENT. When speech is behind by more than
+    20000 characters, nothing further is read until it has caught up.
+    """
+    @property
+    def setup(self) -> global___StreamingSynthesizeSetup:
+        """How to speak."""
+
+    @property
+    def flush(self) -> global___Flush:
+        """Speak what is there now, as if the sentence ended here."""
+
+    @property
+    def cancel(self) -> global___Cancel:
+        """Stop at once. What was not sent yet is dropped; the last message carries the summary, the status is OK."""
+
+    def __init__(
+        self,
+        *,
+        setup: global___StreamingSynthesizeSetup | None = ...,
+        text: builtins.str = ...,
+        flush: global___Flush | None = ...,
+        cancel: global___Cancel | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["cancel", b"cancel", "flush", b"flush", "part", b"part", "setup", b"setup", "text", b"text"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cancel", b"cancel", "flush", b"flush", "part", b"part", "setup", b"setup", "text", b"text"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["setup", "text", "flush", "cancel"] | None: ...
+
+global___StreamingSynthesizeRequest = StreamingSynthesizeRequest
+
+@typing.final
+class StreamingSynthesizeSetup(google.protobuf.message.Message):
+    """How to speak a text that arrives over time."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    class _Mode:
+        ValueType = typing.NewType("ValueType", builtins.int)
+        V: typing_extensions.TypeAlias = ValueType
+
+    class _ModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[StreamingSynthesizeSetup._Mode.ValueType], builtins.type):
+        DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+        MODE_UNSPECIFIED: StreamingSynthesizeSetup._Mode.ValueType  # 0
+        """Not chosen: MODE_SENTENCES."""
+        MODE_SENTENCES: StreamingSynthesizeSetup._Mode.ValueType  # 1
+        """A sentence is spoken when it is complete, whole: any cutting of the same text gives the same samples."""
+        MODE_TOKENS: StreamingSynthesizeSetup._Mode.ValueType  # 2
+        """A sentence is spoken while it is being written: the speech-token model gets a word as soon as no later text can change it. Any cutting
+        of the same text gives the same samples here too; they differ from those of MODE_SENTENCES.
+        """
+
+    class Mode(_Mode, metaclass=_ModeEnumTypeWrapper):
+        """When a part of the text is spoken."""
+
+    MODE_UNSPECIFIED: StreamingSynthesizeSetup.Mode.ValueType  # 0
+    """Not chosen: MODE_SENTENCES."""
+    MODE_SENTENCES: StreamingSynthesizeSetup.Mode.ValueType  # 1
+    """A sentence is spoken when it is complete, whole: any cutting of the same text gives the same samples."""
+    MODE_TOKENS: StreamingSynthesizeSetup.Mode.ValueType  # 2
+    """A sentence is spoken while it is being written: the speech-token model gets a word as soon as no later text can change it. Any cutting
+    of the same text gives the same samples here too; they differ from those of MODE_SENTENCES.
+    """
+
+    REQUEST_FIELD_NUMBER: builtins.int
+    MODE_FIELD_NUMBER: builtins.int
+    BUFFER_DELAY_MILLISECONDS_FIELD_NUMBER: builtins.int
+    IDLE_TIMEOUT_MILLISECONDS_FIELD_NUMBER: builtins.int
+    mode: global___StreamingSynthesizeSetup.Mode.ValueType
+    """Default MODE_SENTENCES. An unknown value: INVALID_ARGUMENT."""
+    buffer_delay_milliseconds: builtins.int
+    """When no fragment came for so long, 50 to 10000 milliseconds, and at least four complete words wait, they are spoken as if a sentence ended
+    there. Default (0): never, a sentence waits for its end. Samples then depend on when text came. Outside the range, or in MODE_TOKENS:
+    INVALID_ARGUMENT.
+    """
+    idle_timeout_milliseconds: builtins.int
+    """When no message came for so long, 1000 to 180000 milliseconds (30000 in MODE_TOKENS), the stream ends with DEADLINE_EXCEEDED. Time in which
+    the server reads nothing does not count. Default (0): a setting of the server, 30000. Outside the range: INVALID_ARGUMENT.
+    """
+    @property
+    def request(self) -> global___SynthesizeRequest:
+        """Everything that Synthesize takes, but for the text: set, INVALID_ARGUMENT. start_sample resumes a lost stream whose text is sent again,
+        with flushes where they were.
+        """
+
+    def __init__(
+        self,
+        *,
+        request: global___SynthesizeRequest | None = ...,
+        mode: global___StreamingSynthesizeSetup.Mode.ValueType = ...,
+        buffer_delay_milliseconds: builtins.int = ...,
+        idle_timeout_milliseconds: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["request", b"request"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["buffer_delay_milliseconds", b"buffer_delay_milliseconds", "idle_timeout_milliseconds", b"idle_timeout_milliseconds", "mode", b"mode", "request", b"request"]) -> None: ...
+
+global___StreamingSynthesizeSetup = StreamingSynthesizeSetup
+
+@typing.final
+class Flush(google.protobuf.message.Message):
+    """Nothing is said of it but that it is wanted."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___Flush = Flush
+
+@typing.final
+class Cancel(google.protobuf.message.Message):
+    """Nothing is said of it but that it is wanted."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___Cancel = Cancel
 
 @typing.final
 class SynthesizeResponse(google.protobuf.message.Message):
@@ -171,6 +318,7 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     LANGUAGE_CODE_FIELD_NUMBER: builtins.int
     ALLOW_CONTROL_TOKENS_FIELD_NUMBER: builtins.int
     PRONUNCIATIONS_FIELD_NUMBER: builtins.int
+    SENTENCE_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
     text: builtins.str
     """As SynthesizeRequest.text."""
     voice: builtins.str
@@ -183,6 +331,8 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     """As SynthesizeRequest.language_code."""
     allow_control_tokens: builtins.bool
     """As SynthesizeRequest.allow_control_tokens."""
+    sentence_pause_milliseconds: builtins.int
+    """As SynthesizeRequest.sentence_pause_milliseconds."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """As SynthesizeRequest.audio_format."""
@@ -202,10 +352,14 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
         language_code: builtins.str = ...,
         allow_control_tokens: builtins.bool = ...,
         pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        sentence_pause_milliseconds: builtins.int | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "language_code", b"language_code", "pronunciations", b"pronunciations", "seed", b"seed", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "language_code", b"language_code", "pronunciations", b"pronunciations", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_sentence_pause_milliseconds", b"_sentence_pause_milliseconds"]) -> typing.Literal["sentence_pause_milliseconds"] | None: ...
 
 global___SynthesizeUnaryRequest = SynthesizeUnaryRequest
 
@@ -289,6 +443,7 @@ class SynthesisSummary(google.protobuf.message.Message):
     SENTENCES_FIELD_NUMBER: builtins.int
     SPEECH_TOKENS_FIELD_NUMBER: builtins.int
     RESUMPTIONS_FIELD_NUMBER: builtins.int
+    CANCELLED_FIELD_NUMBER: builtins.int
     audio_seconds: builtins.float
     """Length of the whole utterance in seconds, audio before start_sample included."""
     first_sound_milliseconds: builtins.float
@@ -301,6 +456,8 @@ class SynthesisSummary(google.protobuf.message.Message):
     """Speech tokens made."""
     resumptions: builtins.int
     """How many times a stage was replaced in mid-request."""
+    cancelled: builtins.bool
+    """The caller cancelled (StreamingSynthesize): the text was not spoken to its end, and audio_seconds is what was sent of it."""
     @property
     def first_sound(self) -> global___StageMilliseconds:
         """Where the milliseconds to the first sound went."""
@@ -320,9 +477,10 @@ class SynthesisSummary(google.protobuf.message.Message):
         sentences: builtins.int = ...,
         speech_tokens: builtins.int = ...,
         resumptions: builtins.int = ...,
+        cancelled: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["first_sound", b"first_sound", "total", b"total"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio_seconds", b"audio_seconds", "first_sound", b"first_sound", "first_sound_milliseconds", b"first_sound_milliseconds", "real_time_factor", b"real_time_factor", "resumptions", b"resumptions", "sentences", b"sentences", "speech_tokens", b"speech_tokens", "total", b"total"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio_seconds", b"audio_seconds", "cancelled", b"cancelled", "first_sound", b"first_sound", "first_sound_milliseconds", b"first_sound_milliseconds", "real_time_factor", b"real_time_factor", "resumptions", b"resumptions", "sentences", b"sentences", "speech_tokens", b"speech_tokens", "total", b"total"]) -> None: ...
 
 global___SynthesisSummary = SynthesisSummary
 

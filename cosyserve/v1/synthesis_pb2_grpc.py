@@ -40,6 +40,11 @@ class SynthesisServiceStub(object):
                 request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeRequest.SerializeToString,
                 response_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.FromString,
                 _registered_method=True)
+        self.StreamingSynthesize = channel.stream_stream(
+                '/cosyserve.v1.SynthesisService/StreamingSynthesize',
+                request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.StreamingSynthesizeRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.FromString,
+                _registered_method=True)
         self.SynthesizeUnary = channel.unary_unary(
                 '/cosyserve.v1.SynthesisService/SynthesizeUnary',
                 request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeUnaryRequest.SerializeToString,
@@ -59,6 +64,17 @@ class SynthesisServiceServicer(object):
     def Synthesize(self, request, context):
         """Speaks a text; audio leaves while the text is still being spoken.
         Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamingSynthesize(self, request_iterator, context):
+        """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
+        the text. Initial metadata is sent as soon as the setup is accepted.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -85,6 +101,11 @@ def add_SynthesisServiceServicer_to_server(servicer, server):
             'Synthesize': grpc.unary_stream_rpc_method_handler(
                     servicer.Synthesize,
                     request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.SerializeToString,
+            ),
+            'StreamingSynthesize': grpc.stream_stream_rpc_method_handler(
+                    servicer.StreamingSynthesize,
+                    request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.StreamingSynthesizeRequest.FromString,
                     response_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.SerializeToString,
             ),
             'SynthesizeUnary': grpc.unary_unary_rpc_method_handler(
@@ -125,6 +146,33 @@ class SynthesisService(object):
             target,
             '/cosyserve.v1.SynthesisService/Synthesize',
             cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeRequest.SerializeToString,
+            cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamingSynthesize(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/cosyserve.v1.SynthesisService/StreamingSynthesize',
+            cosyserve_dot_v1_dot_synthesis__pb2.StreamingSynthesizeRequest.SerializeToString,
             cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.FromString,
             options,
             channel_credentials,

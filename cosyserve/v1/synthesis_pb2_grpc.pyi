@@ -27,6 +27,17 @@ class SynthesisServiceStub:
     ]
     """Speaks a text; audio leaves while the text is still being spoken.
     Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    """
+
+    StreamingSynthesize: grpc.StreamStreamMultiCallable[
+        cosyserve.v1.synthesis_pb2.StreamingSynthesizeRequest,
+        cosyserve.v1.synthesis_pb2.SynthesizeResponse,
+    ]
+    """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
+    the text. Initial metadata is sent as soon as the setup is accepted.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
 
     SynthesizeUnary: grpc.UnaryUnaryMultiCallable[
@@ -52,6 +63,17 @@ class SynthesisServiceAsyncStub:
     ]
     """Speaks a text; audio leaves while the text is still being spoken.
     Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    """
+
+    StreamingSynthesize: grpc.aio.StreamStreamMultiCallable[
+        cosyserve.v1.synthesis_pb2.StreamingSynthesizeRequest,
+        cosyserve.v1.synthesis_pb2.SynthesizeResponse,
+    ]
+    """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
+    the text. Initial metadata is sent as soon as the setup is accepted.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
 
     SynthesizeUnary: grpc.aio.UnaryUnaryMultiCallable[
@@ -79,6 +101,19 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse], collections.abc.AsyncIterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse]]:
         """Speaks a text; audio leaves while the text is still being spoken.
         Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        """
+
+    @abc.abstractmethod
+    def StreamingSynthesize(
+        self,
+        request_iterator: _MaybeAsyncIterator[cosyserve.v1.synthesis_pb2.StreamingSynthesizeRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse], collections.abc.AsyncIterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse]]:
+        """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
+        the text. Initial metadata is sent as soon as the setup is accepted.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
 
     @abc.abstractmethod

@@ -66,7 +66,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         worker.shutdown(wait=False)
         raise
     log.info("%d voices, default %s, normalizer %s", len(registry.all()), registry.default, settings.normalizer)
-    servicer = FrontendServicer(analyzer, registry, worker, settings.max_characters)
+    servicer = FrontendServicer(analyzer, registry, worker, settings.max_characters, settings.max_stream_characters)
     frontend_pb2_grpc.add_FrontendServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     async def close() -> None:

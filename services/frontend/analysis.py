@@ -11,6 +11,7 @@ from services.frontend.control_tokens import without_controls
 from services.frontend.language import CHINESE, ENGLISH, language_of
 from services.frontend.markdown import without_markdown
 from services.frontend.normalize import Normalizer
+from services.frontend.partial import PartialSentences, Spoken
 from services.frontend.pauses import Pause, passages
 from services.frontend.pronunciations import MOST_OF_A_SERVER, Dictionary
 from services.frontend.scripts import language_by_script, spans
@@ -99,6 +100,18 @@ class Analyzer:
                 if ids:
                     yield Sentence(carriers.for_reader(part, source.sounds), tuple(ids), source.language)
 
+    def partial(self, reading: Reading = DEFAULT_READING) -> PartialSentences:
+        """The sentences of one text while it is being written, language decided run by run where the code is empty."""
+
+        def spoken(run: str, before: str, last: bool) -> Spoken:
+            source = _Source(self, run, reading.language_code, reading)
+            text = source.text if source.as_is else "".join(self._run(source.text, source.language, before, last))
+            return Spoken(carriers.for_tokenizer(text, source.sounds), source.language)
+
+        allow_special = self._allow_special or reading.allow_control_tokens
+        dictionary = reading.dictionary or self._dictionary
+        return PartialSentences(spoken, lambda: self.tokenizer.growing(allow_special=allow_special), dictionary.has_begun)
+
     def segments(self, text: str, language_code: str = "") -> Iterator[str]:
         """The normalised and split text (the specification's split mode), before anything is cut to the model's limit."""
         source = _Source(self, text, language_code, DEFAULT_READING)
@@ -126,11 +139,14 @@ class Analyzer:
         before = ""
         for index, run in enumerate(runs):
             last = index == len(runs) - 1
-            if self._reference or source.language not in (CHINESE, ENGLISH):
-                yield self._normalizer.normalise(run, source.language, before=before, last=last)
-            else:
-                yield from self._spans(run, source.language, before, last)
+            yield from self._run(run, source.language, before, last)
             before = run[-1:]
+
+    def _run(self, run: str, language: str, before: str, last: bool) -> Iterator[str]:
+        if self._reference or language not in (CHINESE, ENGLISH):
+            yield self._normalizer.normalise(run, language, before=before, last=last)
+        else:
+            yield from self._spans(run, language, before, last)
 
     def _spans(self, run: str, language: str, before: str, last: bool) -> Iterator[str]:
         """Each stretch of one script in its own language."""

@@ -19,6 +19,7 @@ MOST_OF_A_SERVER = 20_000
 LONGEST_WRITTEN = 64
 LONGEST_SPOKEN = 200
 _LETTER = re.compile("[0-9A-Za-z\u00c0-\u024f\u0300-\u036f\u0370-\u0e00\u1e00-\u1fff]")
+_GAP = re.compile(r"\s+|(?=[，、：])")
 _SLASHED = re.compile(r"/(?P<phonemes>[^/]+)/")
 
 
@@ -43,6 +44,7 @@ class Dictionary:
             self._lengths.setdefault(form[0].lower(), []).append(len(form))
         for first, lengths in self._lengths.items():
             self._lengths[first] = sorted(set(lengths), reverse=True)
+        self._begun = {form[: gap.start()].lower() for form in own for gap in _GAP.finditer(form)}
 
     def with_request(self, entries: Mapping[str, str], is_phonemes: Callable[[str], bool] | None) -> "Dictionary":
         """This dictionary with a request's entries in front of it."""
@@ -63,6 +65,12 @@ class Dictionary:
             parts += [text[start:place], carry(slashed["phonemes"]) if slashed else spoken]
             start = place = end
         return "".join([*parts, text[start:]])
+
+    def has_begun(self, text: str) -> bool:
+        """Whether a written form of several words may go on behind `text`, which ends between two words."""
+        end = text[-LONGEST_WRITTEN:].lower()
+        own = bool(self._begun) and any(end[place:] in self._begun for place in range(len(end)))
+        return own or (self._behind is not None and self._behind.has_begun(text))
 
     def _at(self, text: str, place: int) -> tuple[int, str] | None:
         """The end of the longest form that begins at `place`, and how it is said."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -15,14 +15,17 @@ from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
 from services.frontend.analysis import Analyzer, Reading, Sentence
 from services.frontend.language import require_tag
-from services.frontend.pauses import Pause, added
+from services.frontend.partial import Part
+from services.frontend.pauses import LONGEST_TOGETHER, Pause, added
 from services.frontend.registry import Registry
 from services.frontend.units import Units
 from services.frontend.voice import Voice
+from services.frontend.written_text import Piece, WrittenText
 
 Context = grpc.aio.ServicerContext[Any, Any]
 LONGEST_UNIT = 400
 """Characters after which running text without a sentence end is cut anyway."""
+MOST_FLUSHED_WORDS = 100
 T = TypeVar("T")
 
 
@@ -33,11 +36,12 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
     work at the next sentence.
     """
 
-    def __init__(self, analyzer: Analyzer, registry: Registry, worker: Executor, most_characters: int) -> None:
+    def __init__(self, analyzer: Analyzer, registry: Registry, worker: Executor, most_characters: int, most_stream_characters: int) -> None:
         self._analyzer = analyzer
         self._registry = registry
         self._worker = worker
         self._most_characters = most_characters
+        self._most_stream_characters = most_stream_characters
 
     async def Analyze(self, request: pb.AnalyzeRequest, context: Context) -> AsyncIterator[pb.AnalyzeResponse]:
         call = self._call(request.setup)
@@ -55,23 +59,28 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self, requests: AsyncIterator[pb.AnalyzeStreamRequest], context: Context
     ) -> AsyncIterator[pb.AnalyzeStreamResponse]:
         """The sentences are those of Analyze for each unit of the text (see `services.frontend.units`), in order: they depend on the text
-        alone, not on how it was cut into fragments. Analyze joins short units of a whole text into longer sentences, this does not wait
-        for them; and an empty language code is decided by script unit by unit."""
-        call = self._call(await _setup_of(requests))
+        and its flushes alone, not on how it was cut into fragments. Analyze joins short units of a whole text into longer sentences, this
+        does not wait for them; and an empty language code is decided by script unit by unit."""
+        setup = await _setup_of(requests)
+        call = self._call(setup, setup.first_index, setup.first_pause_milliseconds)
+        text = WrittenText(self._analyzer, call.reading, Units(LONGEST_UNIT), partial=setup.partial_sentences)
         # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
         await context.send_initial_metadata(())
-        units = Units(LONGEST_UNIT)
         try:
             async for request in requests:
-                if request.WhichOneof("part") != "text":
-                    raise InvalidRequest(f"a message behind the first carries {request.WhichOneof('part') or 'nothing'}, expected text")
-                call.count(request.text, self._most_characters, streamed=True)
-                for unit in units.feed(request.text):
-                    async for sentence in self._analyze(unit, call):
-                        yield pb.AnalyzeStreamResponse(sentence=sentence)
+                if request.WhichOneof("part") == "text":
+                    call.count(request.text, self._most_stream_characters, streamed=True)
+                    pieces = text.feed(request.text)
+                else:
+                    pieces = text.flush(_least_words(request))
+                async for message in self._streamed(pieces, call):
+                    yield message
+                if setup.reports_progress:
+                    progress = pb.AnalyzeProgress(characters=text.settled, sentences=call.sentences, pause_milliseconds=call.pause)
+                    yield pb.AnalyzeStreamResponse(progress=progress)
             call.require_text()
-            async for sentence in self._analyze(units.finish(), call):
-                yield pb.AnalyzeStreamResponse(sentence=sentence)
+            async for message in self._streamed(text.finish(), call):
+                yield message
             call.require_speech()
             if call.pause:
                 yield pb.AnalyzeStreamResponse(closing_pause_milliseconds=call.pause)
@@ -95,34 +104,48 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         )
 
     async def _analyze(self, text: str, call: "_Call") -> AsyncIterator[pb.Sentence]:
-        parts = self._analyzer.parts(text, call.reading)
-        while (part := await self._work(_next, parts)) is not None:
+        async for part in self._each(self._analyzer.parts(text, call.reading)):
             if isinstance(part, Pause):
                 call.wait(part)
             else:
                 yield call.message(part)
 
-    def _call(self, setup: pb.AnalyzeSetup) -> "_Call":
+    async def _streamed(self, pieces: Iterator[Piece], call: "_Call") -> AsyncIterator[pb.AnalyzeStreamResponse]:
+        async for piece in self._each(pieces):
+            if isinstance(piece, Pause):
+                call.wait(piece)
+            else:
+                yield call.streamed(piece)
+
+    async def _each(self, work: Iterator[T]) -> AsyncIterator[T]:
+        """What `work` gives, each piece made by the worker."""
+        loop = asyncio.get_running_loop()
+        while (piece := await loop.run_in_executor(self._worker, next, work, None)) is not None:
+            yield piece
+
+    def _call(self, setup: pb.AnalyzeSetup, first_index: int = 0, first_pause: int = 0) -> "_Call":
         require_tag(setup.language_code)
+        if first_index < 0:
+            raise InvalidRequest(f"setup.first_index is {first_index}, it must not be negative")
+        if not 0 <= first_pause <= LONGEST_TOGETHER:
+            raise InvalidRequest(f"setup.first_pause_milliseconds is {first_pause}, allowed 0 to {LONGEST_TOGETHER}")
         reading = self._analyzer.reading(
             setup.language_code, allow_control_tokens=setup.allow_control_tokens, pronunciations=dict(setup.pronunciations)
         )
-        return _Call(reading)
-
-    async def _work(self, function: Callable[[Iterator[T]], T | None], argument: Iterator[T]) -> T | None:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, function, argument)
+        return _Call(reading, first_index, first_pause)
 
 
 class _Call:
     """What one call has come to so far."""
 
-    def __init__(self, reading: Reading) -> None:
+    def __init__(self, reading: Reading, first_index: int, first_pause: int) -> None:
         self.reading = reading
-        self.pause = 0
+        self.sentences = first_index
+        """Of the whole text so far, those of earlier calls included."""
+        self.pause = first_pause
         """Milliseconds that the text asked for since the last sentence."""
         self._start = time.time_ns()
         self._characters = 0
-        self._sentences = 0
         self._language = reading.language_code
 
     def count(self, text: str, most: int, *, streamed: bool = False) -> None:
@@ -134,11 +157,11 @@ class _Call:
             raise InvalidRequest(f"text has {self._characters} characters, allowed 1 to {most}")
 
     def require_text(self) -> None:
-        if self._characters == 0:
+        if self._characters == 0 and self.sentences == 0:
             raise InvalidRequest("text is empty; there is nothing to speak")
 
     def require_speech(self) -> None:
-        if self._sentences == 0:
+        if self.sentences == 0:
             raise InvalidRequest("text holds only punctuation, blanks or what this model cannot read; there is nothing to speak")
 
     def wait(self, pause: Pause) -> None:
@@ -147,26 +170,34 @@ class _Call:
 
     def message(self, sentence: Sentence) -> pb.Sentence:
         self._language = sentence.language
-        self._sentences += 1
-        message = pb.Sentence(
-            index=self._sentences - 1,
+        self.sentences += 1
+        return pb.Sentence(
+            index=self.sentences - 1,
             text=sentence.text,
             token_ids=sentence.token_ids,
             language=sentence.language,
-            pause_before_milliseconds=self.pause,
+            pause_before_milliseconds=self._take_pause(),
         )
-        self.pause = 0
-        return message
+
+    def streamed(self, piece: Sentence | Part) -> pb.AnalyzeStreamResponse:
+        if isinstance(piece, Sentence):
+            return pb.AnalyzeStreamResponse(sentence=self.message(piece))
+        self._language = piece.language
+        sentence = pb.Sentence(
+            index=self.sentences, token_ids=piece.token_ids, language=piece.language, pause_before_milliseconds=self._take_pause()
+        )
+        self.sentences += not piece.unfinished
+        return pb.AnalyzeStreamResponse(sentence=sentence, unfinished=piece.unfinished)
+
+    def _take_pause(self) -> int:
+        pause, self.pause = self.pause, 0
+        return pause
 
     def record(self) -> None:
         attributes: dict[str, int | float | str] = {
-            "text.characters": self._characters, "text.language": self._language, "text.sentences": self._sentences,
+            "text.characters": self._characters, "text.language": self._language, "text.sentences": self.sentences,
         }  # fmt: skip
         telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
-
-
-def _next(parts: Iterator[T]) -> T | None:
-    return next(parts, None)
 
 
 async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> pb.AnalyzeSetup:
@@ -175,6 +206,16 @@ async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> pb.Anal
         found = "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
         raise InvalidRequest(f"{found}, expected the setup")
     return first.setup
+
+
+def _least_words(request: pb.AnalyzeStreamRequest) -> int:
+    part = request.WhichOneof("part")
+    if part != "flush":
+        raise InvalidRequest(f"a message behind the first carries {part or 'nothing'}, expected text or a flush")
+    least: int = request.flush.least_words
+    if not 0 <= least <= MOST_FLUSHED_WORDS:
+        raise InvalidRequest(f"flush.least_words is {least}, allowed 0 to {MOST_FLUSHED_WORDS}")
+    return least
 
 
 def _voice_message(voice: Voice) -> voice_pb2.Voice:

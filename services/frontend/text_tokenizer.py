@@ -6,6 +6,23 @@ from typing import Protocol
 from cosyserve.model_directory import ModelDirectory
 
 
+class GrowingIds(Protocol):
+    """The ids of one text that is told run by run, each run beginning with a blank or a mark. No run to come changes an id given."""
+
+    @property
+    def opening(self) -> tuple[int, ...]:
+        """Ids in front of every sentence; not among those that `feed` and `finish` give."""
+        ...
+
+    def feed(self, run: str) -> list[int]:
+        """The ids that are certain with this run."""
+        ...
+
+    def finish(self, run: str) -> list[int]:
+        """The ids that are left, with the last run."""
+        ...
+
+
 class Tokenizer(Protocol):
     """Text to token ids. Immutable, usable from any thread; encodes any text, and the same text always to the same ids."""
 
@@ -20,6 +37,10 @@ class Tokenizer(Protocol):
     @property
     def is_phonemes(self) -> Callable[[str], bool] | None:
         """Whether a word of phonemes can be spoken between `carriers.BEGIN` and `carriers.END`; None for a tokenizer of written text."""
+        ...
+
+    def growing(self, *, allow_special: bool = False) -> GrowingIds:
+        """For one text that arrives over time. allow_special: as in `encode`."""
         ...
 
     def id_of(self, token: str) -> int | None:

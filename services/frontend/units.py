@@ -17,6 +17,8 @@ _FULL_WIDTH = frozenset("。？！；")
 _NO_END = re.compile(r"(?:^|[\s(\"“‘'])(?:Mr|Mrs|Ms|Dr|Prof|St|vs|No|Fig|e\.g|i\.e|[A-Z])\.$")
 _SHORT = 16
 _BREAKS = "，,、：:"
+_WORD_END = re.compile(r"\s+|[，、：]")
+_WORD = re.compile(r"[\u3400-\u9fff]|(?:(?![\u3400-\u9fff])\w)+")
 
 
 class Units:
@@ -41,6 +43,22 @@ class Units:
         rest, self._buffer, self._scanned = self._buffer, "", 0
         self._searched = 0
         return rest
+
+    @property
+    def waiting(self) -> str:
+        """What has come since the last cut."""
+        return self._buffer
+
+    def finish_words(self, least: int) -> str:
+        """What has come up to the last blank, or mark of a pause; empty when that is less than `least` words (Chinese: characters)."""
+        begun = open_tag(self._buffer)
+        head = self._buffer if begun < 0 else self._buffer[:begun]
+        cut = max((match.end() for match in _WORD_END.finditer(head)), default=0)
+        if len(_WORD.findall(head[:cut])) < least:
+            return ""
+        words, self._buffer, self._scanned = self._buffer[:cut], self._buffer[cut:], 0
+        self._searched = 0
+        return words
 
     def _next_cut(self) -> int:
         """Characters before the next cut, 0 when more text is needed to tell."""

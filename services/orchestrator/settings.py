@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from cosyserve.server import ServerSettings
 
 PREFIX = "COSYSERVE_ORCHESTRATOR_"
+LONGEST_IDLE_SECONDS = 180
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +17,14 @@ class OrchestratorSettings(ServerSettings):
     max_streams: int = 16
     """Requests at once, at most what the stages behind it take; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
     max_characters: int = 20_000
+    max_stream_characters: int = 200_000
+    """Text of one StreamingSynthesize, all fragments together; the frontends have a setting of the same name. An hour is about 60,000."""
+    max_waiting_characters: int = 20_000
+    """Text of one StreamingSynthesize that is read before it can be spoken; with so much waiting its caller is read no further."""
+    max_stream_seconds: float = 14_400.0
+    """A StreamingSynthesize that takes longer ends with DEADLINE_EXCEEDED."""
+    idle_seconds: float = 30.0
+    """A StreamingSynthesize on which no message comes for so long ends with DEADLINE_EXCEEDED, unless it asks otherwise; 1 to 180."""
     max_unary_seconds: float = 60.0
     """Longest utterance that SynthesizeUnary gives at once."""
     max_request_seconds: float = 3_600.0
@@ -38,6 +47,9 @@ class OrchestratorSettings(ServerSettings):
             "max_streams",
             "max_characters",
             "attempts",
+            "max_stream_characters",
+            "max_waiting_characters",
+            "max_stream_seconds",
             "max_unary_seconds",
             "stall_seconds",
             "max_request_seconds",
@@ -45,5 +57,7 @@ class OrchestratorSettings(ServerSettings):
         ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name.upper()} must be positive, got {getattr(self, name)}")
+        if not 1 <= self.idle_seconds <= LONGEST_IDLE_SECONDS:
+            raise ValueError(f"IDLE_SECONDS is {self.idle_seconds:g}, allowed are 1 to {LONGEST_IDLE_SECONDS}")
         if self.recovery_seconds < 0:
             raise ValueError(f"RECOVERY_SECONDS must not be negative, got {self.recovery_seconds}")

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from services.orchestrator.utterance import Sentence
+from services.orchestrator.utterance import OpenSentence, Sentence
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class TokenStream:
     """Append-only, so that a replica that takes over in mid-sentence can be told everything from the start. Bounded by the LLM's longest
     sentence."""
 
-    def __init__(self, sentence: Sentence) -> None:
+    def __init__(self, sentence: Sentence | OpenSentence) -> None:
         self.sentence = sentence
         self.tokens: list[int] = []
         self.made: Made | None = None

@@ -1,6 +1,7 @@
 """A request as the pipeline sees it: checked, defaults filled in, nothing of the wire left."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
 from cosyserve import spec
@@ -28,6 +29,10 @@ class Utterance:
     allow_control_tokens: bool = False
     pronunciations: Mapping[str, str] = field(default_factory=dict)
     """Written form to respelling or /phonemes/; the frontend checks them."""
+    sentence_pause_milliseconds: int = 0
+    """Silence between two sentences, where the text asks for none."""
+    by_token: bool = False
+    """Sentences are spoken while they are being written."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,52 @@ class Sentence:
     token_ids: tuple[int, ...]
     pause_before_milliseconds: int = 0
     """Silence that the text asks for in front of it."""
+
+    @property
+    def silent(self) -> bool:
+        return not self.token_ids
+
+
+class OpenSentence:
+    """A sentence that is being written: its ids come in pieces. Bounded by the frontend, which ends a sentence after 200 of them."""
+
+    silent = False
+
+    def __init__(self, index: int, pause_before_milliseconds: int = 0) -> None:
+        self.index = index
+        self.pause_before_milliseconds = pause_before_milliseconds
+        self.pieces: list[tuple[int, ...]] = []
+        """As they came: a reader that begins anew is told the same pieces."""
+        self.length = 0
+        """Ids so far."""
+        self.complete = False
+        self._changed = asyncio.Event()
+
+    def extend(self, token_ids: tuple[int, ...]) -> None:
+        if token_ids:
+            self.pieces.append(token_ids)
+            self.length += len(token_ids)
+            self._wake()
+
+    def end(self) -> None:
+        self.complete = True
+        self._wake()
+
+    async def read(self) -> AsyncIterator[tuple[int, ...]]:
+        """All pieces from the first one."""
+        given = 0
+        while True:
+            if given < len(self.pieces):
+                yield self.pieces[given]
+                given += 1
+            elif self.complete:
+                return
+            else:
+                await self._changed.wait()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
 
 def tokens_to_first_border(prompt_tokens: int, first_hop_tokens: int) -> int:

@@ -13,6 +13,7 @@ import re
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.control_tokens import CONTROLS
+from services.frontend.phonemes.growing import GrowingPhonemes
 from services.frontend.phonemes.letters import read_letters
 from services.frontend.phonemes.lexicon import read_lexicon
 from services.frontend.phonemes.reading import Word, read_words
@@ -48,6 +49,10 @@ class PhonemeTokenizer:
     def is_phonemes(self, word: str) -> bool:
         """Whether `word` is written in phones and stress marks of this model."""
         return is_pronunciation(word) and all(symbol in self._ids for symbol in word)
+
+    def growing(self, *, allow_special: bool = False) -> GrowingPhonemes:
+        """As `text_tokenizer.Tokenizer.growing`."""
+        return GrowingPhonemes(self._pronouncer, self._ids, _CONTROLS if allow_special else None)
 
     def id_of(self, token: str) -> int | None:
         """The id of one symbol, None when there is none of that name."""
