@@ -77,6 +77,10 @@ class ReplicaSet:
         """Whether at least one replica is serving."""
         return any(replica.serving for replica in self._replicas)
 
+    def serving_replicas(self) -> list[Replica]:
+        """Those that are serving now."""
+        return [replica for replica in self._replicas if replica.serving]
+
     async def close(self) -> None:
         for watch in self._watches:
             watch.cancel()

@@ -28,6 +28,8 @@ class OrchestratorSettings(ServerSettings):
     """A caller that takes no audio for this long is hung up on, so that it does not hold a decoder's memory."""
     attempts: int = 4
     """Calls to one stage for one piece of work."""
+    warm_voices: int = 8
+    """Voices, the default one first, whose prompt state each decoder computes when it comes up; 0: none before they are asked for."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,5 +47,7 @@ class OrchestratorSettings(ServerSettings):
         ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name.upper()} must be positive, got {getattr(self, name)}")
+        if self.warm_voices < 0:
+            raise ValueError(f"WARM_VOICES must not be negative, got {self.warm_voices}")
         if self.recovery_seconds < 0:
             raise ValueError(f"RECOVERY_SECONDS must not be negative, got {self.recovery_seconds}")

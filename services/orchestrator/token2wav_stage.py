@@ -9,7 +9,7 @@ from typing import cast
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.channel import Replica, ReplicaSet
+from cosyserve.channel import Replica, ReplicaSet, as_error
 from cosyserve.errors import InternalFault
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.engine_stage import from_message, to_message
@@ -18,6 +18,7 @@ from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import Utterance, Voice
 
+_WARM_SECONDS = 120.0
 Play = Callable[[bytes], Awaitable[None]]
 DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]
 
@@ -71,6 +72,17 @@ class Token2WavStage:
         decoded.takeovers = await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
         return decoded
 
+    async def warm(self, replica: Replica, voice: Voice) -> None:
+        """Let `replica` say one token with `voice` to nobody, so that it keeps the state behind the voice's prompt."""
+        stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
+        request = token2wav_pb2.DecodeRequest(setup=_voice_setup(voice), speech_tokens=[0])
+        try:
+            with hung_up(stub.Decode(request, timeout=_WARM_SECONDS)) as call:
+                async for _ in call:
+                    pass
+        except grpc.aio.AioRpcError as error:
+            raise as_error(error, self.replicas.stage, replica.target) from error
+
     def _check_place(self, news: token2wav_pb2.DecodedAudio, setup: token2wav_pb2.DecodeSetup, replica: Replica) -> None:
         if news.start_sample != setup.start_sample:
             raise InternalFault(
@@ -105,14 +117,19 @@ def _setup(utterance: Utterance, voice: Voice, stream: TokenStream) -> token2wav
         growth=cast("profile_pb2.HopSchedule.Growth.ValueType", utterance.growth),
         max_hop_tokens=utterance.max_hop_tokens,
     )
+    setup = _voice_setup(voice)
+    setup.seed = utterance.seed
+    setup.sentence_index = stream.sentence.index
+    setup.profile = cast("profile_pb2.Profile.ValueType", utterance.profile)
+    setup.hops.CopyFrom(hops)
+    setup.speed = utterance.speed
+    return setup
+
+
+def _voice_setup(voice: Voice) -> token2wav_pb2.DecodeSetup:
     return token2wav_pb2.DecodeSetup(
         prompt_speech_tokens=voice.prompt_speech_tokens,
         prompt_mel=voice.prompt_mel,
         speaker_embedding=voice.speaker_embedding,
         voice_hash=voice.content_hash,
-        seed=utterance.seed,
-        sentence_index=stream.sentence.index,
-        profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
-        hops=hops,
-        speed=utterance.speed,
     )

@@ -33,6 +33,7 @@ class FakeState:
     position: int = 0
     samples: int = 0
     cancelled: threading.Event = field(default_factory=threading.Event)
+    prompt_cached: None = None
 
     @property
     def bytes(self) -> int:
