@@ -67,6 +67,7 @@ class Client:
         growth: Growth | None = None,
         max_hop_tokens: int = 0,
         start_sample: int = 0,
+        retry: bool = False,
         timeout: float | None = None,
         resumptions: int = 0,
     ) -> Speech:
@@ -90,6 +91,7 @@ class Client:
                     max_hop_tokens=max_hop_tokens,
                 ),
                 start_sample=start_sample,
+                retry=retry,
             )
         return Speech(self._channel, self.target, request, encoding.bytes_per_sample, timeout, resumptions)
 

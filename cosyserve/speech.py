@@ -96,6 +96,7 @@ class Speech:
         self._check(message)
         if message.HasField("header"):
             self.header = read_header(message.header)
+        self._request.retried_sentences.extend(set(message.retried_sentences).difference(self._request.retried_sentences))
         if message.HasField("summary"):
             self._last = read_summary(message.summary)
         return message

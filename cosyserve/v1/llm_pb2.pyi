@@ -147,6 +147,7 @@ class GenerateSetup(google.protobuf.message.Message):
     MESSAGE_TOKENS_FIELD_NUMBER: builtins.int
     REPLAY_TOKENS_FIELD_NUMBER: builtins.int
     EXPECTED_IDENTITY_FIELD_NUMBER: builtins.int
+    GUARDS_FIELD_NUMBER: builtins.int
     seed: builtins.int
     """Seed of the sampler. With sentence_index it names the whole random stream of this sentence."""
     sentence_index: builtins.int
@@ -159,6 +160,11 @@ class GenerateSetup(google.protobuf.message.Message):
     """Tokens in the first message that has any, 1 to 400. Default (0) 25. Outside the range: INVALID_ARGUMENT."""
     message_tokens: builtins.int
     """Tokens in each later message, 1 to 400. Default (0) 25. Outside the range: INVALID_ARGUMENT."""
+    guards: builtins.bool
+    """Whether the tokens are checked: a sentence that does not end, ends at once or speaks the prompt ends the call with INTERNAL and
+    google.rpc.ErrorInfo, whose reason is RUNAWAY, TOO_SHORT or PROMPT_SPOKEN. Default false: FINISH_REASON_LENGTH is all that is told.
+    Numbers that are not finite end the call in either case, with reason NON_FINITE.
+    """
     @property
     def prompt_text_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Text token ids of the voice's prompt, at most 2048."""
@@ -189,9 +195,10 @@ class GenerateSetup(google.protobuf.message.Message):
         message_tokens: builtins.int = ...,
         replay_tokens: collections.abc.Iterable[builtins.int] | None = ...,
         expected_identity: cosyserve.v1.identity_pb2.EngineIdentity | None = ...,
+        guards: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["expected_identity", b"expected_identity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "first_message_tokens", b"first_message_tokens", "message_tokens", b"message_tokens", "profile", b"profile", "prompt_speech_tokens", b"prompt_speech_tokens", "prompt_text_ids", b"prompt_text_ids", "replay_tokens", b"replay_tokens", "seed", b"seed", "sentence_index", b"sentence_index"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "first_message_tokens", b"first_message_tokens", "guards", b"guards", "message_tokens", b"message_tokens", "profile", b"profile", "prompt_speech_tokens", b"prompt_speech_tokens", "prompt_text_ids", b"prompt_text_ids", "replay_tokens", b"replay_tokens", "seed", b"seed", "sentence_index", b"sentence_index"]) -> None: ...
 
 global___GenerateSetup = GenerateSetup
 

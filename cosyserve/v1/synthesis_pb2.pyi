@@ -10,10 +10,55 @@ import cosyserve.v1.profile_pb2
 import cosyserve.v1.voice_pb2
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import sys
 import typing
 
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
+else:
+    import typing_extensions
+
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _Guard:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _GuardEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Guard.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    GUARD_UNSPECIFIED: _Guard.ValueType  # 0
+    """Never sent."""
+    GUARD_RUNAWAY: _Guard.ValueType  # 1
+    """The sentence did not end within the most speech tokens that its text can have."""
+    GUARD_TOO_SHORT: _Guard.ValueType  # 2
+    """The sentence ended with the fewest speech tokens that its text can have, or with less."""
+    GUARD_PROMPT_SPOKEN: _Guard.ValueType  # 3
+    """The words of the voice's prompt were spoken instead of the text."""
+    GUARD_SILENCE: _Guard.ValueType  # 4
+    """A sentence that has words is silent, as a whole or for seconds on end."""
+    GUARD_NON_FINITE: _Guard.ValueType  # 5
+    """A network gave numbers that are not finite."""
+
+class Guard(_Guard, metaclass=_GuardEnumTypeWrapper):
+    """What speech is checked for. The name of the guard without its prefix is the reason in google.rpc.ErrorInfo (domain cosyserve.v1) of an
+    INTERNAL status; audio that fails is never passed off as speech.
+    """
+
+GUARD_UNSPECIFIED: Guard.ValueType  # 0
+"""Never sent."""
+GUARD_RUNAWAY: Guard.ValueType  # 1
+"""The sentence did not end within the most speech tokens that its text can have."""
+GUARD_TOO_SHORT: Guard.ValueType  # 2
+"""The sentence ended with the fewest speech tokens that its text can have, or with less."""
+GUARD_PROMPT_SPOKEN: Guard.ValueType  # 3
+"""The words of the voice's prompt were spoken instead of the text."""
+GUARD_SILENCE: Guard.ValueType  # 4
+"""A sentence that has words is silent, as a whole or for seconds on end."""
+GUARD_NON_FINITE: Guard.ValueType  # 5
+"""A network gave numbers that are not finite."""
+global___Guard = Guard
 
 @typing.final
 class SynthesizeRequest(google.protobuf.message.Message):
@@ -29,6 +74,8 @@ class SynthesizeRequest(google.protobuf.message.Message):
     HOPS_FIELD_NUMBER: builtins.int
     START_SAMPLE_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
+    RETRY_FIELD_NUMBER: builtins.int
+    RETRIED_SENTENCES_FIELD_NUMBER: builtins.int
     text: builtins.str
     """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but punctuation, or longer: INVALID_ARGUMENT."""
     voice: builtins.str
@@ -49,6 +96,10 @@ class SynthesizeRequest(google.protobuf.message.Message):
     """When resuming: header.engine of the lost request. If the engines have changed since, FAILED_PRECONDITION: the audio would not fit.
     Empty: not checked.
     """
+    retry: builtins.bool
+    """Whether a sentence whose speech fails a guard (see Guard) is said anew, once, with a seed that follows from seed, sentence and attempt.
+    That is possible only before any of its audio has left; later, and by default (false), the fault ends the stream with INTERNAL.
+    """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """Encoding and rate of the audio. Default: LINEAR16 at 24000 Hz."""
@@ -56,6 +107,12 @@ class SynthesizeRequest(google.protobuf.message.Message):
     @property
     def hops(self) -> cosyserve.v1.profile_pb2.HopSchedule:
         """Where the audio is cut. Default: the earliest possible first piece, then one a second."""
+
+    @property
+    def retried_sentences(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """When resuming: every number in SynthesizeResponse.retried_sentences of the lost request, at most 20000, each at least 0, otherwise
+        INVALID_ARGUMENT. They are said with the second seed at once, so that the audio fits. Default: none.
+        """
 
     def __init__(
         self,
@@ -70,9 +127,11 @@ class SynthesizeRequest(google.protobuf.message.Message):
         hops: cosyserve.v1.profile_pb2.HopSchedule | None = ...,
         start_sample: builtins.int = ...,
         engine: builtins.str = ...,
+        retry: builtins.bool = ...,
+        retried_sentences: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "hops", b"hops", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "seed", b"seed", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "retried_sentences", b"retried_sentences", "retry", b"retry", "seed", b"seed", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
 
 global___SynthesizeRequest = SynthesizeRequest
@@ -86,6 +145,7 @@ class SynthesizeResponse(google.protobuf.message.Message):
     START_SAMPLE_FIELD_NUMBER: builtins.int
     HEADER_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
+    RETRIED_SENTENCES_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """Audio in the requested format. Never empty but on the last message."""
     chunk_index: builtins.int
@@ -100,6 +160,12 @@ class SynthesizeResponse(google.protobuf.message.Message):
     def summary(self) -> global___SynthesisSummary:
         """Set on the last message, and only there: a stream without it is not complete."""
 
+    @property
+    def retried_sentences(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Sentences, from 0, that are said with a second seed because the first attempt failed a guard: named here once, with or before their
+        first audio.
+        """
+
     def __init__(
         self,
         *,
@@ -108,9 +174,10 @@ class SynthesizeResponse(google.protobuf.message.Message):
         start_sample: builtins.int = ...,
         header: global___SynthesisHeader | None = ...,
         summary: global___SynthesisSummary | None = ...,
+        retried_sentences: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["header", b"header", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio", "chunk_index", b"chunk_index", "header", b"header", "start_sample", b"start_sample", "summary", b"summary"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "chunk_index", b"chunk_index", "header", b"header", "retried_sentences", b"retried_sentences", "start_sample", b"start_sample", "summary", b"summary"]) -> None: ...
 
 global___SynthesizeResponse = SynthesizeResponse
 
@@ -124,6 +191,7 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     SPEED_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     LANGUAGE_CODE_FIELD_NUMBER: builtins.int
+    RETRY_FIELD_NUMBER: builtins.int
     text: builtins.str
     """As SynthesizeRequest.text."""
     voice: builtins.str
@@ -134,6 +202,8 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     """As SynthesizeRequest.seed."""
     language_code: builtins.str
     """As SynthesizeRequest.language_code."""
+    retry: builtins.bool
+    """As SynthesizeRequest.retry."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """As SynthesizeRequest.audio_format."""
@@ -147,9 +217,10 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
         speed: builtins.float = ...,
         seed: builtins.int | None = ...,
         language_code: builtins.str = ...,
+        retry: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "language_code", b"language_code", "seed", b"seed", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "language_code", b"language_code", "retry", b"retry", "seed", b"seed", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
 
 global___SynthesizeUnaryRequest = SynthesizeUnaryRequest

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
 from typing import Any
 
 from grpc.aio import ServicerContext
@@ -14,6 +15,7 @@ from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation
 from services.llm.backend import Backend
+from services.llm.guards import TokenGuards
 from services.llm.request import MOST_TOKENS, FinishReason, Generation, Grouping, Outcome, Profile, Prompt, Sampling, TextStream
 
 _REASONS = {
@@ -37,7 +39,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         text = validation.ids("text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=LONGEST_SENTENCE)
         generation = self._generation(request.setup, text)
         validation.replay_fits(len(generation.replay), len(text), self._backend.lengths)
-        async with contextlib.aclosing(self._speak(generation, context)) as messages:
+        async with contextlib.aclosing(self._speak(generation, _Count(len(text)), context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateResponse(tokens=tokens)
 
@@ -51,23 +53,24 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         first = await self._before(self._deadline(), "setup", requests)
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message has to be the setup")
-        generation = self._generation(first.setup, self._text(requests))
-        async with contextlib.aclosing(self._speak(generation, context)) as messages:
+        text_ids = _Count()
+        generation = self._generation(first.setup, self._text(requests, text_ids))
+        async with contextlib.aclosing(self._speak(generation, text_ids, context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateStreamResponse(tokens=tokens)
 
-    async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]) -> TextStream:
+    async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], count: "_Count") -> TextStream:
         """Pieces of at least one id. Raises InvalidRequest, and DeadlineExceeded when none comes in time."""
-        count, deadline = 0, self._deadline()
+        deadline = self._deadline()
         while (request := await self._before(deadline, "text", requests)) is not None:
             if request.WhichOneof("part") != "text":
                 raise InvalidRequest("every message after the first has to be text")
             ids = validation.ids("text.ids", request.text.ids, self._backend.text_vocabulary, most=validation.MOST_ARRIVING_IDS)
             if not ids:
                 continue
-            count += len(ids)
-            if count > validation.MOST_ARRIVING_IDS:
-                raise InvalidRequest(f"text has {count} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}")
+            count.ids += len(ids)
+            if count.ids > validation.MOST_ARRIVING_IDS:
+                raise InvalidRequest(f"text has {count.ids} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}")
             yield list(ids)
             deadline = self._deadline()
 
@@ -103,15 +106,23 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             self._backend.identity.require(_identity(setup.expected_identity))
         profile = Profile.UPSTREAM if setup.profile == profile_pb2.PROFILE_UPSTREAM else Profile.CONTINUOUS
         sampling = Sampling(seed=setup.seed, sentence_index=setup.sentence_index, profile=profile)
-        return Generation(prompt=prompt, text=text, sampling=sampling, grouping=grouping, replay=replay)
+        return Generation(prompt=prompt, text=text, sampling=sampling, grouping=grouping, replay=replay, guarded=setup.guards)
 
-    async def _speak(self, generation: Generation, context: ServicerContext[Any, Any]) -> AsyncGenerator[llm_pb2.SpeechTokens]:
-        """One message a hop, the first with the identity; the timings of the hop become spans of the call."""
+    async def _speak(
+        self, generation: Generation, text_ids: "_Count", context: ServicerContext[Any, Any]
+    ) -> AsyncGenerator[llm_pb2.SpeechTokens]:
+        """One message a hop, the first with the identity; the timings of the hop become spans of the call. Raises what the guards raise."""
         first = True
+        guards = TokenGuards(generation.prompt, self._backend.lengths) if generation.guarded else None
+        if guards:
+            guards.see(generation.replay)
         async with contextlib.aclosing(self._backend.generate(generation)) as hops:
             async for hop in hops:
                 for timing in hop.timings:
                     telemetry.record(timing)
+                if guards:
+                    guards.see(hop.tokens)
+                    guards.end(hop, text_ids.ids)
                 message = llm_pb2.SpeechTokens(tokens=hop.tokens)
                 if first:
                     await context.send_initial_metadata(())
@@ -120,6 +131,13 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                     message.summary.CopyFrom(_summary(hop.outcome))
                 first = False
                 yield message
+
+
+@dataclass
+class _Count:
+    """Text ids of the sentence that have come."""
+
+    ids: int = 0
 
 
 def _identity(message: identity_pb2.EngineIdentity) -> Identity:

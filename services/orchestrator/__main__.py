@@ -36,7 +36,9 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     ]
     frontend, llm, token2wav = replica_sets
     patience = Patience(settings.stall_seconds, settings.recovery_seconds, settings.attempts)
-    stages = Stages(FrontendStage(frontend, patience), LlmStage(llm, patience), Token2WavStage(token2wav, patience))
+    stages = Stages(
+        FrontendStage(frontend, patience), LlmStage(llm, patience, settings.guards), Token2WavStage(token2wav, patience, settings.guards)
+    )
     synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(SynthesisServicer(stages, settings), service.handlers)  # type: ignore[arg-type]
 
     async def follow_health() -> None:

@@ -17,13 +17,14 @@ from services.orchestrator.utterance import Utterance, Voice, tokens_to_first_bo
 class LlmStage:
     """Generation is carried on by another replica when one fails: it is told the tokens already made and goes on behind them."""
 
-    def __init__(self, replicas: ReplicaSet, patience: Patience) -> None:
+    def __init__(self, replicas: ReplicaSet, patience: Patience, guards: bool) -> None:
         self.replicas = replicas
         self._patience = patience
+        self._guards = guards
 
     async def generate(self, utterance: Utterance, voice: Voice, stream: TokenStream, engines: Engines) -> int:
         """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of takeovers."""
-        request = _request(utterance, voice, stream)
+        request = _request(utterance, voice, stream, self._guards)
         if engines.llm is not None:
             request.setup.expected_identity.CopyFrom(to_message(engines.llm))
         begin = time.monotonic()
@@ -54,12 +55,13 @@ class LlmStage:
         return await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
 
 
-def _request(utterance: Utterance, voice: Voice, stream: TokenStream) -> llm_pb2.GenerateRequest:
+def _request(utterance: Utterance, voice: Voice, stream: TokenStream, guards: bool) -> llm_pb2.GenerateRequest:
     first_hop = tokens_to_first_border(len(voice.prompt_speech_tokens), utterance.first_hop_tokens)
     setup = llm_pb2.GenerateSetup(
         prompt_text_ids=voice.prompt_text_ids,
         prompt_speech_tokens=voice.prompt_speech_tokens,
-        seed=utterance.seed,
+        seed=stream.seed,
+        guards=guards,
         sentence_index=stream.sentence.index,
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
         # The decoder can begin when the first hop and its look-ahead are there: a message then, not a token sooner or later.

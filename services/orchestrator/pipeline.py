@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
+from services.orchestrator import guards
 from services.orchestrator.engines import Engines
 from services.orchestrator.frontend_stage import FrontendStage
+from services.orchestrator.guards import Attempts
 from services.orchestrator.llm_stage import LlmStage
 from services.orchestrator.token2wav_stage import Token2WavStage
 from services.orchestrator.token_stream import TokenStream
@@ -40,6 +42,7 @@ class Account:
     voice: str = ""
     """Id of the voice in use."""
     engines: Engines = field(default_factory=Engines)
+    attempts: Attempts = field(default_factory=Attempts)
     begun: float = field(default_factory=time.monotonic)
     first_sound_milliseconds: float = 0.0
     first_sound: Milliseconds = field(default_factory=Milliseconds)
@@ -102,9 +105,9 @@ async def _write(
     while (sentence := await analyzed.get()) is not None:
         if sentence.index == 0:
             account.first_sound.frontend = account.total.frontend = account.milliseconds
-        stream = TokenStream(sentence)
+        stream = guards.first_attempt(utterance, sentence)
         await written.put(stream)
-        account.takeovers += await stages.llm.generate(utterance, known_voice, stream, account.engines)
+        account.takeovers += await guards.write(utterance, known_voice, stream, stages.llm, account.engines)
         _settle(stream, account)
         if longest_seconds is not None:
             _refuse_longer(account.speech_tokens, utterance.speed, longest_seconds)
@@ -120,7 +123,11 @@ async def _speak(
     account: Account,
 ) -> None:
     while (stream := await written.get()) is not None:
-        decoded = await stages.token2wav.decode(utterance, await voice, stream, play, account.engines)
+        spoken, decoded = await guards.speak(
+            utterance, await voice, stream, (stages.llm, stages.token2wav), play, account.engines, account.attempts
+        )
+        if spoken is not stream:
+            _settle(spoken, account)
         account.takeovers += decoded.takeovers
         account.total.flow += decoded.summary.flow_milliseconds
         account.total.vocoder += decoded.summary.vocoder_milliseconds
@@ -130,6 +137,9 @@ async def _speak(
 
 
 def _settle(stream: TokenStream, account: Account) -> None:
+    """Count a sentence; one that failed a guard counts when it has been said anew."""
+    if stream.fault is not None:
+        return
     account.sentences += 1
     account.speech_tokens += len(stream.tokens)
     if stream.made is None:

@@ -22,6 +22,7 @@ _ENCODINGS = {
     audio_pb2.AUDIO_ENCODING_ALAW: Encoding.ALAW,
 }
 Context = grpc.aio.ServicerContext[Any, Any]
+_LAST_MESSAGE_SECONDS = 0.5
 _UNARY_BYTES = 4_000_000
 """gRPC's default limit on a received message is 4 MiB."""
 
@@ -79,6 +80,8 @@ class _Reply:
         self._account = Account(engines=Engines(wanted=utterance.engine))
         self._out = _output(utterance)
         self._sent = 0
+        self._told = 0
+        """How many of the sentences said anew the caller knows of."""
         self._place = utterance.start_sample
 
     async def stream(self, stages: Stages) -> None:
@@ -103,13 +106,26 @@ class _Reply:
         message = synthesis_pb2.SynthesizeResponse(
             audio=audio, chunk_index=self._sent, start_sample=self._place, header=header, summary=summary
         )
+        retried = self._account.attempts.retried
+        message.retried_sentences.extend(retried[self._told :])
+        self._told = len(retried)
         try:
             async with asyncio.timeout(self._reader_seconds):
-                await self._context.write(message)
+                await _write_whole(self._context, message)
         except TimeoutError as error:
             raise errors.CallerStalled(f"the caller took no audio for {self._reader_seconds:g} s") from error
         self._sent += 1
         self._place += len(audio) // self._out.encoding.bytes_per_sample
+
+
+async def _write_whole(context: Context, message: synthesis_pb2.SynthesizeResponse) -> None:
+    """Write a message; cancelled in the middle, wait a little for its end: a status cannot be sent while a message is on its way."""
+    writing = asyncio.ensure_future(context.write(message))
+    try:
+        await asyncio.shield(writing)
+    except asyncio.CancelledError:
+        await asyncio.wait([writing], timeout=_LAST_MESSAGE_SECONDS)
+        raise
 
 
 def _output(utterance: Utterance) -> OutputStream:

@@ -28,6 +28,9 @@ class OrchestratorSettings(ServerSettings):
     """A caller that takes no audio for this long is hung up on, so that it does not hold a decoder's memory."""
     attempts: int = 4
     """Calls to one stage for one piece of work."""
+    guards: bool = True
+    """Whether speech that no one could understand (Guard in synthesis.proto) is an error; off for weights that cannot speak, such as random
+    ones in a measurement. Numbers that are not finite are an error in any case."""
     warm_voices: int = 8
     """Voices, the default one first, whose prompt state each decoder computes when it comes up; 0: none before they are asked for."""
 

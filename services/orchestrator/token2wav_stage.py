@@ -34,13 +34,14 @@ class Decoded:
 class Token2WavStage:
     """Decoding is carried on by another replica when one fails: it is told all tokens again and sends only what was not yet heard."""
 
-    def __init__(self, replicas: ReplicaSet, patience: Patience) -> None:
+    def __init__(self, replicas: ReplicaSet, patience: Patience, guards: bool) -> None:
         self.replicas = replicas
         self._patience = patience
+        self._guards = guards
 
     async def decode(self, utterance: Utterance, voice: Voice, stream: TokenStream, play: Play, engines: Engines) -> Decoded:
         """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat."""
-        setup = _setup(utterance, voice, stream)
+        setup = _setup(utterance, voice, stream, self._guards)
         if engines.token2wav is not None:
             setup.expected_identity.CopyFrom(to_message(engines.token2wav))
         decoded = Decoded()
@@ -111,14 +112,15 @@ async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: Toke
         return
 
 
-def _setup(utterance: Utterance, voice: Voice, stream: TokenStream) -> token2wav_pb2.DecodeSetup:
+def _setup(utterance: Utterance, voice: Voice, stream: TokenStream, guards: bool) -> token2wav_pb2.DecodeSetup:
     hops = profile_pb2.HopSchedule(
         first_hop_tokens=utterance.first_hop_tokens,
         growth=cast("profile_pb2.HopSchedule.Growth.ValueType", utterance.growth),
         max_hop_tokens=utterance.max_hop_tokens,
     )
     setup = _voice_setup(voice)
-    setup.seed = utterance.seed
+    setup.seed = stream.seed
+    setup.guards = guards
     setup.sentence_index = stream.sentence.index
     setup.profile = cast("profile_pb2.Profile.ValueType", utterance.profile)
     setup.hops.CopyFrom(hops)

@@ -24,6 +24,10 @@ class Utterance:
     """At `sample_rate`, over the whole utterance."""
     engine: str = ""
     """Name of the engines that must speak; empty: any."""
+    retry: bool = False
+    """Whether a sentence that fails a guard may be said anew with another seed."""
+    retried_sentences: frozenset[int] = frozenset()
+    """Sentences that the lost request, of which this is the rest, has said with another seed."""
 
 
 @dataclass(frozen=True)

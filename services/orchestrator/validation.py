@@ -4,6 +4,7 @@ import math
 import re
 import secrets
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cosyserve import spec
@@ -12,6 +13,7 @@ from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
 from services.orchestrator.utterance import Utterance
 
 _LONGEST_VOICE_ID = 128
+_MOST_RETRIED = 20_000
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
 _STREAMING_PROFILES = (profile_pb2.PROFILE_CONTINUOUS, profile_pb2.PROFILE_UPSTREAM)
 
@@ -40,6 +42,7 @@ def streaming(request: synthesis_pb2.SynthesizeRequest, max_characters: int) -> 
         max_hop_tokens=max_hop,
         start_sample=request.start_sample,
         engine=request.engine,
+        retried_sentences=_retried(request.retried_sentences),
     )
 
 
@@ -77,8 +80,17 @@ def _shared(
         growth=profile_pb2.HopSchedule.GROWTH_UNSPECIFIED,
         max_hop_tokens=100,
         encoding=encoding,
+        retry=request.retry,
         sample_rate=_in_range("audio_format.sample_rate_hertz", rate, 8_000, 48_000),
     )
+
+
+def _retried(numbers: Sequence[int]) -> frozenset[int]:
+    if len(numbers) > _MOST_RETRIED:
+        raise InvalidRequest(f"retried_sentences has {len(numbers)} numbers, allowed are 0 to {_MOST_RETRIED}")
+    if numbers and min(numbers) < 0:
+        raise InvalidRequest(f"retried_sentences holds {min(numbers)}; sentences are numbered from 0")
+    return frozenset(numbers)
 
 
 def _in_range(field: str, value: int, lowest: int, highest: int) -> int:

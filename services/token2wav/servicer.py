@@ -161,6 +161,7 @@ def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:
         hops=_hops(setup.hops),
         speed=setup.speed or 1.0,
         start_sample=setup.start_sample,
+        guards=setup.guards,
     )
 
 
