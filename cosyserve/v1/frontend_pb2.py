@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from cosyserve.v1 import voice_pb2 as cosyserve_dot_v1_dot_voice__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\";\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"[\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\x06\n\x04part\"A\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"%\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\"L\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\"\x1d\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"\"\n FrontendServiceListVoicesRequest\"O\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary2\xf3\x02\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\";\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"[\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\x06\n\x04part\"A\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"%\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\"u\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\x12\'\n\x05words\x18\x1e \x03(\x0b\x32\x18.cosyserve.v1.SpokenWord\"9\n\nSpokenWord\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08\x66irst_id\x18\x02 \x01(\x05\x12\x0b\n\x03ids\x18\x03 \x01(\x05\"\x1d\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"\"\n FrontendServiceListVoicesRequest\"O\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary2\xf3\x02\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,15 +43,17 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ANALYZESETUP']._serialized_start=367
   _globals['_ANALYZESETUP']._serialized_end=404
   _globals['_SENTENCE']._serialized_start=406
-  _globals['_SENTENCE']._serialized_end=482
-  _globals['_GETVOICEREQUEST']._serialized_start=484
-  _globals['_GETVOICEREQUEST']._serialized_end=513
-  _globals['_GETVOICERESPONSE']._serialized_start=515
-  _globals['_GETVOICERESPONSE']._serialized_end=569
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=571
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=605
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=607
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=686
-  _globals['_FRONTENDSERVICE']._serialized_start=689
-  _globals['_FRONTENDSERVICE']._serialized_end=1060
+  _globals['_SENTENCE']._serialized_end=523
+  _globals['_SPOKENWORD']._serialized_start=525
+  _globals['_SPOKENWORD']._serialized_end=582
+  _globals['_GETVOICEREQUEST']._serialized_start=584
+  _globals['_GETVOICEREQUEST']._serialized_end=613
+  _globals['_GETVOICERESPONSE']._serialized_start=615
+  _globals['_GETVOICERESPONSE']._serialized_end=669
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=671
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=705
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=707
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=786
+  _globals['_FRONTENDSERVICE']._serialized_start=789
+  _globals['_FRONTENDSERVICE']._serialized_end=1160
 # @@protoc_insertion_point(module_scope)

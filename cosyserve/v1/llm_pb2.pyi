@@ -269,6 +269,7 @@ class GenerateSummary(google.protobuf.message.Message):
     QUEUE_MILLISECONDS_FIELD_NUMBER: builtins.int
     PREFILL_MILLISECONDS_FIELD_NUMBER: builtins.int
     DECODE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    TEXT_STARTS_FIELD_NUMBER: builtins.int
     finish_reason: global___GenerateSummary.FinishReason.ValueType
     """Why generation ended."""
     tokens: builtins.int
@@ -279,6 +280,12 @@ class GenerateSummary(google.protobuf.message.Message):
     """Milliseconds of the prompt's pass through the model."""
     decode_milliseconds: builtins.float
     """Milliseconds from the end of prefill to the last token."""
+    @property
+    def text_starts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """For each text id of the sentence the number of the speech token with which it begins, rising from 0; an id that no token says begins
+        with the next one that is said, or, at the end, with the number of all tokens. Empty when the model directory has no alignment table.
+        """
+
     def __init__(
         self,
         *,
@@ -287,7 +294,8 @@ class GenerateSummary(google.protobuf.message.Message):
         queue_milliseconds: builtins.float = ...,
         prefill_milliseconds: builtins.float = ...,
         decode_milliseconds: builtins.float = ...,
+        text_starts: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["decode_milliseconds", b"decode_milliseconds", "finish_reason", b"finish_reason", "prefill_milliseconds", b"prefill_milliseconds", "queue_milliseconds", b"queue_milliseconds", "tokens", b"tokens"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["decode_milliseconds", b"decode_milliseconds", "finish_reason", b"finish_reason", "prefill_milliseconds", b"prefill_milliseconds", "queue_milliseconds", b"queue_milliseconds", "text_starts", b"text_starts", "tokens", b"tokens"]) -> None: ...
 
 global___GenerateSummary = GenerateSummary

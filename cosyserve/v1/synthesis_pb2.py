@@ -27,33 +27,35 @@ from cosyserve.v1 import profile_pb2 as cosyserve_dot_v1_dot_profile__pb2
 from cosyserve.v1 import voice_pb2 as cosyserve_dot_v1_dot_voice__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63osyserve/v1/synthesis.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/audio.proto\x1a\x1a\x63osyserve/v1/profile.proto\x1a\x18\x63osyserve/v1/voice.proto\"\xc4\x02\n\x11SynthesizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\t\x12&\n\x07profile\x18\x07 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\'\n\x04hops\x18\x08 \x01(\x0b\x32\x19.cosyserve.v1.HopSchedule\x12\x14\n\x0cstart_sample\x18\t \x01(\x03\x12\x0e\n\x06\x65ngine\x18\n \x01(\t\x12\r\n\x05retry\x18\x1e \x01(\x08\x12\x19\n\x11retried_sentences\x18\x1f \x03(\x05\x42\x07\n\x05_seed\"\xc9\x01\n\x12SynthesizeResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63hunk_index\x18\x02 \x01(\x05\x12\x14\n\x0cstart_sample\x18\x03 \x01(\x03\x12-\n\x06header\x18\x04 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x05 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\x12\x19\n\x11retried_sentences\x18\x1e \x03(\x05\"\xb7\x01\n\x16SynthesizeUnaryRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\t\x12\r\n\x05retry\x18\x1e \x01(\x08\x42\x07\n\x05_seed\"\x88\x01\n\x17SynthesizeUnaryResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12-\n\x06header\x18\x02 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x03 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\"\x97\x01\n\x0fSynthesisHeader\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12&\n\x07profile\x18\x04 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\"\x8a\x02\n\x10SynthesisSummary\x12\x15\n\raudio_seconds\x18\x01 \x01(\x01\x12 \n\x18\x66irst_sound_milliseconds\x18\x02 \x01(\x01\x12\x18\n\x10real_time_factor\x18\x03 \x01(\x01\x12\x34\n\x0b\x66irst_sound\x18\x04 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12.\n\x05total\x18\x05 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12\x11\n\tsentences\x18\x06 \x01(\x05\x12\x15\n\rspeech_tokens\x18\x07 \x01(\x05\x12\x13\n\x0bresumptions\x18\x08 \x01(\x05\"m\n\x11StageMilliseconds\x12\x10\n\x08\x66rontend\x18\x01 \x01(\x01\x12\x13\n\x0bllm_prefill\x18\x02 \x01(\x01\x12\x12\n\nllm_decode\x18\x03 \x01(\x01\x12\x0c\n\x04\x66low\x18\x04 \x01(\x01\x12\x0f\n\x07vocoder\x18\x05 \x01(\x01\"\x13\n\x11ListVoicesRequest\"@\n\x12ListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary*\x88\x01\n\x05Guard\x12\x15\n\x11GUARD_UNSPECIFIED\x10\x00\x12\x11\n\rGUARD_RUNAWAY\x10\x01\x12\x13\n\x0fGUARD_TOO_SHORT\x10\x02\x12\x17\n\x13GUARD_PROMPT_SPOKEN\x10\x03\x12\x11\n\rGUARD_SILENCE\x10\x04\x12\x14\n\x10GUARD_NON_FINITE\x10\x05\x32\x96\x02\n\x10SynthesisService\x12Q\n\nSynthesize\x12\x1f.cosyserve.v1.SynthesizeRequest\x1a .cosyserve.v1.SynthesizeResponse0\x01\x12^\n\x0fSynthesizeUnary\x12$.cosyserve.v1.SynthesizeUnaryRequest\x1a%.cosyserve.v1.SynthesizeUnaryResponse\x12O\n\nListVoices\x12\x1f.cosyserve.v1.ListVoicesRequest\x1a .cosyserve.v1.ListVoicesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63osyserve/v1/synthesis.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/audio.proto\x1a\x1a\x63osyserve/v1/profile.proto\x1a\x18\x63osyserve/v1/voice.proto\"\xc4\x02\n\x11SynthesizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\t\x12&\n\x07profile\x18\x07 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\'\n\x04hops\x18\x08 \x01(\x0b\x32\x19.cosyserve.v1.HopSchedule\x12\x14\n\x0cstart_sample\x18\t \x01(\x03\x12\x0e\n\x06\x65ngine\x18\n \x01(\t\x12\r\n\x05retry\x18\x1e \x01(\x08\x12\x19\n\x11retried_sentences\x18\x1f \x03(\x05\x42\x07\n\x05_seed\"\xf0\x01\n\x12SynthesizeResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63hunk_index\x18\x02 \x01(\x05\x12\x14\n\x0cstart_sample\x18\x03 \x01(\x03\x12-\n\x06header\x18\x04 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x05 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\x12\x19\n\x11retried_sentences\x18\x1e \x03(\x05\x12%\n\x05words\x18\x1f \x03(\x0b\x32\x16.cosyserve.v1.WordTime\"V\n\x08WordTime\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x15\n\rstart_seconds\x18\x02 \x01(\x01\x12\x13\n\x0b\x65nd_seconds\x18\x03 \x01(\x01\x12\x10\n\x08sentence\x18\x04 \x01(\x05\"\xb7\x01\n\x16SynthesizeUnaryRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\t\x12\r\n\x05retry\x18\x1e \x01(\x08\x42\x07\n\x05_seed\"\x88\x01\n\x17SynthesizeUnaryResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12-\n\x06header\x18\x02 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x03 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\"\x97\x01\n\x0fSynthesisHeader\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12&\n\x07profile\x18\x04 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\"\x8a\x02\n\x10SynthesisSummary\x12\x15\n\raudio_seconds\x18\x01 \x01(\x01\x12 \n\x18\x66irst_sound_milliseconds\x18\x02 \x01(\x01\x12\x18\n\x10real_time_factor\x18\x03 \x01(\x01\x12\x34\n\x0b\x66irst_sound\x18\x04 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12.\n\x05total\x18\x05 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12\x11\n\tsentences\x18\x06 \x01(\x05\x12\x15\n\rspeech_tokens\x18\x07 \x01(\x05\x12\x13\n\x0bresumptions\x18\x08 \x01(\x05\"m\n\x11StageMilliseconds\x12\x10\n\x08\x66rontend\x18\x01 \x01(\x01\x12\x13\n\x0bllm_prefill\x18\x02 \x01(\x01\x12\x12\n\nllm_decode\x18\x03 \x01(\x01\x12\x0c\n\x04\x66low\x18\x04 \x01(\x01\x12\x0f\n\x07vocoder\x18\x05 \x01(\x01\"\x13\n\x11ListVoicesRequest\"@\n\x12ListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary*\x88\x01\n\x05Guard\x12\x15\n\x11GUARD_UNSPECIFIED\x10\x00\x12\x11\n\rGUARD_RUNAWAY\x10\x01\x12\x13\n\x0fGUARD_TOO_SHORT\x10\x02\x12\x17\n\x13GUARD_PROMPT_SPOKEN\x10\x03\x12\x11\n\rGUARD_SILENCE\x10\x04\x12\x14\n\x10GUARD_NON_FINITE\x10\x05\x32\x96\x02\n\x10SynthesisService\x12Q\n\nSynthesize\x12\x1f.cosyserve.v1.SynthesizeRequest\x1a .cosyserve.v1.SynthesizeResponse0\x01\x12^\n\x0fSynthesizeUnary\x12$.cosyserve.v1.SynthesizeUnaryRequest\x1a%.cosyserve.v1.SynthesizeUnaryResponse\x12O\n\nListVoices\x12\x1f.cosyserve.v1.ListVoicesRequest\x1a .cosyserve.v1.ListVoicesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cosyserve.v1.synthesis_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GUARD']._serialized_start=1604
-  _globals['_GUARD']._serialized_end=1740
+  _globals['_GUARD']._serialized_start=1731
+  _globals['_GUARD']._serialized_end=1867
   _globals['_SYNTHESIZEREQUEST']._serialized_start=127
   _globals['_SYNTHESIZEREQUEST']._serialized_end=451
   _globals['_SYNTHESIZERESPONSE']._serialized_start=454
-  _globals['_SYNTHESIZERESPONSE']._serialized_end=655
-  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_start=658
-  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_end=841
-  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_start=844
-  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_end=980
-  _globals['_SYNTHESISHEADER']._serialized_start=983
-  _globals['_SYNTHESISHEADER']._serialized_end=1134
-  _globals['_SYNTHESISSUMMARY']._serialized_start=1137
-  _globals['_SYNTHESISSUMMARY']._serialized_end=1403
-  _globals['_STAGEMILLISECONDS']._serialized_start=1405
-  _globals['_STAGEMILLISECONDS']._serialized_end=1514
-  _globals['_LISTVOICESREQUEST']._serialized_start=1516
-  _globals['_LISTVOICESREQUEST']._serialized_end=1535
-  _globals['_LISTVOICESRESPONSE']._serialized_start=1537
-  _globals['_LISTVOICESRESPONSE']._serialized_end=1601
-  _globals['_SYNTHESISSERVICE']._serialized_start=1743
-  _globals['_SYNTHESISSERVICE']._serialized_end=2021
+  _globals['_SYNTHESIZERESPONSE']._serialized_end=694
+  _globals['_WORDTIME']._serialized_start=696
+  _globals['_WORDTIME']._serialized_end=782
+  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_start=785
+  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_end=968
+  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_start=971
+  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_end=1107
+  _globals['_SYNTHESISHEADER']._serialized_start=1110
+  _globals['_SYNTHESISHEADER']._serialized_end=1261
+  _globals['_SYNTHESISSUMMARY']._serialized_start=1264
+  _globals['_SYNTHESISSUMMARY']._serialized_end=1530
+  _globals['_STAGEMILLISECONDS']._serialized_start=1532
+  _globals['_STAGEMILLISECONDS']._serialized_end=1641
+  _globals['_LISTVOICESREQUEST']._serialized_start=1643
+  _globals['_LISTVOICESREQUEST']._serialized_end=1662
+  _globals['_LISTVOICESRESPONSE']._serialized_start=1664
+  _globals['_LISTVOICESRESPONSE']._serialized_end=1728
+  _globals['_SYNTHESISSERVICE']._serialized_start=1870
+  _globals['_SYNTHESISSERVICE']._serialized_end=2148
 # @@protoc_insertion_point(module_scope)

@@ -146,6 +146,7 @@ class SynthesizeResponse(google.protobuf.message.Message):
     HEADER_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
     RETRIED_SENTENCES_FIELD_NUMBER: builtins.int
+    WORDS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """Audio in the requested format. Never empty but on the last message."""
     chunk_index: builtins.int
@@ -166,6 +167,12 @@ class SynthesizeResponse(google.protobuf.message.Message):
         first audio.
         """
 
+    @property
+    def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WordTime]:
+        """Words whose times are known since the message before, in the order in which they are spoken; a sentence's words come together, at the
+        latest with the first message behind its audio. Empty where times are not trustworthy: for models without an alignment table.
+        """
+
     def __init__(
         self,
         *,
@@ -175,11 +182,42 @@ class SynthesizeResponse(google.protobuf.message.Message):
         header: global___SynthesisHeader | None = ...,
         summary: global___SynthesisSummary | None = ...,
         retried_sentences: collections.abc.Iterable[builtins.int] | None = ...,
+        words: collections.abc.Iterable[global___WordTime] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["header", b"header", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio", "chunk_index", b"chunk_index", "header", b"header", "retried_sentences", b"retried_sentences", "start_sample", b"start_sample", "summary", b"summary"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "chunk_index", b"chunk_index", "header", b"header", "retried_sentences", b"retried_sentences", "start_sample", b"start_sample", "summary", b"summary", "words", b"words"]) -> None: ...
 
 global___SynthesizeResponse = SynthesizeResponse
+
+@typing.final
+class WordTime(google.protobuf.message.Message):
+    """When a word is spoken."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    START_SECONDS_FIELD_NUMBER: builtins.int
+    END_SECONDS_FIELD_NUMBER: builtins.int
+    SENTENCE_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """The word as it is spoken, after normalisation, without marks."""
+    start_seconds: builtins.float
+    """Where it begins, in seconds from the beginning of the whole utterance. Speech tokens are 40 ms long, so are the steps at speed 1.0."""
+    end_seconds: builtins.float
+    """Where it ends, in the same measure; a pause behind it is not part of it."""
+    sentence: builtins.int
+    """Number of its sentence, from 0."""
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+        start_seconds: builtins.float = ...,
+        end_seconds: builtins.float = ...,
+        sentence: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end_seconds", b"end_seconds", "sentence", b"sentence", "start_seconds", b"start_seconds", "text", b"text"]) -> None: ...
+
+global___WordTime = WordTime
 
 @typing.final
 class SynthesizeUnaryRequest(google.protobuf.message.Message):

@@ -28,6 +28,8 @@ class Sentence:
     """1 to 200 ids (spec.LONGEST_SENTENCE)."""
     language: str
     """As `services.frontend.language.language_of` gives it."""
+    words: tuple[tuple[str, int, int], ...] = ()
+    """Each with the place of its first id and the number of its ids; see `Tokenizer.spoken_words`."""
 
 
 class Analyzer:
@@ -59,7 +61,7 @@ class Analyzer:
             for part in cut_to_limit(segment, LONGEST_SENTENCE, self._length):
                 ids = self._encode(part)
                 if ids:
-                    yield Sentence(part, tuple(ids), language)
+                    yield Sentence(part, tuple(ids), language, tuple(self._tokenizer.spoken_words(part)))
 
     def segments(self, text: str, language_code: str = "") -> Iterator[str]:
         """The normalised and split text (the specification's split mode), before anything is cut to the model's limit."""

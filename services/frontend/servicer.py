@@ -128,7 +128,13 @@ class _Call:
     def message(self, sentence: Sentence) -> pb.Sentence:
         self._language = sentence.language
         self._sentences += 1
-        return pb.Sentence(index=self._sentences - 1, text=sentence.text, token_ids=sentence.token_ids, language=sentence.language)
+        return pb.Sentence(
+            index=self._sentences - 1,
+            text=sentence.text,
+            token_ids=sentence.token_ids,
+            language=sentence.language,
+            words=[pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in sentence.words],
+        )
 
     def record(self) -> None:
         attributes: dict[str, int | float | str] = {

@@ -16,6 +16,11 @@ class Tokenizer(Protocol):
         """Ids of `text`; none when it holds nothing that this tokenizer can express. allow_special: parse `<|...|>` control tokens."""
         ...
 
+    def spoken_words(self, text: str) -> list[tuple[str, int, int]]:
+        """Words as they are spoken, each with the place of its first id in `encode(text)` and the number of its ids; none when ids do not
+        tell words apart."""
+        ...
+
     def id_of(self, token: str) -> int | None:
         """The id of one token, None when there is none of that name."""
         ...

@@ -46,6 +46,10 @@ class TextTokenizer:
         ids: list[int] = encoding.ids
         return ids
 
+    def spoken_words(self, text: str) -> list[tuple[str, int, int]]:
+        """None: no alignment of this tokenizer's ids with speech exists."""
+        return []
+
     def id_of(self, token: str) -> int | None:
         """The id of one token, None when there is none of that name."""
         found: int | None = self._parsing.token_to_id(token)

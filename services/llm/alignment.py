@@ -47,7 +47,7 @@ class AlignmentTable:
         """Raises ModelError naming the file when it is malformed or belongs to another text vocabulary."""
         shapes = {"digits": (text_vocabulary, DIGITS, LEVELS)} | dict.fromkeys(("stay", "leave", "skip"), (text_vocabulary,))
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 found = {name: np.asarray(arrays[name], np.float32) for name in shapes}
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise ModelError(f"{path}: not a readable alignment table: {error}") from error

@@ -31,6 +31,7 @@ class FakeBackend:
         self.identity = Identity(model_hash="fake", backend="fake", precision="none", device="cpu")
         self.text_vocabulary = 151_936
         self.lengths = PUBLISHED_LENGTHS
+        self.alignment = None
         self._settings = settings
         self._places = asyncio.Semaphore(settings.max_sequences)
         self._accepted = {False: 0, True: 0}

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from grpc.aio import ServicerContext
@@ -39,7 +39,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         text = validation.ids("text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=LONGEST_SENTENCE)
         generation = self._generation(request.setup, text)
         validation.replay_fits(len(generation.replay), len(text), self._backend.lengths)
-        async with contextlib.aclosing(self._speak(generation, _Count(len(text)), context)) as messages:
+        async with contextlib.aclosing(self._speak(generation, _Told(list(text)), context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateResponse(tokens=tokens)
 
@@ -53,13 +53,13 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         first = await self._before(self._deadline(), "setup", requests)
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message has to be the setup")
-        text_ids = _Count()
-        generation = self._generation(first.setup, self._text(requests, text_ids))
-        async with contextlib.aclosing(self._speak(generation, text_ids, context)) as messages:
+        told = _Told()
+        generation = self._generation(first.setup, self._text(requests, told))
+        async with contextlib.aclosing(self._speak(generation, told, context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateStreamResponse(tokens=tokens)
 
-    async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], count: "_Count") -> TextStream:
+    async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], told: "_Told") -> TextStream:
         """Pieces of at least one id. Raises InvalidRequest, and DeadlineExceeded when none comes in time."""
         deadline = self._deadline()
         while (request := await self._before(deadline, "text", requests)) is not None:
@@ -68,9 +68,9 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             ids = validation.ids("text.ids", request.text.ids, self._backend.text_vocabulary, most=validation.MOST_ARRIVING_IDS)
             if not ids:
                 continue
-            count.ids += len(ids)
-            if count.ids > validation.MOST_ARRIVING_IDS:
-                raise InvalidRequest(f"text has {count.ids} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}")
+            told.ids += ids
+            if len(told.ids) > validation.MOST_ARRIVING_IDS:
+                raise InvalidRequest(f"text has {len(told.ids)} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}")
             yield list(ids)
             deadline = self._deadline()
 
@@ -109,35 +109,44 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         return Generation(prompt=prompt, text=text, sampling=sampling, grouping=grouping, replay=replay, guarded=setup.guards)
 
     async def _speak(
-        self, generation: Generation, text_ids: "_Count", context: ServicerContext[Any, Any]
+        self, generation: Generation, told: "_Told", context: ServicerContext[Any, Any]
     ) -> AsyncGenerator[llm_pb2.SpeechTokens]:
         """One message a hop, the first with the identity; the timings of the hop become spans of the call. Raises what the guards raise."""
-        first = True
+        first, made = True, list(generation.replay)
         guards = TokenGuards(generation.prompt, self._backend.lengths) if generation.guarded else None
         if guards:
             guards.see(generation.replay)
         async with contextlib.aclosing(self._backend.generate(generation)) as hops:
             async for hop in hops:
+                made += hop.tokens
                 for timing in hop.timings:
                     telemetry.record(timing)
                 if guards:
                     guards.see(hop.tokens)
-                    guards.end(hop, text_ids.ids)
+                    guards.end(hop, len(told.ids))
                 message = llm_pb2.SpeechTokens(tokens=hop.tokens)
                 if first:
                     await context.send_initial_metadata(())
                     message.identity.CopyFrom(_message(self._backend.identity))
                 if hop.outcome:
                     message.summary.CopyFrom(_summary(hop.outcome))
+                    message.summary.text_starts.extend(await self._aligned(told.ids, made))
                 first = False
                 yield message
 
+    async def _aligned(self, text_ids: list[int], tokens: list[int]) -> list[int]:
+        """With which token each text id begins; nothing where that is not known."""
+        table = self._backend.alignment
+        if table is None:
+            return []
+        return await asyncio.to_thread(table.starts, tuple(text_ids), tokens) or []
+
 
 @dataclass
-class _Count:
+class _Told:
     """Text ids of the sentence that have come."""
 
-    ids: int = 0
+    ids: list[int] = field(default_factory=list)
 
 
 def _identity(message: identity_pb2.EngineIdentity) -> Identity:

@@ -7,7 +7,7 @@ from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.utterance import Sentence, Utterance, Voice
+from services.orchestrator.utterance import Sentence, SpokenWord, Utterance, Voice
 
 
 class FrontendStage:
@@ -31,7 +31,7 @@ class FrontendStage:
                     if response.sentence.index == taken:
                         taken += 1
                         with pulse.paused():
-                            await take(Sentence(response.sentence.index, tuple(response.sentence.token_ids)))
+                            await take(_sentence(response.sentence))
 
         return await carried_on(self.replicas, self._patience, attempt)
 
@@ -64,6 +64,11 @@ class FrontendStage:
 
         await carried_on(self.replicas, self._patience, attempt)
         return list(response.voices)
+
+
+def _sentence(message: frontend_pb2.Sentence) -> Sentence:
+    words = tuple(SpokenWord(word.text, word.first_id, word.ids) for word in message.words)
+    return Sentence(message.index, tuple(message.token_ids), words)
 
 
 def _stub(replica: Replica) -> "frontend_pb2_grpc.FrontendServiceAsyncStub":

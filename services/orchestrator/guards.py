@@ -16,6 +16,7 @@ from services.orchestrator.llm_stage import LlmStage
 from services.orchestrator.token2wav_stage import Decoded, Token2WavStage
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import Sentence, Utterance, Voice
+from services.orchestrator.word_times import WordTime, word_times
 
 Play = Callable[[bytes], Awaitable[None]]
 _RETRIES = telemetry.meter.create_counter(
@@ -30,6 +31,8 @@ class Attempts:
     samples: int = 0
     retried: list[int] = field(default_factory=list)
     """Numbers of the sentences that are said with the second seed, in order."""
+    words: list[WordTime] = field(default_factory=list)
+    """Words whose times are known."""
 
 
 def attempt_seed(seed: int, sentence: int, attempt: int) -> int:
@@ -68,23 +71,35 @@ async def speak(
     """
     llm, token2wav = stages
     began = attempts.samples
+    timed = False
+
+    def place_words(spoken: TokenStream) -> None:
+        nonlocal timed
+        if not timed and spoken.made is not None:
+            attempts.words += word_times(spoken, began, utterance.speed)
+            timed = True
 
     async def counted(audio: bytes) -> None:
         attempts.samples += len(audio) // 2
+        place_words(speaking)
         await play(audio)
 
+    speaking = stream
     try:
-        return stream, await token2wav.decode(utterance, voice, stream, counted, engines)
+        decoded = await token2wav.decode(utterance, voice, stream, counted, engines)
+        place_words(stream)
+        return stream, decoded
     except SpeechFault as fault:
         if not utterance.retry or stream.attempt or attempts.samples > began or began < _heard_before(utterance):
             raise
         _RETRIES.add(1, {"guard": fault.guard})
-    second = _stream(utterance, stream.sentence, stream.attempt + 1)
+    second = speaking = _stream(utterance, stream.sentence, stream.attempt + 1)
     attempts.retried.append(stream.sentence.index)
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(write(utterance, voice, second, llm, engines))
         decoded = await token2wav.decode(utterance, voice, second, counted, engines)
         decoded.takeovers += await writing
+    place_words(second)
     return second, decoded
 
 

@@ -73,4 +73,5 @@ def _request(utterance: Utterance, voice: Voice, stream: TokenStream, guards: bo
 
 def _made(summary: llm_pb2.GenerateSummary, seconds_to_first_message: float) -> Made:
     prefill = summary.queue_milliseconds + summary.prefill_milliseconds
-    return Made(prefill, max(0.0, seconds_to_first_message * 1000 - prefill), summary.decode_milliseconds)
+    decode = max(0.0, seconds_to_first_message * 1000 - prefill)
+    return Made(prefill, decode, summary.decode_milliseconds, tuple(summary.text_starts))

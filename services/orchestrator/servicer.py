@@ -15,6 +15,7 @@ from services.orchestrator.engines import Engines
 from services.orchestrator.pipeline import Account, Milliseconds, Stages, speak
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.utterance import Utterance
+from services.orchestrator.word_times import WordTime
 
 _ENCODINGS = {
     audio_pb2.AUDIO_ENCODING_LINEAR16: Encoding.LINEAR16,
@@ -109,6 +110,8 @@ class _Reply:
         retried = self._account.attempts.retried
         message.retried_sentences.extend(retried[self._told :])
         self._told = len(retried)
+        words, self._account.attempts.words = self._account.attempts.words, []
+        message.words.extend(_word(word) for word in words)
         try:
             async with asyncio.timeout(self._reader_seconds):
                 await _write_whole(self._context, message)
@@ -116,6 +119,10 @@ class _Reply:
             raise errors.CallerStalled(f"the caller took no audio for {self._reader_seconds:g} s") from error
         self._sent += 1
         self._place += len(audio) // self._out.encoding.bytes_per_sample
+
+
+def _word(word: WordTime) -> synthesis_pb2.WordTime:
+    return synthesis_pb2.WordTime(text=word.text, start_seconds=word.start, end_seconds=word.end, sentence=word.sentence)
 
 
 async def _write_whole(context: Context, message: synthesis_pb2.SynthesizeResponse) -> None:

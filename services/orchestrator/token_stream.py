@@ -17,6 +17,8 @@ class Made:
     first_hop: float
     """From the end of prefill to the first message."""
     decode: float
+    text_starts: tuple[int, ...] = ()
+    """For each text id the speech token with which it begins; empty when that is not known."""
 
 
 class TokenStream:

@@ -43,11 +43,21 @@ class Voice:
 
 
 @dataclass(frozen=True)
+class SpokenWord:
+    """A word and the text ids that say it: the place of the first one, and how many."""
+
+    text: str
+    first_id: int
+    ids: int
+
+
+@dataclass(frozen=True)
 class Sentence:
     """One utterance of the speech-token model: text token ids, and its place in the text."""
 
     index: int
     token_ids: tuple[int, ...]
+    words: tuple[SpokenWord, ...] = ()
 
 
 def tokens_to_first_border(prompt_tokens: int, first_hop_tokens: int) -> int:

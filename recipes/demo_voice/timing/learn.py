@@ -2,13 +2,12 @@
 
     python -m recipes.demo_voice.timing.learn WORK [--sentences 500]
 
-speaks training sentences of `WORK/text/sentences.tsv` with the voices of `WORK/model` in turn (into `WORK/timing/said.jsonl`, resumable) and
-counts: each round aligns every sentence with the table so far and makes the next table of the counts. The first table comes from cutting
-each sentence into equal parts. Viterbi training: Juang and Rabiner, "The segmental K-means algorithm", 1990.
+speaks training sentences of `WORK/text/sentences.tsv` with the voices of `WORK/model` in turn (into `WORK/timing/said.jsonl`, resumable)
+and counts: each round aligns every sentence with the table so far and makes the next table of the counts. The first table comes from
+cutting each sentence into equal parts. Viterbi training: Juang and Rabiner, "The segmental K-means algorithm", 1990.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +16,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from cosyserve.model_directory import ModelDirectory
 from services.frontend.phonemes.symbols import PHONES, read_symbols
 from services.llm.alignment import DIGITS, FILE, LEVELS, AlignmentTable, digits_of
+from services.llm.config import read_config
 
 ROUNDS = 20
 PAUSES = ",;:—"
@@ -71,7 +72,7 @@ def _table(sentences: Sequence[Said], spoken: Sequence[NDArray[np.int64]], vocab
         ids = np.asarray(sentence.ids)
         of_token, seen = ids[places], digits_of(np.asarray(sentence.tokens))
         for digit in range(DIGITS):
-            np.add.at(digits, (of_token, digit, seen[:, digit]), 1.0)
+            np.add.at(digits[:, digit], (of_token, seen[:, digit]), 1.0)
         np.add.at(tokens, of_token, 1.0)
         np.add.at(visits, ids[np.unique(places)], 1.0)
         np.add.at(chances, ids, 1.0)
@@ -96,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     symbols = read_symbols(model / "phonemes/symbols.json")
     said = [Said(tuple(ids), tokens) for ids, tokens in speak(options.work, options.sentences)]
     phones, pauses = (frozenset(symbols[symbol] for symbol in group) for group in (PHONES, PAUSES))
-    table = learn(said, phones, pauses, len(symbols))
+    table = learn(said, phones, pauses, read_config(ModelDirectory(model)).text_vocabulary)
     np.savez_compressed(model / FILE, digits=table.digits, stay=table.stay, leave=table.leave, skip=table.skip)
     print(f"{model / FILE}: learnt from {len(said)} sentences, {sum(len(each.tokens) for each in said) / 25:.0f} s of speech")
     return 0

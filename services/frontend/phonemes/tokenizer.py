@@ -57,6 +57,17 @@ class PhonemeTokenizer:
             words[-1] = Word(words[-1].text, ".")
         return BLANK.join([sound + word.mark for sound, word in zip(self._pronouncer.pronounce(words), words, strict=True)])
 
+    def spoken_words(self, text: str) -> list[tuple[str, int, int]]:
+        """The words of `text` as they are spoken, each with the place of its first id in `encode(text)` and the number of its ids."""
+        words, found, place = read_words(text), [], len(START)
+        if words and words[-1].mark not in _ENDS:
+            words[-1] = Word(words[-1].text, ".")
+        for word, sound in zip(words, self._pronouncer.pronounce(words), strict=True):
+            if sound:
+                found.append((word.text, place, len(sound)))
+            place += len(sound) + len(word.mark) + len(BLANK)
+        return found
+
     def unknown_words(self, text: str) -> list[str]:
         """The words of `text` whose pronunciation is told from their letters."""
         return [word.text for word in read_words(text) if not self._pronouncer.knows(word.text)]
