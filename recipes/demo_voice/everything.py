@@ -55,6 +55,7 @@ def plan(options: argparse.Namespace) -> list[Stage]:
         Stage("llm", module("language_model.train", *on(0), *minutes(0.25)), ("tokenizer",)),
         Stage("flow", module("flow.train", *on(0), *minutes(0.8)), ("tokenizer", "speaker")),
         Stage("export", module("export"), ("llm", "flow", "vocoder")),
+        Stage("timing", module("timing.learn"), ("export",)),
     ]
 
 

@@ -1,6 +1,6 @@
 """Learn `alignment.npz` from what the finished speech-token model says: no recordings, no labels, no network.
 
-    python -m recipes.demo_voice.timing.learn WORK [--sentences 500]
+    python -m recipes.demo_voice.timing.learn WORK [--sentences 600] [--to models/demo]
 
 speaks training sentences of `WORK/text/sentences.tsv` with the voices of `WORK/model` in turn (into `WORK/timing/said.jsonl`, resumable)
 and counts: each round aligns every sentence with the table so far and makes the next table of the counts. The first table comes from
@@ -8,6 +8,7 @@ cutting each sentence into equal parts. Viterbi training: Juang and Rabiner, "Th
 """
 
 import argparse
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve.model_directory import ModelDirectory
+from recipes.demo_voice import manifest
 from services.frontend.phonemes.symbols import PHONES, read_symbols
 from services.llm.alignment import DIGITS, FILE, LEVELS, AlignmentTable, digits_of
 from services.llm.config import read_config
@@ -89,7 +91,8 @@ def _table(sentences: Sequence[Said], spoken: Sequence[NDArray[np.int64]], vocab
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.timing.learn", description="Learn the table of word timings.")
     parser.add_argument("work", type=Path, help="the recipe's folder")
-    parser.add_argument("--sentences", type=int, default=500, help="training sentences to speak (default 500)")
+    parser.add_argument("--sentences", type=int, default=600, help="training sentences to speak (default 600)")
+    parser.add_argument("--to", type=Path, help="model directory that gets the table too, with its manifest")
     options = parser.parse_args(arguments)
     from recipes.demo_voice.timing.speak import speak
 
@@ -100,6 +103,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     table = learn(said, phones, pauses, read_config(ModelDirectory(model)).text_vocabulary)
     np.savez_compressed(model / FILE, digits=table.digits, stay=table.stay, leave=table.leave, skip=table.skip)
     print(f"{model / FILE}: learnt from {len(said)} sentences, {sum(len(each.tokens) for each in said) / 25:.0f} s of speech")
+    if options.to is not None:
+        shutil.copyfile(model / FILE, options.to / FILE)
+        manifest.write(options.to)
     return 0
 
 
