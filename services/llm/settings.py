@@ -53,6 +53,8 @@ class LlmSettings(ServerSettings):
                 raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")
         if self.fake_fault and self.fake_fault not in FAKE_FAULTS:
             raise ValueError(f"fake_fault is {self.fake_fault!r}, allowed: {', '.join(FAKE_FAULTS)}")
+        if not 0 <= self.fake_fault_share <= 1:
+            raise ValueError(f"fake_fault_share is {self.fake_fault_share}, must be 0 to 1")
         if self.backend != "fake" and self.model is None:
             raise ValueError(f"model is not set and backend={self.backend} needs it")
         for name in ("threads", "max_sequences", "max_positions"):

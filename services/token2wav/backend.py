@@ -52,6 +52,8 @@ def load_backend(name: str, settings: EngineSettings) -> Backend:
 
         if settings.fake_fault and settings.fake_fault not in FAKE_FAULTS:
             raise SettingsError(f"fake_fault {settings.fake_fault!r} is not known; there are {', '.join(FAKE_FAULTS)}")
+        if not 0 <= settings.fake_fault_share <= 1:
+            raise SettingsError(f"fake_fault_share is {settings.fake_fault_share:g}; 0 to 1 is allowed")
         return load_fake(settings.fake_token_seconds, settings.fake_fault, settings.fake_fault_share)
     if settings.model is None:
         raise SettingsError("backend torch needs a model directory, and none is set")
