@@ -270,6 +270,7 @@ class SynthesizeUnaryResponse(google.protobuf.message.Message):
     AUDIO_FIELD_NUMBER: builtins.int
     HEADER_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
+    WORDS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """The whole utterance in the requested format."""
     @property
@@ -280,15 +281,20 @@ class SynthesizeUnaryResponse(google.protobuf.message.Message):
     def summary(self) -> global___SynthesisSummary:
         """What it cost."""
 
+    @property
+    def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WordTime]:
+        """All words with their times; as SynthesizeResponse.words."""
+
     def __init__(
         self,
         *,
         audio: builtins.bytes = ...,
         header: global___SynthesisHeader | None = ...,
         summary: global___SynthesisSummary | None = ...,
+        words: collections.abc.Iterable[global___WordTime] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["header", b"header", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio", "header", b"header", "summary", b"summary"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "header", b"header", "summary", b"summary", "words", b"words"]) -> None: ...
 
 global___SynthesizeUnaryResponse = SynthesizeUnaryResponse
 

@@ -57,7 +57,10 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         pieces.append(out.finish())
         account.sounded()
         return synthesis_pb2.SynthesizeUnaryResponse(
-            audio=b"".join(pieces), header=_header(utterance, account), summary=_summary(account, out.position / utterance.sample_rate)
+            audio=b"".join(pieces),
+            header=_header(utterance, account),
+            summary=_summary(account, out.position / utterance.sample_rate),
+            words=[_word(word) for word in account.attempts.words],
         )
 
     def _longest_unary(self, utterance: Utterance) -> float:

@@ -4,10 +4,12 @@ import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 import pytest_asyncio
 
 from cosyserve.utterance import WordTime
+from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -62,3 +64,11 @@ async def test_a_resumed_request_tells_the_same_times(stack: WholeStack) -> None
 async def test_times_do_not_depend_on_hops(stack: WholeStack) -> None:
     whole, _ = await words(stack)
     assert (await words(stack, first_hop_tokens=100, max_hop_tokens=400))[0] == whole
+
+
+async def test_the_whole_utterance_has_the_same_words_at_the_same_times(stack: WholeStack) -> None:
+    streamed, _ = await words(stack)
+    async with grpc.aio.insecure_channel(stack.address) as channel:
+        request = synthesis_pb2.SynthesizeUnaryRequest(text=TEXT, seed=3)
+        whole = await synthesis_pb2_grpc.SynthesisServiceStub(channel).SynthesizeUnary(request, timeout=60)  # type: ignore[misc]
+    assert [WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence) for word in whole.words] == streamed

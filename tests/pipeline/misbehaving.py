@@ -43,12 +43,16 @@ class PromptedFrontend(Frontend):
         return frontend_pb2.GetVoiceResponse(voice=voice)
 
 
+def fake_settings(**settings: Any) -> LlmSettings:
+    return LlmSettings(listen=HERE, backend="fake", **settings)
+
+
 @contextlib.asynccontextmanager
 async def misbehaving(
-    llm: dict[str, Any] | None = None, token2wav: dict[str, Any] | None = None, **settings: Any
+    llm: dict[str, Any] | FakeBackend | None = None, token2wav: dict[str, Any] | None = None, **settings: Any
 ) -> AsyncIterator["synthesis_pb2_grpc.SynthesisServiceAsyncStub"]:
-    """A stub of the public door. llm, token2wav: settings of the fakes."""
-    tokens = FakeBackend(LlmSettings(listen=HERE, backend="fake", **(llm or {})))
+    """A stub of the public door. llm, token2wav: settings of the fakes, or a fake."""
+    tokens = llm if isinstance(llm, FakeBackend) else FakeBackend(fake_settings(**(llm or {})))
     sound = load_backend("fake", EngineSettings(**(token2wav or {})))
     batcher = Batcher(sound.decoders, Limits(max_streams=8, state_bytes=1 << 30))
 

@@ -1,16 +1,19 @@
 """What is no speech is never passed off as speech: each guard, the second attempt, and that resumed audio fits."""
 
 import contextlib
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import grpc
 import pytest
 
 from cosyserve.channel import as_error
-from cosyserve.errors import SpeechFault
+from cosyserve.errors import SpeechFault, Unavailable
 from cosyserve.v1 import synthesis_pb2
+from services.llm.fake_backend import FakeBackend
+from services.llm.request import Generation, Hop
 from services.orchestrator.guards import attempt_seed
-from tests.pipeline.misbehaving import misbehaving
+from tests.pipeline.misbehaving import fake_settings, misbehaving
 
 TEXT = "one two three four"
 LLM_FAULTS = {"runaway": "RUNAWAY", "short": "TOO_SHORT", "prompt": "PROMPT_SPOKEN", "non_finite": "NON_FINITE"}
@@ -93,6 +96,36 @@ async def test_a_request_that_was_retried_resumes_to_the_same_samples() -> None:
                 # Without the list the first sentence would be said with the first seed, to whom has heard the second: no audio that fits.
                 await fault_of(stub, seed=seed, retry=True, start_sample=20_000)
     assert resumed >= 3
+
+
+class DiesInTheSecondAttempt(FakeBackend):
+    """Gone once, behind the first tokens that another seed than `first_seed` makes."""
+
+    first_seed = 0
+    died = 0
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
+        async for hop in super().generate(generation):
+            yield hop
+            if hop.tokens and not self.died and generation.sampling.seed != self.first_seed:
+                self.died = len(hop.tokens)
+                raise Unavailable("gone")
+
+
+async def test_a_second_attempt_that_is_taken_over_says_the_same() -> None:
+    faulty = settings("llm", "short", 0.3)
+    async with misbehaving(**faulty) as stub:
+        for seed in range(30):
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                audio, retried = await heard(stub, "word", seed=seed, retry=True)
+                if retried:
+                    break
+    assert retried == [0]
+    dying = DiesInTheSecondAttempt(fake_settings(**faulty["llm"]))
+    dying.first_seed = seed
+    async with misbehaving(dying, faulty["token2wav"], recovery_seconds=5.0) as stub:
+        assert await heard(stub, "word", seed=seed, retry=True) == (audio, retried)
+    assert dying.died > 0
 
 
 async def test_what_was_heard_in_part_is_not_said_anew() -> None:
