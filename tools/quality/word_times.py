@@ -31,13 +31,15 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Exactness:
-    """Seconds between the server's times and the recogniser's. bias: mean of server less recogniser; the others are of absolute errors."""
+    """Seconds between the server's times and the recogniser's. bias: mean of server less recogniser; median and ninety_percent: of absolute differences,
+    spread: the same quantile of 90 % with the bias taken off, since the recogniser may be late as a whole."""
 
     border: str
     words: int
     bias: float
     median: float
     ninety_percent: float
+    spread: float
 
 
 def compare(pairs: Sequence[tuple[WordTime, HeardWord]]) -> list[Exactness]:
@@ -63,6 +65,7 @@ def _exactness(border: str, errors: Sequence[float]) -> Exactness:
         round(float(np.mean(errors)), 3),
         round(float(np.median(sizes)), 3),
         round(float(np.quantile(sizes, 0.9)), 3),
+        round(float(np.quantile(np.abs(errors - np.mean(errors)), 0.9)), 3),
     )
 
 
@@ -98,9 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json:
         print(json.dumps([asdict(each) for each in found], indent=1))
     else:
-        print(f"{'border':<8}{'words':>7}{'bias s':>9}{'median s':>10}{'90 % s':>9}")
+        print(f"{'border':<8}{'words':>7}{'bias s':>9}{'median s':>10}{'90 % s':>9}{'spread s':>10}")
         for each in found:
-            print(f"{each.border:<8}{each.words:>7}{each.bias:>9.3f}{each.median:>10.3f}{each.ninety_percent:>9.3f}")
+            print(f"{each.border:<8}{each.words:>7}{each.bias:>9.3f}{each.median:>10.3f}{each.ninety_percent:>9.3f}{each.spread:>10.3f}")
     return 0
 
 
