@@ -31,8 +31,8 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Exactness:
-    """Seconds between the server's times and the recogniser's. bias: mean of server less recogniser; median and ninety_percent: of absolute differences,
-    spread: the same quantile of 90 % with the bias taken off, since the recogniser may be late as a whole."""
+    """Seconds between the server's times and the recogniser's. bias: mean of server less recogniser. median, ninety_percent: of absolute
+    differences. spread: as ninety_percent with the bias taken off, since the recogniser may be late as a whole."""
 
     border: str
     words: int
@@ -65,7 +65,7 @@ def _exactness(border: str, errors: Sequence[float]) -> Exactness:
         round(float(np.mean(errors)), 3),
         round(float(np.median(sizes)), 3),
         round(float(np.quantile(sizes, 0.9)), 3),
-        round(float(np.quantile(np.abs(errors - np.mean(errors)), 0.9)), 3),
+        round(float(np.quantile(np.abs(np.asarray(errors) - np.mean(errors)), 0.9)), 3),
     )
 
 
