@@ -71,6 +71,7 @@ class Client:
         max_hop_tokens: int = 0,
         start_sample: int = 0,
         sentence_pause_milliseconds: int | None = None,
+        retry: bool = False,
         timeout: float | None = None,
         resumptions: int = 0,
     ) -> Speech:
@@ -97,6 +98,7 @@ class Client:
                 ),
                 start_sample=start_sample,
                 sentence_pause_milliseconds=sentence_pause_milliseconds,
+                retry=retry,
             )
         return Speech(self._channel, self.target, request, encoding.bytes_per_sample, timeout, resumptions)
 

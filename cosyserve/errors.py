@@ -9,7 +9,13 @@ CosyserveError
 ├── Unavailable           UNAVAILABLE          a peer is down or this service is draining
 ├── DeadlineExceeded      DEADLINE_EXCEEDED    a peer gave no answer in time
 ├── CallerStalled         DEADLINE_EXCEEDED    the caller took or sent nothing in time; no other replica would help
-└── InternalFault         INTERNAL             our fault: an engine failed or produced non-numbers
+└── InternalFault         INTERNAL             our fault: an engine failed
+    └── SpeechFault       INTERNAL             what was made is no speech of the text; carries which guard found it
+        ├── Runaway       RUNAWAY              the sentence did not end
+        ├── TooShort      TOO_SHORT            it ended at once
+        ├── PromptSpoken  PROMPT_SPOKEN        the prompt was spoken instead
+        ├── Silence       SILENCE              nothing can be heard
+        └── NonFinite     NON_FINITE           a network gave non-numbers
 ModelError                (start only)         the model directory cannot be served; names file and tensor
 SettingsError             (start only)         the environment cannot be served; names the variable
 
@@ -65,6 +71,36 @@ class CallerStalled(CosyserveError):
 
 class InternalFault(CosyserveError):
     code = grpc.StatusCode.INTERNAL
+
+
+class SpeechFault(InternalFault):
+    """A guard found that what was made must not be passed off as speech; another seed may do better."""
+
+    guard = ""
+    """Reason in `google.rpc.ErrorInfo`: a value of Guard in synthesis.proto without its prefix."""
+
+
+class Runaway(SpeechFault):
+    guard = "RUNAWAY"
+
+
+class TooShort(SpeechFault):
+    guard = "TOO_SHORT"
+
+
+class PromptSpoken(SpeechFault):
+    guard = "PROMPT_SPOKEN"
+
+
+class Silence(SpeechFault):
+    guard = "SILENCE"
+
+
+class NonFinite(SpeechFault):
+    guard = "NON_FINITE"
+
+
+SPEECH_FAULTS: dict[str, type[SpeechFault]] = {kind.guard: kind for kind in (Runaway, TooShort, PromptSpoken, Silence, NonFinite)}
 
 
 class ModelError(Exception):

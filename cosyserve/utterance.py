@@ -22,6 +22,16 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class WordTime:
+    """A word as it is spoken; start, end: seconds from the beginning of the utterance. sentence: its number, from 0."""
+
+    text: str
+    start: float
+    end: float
+    sentence: int
+
+
+@dataclass(frozen=True)
 class Header:
     """What the request came down to, defaults filled in."""
 

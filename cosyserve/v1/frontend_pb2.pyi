@@ -256,6 +256,7 @@ class Sentence(google.protobuf.message.Message):
     TOKEN_IDS_FIELD_NUMBER: builtins.int
     LANGUAGE_FIELD_NUMBER: builtins.int
     PAUSE_BEFORE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    WORDS_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Position in the text, from 0."""
     text: builtins.str
@@ -268,6 +269,10 @@ class Sentence(google.protobuf.message.Message):
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Its text token ids."""
 
+    @property
+    def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SpokenWord]:
+        """Its words with the text ids that say them, in order. Empty when the tokenizer cannot tell them apart."""
+
     def __init__(
         self,
         *,
@@ -276,10 +281,37 @@ class Sentence(google.protobuf.message.Message):
         token_ids: collections.abc.Iterable[builtins.int] | None = ...,
         language: builtins.str = ...,
         pause_before_milliseconds: builtins.int = ...,
+        words: collections.abc.Iterable[global___SpokenWord] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["index", b"index", "language", b"language", "pause_before_milliseconds", b"pause_before_milliseconds", "text", b"text", "token_ids", b"token_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["index", b"index", "language", b"language", "pause_before_milliseconds", b"pause_before_milliseconds", "text", b"text", "token_ids", b"token_ids", "words", b"words"]) -> None: ...
 
 global___Sentence = Sentence
+
+@typing.final
+class SpokenWord(google.protobuf.message.Message):
+    """A word as it is spoken."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    FIRST_ID_FIELD_NUMBER: builtins.int
+    IDS_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """The word after normalisation, without marks: "forty" and "two" for "42"."""
+    first_id: builtins.int
+    """Place of its first text id in Sentence.token_ids, from 0."""
+    ids: builtins.int
+    """How many text ids say it, at least 1."""
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+        first_id: builtins.int = ...,
+        ids: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["first_id", b"first_id", "ids", b"ids", "text", b"text"]) -> None: ...
+
+global___SpokenWord = SpokenWord
 
 @typing.final
 class GetVoiceRequest(google.protobuf.message.Message):

@@ -22,6 +22,44 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _Guard:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _GuardEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Guard.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    GUARD_UNSPECIFIED: _Guard.ValueType  # 0
+    """Never sent."""
+    GUARD_RUNAWAY: _Guard.ValueType  # 1
+    """The sentence did not end within the most speech tokens that its text can have."""
+    GUARD_TOO_SHORT: _Guard.ValueType  # 2
+    """The sentence ended with the fewest speech tokens that its text can have, or with less."""
+    GUARD_PROMPT_SPOKEN: _Guard.ValueType  # 3
+    """The words of the voice's prompt were spoken instead of the text."""
+    GUARD_SILENCE: _Guard.ValueType  # 4
+    """A sentence that has words is silent, as a whole or for seconds on end."""
+    GUARD_NON_FINITE: _Guard.ValueType  # 5
+    """A network gave numbers that are not finite."""
+
+class Guard(_Guard, metaclass=_GuardEnumTypeWrapper):
+    """What speech is checked for. The name of the guard without its prefix is the reason in google.rpc.ErrorInfo (domain cosyserve.v1) of an
+    INTERNAL status; audio that fails is never passed off as speech.
+    """
+
+GUARD_UNSPECIFIED: Guard.ValueType  # 0
+"""Never sent."""
+GUARD_RUNAWAY: Guard.ValueType  # 1
+"""The sentence did not end within the most speech tokens that its text can have."""
+GUARD_TOO_SHORT: Guard.ValueType  # 2
+"""The sentence ended with the fewest speech tokens that its text can have, or with less."""
+GUARD_PROMPT_SPOKEN: Guard.ValueType  # 3
+"""The words of the voice's prompt were spoken instead of the text."""
+GUARD_SILENCE: Guard.ValueType  # 4
+"""A sentence that has words is silent, as a whole or for seconds on end."""
+GUARD_NON_FINITE: Guard.ValueType  # 5
+"""A network gave numbers that are not finite."""
+global___Guard = Guard
+
 @typing.final
 class SynthesizeRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -55,6 +93,8 @@ class SynthesizeRequest(google.protobuf.message.Message):
     ALLOW_CONTROL_TOKENS_FIELD_NUMBER: builtins.int
     PRONUNCIATIONS_FIELD_NUMBER: builtins.int
     SENTENCE_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    RETRY_FIELD_NUMBER: builtins.int
+    RETRIED_SENTENCES_FIELD_NUMBER: builtins.int
     text: builtins.str
     """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but punctuation, or longer: INVALID_ARGUMENT.
     `[pause 300ms]` and `<break time="300ms"/>` (10 to 5000 ms, several in a row add up to 60 s at most) are silence of that length, whatever
@@ -85,6 +125,10 @@ class SynthesizeRequest(google.protobuf.message.Message):
     in its place. Absent: 200, and 0 in PROFILE_UPSTREAM.
     Outside the range: INVALID_ARGUMENT.
     """
+    retry: builtins.bool
+    """Whether a sentence whose speech fails a guard (see Guard) is said anew, once, with a seed that follows from seed, sentence and attempt.
+    That is possible only before any of its audio has left; later, and by default (false), the fault ends the stream with INTERNAL.
+    """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """Encoding and rate of the audio. Default: LINEAR16 at 24000 Hz."""
@@ -96,6 +140,12 @@ class SynthesizeRequest(google.protobuf.message.Message):
     @property
     def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """As AnalyzeSetup.pronunciations of frontend.proto. A resumed request needs the same ones."""
+
+    @property
+    def retried_sentences(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """When resuming: every number in SynthesizeResponse.retried_sentences of the lost request, at most 20000, each at least 0, otherwise
+        INVALID_ARGUMENT. They are said with the second seed at once, so that the audio fits. Default: none.
+        """
 
     def __init__(
         self,
@@ -113,9 +163,11 @@ class SynthesizeRequest(google.protobuf.message.Message):
         allow_control_tokens: builtins.bool = ...,
         pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         sentence_pause_milliseconds: builtins.int | None = ...,
+        retry: builtins.bool = ...,
+        retried_sentences: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "hops", b"hops", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "pronunciations", b"pronunciations", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "pronunciations", b"pronunciations", "retried_sentences", b"retried_sentences", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
     @typing.overload
@@ -262,6 +314,8 @@ class SynthesizeResponse(google.protobuf.message.Message):
     START_SAMPLE_FIELD_NUMBER: builtins.int
     HEADER_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
+    RETRIED_SENTENCES_FIELD_NUMBER: builtins.int
+    WORDS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """Audio in the requested format. Never empty but on the last message."""
     chunk_index: builtins.int
@@ -276,6 +330,18 @@ class SynthesizeResponse(google.protobuf.message.Message):
     def summary(self) -> global___SynthesisSummary:
         """Set on the last message, and only there: a stream without it is not complete."""
 
+    @property
+    def retried_sentences(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Sentences, from 0, that are said with a second seed because the first attempt failed a guard: named here once, with or before their
+        first audio.
+        """
+
+    @property
+    def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WordTime]:
+        """Words whose times are known since the message before, in the order in which they are spoken; a sentence's words come together, at the
+        latest with the first message behind its audio. Empty where times are not trustworthy: for models without an alignment table.
+        """
+
     def __init__(
         self,
         *,
@@ -284,11 +350,43 @@ class SynthesizeResponse(google.protobuf.message.Message):
         start_sample: builtins.int = ...,
         header: global___SynthesisHeader | None = ...,
         summary: global___SynthesisSummary | None = ...,
+        retried_sentences: collections.abc.Iterable[builtins.int] | None = ...,
+        words: collections.abc.Iterable[global___WordTime] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["header", b"header", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio", "chunk_index", b"chunk_index", "header", b"header", "start_sample", b"start_sample", "summary", b"summary"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "chunk_index", b"chunk_index", "header", b"header", "retried_sentences", b"retried_sentences", "start_sample", b"start_sample", "summary", b"summary", "words", b"words"]) -> None: ...
 
 global___SynthesizeResponse = SynthesizeResponse
+
+@typing.final
+class WordTime(google.protobuf.message.Message):
+    """When a word is spoken."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    START_SECONDS_FIELD_NUMBER: builtins.int
+    END_SECONDS_FIELD_NUMBER: builtins.int
+    SENTENCE_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """The word as it is spoken, after normalisation, without marks."""
+    start_seconds: builtins.float
+    """Where it begins, in seconds from the beginning of the whole utterance. Speech tokens are 40 ms long, so are the steps at speed 1.0."""
+    end_seconds: builtins.float
+    """Where it ends, in the same measure; a pause behind it is not part of it."""
+    sentence: builtins.int
+    """Number of its sentence, from 0."""
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+        start_seconds: builtins.float = ...,
+        end_seconds: builtins.float = ...,
+        sentence: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end_seconds", b"end_seconds", "sentence", b"sentence", "start_seconds", b"start_seconds", "text", b"text"]) -> None: ...
+
+global___WordTime = WordTime
 
 @typing.final
 class SynthesizeUnaryRequest(google.protobuf.message.Message):
@@ -319,6 +417,7 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     ALLOW_CONTROL_TOKENS_FIELD_NUMBER: builtins.int
     PRONUNCIATIONS_FIELD_NUMBER: builtins.int
     SENTENCE_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    RETRY_FIELD_NUMBER: builtins.int
     text: builtins.str
     """As SynthesizeRequest.text."""
     voice: builtins.str
@@ -333,6 +432,8 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     """As SynthesizeRequest.allow_control_tokens."""
     sentence_pause_milliseconds: builtins.int
     """As SynthesizeRequest.sentence_pause_milliseconds."""
+    retry: builtins.bool
+    """As SynthesizeRequest.retry."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """As SynthesizeRequest.audio_format."""
@@ -353,9 +454,10 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
         allow_control_tokens: builtins.bool = ...,
         pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         sentence_pause_milliseconds: builtins.int | None = ...,
+        retry: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "language_code", b"language_code", "pronunciations", b"pronunciations", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "language_code", b"language_code", "pronunciations", b"pronunciations", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
     @typing.overload
@@ -370,6 +472,7 @@ class SynthesizeUnaryResponse(google.protobuf.message.Message):
     AUDIO_FIELD_NUMBER: builtins.int
     HEADER_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
+    WORDS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """The whole utterance in the requested format."""
     @property
@@ -380,15 +483,20 @@ class SynthesizeUnaryResponse(google.protobuf.message.Message):
     def summary(self) -> global___SynthesisSummary:
         """What it cost."""
 
+    @property
+    def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WordTime]:
+        """All words with their times; as SynthesizeResponse.words."""
+
     def __init__(
         self,
         *,
         audio: builtins.bytes = ...,
         header: global___SynthesisHeader | None = ...,
         summary: global___SynthesisSummary | None = ...,
+        words: collections.abc.Iterable[global___WordTime] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["header", b"header", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio", "header", b"header", "summary", b"summary"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "header", b"header", "summary", b"summary", "words", b"words"]) -> None: ...
 
 global___SynthesizeUnaryResponse = SynthesizeUnaryResponse
 

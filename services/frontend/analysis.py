@@ -50,6 +50,8 @@ class Sentence:
     """1 to 200 ids (spec.LONGEST_SENTENCE)."""
     language: str
     """As `services.frontend.language.language_of` gives it."""
+    words: tuple[tuple[str, int, int], ...] = ()
+    """Each with the place of its first id and the number of its ids; see `Tokenizer.spoken_words`."""
 
 
 class Analyzer:
@@ -98,7 +100,8 @@ class Analyzer:
             for part in cut_to_limit(segment, LONGEST_SENTENCE, source.length):
                 ids = source.encode(part)
                 if ids:
-                    yield Sentence(carriers.for_reader(part, source.sounds), tuple(ids), source.language)
+                    words = self.tokenizer.spoken_words(carriers.for_tokenizer(part, source.sounds), allow_special=source.allow_special)
+                    yield Sentence(carriers.for_reader(part, source.sounds), tuple(ids), source.language, tuple(words))
 
     def partial(self, reading: Reading = DEFAULT_READING) -> PartialSentences:
         """The sentences of one text while it is being written, language decided run by run where the code is empty."""
@@ -167,14 +170,14 @@ class _Source:
 
     def __init__(self, analyzer: Analyzer, text: str, language_code: str, reading: Reading) -> None:
         self._tokenizer = analyzer.tokenizer
-        self._allow = analyzer._allow_special or reading.allow_control_tokens
+        self.allow_special = analyzer._allow_special or reading.allow_control_tokens
         self.sounds: list[str] = []
         """Phonemes that a dictionary gave, in order; their carriers count them."""
         if analyzer._reference:
             self.text, self.as_is, self.language = text, _is_markup(text), language_of(language_code, text)
             return
         text = speakable(text)
-        self.as_is = self._allow and _is_markup(text)
+        self.as_is = self.allow_special and _is_markup(text)
         if not self.as_is:
             text = (reading.dictionary or analyzer._dictionary).apply(carriers.carry_marks(text), self._carry)
             text = without_pictures(without_markdown(without_controls(carriers.carry_marks(text))))
@@ -182,7 +185,7 @@ class _Source:
         self.text = text if self.as_is else spoken_addresses(text, self.language)
 
     def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(carriers.for_tokenizer(text, self.sounds), allow_special=self._allow)
+        return self._tokenizer.encode(carriers.for_tokenizer(text, self.sounds), allow_special=self.allow_special)
 
     def length(self, text: str) -> int:
         return len(self.encode(text))

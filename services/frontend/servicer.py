@@ -177,6 +177,7 @@ class _Call:
             token_ids=sentence.token_ids,
             language=sentence.language,
             pause_before_milliseconds=self._take_pause(),
+            words=[pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in sentence.words],
         )
 
     def streamed(self, piece: Sentence | Part) -> pb.AnalyzeStreamResponse:

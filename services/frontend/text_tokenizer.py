@@ -43,6 +43,11 @@ class Tokenizer(Protocol):
         """For one text that arrives over time. allow_special: as in `encode`."""
         ...
 
+    def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
+        """Words as they are spoken, each with the place of its first id in `encode` of the same and the number of its ids; none when ids do
+        not tell words apart. Given phonemes are a word between slashes."""
+        ...
+
     def id_of(self, token: str) -> int | None:
         """The id of one token, None when there is none of that name."""
         ...

@@ -55,6 +55,10 @@ class TextTokenizer:
         """As `text_tokenizer.Tokenizer.growing`."""
         return GrowingWords(self, allow_special)
 
+    def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
+        """None: no alignment of this tokenizer's ids with speech exists."""
+        return []
+
     def id_of(self, token: str) -> int | None:
         """The id of one token, None when there is none of that name."""
         found: int | None = self._parsing.token_to_id(token)

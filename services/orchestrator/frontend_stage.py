@@ -13,7 +13,7 @@ from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
 from services.orchestrator.arriving_text import ArrivingText, Flush
 from services.orchestrator.taken_sentences import TakenSentences
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, Voice
+from services.orchestrator.utterance import OpenSentence, Sentence, SpokenWord, Utterance, Voice
 
 Take = Callable[[Sentence | OpenSentence], Awaitable[None]]
 AnalyzeCall = grpc.aio.StreamStreamCall[frontend_pb2.AnalyzeStreamRequest, frontend_pb2.AnalyzeStreamResponse]
@@ -114,7 +114,8 @@ def _setup(utterance: Utterance) -> frontend_pb2.AnalyzeSetup:
 
 
 def _sentence(message: frontend_pb2.Sentence) -> Sentence:
-    return Sentence(message.index, tuple(message.token_ids), message.pause_before_milliseconds)
+    words = tuple(SpokenWord(word.text, word.first_id, word.ids) for word in message.words)
+    return Sentence(message.index, tuple(message.token_ids), message.pause_before_milliseconds, words)
 
 
 async def _pour(

@@ -22,13 +22,14 @@ GenerateCall = grpc.aio.StreamStreamCall[llm_pb2.GenerateStreamRequest, llm_pb2.
 class LlmStage:
     """Generation is carried on by another replica when one fails: it is told the tokens already made and goes on behind them."""
 
-    def __init__(self, replicas: ReplicaSet, patience: Patience) -> None:
+    def __init__(self, replicas: ReplicaSet, patience: Patience, guards: bool) -> None:
         self.replicas = replicas
         self._patience = patience
+        self._guards = guards
 
     async def generate(self, utterance: Utterance, voice: Voice, stream: TokenStream, engines: Engines) -> int:
         """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of takeovers."""
-        setup = _setup(utterance, voice, stream)
+        setup = _setup(utterance, voice, stream, self._guards)
         if engines.llm is not None:
             setup.expected_identity.CopyFrom(to_message(engines.llm))
         begin = time.monotonic()
@@ -87,12 +88,13 @@ async def _pour(call: GenerateCall, setup: llm_pb2.GenerateSetup, sentence: Open
         return
 
 
-def _setup(utterance: Utterance, voice: Voice, stream: TokenStream) -> llm_pb2.GenerateSetup:
+def _setup(utterance: Utterance, voice: Voice, stream: TokenStream, guards: bool) -> llm_pb2.GenerateSetup:
     first_hop = tokens_to_first_border(len(voice.prompt_speech_tokens), utterance.first_hop_tokens)
     return llm_pb2.GenerateSetup(
         prompt_text_ids=voice.prompt_text_ids,
         prompt_speech_tokens=voice.prompt_speech_tokens,
-        seed=utterance.seed,
+        seed=stream.seed,
+        guards=guards,
         sentence_index=stream.sentence.index,
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
         # The decoder can begin when the first hop and its look-ahead are there: a message then, not a token sooner or later.
@@ -103,4 +105,5 @@ def _setup(utterance: Utterance, voice: Voice, stream: TokenStream) -> llm_pb2.G
 
 def _made(summary: llm_pb2.GenerateSummary, seconds_to_first_message: float) -> Made:
     prefill = summary.queue_milliseconds + summary.prefill_milliseconds
-    return Made(prefill, max(0.0, seconds_to_first_message * 1000 - prefill), summary.decode_milliseconds)
+    decode = max(0.0, seconds_to_first_message * 1000 - prefill)
+    return Made(prefill, decode, summary.decode_milliseconds, tuple(summary.text_starts))

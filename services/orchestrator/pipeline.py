@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
+from services.orchestrator import guards
 from services.orchestrator.arriving_text import ArrivingText
 from services.orchestrator.engines import Engines
 from services.orchestrator.frontend_stage import FrontendStage
+from services.orchestrator.guards import Attempts
 from services.orchestrator.llm_stage import LlmStage
 from services.orchestrator.silence import play_silence
 from services.orchestrator.token2wav_stage import Token2WavStage
@@ -44,6 +46,7 @@ class Account:
     voice: str = ""
     """Id of the voice in use."""
     engines: Engines = field(default_factory=Engines)
+    attempts: Attempts = field(default_factory=Attempts)
     begun: float = field(default_factory=time.monotonic)
     first_sound_milliseconds: float = 0.0
     first_sound: Milliseconds = field(default_factory=Milliseconds)
@@ -124,11 +127,11 @@ async def _write(
         if sentence.index == 0:
             account.first_sound.frontend = account.total.frontend = account.milliseconds
         account.paused_milliseconds += _pause_before(sentence, utterance)
-        stream = TokenStream(sentence)
+        stream = guards.first_attempt(utterance, sentence)
         await written.put(stream)
         if not sentence.silent:
             # Not `+= await`, as in _read.
-            takeovers = await stages.llm.generate(utterance, known_voice, stream, account.engines)
+            takeovers = await guards.write(utterance, known_voice, stream, stages.llm, account.engines)
             account.takeovers += takeovers
             _settle(stream, account)
         if longest_seconds is not None:
@@ -145,13 +148,19 @@ async def _speak(
     account: Account,
 ) -> None:
     while (stream := await written.get()) is not None:
-        first, pause = stream.sentence.index == 0, _pause_before(stream.sentence, utterance)
+        pause = _pause_before(stream.sentence, utterance)
+        account.attempts.samples += spec.SAMPLE_RATE * pause // 1000
+        first = stream.sentence.index == 0
         if not first:
             await play_silence(pause, play)
         if stream.sentence.silent:
             continue
         play_sentence = behind_pause(pause, play) if first else play
-        decoded = await stages.token2wav.decode(utterance, await voice, stream, play_sentence, account.engines)
+        spoken, decoded = await guards.speak(
+            utterance, await voice, stream, (stages.llm, stages.token2wav), play_sentence, account.engines, account.attempts
+        )
+        if spoken is not stream:
+            _settle(spoken, account)
         account.takeovers += decoded.takeovers
         account.total.flow += decoded.summary.flow_milliseconds
         account.total.vocoder += decoded.summary.vocoder_milliseconds
@@ -168,6 +177,9 @@ def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance) -> in
 
 
 def _settle(stream: TokenStream, account: Account) -> None:
+    """Count a sentence; one that failed a guard counts when it has been said anew."""
+    if stream.fault is not None:
+        return
     account.sentences += 1
     account.speech_tokens += len(stream.tokens)
     if stream.made is None:

@@ -18,6 +18,7 @@ from services.orchestrator.engines import Engines
 from services.orchestrator.pipeline import Account, Milliseconds, Stages, speak
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.utterance import Utterance
+from services.orchestrator.word_times import WordTime
 
 _ENCODINGS = {
     audio_pb2.AUDIO_ENCODING_LINEAR16: Encoding.LINEAR16,
@@ -79,7 +80,10 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
         pieces.append(out.finish())
         account.sounded()
         return synthesis_pb2.SynthesizeUnaryResponse(
-            audio=b"".join(pieces), header=_header(utterance, account), summary=_summary(account, out.position / utterance.sample_rate)
+            audio=b"".join(pieces),
+            header=_header(utterance, account),
+            summary=_summary(account, out.position / utterance.sample_rate),
+            words=[_word(word) for word in account.attempts.words],
         )
 
     def _longest_unary(self, utterance: Utterance) -> float:
@@ -127,6 +131,8 @@ class _Reply:
         self._account = Account(engines=Engines(wanted=utterance.engine))
         self._out = _output(utterance)
         self._sent = 0
+        self._told = 0
+        """How many of the sentences said anew the caller knows of."""
         self._place = utterance.start_sample
         self._writing: asyncio.Future[None] | None = None
 
@@ -160,6 +166,11 @@ class _Reply:
         message = synthesis_pb2.SynthesizeResponse(
             audio=audio, chunk_index=self._sent, start_sample=self._place, header=header, summary=summary
         )
+        retried = self._account.attempts.retried
+        message.retried_sentences.extend(retried[self._told :])
+        self._told = len(retried)
+        words, self._account.attempts.words = self._account.attempts.words, []
+        message.words.extend(_word(word) for word in words)
         self._sent += 1
         self._place += len(audio) // self._out.encoding.bytes_per_sample
         self._writing = asyncio.ensure_future(self._context.write(message))
@@ -184,6 +195,10 @@ def _seen(writing: "asyncio.Future[None]") -> None:
     """Whoever waited for the write may be gone; its failure is then told by the call itself."""
     if not writing.cancelled():
         writing.exception()
+
+
+def _word(word: WordTime) -> synthesis_pb2.WordTime:
+    return synthesis_pb2.WordTime(text=word.text, start_seconds=word.start, end_seconds=word.end, sentence=word.sentence)
 
 
 def _output(utterance: Utterance) -> OutputStream:

@@ -37,6 +37,11 @@ class OrchestratorSettings(ServerSettings):
     """A caller that takes no audio for this long is hung up on, so that it does not hold a decoder's memory."""
     attempts: int = 4
     """Calls to one stage for one piece of work."""
+    guards: bool = True
+    """Whether speech that no one could understand (Guard in synthesis.proto) is an error; off for weights that cannot speak, such as random
+    ones in a measurement. Numbers that are not finite are an error in any case."""
+    warm_voices: int = 8
+    """Voices, the default one first, whose prompt state each decoder computes when it comes up; 0: none before they are asked for."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,5 +64,7 @@ class OrchestratorSettings(ServerSettings):
                 raise ValueError(f"{name.upper()} must be positive, got {getattr(self, name)}")
         if not 1 <= self.idle_seconds <= LONGEST_IDLE_SECONDS:
             raise ValueError(f"IDLE_SECONDS is {self.idle_seconds:g}, allowed are 1 to {LONGEST_IDLE_SECONDS}")
+        if self.warm_voices < 0:
+            raise ValueError(f"WARM_VOICES must not be negative, got {self.warm_voices}")
         if self.recovery_seconds < 0:
             raise ValueError(f"RECOVERY_SECONDS must not be negative, got {self.recovery_seconds}")

@@ -33,6 +33,10 @@ class Utterance:
     """Silence between two sentences, where the text asks for none."""
     by_token: bool = False
     """Sentences are spoken while they are being written."""
+    retry: bool = False
+    """Whether a sentence that fails a guard may be said anew with another seed."""
+    retried_sentences: frozenset[int] = frozenset()
+    """Sentences that the lost request, of which this is the rest, has said with another seed."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,15 @@ class Voice:
 
 
 @dataclass(frozen=True)
+class SpokenWord:
+    """A word and the text ids that say it: the place of the first one, and how many."""
+
+    text: str
+    first_id: int
+    ids: int
+
+
+@dataclass(frozen=True)
 class Sentence:
     """One utterance of the speech-token model: text token ids, and its place in the text. No ids: the silence at its end."""
 
@@ -55,6 +68,7 @@ class Sentence:
     token_ids: tuple[int, ...]
     pause_before_milliseconds: int = 0
     """Silence that the text asks for in front of it."""
+    words: tuple[SpokenWord, ...] = ()
 
     @property
     def silent(self) -> bool:

@@ -4,6 +4,7 @@ import math
 import re
 import secrets
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cosyserve import spec
@@ -19,6 +20,7 @@ SENTENCE_PAUSE_MILLISECONDS = 200
 _LONGEST_PAUSE_MILLISECONDS = 10_000
 _LONGEST_IDLE_BY_TOKEN_SECONDS = 30
 """The stages behind hold a sentence open and take a minute without tokens for the end of their caller."""
+_MOST_RETRIED = 20_000
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
 _STREAMING_PROFILES = (profile_pb2.PROFILE_CONTINUOUS, profile_pb2.PROFILE_UPSTREAM)
 
@@ -76,6 +78,7 @@ def _streaming(request: synthesis_pb2.SynthesizeRequest) -> Utterance:
         start_sample=request.start_sample,
         engine=request.engine,
         sentence_pause_milliseconds=_pause(request, profile),
+        retried_sentences=_retried(request.retried_sentences),
     )
 
 
@@ -116,6 +119,7 @@ def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeU
         growth=profile_pb2.HopSchedule.GROWTH_UNSPECIFIED,
         max_hop_tokens=100,
         encoding=encoding,
+        retry=request.retry,
         sample_rate=_in_range("audio_format.sample_rate_hertz", rate, 8_000, 48_000),
         allow_control_tokens=request.allow_control_tokens,
         pronunciations=dict(request.pronunciations),
@@ -126,6 +130,14 @@ def _pause(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeUn
     if request.HasField("sentence_pause_milliseconds"):
         return _in_range("sentence_pause_milliseconds", request.sentence_pause_milliseconds, 0, _LONGEST_PAUSE_MILLISECONDS)
     return 0 if profile == profile_pb2.PROFILE_UPSTREAM else SENTENCE_PAUSE_MILLISECONDS
+
+
+def _retried(numbers: Sequence[int]) -> frozenset[int]:
+    if len(numbers) > _MOST_RETRIED:
+        raise InvalidRequest(f"retried_sentences has {len(numbers)} numbers, allowed are 0 to {_MOST_RETRIED}")
+    if numbers and min(numbers) < 0:
+        raise InvalidRequest(f"retried_sentences holds {min(numbers)}; sentences are numbered from 0")
+    return frozenset(numbers)
 
 
 def _in_range(field: str, value: int, lowest: int, highest: int) -> int:

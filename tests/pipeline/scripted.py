@@ -52,6 +52,7 @@ class Script:
     active: int = 0
     """Calls now inside LLM or token2wav."""
     silent_tokens: bool = False
+    warmed: list[str] = field(default_factory=list)
 
 
 def expected_audio(text: str) -> bytes:
@@ -170,8 +171,10 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
     def __init__(self, script: Script) -> None:
         self.script = script
 
-    async def Decode(self, request: Any, context: Any) -> None:
-        raise AssertionError("the orchestrator streams tokens")
+    async def Decode(self, request: Any, context: Any) -> AsyncIterator[token2wav_pb2.DecodeResponse]:
+        """Only voices are warmed this way: whatever is asked for, nothing is heard."""
+        self.script.warmed.append(request.setup.voice_hash)
+        yield token2wav_pb2.DecodeResponse(audio=token2wav_pb2.DecodedAudio(summary=token2wav_pb2.DecodeSummary()))
 
     async def DecodeStream(self, request_iterator: Any, context: Any) -> AsyncIterator[token2wav_pb2.DecodeStreamResponse]:
         script = self.script
@@ -253,7 +256,7 @@ async def stack(replicas: dict[str, int] | None = None, **settings: Any) -> Asyn
                 own[(name, number)] = await exits.enter_async_context(contextlib.AsyncExitStack())
                 services[name].append(await own[(name, number)].enter_async_context(stage(name, script)))
         addresses = {name: tuple(f"127.0.0.1:{service.port}" for service in found) for name, found in services.items()}
-        told = OrchestratorSettings(listen="127.0.0.1:0", drain_seconds=0.0, **{**addresses, **settings})
+        told = OrchestratorSettings(listen="127.0.0.1:0", drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings})
         door = await exits.enter_async_context(
             running(orchestrator.SERVICE, told, lambda service: orchestrator.load(service, told), owns_health=True)
         )
