@@ -23,35 +23,52 @@ _sym_db = _symbol_database.Default()
 
 
 from cosyserve.v1 import voice_pb2 as cosyserve_dot_v1_dot_voice__pb2
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\";\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"[\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\x06\n\x04part\"A\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"%\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\"L\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\"\x1d\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"\"\n FrontendServiceListVoicesRequest\"O\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary2\xf3\x02\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\x1a google/protobuf/field_mask.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\";\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"[\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x42\x06\n\x04part\"A\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\"%\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\"L\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\"\x1d\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"I\n FrontendServiceListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"h\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x14\x44\x65scribeVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"B\n\x15\x44\x65scribeVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"L\n!FrontendServiceCreateVoiceRequest\x12\'\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x18.cosyserve.v1.VoiceDraft\"O\n\"FrontendServiceCreateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"\x8f\x01\n!FrontendServiceUpdateVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\x08metadata\x18\x02 \x01(\x0b\x32\x1b.cosyserve.v1.VoiceMetadata\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"O\n\"FrontendServiceUpdateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"/\n!FrontendServiceDeleteVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"$\n\"FrontendServiceDeleteVoiceResponse2\xa3\x06\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponse\x12X\n\rDescribeVoice\x12\".cosyserve.v1.DescribeVoiceRequest\x1a#.cosyserve.v1.DescribeVoiceResponse\x12p\n\x0b\x43reateVoice\x12/.cosyserve.v1.FrontendServiceCreateVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceCreateVoiceResponse\x12p\n\x0bUpdateVoice\x12/.cosyserve.v1.FrontendServiceUpdateVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceUpdateVoiceResponse\x12p\n\x0b\x44\x65leteVoice\x12/.cosyserve.v1.FrontendServiceDeleteVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceDeleteVoiceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cosyserve.v1.frontend_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ANALYZEREQUEST']._serialized_start=71
-  _globals['_ANALYZEREQUEST']._serialized_end=144
-  _globals['_ANALYZERESPONSE']._serialized_start=146
-  _globals['_ANALYZERESPONSE']._serialized_end=205
-  _globals['_ANALYZESTREAMREQUEST']._serialized_start=207
-  _globals['_ANALYZESTREAMREQUEST']._serialized_end=298
-  _globals['_ANALYZESTREAMRESPONSE']._serialized_start=300
-  _globals['_ANALYZESTREAMRESPONSE']._serialized_end=365
-  _globals['_ANALYZESETUP']._serialized_start=367
-  _globals['_ANALYZESETUP']._serialized_end=404
-  _globals['_SENTENCE']._serialized_start=406
-  _globals['_SENTENCE']._serialized_end=482
-  _globals['_GETVOICEREQUEST']._serialized_start=484
-  _globals['_GETVOICEREQUEST']._serialized_end=513
-  _globals['_GETVOICERESPONSE']._serialized_start=515
-  _globals['_GETVOICERESPONSE']._serialized_end=569
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=571
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=605
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=607
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=686
-  _globals['_FRONTENDSERVICE']._serialized_start=689
-  _globals['_FRONTENDSERVICE']._serialized_end=1060
+  _globals['_ANALYZEREQUEST']._serialized_start=105
+  _globals['_ANALYZEREQUEST']._serialized_end=178
+  _globals['_ANALYZERESPONSE']._serialized_start=180
+  _globals['_ANALYZERESPONSE']._serialized_end=239
+  _globals['_ANALYZESTREAMREQUEST']._serialized_start=241
+  _globals['_ANALYZESTREAMREQUEST']._serialized_end=332
+  _globals['_ANALYZESTREAMRESPONSE']._serialized_start=334
+  _globals['_ANALYZESTREAMRESPONSE']._serialized_end=399
+  _globals['_ANALYZESETUP']._serialized_start=401
+  _globals['_ANALYZESETUP']._serialized_end=438
+  _globals['_SENTENCE']._serialized_start=440
+  _globals['_SENTENCE']._serialized_end=516
+  _globals['_GETVOICEREQUEST']._serialized_start=518
+  _globals['_GETVOICEREQUEST']._serialized_end=547
+  _globals['_GETVOICERESPONSE']._serialized_start=549
+  _globals['_GETVOICERESPONSE']._serialized_end=603
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=605
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=678
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=680
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=784
+  _globals['_DESCRIBEVOICEREQUEST']._serialized_start=786
+  _globals['_DESCRIBEVOICEREQUEST']._serialized_end=820
+  _globals['_DESCRIBEVOICERESPONSE']._serialized_start=822
+  _globals['_DESCRIBEVOICERESPONSE']._serialized_end=888
+  _globals['_FRONTENDSERVICECREATEVOICEREQUEST']._serialized_start=890
+  _globals['_FRONTENDSERVICECREATEVOICEREQUEST']._serialized_end=966
+  _globals['_FRONTENDSERVICECREATEVOICERESPONSE']._serialized_start=968
+  _globals['_FRONTENDSERVICECREATEVOICERESPONSE']._serialized_end=1047
+  _globals['_FRONTENDSERVICEUPDATEVOICEREQUEST']._serialized_start=1050
+  _globals['_FRONTENDSERVICEUPDATEVOICEREQUEST']._serialized_end=1193
+  _globals['_FRONTENDSERVICEUPDATEVOICERESPONSE']._serialized_start=1195
+  _globals['_FRONTENDSERVICEUPDATEVOICERESPONSE']._serialized_end=1274
+  _globals['_FRONTENDSERVICEDELETEVOICEREQUEST']._serialized_start=1276
+  _globals['_FRONTENDSERVICEDELETEVOICEREQUEST']._serialized_end=1323
+  _globals['_FRONTENDSERVICEDELETEVOICERESPONSE']._serialized_start=1325
+  _globals['_FRONTENDSERVICEDELETEVOICERESPONSE']._serialized_end=1361
+  _globals['_FRONTENDSERVICE']._serialized_start=1364
+  _globals['_FRONTENDSERVICE']._serialized_end=2167
 # @@protoc_insertion_point(module_scope)

@@ -25,33 +25,50 @@ _sym_db = _symbol_database.Default()
 from cosyserve.v1 import audio_pb2 as cosyserve_dot_v1_dot_audio__pb2
 from cosyserve.v1 import profile_pb2 as cosyserve_dot_v1_dot_profile__pb2
 from cosyserve.v1 import voice_pb2 as cosyserve_dot_v1_dot_voice__pb2
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63osyserve/v1/synthesis.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/audio.proto\x1a\x1a\x63osyserve/v1/profile.proto\x1a\x18\x63osyserve/v1/voice.proto\"\x9a\x02\n\x11SynthesizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\t\x12&\n\x07profile\x18\x07 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\'\n\x04hops\x18\x08 \x01(\x0b\x32\x19.cosyserve.v1.HopSchedule\x12\x14\n\x0cstart_sample\x18\t \x01(\x03\x12\x0e\n\x06\x65ngine\x18\n \x01(\tB\x07\n\x05_seed\"\xae\x01\n\x12SynthesizeResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63hunk_index\x18\x02 \x01(\x05\x12\x14\n\x0cstart_sample\x18\x03 \x01(\x03\x12-\n\x06header\x18\x04 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x05 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\"\xa8\x01\n\x16SynthesizeUnaryRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\tB\x07\n\x05_seed\"\x88\x01\n\x17SynthesizeUnaryResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12-\n\x06header\x18\x02 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x03 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\"\x97\x01\n\x0fSynthesisHeader\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12&\n\x07profile\x18\x04 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\"\x8a\x02\n\x10SynthesisSummary\x12\x15\n\raudio_seconds\x18\x01 \x01(\x01\x12 \n\x18\x66irst_sound_milliseconds\x18\x02 \x01(\x01\x12\x18\n\x10real_time_factor\x18\x03 \x01(\x01\x12\x34\n\x0b\x66irst_sound\x18\x04 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12.\n\x05total\x18\x05 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12\x11\n\tsentences\x18\x06 \x01(\x05\x12\x15\n\rspeech_tokens\x18\x07 \x01(\x05\x12\x13\n\x0bresumptions\x18\x08 \x01(\x05\"m\n\x11StageMilliseconds\x12\x10\n\x08\x66rontend\x18\x01 \x01(\x01\x12\x13\n\x0bllm_prefill\x18\x02 \x01(\x01\x12\x12\n\nllm_decode\x18\x03 \x01(\x01\x12\x0c\n\x04\x66low\x18\x04 \x01(\x01\x12\x0f\n\x07vocoder\x18\x05 \x01(\x01\"\x13\n\x11ListVoicesRequest\"@\n\x12ListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary2\x96\x02\n\x10SynthesisService\x12Q\n\nSynthesize\x12\x1f.cosyserve.v1.SynthesizeRequest\x1a .cosyserve.v1.SynthesizeResponse0\x01\x12^\n\x0fSynthesizeUnary\x12$.cosyserve.v1.SynthesizeUnaryRequest\x1a%.cosyserve.v1.SynthesizeUnaryResponse\x12O\n\nListVoices\x12\x1f.cosyserve.v1.ListVoicesRequest\x1a .cosyserve.v1.ListVoicesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63osyserve/v1/synthesis.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/audio.proto\x1a\x1a\x63osyserve/v1/profile.proto\x1a\x18\x63osyserve/v1/voice.proto\x1a google/protobuf/field_mask.proto\"\x9a\x02\n\x11SynthesizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\t\x12&\n\x07profile\x18\x07 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\'\n\x04hops\x18\x08 \x01(\x0b\x32\x19.cosyserve.v1.HopSchedule\x12\x14\n\x0cstart_sample\x18\t \x01(\x03\x12\x0e\n\x06\x65ngine\x18\n \x01(\tB\x07\n\x05_seed\"\xae\x01\n\x12SynthesizeResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63hunk_index\x18\x02 \x01(\x05\x12\x14\n\x0cstart_sample\x18\x03 \x01(\x03\x12-\n\x06header\x18\x04 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x05 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\"\xa8\x01\n\x16SynthesizeUnaryRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\tB\x07\n\x05_seed\"\x88\x01\n\x17SynthesizeUnaryResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12-\n\x06header\x18\x02 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x03 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\"\x97\x01\n\x0fSynthesisHeader\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12&\n\x07profile\x18\x04 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\"\x8a\x02\n\x10SynthesisSummary\x12\x15\n\raudio_seconds\x18\x01 \x01(\x01\x12 \n\x18\x66irst_sound_milliseconds\x18\x02 \x01(\x01\x12\x18\n\x10real_time_factor\x18\x03 \x01(\x01\x12\x34\n\x0b\x66irst_sound\x18\x04 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12.\n\x05total\x18\x05 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12\x11\n\tsentences\x18\x06 \x01(\x05\x12\x15\n\rspeech_tokens\x18\x07 \x01(\x05\x12\x13\n\x0bresumptions\x18\x08 \x01(\x05\"m\n\x11StageMilliseconds\x12\x10\n\x08\x66rontend\x18\x01 \x01(\x01\x12\x13\n\x0bllm_prefill\x18\x02 \x01(\x01\x12\x12\n\nllm_decode\x18\x03 \x01(\x01\x12\x0c\n\x04\x66low\x18\x04 \x01(\x01\x12\x0f\n\x07vocoder\x18\x05 \x01(\x01\":\n\x11ListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x12ListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"=\n\x12\x43reateVoiceRequest\x12\'\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x18.cosyserve.v1.VoiceDraft\"@\n\x13\x43reateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"-\n\x1fSynthesisServiceGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"M\n SynthesisServiceGetVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"\x80\x01\n\x12UpdateVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\x08metadata\x18\x02 \x01(\x0b\x32\x1b.cosyserve.v1.VoiceMetadata\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"@\n\x13UpdateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\" \n\x12\x44\x65leteVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteVoiceResponse2\xfd\x04\n\x10SynthesisService\x12Q\n\nSynthesize\x12\x1f.cosyserve.v1.SynthesizeRequest\x1a .cosyserve.v1.SynthesizeResponse0\x01\x12^\n\x0fSynthesizeUnary\x12$.cosyserve.v1.SynthesizeUnaryRequest\x1a%.cosyserve.v1.SynthesizeUnaryResponse\x12O\n\nListVoices\x12\x1f.cosyserve.v1.ListVoicesRequest\x1a .cosyserve.v1.ListVoicesResponse\x12R\n\x0b\x43reateVoice\x12 .cosyserve.v1.CreateVoiceRequest\x1a!.cosyserve.v1.CreateVoiceResponse\x12i\n\x08GetVoice\x12-.cosyserve.v1.SynthesisServiceGetVoiceRequest\x1a..cosyserve.v1.SynthesisServiceGetVoiceResponse\x12R\n\x0bUpdateVoice\x12 .cosyserve.v1.UpdateVoiceRequest\x1a!.cosyserve.v1.UpdateVoiceResponse\x12R\n\x0b\x44\x65leteVoice\x12 .cosyserve.v1.DeleteVoiceRequest\x1a!.cosyserve.v1.DeleteVoiceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'cosyserve.v1.synthesis_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_SYNTHESIZEREQUEST']._serialized_start=127
-  _globals['_SYNTHESIZEREQUEST']._serialized_end=409
-  _globals['_SYNTHESIZERESPONSE']._serialized_start=412
-  _globals['_SYNTHESIZERESPONSE']._serialized_end=586
-  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_start=589
-  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_end=757
-  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_start=760
-  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_end=896
-  _globals['_SYNTHESISHEADER']._serialized_start=899
-  _globals['_SYNTHESISHEADER']._serialized_end=1050
-  _globals['_SYNTHESISSUMMARY']._serialized_start=1053
-  _globals['_SYNTHESISSUMMARY']._serialized_end=1319
-  _globals['_STAGEMILLISECONDS']._serialized_start=1321
-  _globals['_STAGEMILLISECONDS']._serialized_end=1430
-  _globals['_LISTVOICESREQUEST']._serialized_start=1432
-  _globals['_LISTVOICESREQUEST']._serialized_end=1451
-  _globals['_LISTVOICESRESPONSE']._serialized_start=1453
-  _globals['_LISTVOICESRESPONSE']._serialized_end=1517
-  _globals['_SYNTHESISSERVICE']._serialized_start=1520
-  _globals['_SYNTHESISSERVICE']._serialized_end=1798
+  _globals['_SYNTHESIZEREQUEST']._serialized_start=161
+  _globals['_SYNTHESIZEREQUEST']._serialized_end=443
+  _globals['_SYNTHESIZERESPONSE']._serialized_start=446
+  _globals['_SYNTHESIZERESPONSE']._serialized_end=620
+  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_start=623
+  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_end=791
+  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_start=794
+  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_end=930
+  _globals['_SYNTHESISHEADER']._serialized_start=933
+  _globals['_SYNTHESISHEADER']._serialized_end=1084
+  _globals['_SYNTHESISSUMMARY']._serialized_start=1087
+  _globals['_SYNTHESISSUMMARY']._serialized_end=1353
+  _globals['_STAGEMILLISECONDS']._serialized_start=1355
+  _globals['_STAGEMILLISECONDS']._serialized_end=1464
+  _globals['_LISTVOICESREQUEST']._serialized_start=1466
+  _globals['_LISTVOICESREQUEST']._serialized_end=1524
+  _globals['_LISTVOICESRESPONSE']._serialized_start=1526
+  _globals['_LISTVOICESRESPONSE']._serialized_end=1615
+  _globals['_CREATEVOICEREQUEST']._serialized_start=1617
+  _globals['_CREATEVOICEREQUEST']._serialized_end=1678
+  _globals['_CREATEVOICERESPONSE']._serialized_start=1680
+  _globals['_CREATEVOICERESPONSE']._serialized_end=1744
+  _globals['_SYNTHESISSERVICEGETVOICEREQUEST']._serialized_start=1746
+  _globals['_SYNTHESISSERVICEGETVOICEREQUEST']._serialized_end=1791
+  _globals['_SYNTHESISSERVICEGETVOICERESPONSE']._serialized_start=1793
+  _globals['_SYNTHESISSERVICEGETVOICERESPONSE']._serialized_end=1870
+  _globals['_UPDATEVOICEREQUEST']._serialized_start=1873
+  _globals['_UPDATEVOICEREQUEST']._serialized_end=2001
+  _globals['_UPDATEVOICERESPONSE']._serialized_start=2003
+  _globals['_UPDATEVOICERESPONSE']._serialized_end=2067
+  _globals['_DELETEVOICEREQUEST']._serialized_start=2069
+  _globals['_DELETEVOICEREQUEST']._serialized_end=2101
+  _globals['_DELETEVOICERESPONSE']._serialized_start=2103
+  _globals['_DELETEVOICERESPONSE']._serialized_end=2124
+  _globals['_SYNTHESISSERVICE']._serialized_start=2127
+  _globals['_SYNTHESISSERVICE']._serialized_end=2764
 # @@protoc_insertion_point(module_scope)
