@@ -12,12 +12,13 @@ from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
-from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
+from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis import Analyzer, Sentence
 from services.frontend.language import require_tag
-from services.frontend.registry import Registry
 from services.frontend.units import Units
-from services.frontend.voice import Voice
+from services.frontend.voice_library import VoiceLibrary
+from services.frontend.voice_maker import VoiceMaker
+from services.frontend.voice_servicer import VoiceMethods
 
 Context = grpc.aio.ServicerContext[Any, Any]
 LONGEST_UNIT = 400
@@ -25,16 +26,16 @@ LONGEST_UNIT = 400
 T = TypeVar("T")
 
 
-class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
+class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
     worker: runs the text work, a sentence at a time, so that calls take turns and the event loop stays free; hanging up stops a call's
     work at the next sentence.
     """
 
-    def __init__(self, analyzer: Analyzer, registry: Registry, worker: Executor, most_characters: int) -> None:
+    def __init__(self, analyzer: Analyzer, library: VoiceLibrary, maker: VoiceMaker | None, worker: Executor, most_characters: int) -> None:
+        super().__init__(library, maker)
         self._analyzer = analyzer
-        self._registry = registry
         self._worker = worker
         self._most_characters = most_characters
 
@@ -72,22 +73,6 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
             call.require_speech()
         finally:
             call.record()
-
-    async def GetVoice(self, request: pb.GetVoiceRequest, context: Context) -> pb.GetVoiceResponse:
-        return pb.GetVoiceResponse(voice=_voice_message(self._registry.get(request.id)))
-
-    async def ListVoices(self, request: pb.FrontendServiceListVoicesRequest, context: Context) -> pb.FrontendServiceListVoicesResponse:
-        return pb.FrontendServiceListVoicesResponse(
-            voices=[
-                voice_pb2.VoiceSummary(
-                    id=voice.id,
-                    content_hash=voice.content_hash,
-                    prompt_seconds=voice.prompt_seconds,
-                    is_default=voice.id == self._registry.default,
-                )
-                for voice in self._registry.all()
-            ]
-        )
 
     async def _analyze(self, text: str, call: "_Call") -> AsyncIterator[pb.Sentence]:
         sentences = self._analyzer.sentences(text, call.language_code)
@@ -147,14 +132,3 @@ async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> str:
         found = "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
         raise InvalidRequest(f"{found}, expected the setup")
     return first.setup.language_code
-
-
-def _voice_message(voice: Voice) -> voice_pb2.Voice:
-    return voice_pb2.Voice(
-        id=voice.id,
-        content_hash=voice.content_hash,
-        prompt_text_ids=voice.prompt_text_ids,
-        prompt_speech_tokens=voice.prompt_speech_tokens,
-        prompt_mel=voice.prompt_mel,
-        speaker_embedding=voice.speaker_embedding,
-    )

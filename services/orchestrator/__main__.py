@@ -15,6 +15,7 @@ from services.orchestrator.servicer import SynthesisServicer
 from services.orchestrator.settings import PREFIX, OrchestratorSettings
 from services.orchestrator.takeover import Patience
 from services.orchestrator.token2wav_stage import Token2WavStage
+from services.orchestrator.voice_stage import VoiceStage
 
 SERVICE = "cosyserve.v1.SynthesisService"
 
@@ -29,7 +30,9 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     frontend, llm, token2wav = replica_sets
     patience = Patience(settings.stall_seconds, settings.recovery_seconds, settings.attempts)
     stages = Stages(FrontendStage(frontend, patience), LlmStage(llm, patience), Token2WavStage(token2wav, patience))
-    synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(SynthesisServicer(stages, settings), service.handlers)  # type: ignore[arg-type]
+    making = Patience(settings.voice_seconds, settings.recovery_seconds, settings.attempts)
+    servicer = SynthesisServicer(stages, VoiceStage(frontend, patience, making), settings)
+    synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     async def follow_health() -> None:
         while True:

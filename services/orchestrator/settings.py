@@ -28,6 +28,10 @@ class OrchestratorSettings(ServerSettings):
     """A caller that takes no audio for this long is hung up on, so that it does not hold a decoder's memory."""
     attempts: int = 4
     """Calls to one stage for one piece of work."""
+    max_voice_makings: int = 8
+    """Recordings being made voices at once; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
+    voice_seconds: float = 120.0
+    """A frontend that has not made a voice of a recording within this time is taken for dead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,6 +46,8 @@ class OrchestratorSettings(ServerSettings):
             "stall_seconds",
             "max_request_seconds",
             "reader_seconds",
+            "max_voice_makings",
+            "voice_seconds",
         ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name.upper()} must be positive, got {getattr(self, name)}")
