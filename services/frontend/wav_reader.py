@@ -90,7 +90,7 @@ def _decode(data: memoryview, layout: _Layout) -> Sound:
     # A float may be so large that a sum of two is none; what is no number is told apart by the recording's check.
     with np.errstate(over="ignore", invalid="ignore"):
         mean = values[:, 0] if layout.channels == 1 else values.astype(np.float64).mean(axis=1)
-        return Sound(np.ascontiguousarray(mean, np.float32), layout.rate)
+        return Sound(np.array(mean, np.float32), layout.rate)
 
 
 def _values(data: memoryview, layout: _Layout) -> NDArray[np.floating]:
