@@ -37,5 +37,6 @@ def read_compressed(data: bytes, kind: str) -> Sound:
             require_length(count, file.samplerate)
             return Sound(np.concatenate(blocks), file.samplerate)
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:
-        reason = str(error).split("\n", 1)[0]
+        # What libsndfile says itself; the whole message names the buffer in memory.
+        reason = error.error_string if isinstance(error, soundfile.LibsndfileError) else str(error).split("\n", 1)[0]
         raise InvalidRequest(f"the recording is no whole {kind} file: {reason}") from error
