@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 
-.PHONY: help setup protos lint test soak demo up bench quality verify clean
+.PHONY: help setup protos lint test soak fuzz demo up bench quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,8 +44,12 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 test: setup ## Run every test that needs no GPU (PYTEST_ARGS adds arguments)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-soak: setup ## A thousand requests with random hang-ups: does memory stay flat? (five minutes)
+soak: setup ## A thousand requests with random hang-ups, a thousand operations on voices (six minutes)
 	$(BIN)/python -m bench.soak
+	$(BIN)/python -m bench.voices_soak
+
+fuzz: setup ## A hundred thousand mutated uploads: no crash, no hang, always a clear status (ten minutes)
+	$(BIN)/python -m tools.fuzz.uploads
 
 demo: setup ## Speak one sentence through all services into hello.wav
 	$(BIN)/cosyserve demo -o hello.wav

@@ -119,7 +119,7 @@ class FrontendServiceServicer(object):
     def CreateVoice(self, request, context):
         """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
         FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
-        too many are being made, and without one when there are as many as are allowed.
+        too many are being made or the storage fails, and without one when there are as many as are allowed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

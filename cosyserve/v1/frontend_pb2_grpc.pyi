@@ -57,7 +57,7 @@ class FrontendServiceStub:
     ]
     """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
     FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
-    too many are being made, and without one when there are as many as are allowed.
+    too many are being made or the storage fails, and without one when there are as many as are allowed.
     """
 
     UpdateVoice: grpc.UnaryUnaryMultiCallable[
@@ -113,7 +113,7 @@ class FrontendServiceAsyncStub:
     ]
     """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
     FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
-    too many are being made, and without one when there are as many as are allowed.
+    too many are being made or the storage fails, and without one when there are as many as are allowed.
     """
 
     UpdateVoice: grpc.aio.UnaryUnaryMultiCallable[
@@ -181,7 +181,7 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceResponse]]:
         """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
         FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
-        too many are being made, and without one when there are as many as are allowed.
+        too many are being made or the storage fails, and without one when there are as many as are allowed.
         """
 
     @abc.abstractmethod

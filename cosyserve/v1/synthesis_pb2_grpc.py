@@ -101,7 +101,7 @@ class SynthesisServiceServicer(object):
 
     def CreateVoice(self, request, context):
         """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
-        voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made.
+        voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

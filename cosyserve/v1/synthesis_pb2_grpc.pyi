@@ -48,7 +48,7 @@ class SynthesisServiceStub:
         cosyserve.v1.synthesis_pb2.CreateVoiceResponse,
     ]
     """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
-    voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made.
+    voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
     """
 
     GetVoice: grpc.UnaryUnaryMultiCallable[
@@ -99,7 +99,7 @@ class SynthesisServiceAsyncStub:
         cosyserve.v1.synthesis_pb2.CreateVoiceResponse,
     ]
     """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
-    voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made.
+    voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
     """
 
     GetVoice: grpc.aio.UnaryUnaryMultiCallable[
@@ -158,7 +158,7 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.synthesis_pb2.CreateVoiceResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.CreateVoiceResponse]]:
         """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
-        voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made.
+        voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
         """
 
     @abc.abstractmethod

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cosyserve.errors import CosyserveError, SettingsError, Unavailable
+from cosyserve.errors import CosyserveError, SettingsError, Overloaded
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.process import run
 from cosyserve.server import Close, Service
@@ -84,7 +84,7 @@ def _voice_keeping(directory: ModelDirectory, settings: FrontendSettings) -> tup
     try:
         store = VoiceStore(open_blobs(settings.voices_url, voice_model(directory)))
         kept = len(store.ids())
-    except (ValueError, Unavailable) as error:
+    except (ValueError, Overloaded) as error:
         raise SettingsError(f"{PREFIX}VOICES_URL: {error}") from error
     log.info("%d kept voices", kept)
     if not can_make_voices(directory):

@@ -15,7 +15,7 @@ from typing import Any
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from cosyserve.errors import Unavailable
+from cosyserve.errors import Overloaded
 
 _ASIDE = "aside"
 
@@ -27,7 +27,7 @@ class Taken(Exception):
 class Blobs:
     """Blobs below one URL of `fsspec`. Names are ours, never a caller's: `folder/name`. Everything blocks; usable from any thread.
 
-    Raises Unavailable, naming what was tried, when the storage does not do what it was asked for; ValueError for a URL that is none.
+    Raises Overloaded, naming what was tried, when the storage does not do what it was asked for; ValueError for a URL that is none.
     """
 
     def __init__(self, filesystem: Any, root: str) -> None:
@@ -109,11 +109,12 @@ class Blobs:
     def _asked(self, what: str, name: str) -> Iterator[None]:
         try:
             yield
-        except (Taken, Unavailable):
+        except (Taken, Overloaded):
             raise
         except Exception as error:  # each object store has its own
             reason = f"{type(error).__name__}: {str(error).split(chr(10), 1)[0]}"
-            raise Unavailable(f"the voice storage could not {what} {name}: {reason}", retry_after=1.0) from error
+            # Not UNAVAILABLE: that would have this replica, whose presets speak on, taken for dead.
+            raise Overloaded(f"the voice storage could not {what} {name}: {reason}", retry_after=1.0) from error
 
 
 class DirectoryBlobs(Blobs):

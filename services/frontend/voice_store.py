@@ -34,7 +34,7 @@ class Entry:
 
 
 class VoiceStore:
-    """All calls block on the storage; usable from any thread of any process. Raise Unavailable when the storage fails, InternalFault when
+    """All calls block on the storage; usable from any thread of any process. Raise Overloaded when the storage fails, InternalFault when
     it holds what this class did not write."""
 
     def __init__(self, blobs: Blobs) -> None:

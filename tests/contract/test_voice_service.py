@@ -220,13 +220,13 @@ async def test_where_no_voice_can_be_made(settings: FrontendSettings, changes: d
         assert said in text
 
 
-async def test_a_storage_that_fails_is_unavailable_and_the_presets_speak_on(stub: Any, tmp_path: Path) -> None:
+async def test_a_storage_that_fails_is_told_and_the_presets_speak_on(stub: Any, tmp_path: Path) -> None:
     await stub.CreateVoice(draft())
     (shelf,) = (tmp_path / "voices").iterdir()
     shelf.rename(tmp_path / "elsewhere")
     shelf.write_text("in the way")
     status, text = await refused(stub.CreateVoice(draft(voice_id="other")))
-    assert status == grpc.StatusCode.UNAVAILABLE
+    assert status == FULL
     assert "the voice storage could not" in text
     assert (await stub.GetVoice(pb.GetVoiceRequest(id="af_heart"))).voice.id == "af_heart"
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -120,6 +122,8 @@ async def test_a_voice_made_on_one_replica_is_spoken_by_all_and_outlives_one(sta
 
         await refusals(client, file.read_bytes())
         await the_other_commands(stack, tmp_path)
+        await client.delete_voice("me")
+        await asyncio.to_thread(the_page, stack, tmp_path)
 
 
 async def refusals(client: Client, audio: bytes) -> None:
@@ -159,3 +163,28 @@ async def the_other_commands(stack: Stack, tmp_path: Path) -> None:
         assert "me" in run(*server)
 
     await asyncio.to_thread(all_of_them)
+
+
+def the_page(stack: Stack, tmp_path: Path) -> None:
+    """Everything that docs/voices.md shows, as it stands."""
+    page = (ROOT / "docs" / "voices.md").read_text(encoding="utf-8").replace("127.0.0.1:50051", stack.address)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {
+        **os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "COSYSERVE_FRONTEND_VOICES_URL": str(tmp_path / "voices"),
+    }  # fmt: skip
+    (shell,) = re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(shell.splitlines()) > 8
+    for line in shell.splitlines():
+        ours = line.removeprefix("cosyserve ")
+        if ours != line:
+            server = "" if " import " in line or " export " in line else f" --server {stack.address}"
+            line = f"{sys.executable} -m cosyserve {ours}{server}"
+        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        assert done.stdout.strip(), line
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("voice-")

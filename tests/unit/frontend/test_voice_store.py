@@ -16,7 +16,7 @@ import fsspec
 import numpy as np
 import pytest
 
-from cosyserve.errors import AlreadyExists, InternalFault, InvalidRequest, NotFound, Unavailable
+from cosyserve.errors import AlreadyExists, InternalFault, InvalidRequest, NotFound, Overloaded
 from services.frontend.blobs import Blobs, Taken, open_blobs
 from services.frontend.voice import Voice
 from services.frontend.voice_file import KeptVoice, Origin, file_hash, from_bytes, now, to_bytes
@@ -179,12 +179,12 @@ def test_a_write_that_fails_leaves_nothing(blobs: Blobs, failing: str, monkeypat
 
         def put(name: str, data: bytes, true: Callable[[str, bytes], None] = true) -> None:
             if name.startswith(failing):
-                raise Unavailable("the disk is full")
+                raise Overloaded("the disk is full")
             true(name, data)
 
         monkeypatch.setattr(blobs, method, put)
     store = VoiceStore(blobs)
-    with pytest.raises(Unavailable, match="full"):
+    with pytest.raises(Overloaded, match="full"):
         store.add(kept("me"), Labels())
     assert store.ids() == []
     assert left(blobs) == []
@@ -195,7 +195,7 @@ def test_a_yes_that_was_lost_is_a_yes(blobs: Blobs, monkeypatch: pytest.MonkeyPa
 
     def lost(name: str, data: bytes) -> None:
         put_new(name, data)
-        raise Unavailable("the connection is gone")
+        raise Overloaded("the connection is gone")
 
     monkeypatch.setattr(blobs, "put_new", lost)
     store = VoiceStore(blobs)
@@ -209,7 +209,7 @@ def test_a_disk_that_fails_in_mid_write_shows_nothing(tmp_path: Path, monkeypatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(Unavailable, match=r"could not write content/.*No space left") as caught:
+    with pytest.raises(Overloaded, match=r"could not write content/.*No space left") as caught:
         VoiceStore(blobs).add(kept("me"), Labels())
     assert str(tmp_path) not in caught.value.message
     assert left(blobs) == []
@@ -307,7 +307,7 @@ def test_storages_that_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nonsense:// cannot be opened"):
         open_blobs("nonsense://bucket", "model")
     (tmp_path / "file").write_text("")
-    with pytest.raises(Unavailable, match="could not list names"):
+    with pytest.raises(Overloaded, match="could not list names"):
         VoiceStore(open_blobs(str(tmp_path / "file"), "model")).ids()
 
 
