@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cosyserve.errors import CosyserveError, SettingsError, Overloaded
+from cosyserve.errors import CosyserveError, Overloaded, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.process import run
 from cosyserve.server import Close, Service
