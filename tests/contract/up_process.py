@@ -17,8 +17,7 @@ class Up:
 
     def __init__(self, *options: str, environ: dict[str, str] | None = None) -> None:
         # Nobody's own voices are seen or touched by a test.
-        self._voices = tempfile.TemporaryDirectory()
-        ours = {"COSYSERVE_FRONTEND_VOICES_URL": self._voices.name}
+        ours = {"COSYSERVE_FRONTEND_VOICES_URL": str(Path(tempfile.gettempdir()) / f"no-voices-{os.getpid()}")}
         command = [sys.executable, "-m", "cosyserve", "up", "--model", str(TINY), "--backend", "fake", "--listen", "127.0.0.1:0", *options]
         self.process = subprocess.Popen(
             command, cwd=ROOT, env={**os.environ, **ours, **(environ or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -47,7 +46,6 @@ class Up:
         self.process.send_signal(number)
         code = self.process.wait(seconds)
         self._reader.join(seconds)
-        self._voices.cleanup()
         return code
 
     def _find(self, text: str) -> str | None:
