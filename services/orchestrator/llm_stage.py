@@ -58,7 +58,7 @@ def _request(utterance: Utterance, voice: Voice, stream: TokenStream) -> llm_pb2
     first_hop = tokens_to_first_border(len(voice.prompt_speech_tokens), utterance.first_hop_tokens)
     setup = llm_pb2.GenerateSetup(
         prompt_text_ids=voice.prompt_text_ids,
-        prompt_speech_tokens=voice.prompt_speech_tokens,
+        prompt_speech_tokens=voice.transcribed_speech_tokens,
         seed=utterance.seed,
         sentence_index=stream.sentence.index,
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),

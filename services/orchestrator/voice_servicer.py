@@ -18,7 +18,7 @@ class VoiceMethods:
 
     def __init__(self, voices: VoiceStage, most_makings: int) -> None:
         self._voices = voices
-        self._makings = Admission(most_makings, "voices being made")
+        self._makings = Admission(most_makings, "places for new voices")
 
     async def ListVoices(self, request: pb.ListVoicesRequest, context: Context) -> pb.ListVoicesResponse:
         voices, token = await self._voices.page(request.page_size, request.page_token)

@@ -13,12 +13,16 @@ from typing import Any
 import grpc
 import pytest
 
+from cosyserve.audio import from_pcm
 from cosyserve.client import Client
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound
 from cosyserve.supervision.stack import Running, Stack, running_stack
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from cosyserve.wav import wav_header
+from tools.quality.recognise import Recogniser
+from tools.quality.recording import Recording
+from tools.quality.sentences import Sentence
 
 ROOT = Path(__file__).parents[2]
 SPOKEN = "The quick brown fox jumps over the lazy dog, and nobody minds at all."
@@ -120,10 +124,21 @@ async def test_a_voice_made_on_one_replica_is_spoken_by_all_and_outlives_one(sta
             with pytest.raises(grpc.aio.AioRpcError, match="no voice 'second'"):
                 await known_to(child, "second")
 
+        await without_transcript(client, file.read_bytes())
         await refusals(client, file.read_bytes())
         await the_other_commands(stack, tmp_path)
         await client.delete_voice("me")
         await asyncio.to_thread(the_page, stack, tmp_path)
+
+
+async def without_transcript(client: Client, audio: bytes) -> None:
+    """The speech-token model sees nothing of such a prompt, or it would speak on from words that nobody told it."""
+    text = "Please open the window before you leave the house."
+    await client.create_voice(audio, voice_id="plain")
+    spoken = from_pcm(await client.synthesize(text, voice="plain", seed=1).read())
+    heard = await asyncio.to_thread(lambda: Recogniser(1).text_of(Recording(Sentence(1, text), spoken, 24_000)))
+    assert len(set(heard.lower().strip(".").split()) & set(text.lower().strip(".").split())) >= 7, heard
+    await client.delete_voice("plain")
 
 
 async def refusals(client: Client, audio: bytes) -> None:
