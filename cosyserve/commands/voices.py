@@ -148,15 +148,20 @@ def _print(voice: VoiceDetails, arguments: argparse.Namespace) -> int:
     print(f"{voice.id}: {_line(voice)}")
     for name in ("description", "transcript", "provenance"):
         if value := getattr(voice, name):
-            print(f"  {name}: {value}")
+            print(f"  {name}: {_printable(value)}")
     for key, value in voice.labels.items():
-        print(f"  {key}={value}")
+        print(f"  {key}={_printable(value)}")
     return 0
+
+
+def _printable(text: str) -> str:
+    """Somebody else wrote it, and a terminal obeys control characters."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _line(voice: VoiceLine) -> str:
     parts = [f"{voice.prompt_seconds:4.1f} s prompt" if voice.prompt_seconds else "speaker vector only", voice.content_hash]
-    parts += [part for part in (voice.language_code, voice.created, voice.display_name) if part]
+    parts += [part for part in (voice.language_code, voice.created, _printable(voice.display_name)) if part]
     return "  ".join(parts) + ("  (default)" if voice.is_default else "")
 
 
