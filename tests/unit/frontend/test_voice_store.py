@@ -190,12 +190,14 @@ def test_a_write_that_fails_leaves_nothing(blobs: Blobs, failing: str, monkeypat
     assert left(blobs) == []
 
 
-def test_a_yes_that_was_lost_is_a_yes(blobs: Blobs, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [Overloaded("the connection is gone"), Taken("names/ab")])
+def test_a_yes_that_was_lost_is_a_yes(blobs: Blobs, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or was asked for a second time by a client of the storage that tries again by itself."""
     put_new = blobs.put_new
 
     def lost(name: str, data: bytes) -> None:
         put_new(name, data)
-        raise Overloaded("the connection is gone")
+        raise error
 
     monkeypatch.setattr(blobs, "put_new", lost)
     store = VoiceStore(blobs)
