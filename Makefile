@@ -44,9 +44,10 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 test: setup ## Run every test that needs no GPU (PYTEST_ARGS adds arguments)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-soak: setup ## A thousand requests with random hang-ups, and an hour of text: does memory stay flat? (seven minutes)
+soak: setup ## Requests with random hang-ups, an hour of text, operations on voices: does memory stay flat? (eight minutes)
 	$(BIN)/python -m bench.soak
 	$(BIN)/python -m bench.text_soak
+	$(BIN)/python -m bench.voices_soak
 
 fuzz: setup ## A hundred thousand mutated inputs for each module of tools/fuzz that runs (long)
 	@for module in $$(grep --files-with-matches __main__ tools/fuzz/*.py); do \

@@ -25,6 +25,7 @@ _LOST_STATUS: Final = "Internal error from Core"
 _BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
     grpc.StatusCode.NOT_FOUND: errors.NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
     grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
     grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Overloaded,
@@ -161,7 +162,7 @@ def as_error(error: grpc.aio.AioRpcError, stage: str, target: str) -> errors.Cos
     kind = _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
     if text == _LOST_STATUS:
         kind, text = errors.Unavailable, "ended the call while it was being written to"
-    if kind not in (errors.InvalidRequest, errors.NotFound, errors.OutOfRange):
+    if kind not in (errors.InvalidRequest, errors.NotFound, errors.AlreadyExists, errors.OutOfRange):
         text = f"{stage} at {target}: {text}"
     return kind(text, retry_after=retry_delay(error))
 

@@ -20,14 +20,15 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
 from cosyserve.speech import Speech
 from cosyserve.streaming_speech import StreamingSpeech
-from cosyserve.utterance import Growth, Header, Mode, Profile, Summary, VoiceLine, audio_format, read_header, read_summary
+from cosyserve.utterance import Growth, Header, Mode, Profile, Summary, audio_format, read_header, read_summary
 from cosyserve.v1 import profile_pb2, synthesis_pb2, synthesis_pb2_grpc
+from cosyserve.voice_calls import VoiceCalls
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """A minute of 48 kHz linear PCM, the longest SynthesizeUnary, is under 6 MB."""
 
 
-class Client:
+class Client(VoiceCalls):
     """One connection to a cosyserve endpoint. Server errors are raised as the classes of cosyserve.errors; a trace of the caller goes on
     in the server."""
 
@@ -41,6 +42,7 @@ class Client:
             ("grpc.max_reconnect_backoff_ms", 1_000),
         ]
         self._channel = grpc.aio.insecure_channel(target, options=options)
+        super().__init__(target, self._channel)
         self._stub = cast("synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(self._channel))
 
     async def close(self) -> None:
@@ -187,14 +189,6 @@ class Client:
         except grpc.aio.AioRpcError as error:
             raise as_error(error, "server", self.target) from error
         return response.audio, read_header(response.header), read_summary(response.summary)
-
-    async def voices(self, timeout: float | None = 10.0) -> list[VoiceLine]:  # noqa: ASYNC109 - the call's deadline, sent to the server
-        """All voices, ordered by id."""
-        try:
-            response = await self._stub.ListVoices(synthesis_pb2.ListVoicesRequest(), timeout=timeout, metadata=telemetry.outgoing())
-        except grpc.aio.AioRpcError as error:
-            raise as_error(error, "server", self.target) from error
-        return [VoiceLine(voice.id, voice.content_hash, voice.prompt_seconds, voice.is_default) for voice in response.voices]
 
 
 @contextlib.contextmanager

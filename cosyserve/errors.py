@@ -3,6 +3,7 @@
 CosyserveError
 ├── InvalidRequest        INVALID_ARGUMENT     the caller's values; says which, where and the allowed range
 ├── NotFound              NOT_FOUND            no such voice
+├── AlreadyExists         ALREADY_EXISTS       a voice of that id is there
 ├── OutOfRange            OUT_OF_RANGE         a resume point behind the end of the audio
 ├── FailedPrecondition    FAILED_PRECONDITION  another engine than the one that began the request
 ├── Overloaded            RESOURCE_EXHAUSTED   full; carries when to come back
@@ -43,6 +44,10 @@ class InvalidRequest(CosyserveError):
 
 class NotFound(CosyserveError):
     code = grpc.StatusCode.NOT_FOUND
+
+
+class AlreadyExists(CosyserveError):
+    code = grpc.StatusCode.ALREADY_EXISTS
 
 
 class OutOfRange(CosyserveError):

@@ -7,6 +7,7 @@ import builtins
 import collections.abc
 import cosyserve.v1.voice_pb2
 import google.protobuf.descriptor
+import google.protobuf.field_mask_pb2
 import google.protobuf.internal.containers
 import google.protobuf.message
 import typing
@@ -352,9 +353,19 @@ global___GetVoiceResponse = GetVoiceResponse
 class FrontendServiceListVoicesRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
+    """Most voices in the answer, 0 to 1000; 0 (default) means 100. Outside: INVALID_ARGUMENT."""
+    page_token: builtins.str
+    """next_page_token of the page before, or empty (default) for the first. Anything else: INVALID_ARGUMENT."""
     def __init__(
         self,
+        *,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
 
 global___FrontendServiceListVoicesRequest = FrontendServiceListVoicesRequest
 
@@ -363,15 +374,166 @@ class FrontendServiceListVoicesResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     VOICES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Asks for the next page; empty on the last one."""
     @property
     def voices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.voice_pb2.VoiceSummary]:
-        """All voices, ordered by id."""
+        """The voices of this page, ordered by id. One that is deleted while the list is read may be missing, and a page have fewer for it."""
 
     def __init__(
         self,
         *,
         voices: collections.abc.Iterable[cosyserve.v1.voice_pb2.VoiceSummary] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["voices", b"voices"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "voices", b"voices"]) -> None: ...
 
 global___FrontendServiceListVoicesResponse = FrontendServiceListVoicesResponse
+
+@typing.final
+class DescribeVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Voice id, 1 to 128 characters; empty means the default voice."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+global___DescribeVoiceRequest = DescribeVoiceRequest
+
+@typing.final
+class DescribeVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VOICE_FIELD_NUMBER: builtins.int
+    @property
+    def voice(self) -> cosyserve.v1.voice_pb2.VoiceDetails:
+        """The voice."""
+
+    def __init__(
+        self,
+        *,
+        voice: cosyserve.v1.voice_pb2.VoiceDetails | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+
+global___DescribeVoiceResponse = DescribeVoiceResponse
+
+@typing.final
+class FrontendServiceCreateVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DRAFT_FIELD_NUMBER: builtins.int
+    @property
+    def draft(self) -> cosyserve.v1.voice_pb2.VoiceDraft:
+        """The voice to be made."""
+
+    def __init__(
+        self,
+        *,
+        draft: cosyserve.v1.voice_pb2.VoiceDraft | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["draft", b"draft"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["draft", b"draft"]) -> None: ...
+
+global___FrontendServiceCreateVoiceRequest = FrontendServiceCreateVoiceRequest
+
+@typing.final
+class FrontendServiceCreateVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VOICE_FIELD_NUMBER: builtins.int
+    @property
+    def voice(self) -> cosyserve.v1.voice_pb2.VoiceDetails:
+        """The voice that was made."""
+
+    def __init__(
+        self,
+        *,
+        voice: cosyserve.v1.voice_pb2.VoiceDetails | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+
+global___FrontendServiceCreateVoiceResponse = FrontendServiceCreateVoiceResponse
+
+@typing.final
+class FrontendServiceUpdateVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    METADATA_FIELD_NUMBER: builtins.int
+    UPDATE_MASK_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Voice id, 1 to 128 characters. Empty: INVALID_ARGUMENT."""
+    @property
+    def metadata(self) -> cosyserve.v1.voice_pb2.VoiceMetadata:
+        """The new values."""
+
+    @property
+    def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
+        """Which of display_name, description and labels to take over. Default (empty): all three. Another path: INVALID_ARGUMENT."""
+
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        metadata: cosyserve.v1.voice_pb2.VoiceMetadata | None = ...,
+        update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["metadata", b"metadata", "update_mask", b"update_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "metadata", b"metadata", "update_mask", b"update_mask"]) -> None: ...
+
+global___FrontendServiceUpdateVoiceRequest = FrontendServiceUpdateVoiceRequest
+
+@typing.final
+class FrontendServiceUpdateVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VOICE_FIELD_NUMBER: builtins.int
+    @property
+    def voice(self) -> cosyserve.v1.voice_pb2.VoiceDetails:
+        """The voice as it is now."""
+
+    def __init__(
+        self,
+        *,
+        voice: cosyserve.v1.voice_pb2.VoiceDetails | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+
+global___FrontendServiceUpdateVoiceResponse = FrontendServiceUpdateVoiceResponse
+
+@typing.final
+class FrontendServiceDeleteVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Voice id, 1 to 128 characters. Empty: INVALID_ARGUMENT."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+global___FrontendServiceDeleteVoiceRequest = FrontendServiceDeleteVoiceRequest
+
+@typing.final
+class FrontendServiceDeleteVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___FrontendServiceDeleteVoiceResponse = FrontendServiceDeleteVoiceResponse

@@ -124,7 +124,7 @@ class Analyzer:
         """The normalised text as a whole (the specification's no-split mode, used for prompt transcripts); no dictionary is asked."""
         source = _Source(self, text, language_code, Reading(dictionary=NO_DICTIONARY))
         if source.as_is:
-            return text
+            return source.text
         return carriers.for_reader("".join(self._runs(source)), source.sounds)
 
     def _segments(self, source: "_Source") -> Iterator[str]:

@@ -12,14 +12,15 @@ from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
-from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
+from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis import Analyzer, Reading, Sentence
 from services.frontend.language import require_tag
 from services.frontend.partial import Part
 from services.frontend.pauses import LONGEST_TOGETHER, Pause, added
-from services.frontend.registry import Registry
 from services.frontend.units import Units
-from services.frontend.voice import Voice
+from services.frontend.voice_library import VoiceLibrary
+from services.frontend.voice_maker import VoiceMaker
+from services.frontend.voice_servicer import VoiceMethods
 from services.frontend.written_text import Piece, WrittenText
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -29,16 +30,24 @@ MOST_FLUSHED_WORDS = 100
 T = TypeVar("T")
 
 
-class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
+class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
     worker: runs the text work, a sentence at a time, so that calls take turns and the event loop stays free; hanging up stops a call's
     work at the next sentence.
     """
 
-    def __init__(self, analyzer: Analyzer, registry: Registry, worker: Executor, most_characters: int, most_stream_characters: int) -> None:
+    def __init__(
+        self,
+        analyzer: Analyzer,
+        library: VoiceLibrary,
+        maker: VoiceMaker | None,
+        worker: Executor,
+        most_characters: int,
+        most_stream_characters: int,
+    ) -> None:
+        super().__init__(library, maker)
         self._analyzer = analyzer
-        self._registry = registry
         self._worker = worker
         self._most_characters = most_characters
         self._most_stream_characters = most_stream_characters
@@ -86,22 +95,6 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
                 yield pb.AnalyzeStreamResponse(closing_pause_milliseconds=call.pause)
         finally:
             call.record()
-
-    async def GetVoice(self, request: pb.GetVoiceRequest, context: Context) -> pb.GetVoiceResponse:
-        return pb.GetVoiceResponse(voice=_voice_message(self._registry.get(request.id)))
-
-    async def ListVoices(self, request: pb.FrontendServiceListVoicesRequest, context: Context) -> pb.FrontendServiceListVoicesResponse:
-        return pb.FrontendServiceListVoicesResponse(
-            voices=[
-                voice_pb2.VoiceSummary(
-                    id=voice.id,
-                    content_hash=voice.content_hash,
-                    prompt_seconds=voice.prompt_seconds,
-                    is_default=voice.id == self._registry.default,
-                )
-                for voice in self._registry.all()
-            ]
-        )
 
     async def _analyze(self, text: str, call: "_Call") -> AsyncIterator[pb.Sentence]:
         async for part in self._each(self._analyzer.parts(text, call.reading)):
@@ -217,14 +210,3 @@ def _least_words(request: pb.AnalyzeStreamRequest) -> int:
     if not 0 <= least <= MOST_FLUSHED_WORDS:
         raise InvalidRequest(f"flush.least_words is {least}, allowed 0 to {MOST_FLUSHED_WORDS}")
     return least
-
-
-def _voice_message(voice: Voice) -> voice_pb2.Voice:
-    return voice_pb2.Voice(
-        id=voice.id,
-        content_hash=voice.content_hash,
-        prompt_text_ids=voice.prompt_text_ids,
-        prompt_speech_tokens=voice.prompt_speech_tokens,
-        prompt_mel=voice.prompt_mel,
-        speaker_embedding=voice.speaker_embedding,
-    )

@@ -15,6 +15,7 @@ from services.orchestrator.servicer import SynthesisServicer
 from services.orchestrator.settings import PREFIX, OrchestratorSettings
 from services.orchestrator.takeover import Patience
 from services.orchestrator.token2wav_stage import Token2WavStage
+from services.orchestrator.voice_stage import VoiceStage
 from services.orchestrator.voice_warming import VoiceWarming
 
 SERVICE = "cosyserve.v1.SynthesisService"
@@ -39,7 +40,9 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     stages = Stages(
         FrontendStage(frontend, patience), LlmStage(llm, patience, settings.guards), Token2WavStage(token2wav, patience, settings.guards)
     )
-    synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(SynthesisServicer(stages, settings), service.handlers)  # type: ignore[arg-type]
+    voices = VoiceStage(frontend, patience, Patience(settings.voice_seconds, settings.recovery_seconds, settings.attempts))
+    servicer = SynthesisServicer(stages, voices, settings)
+    synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     async def follow_health() -> None:
         while True:
@@ -47,7 +50,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
             await service.set_serving(all(replicas.serving for replicas in replica_sets))
             await changed.wait()
 
-    warming = VoiceWarming(stages.frontend, stages.token2wav, settings.warm_voices)
+    warming = VoiceWarming(stages.frontend, voices, stages.token2wav, settings.warm_voices)
     tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
 
     async def close() -> None:

@@ -9,7 +9,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.errors import InternalFault
-from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
+from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc
 from services.orchestrator.arriving_text import ArrivingText, Flush
 from services.orchestrator.taken_sentences import TakenSentences
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
@@ -92,17 +92,6 @@ class FrontendStage:
             prompt_mel=found.prompt_mel,
             speaker_embedding=found.speaker_embedding,
         )
-
-    async def voices(self) -> list[voice_pb2.VoiceSummary]:
-        """All voices, ordered by id."""
-        response = frontend_pb2.FrontendServiceListVoicesResponse()
-
-        async def attempt(replica: Replica, _: Pulse) -> None:
-            request = frontend_pb2.FrontendServiceListVoicesRequest()
-            response.CopyFrom(await _stub(replica).ListVoices(request, metadata=telemetry.outgoing()))
-
-        await carried_on(self.replicas, self._patience, attempt)
-        return list(response.voices)
 
 
 def _setup(utterance: Utterance) -> frontend_pb2.AnalyzeSetup:

@@ -92,7 +92,7 @@ def _setup(utterance: Utterance, voice: Voice, stream: TokenStream, guards: bool
     first_hop = tokens_to_first_border(len(voice.prompt_speech_tokens), utterance.first_hop_tokens)
     return llm_pb2.GenerateSetup(
         prompt_text_ids=voice.prompt_text_ids,
-        prompt_speech_tokens=voice.prompt_speech_tokens,
+        prompt_speech_tokens=voice.transcribed_speech_tokens,
         seed=stream.seed,
         guards=guards,
         sentence_index=stream.sentence.index,

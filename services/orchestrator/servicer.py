@@ -18,6 +18,8 @@ from services.orchestrator.engines import Engines
 from services.orchestrator.pipeline import Account, Milliseconds, Stages, speak
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.utterance import Utterance
+from services.orchestrator.voice_servicer import VoiceMethods
+from services.orchestrator.voice_stage import VoiceStage
 from services.orchestrator.word_times import WordTime
 
 _ENCODINGS = {
@@ -32,8 +34,9 @@ _UNARY_BYTES = 4_000_000
 """gRPC's default limit on a received message is 4 MiB."""
 
 
-class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
-    def __init__(self, stages: Stages, settings: OrchestratorSettings) -> None:
+class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceServicer):
+    def __init__(self, stages: Stages, voices: VoiceStage, settings: OrchestratorSettings) -> None:
+        super().__init__(voices, settings.max_voice_makings)
         self._stages = stages
         self._settings = settings
         self.admission = Admission(settings.max_streams)
@@ -92,9 +95,6 @@ class SynthesisServicer(synthesis_pb2_grpc.SynthesisServiceServicer):
             utterance.sample_rate * _ENCODINGS[cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding)].bytes_per_sample
         )
         return min(self._settings.max_unary_seconds, _UNARY_BYTES / bytes_per_second)
-
-    async def ListVoices(self, request: synthesis_pb2.ListVoicesRequest, context: Context) -> synthesis_pb2.ListVoicesResponse:
-        return synthesis_pb2.ListVoicesResponse(voices=await self._stages.frontend.voices())
 
 
 async def _setup_of(

@@ -42,6 +42,10 @@ class OrchestratorSettings(ServerSettings):
     ones in a measurement. Numbers that are not finite are an error in any case."""
     warm_voices: int = 8
     """Voices, the default one first, whose prompt state each decoder computes when it comes up; 0: none before they are asked for."""
+    max_voice_makings: int = 8
+    """Recordings being made voices at once; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
+    voice_seconds: float = 120.0
+    """A frontend that has not made a voice of a recording within this time is taken for dead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,6 +63,8 @@ class OrchestratorSettings(ServerSettings):
             "stall_seconds",
             "max_request_seconds",
             "reader_seconds",
+            "max_voice_makings",
+            "voice_seconds",
         ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name.upper()} must be positive, got {getattr(self, name)}")

@@ -50,6 +50,12 @@ class Voice:
     prompt_mel: bytes
     speaker_embedding: bytes
 
+    @property
+    def transcribed_speech_tokens(self) -> tuple[int, ...]:
+        """The prompt's speech as the speech-token model may see it: only beside its transcript. Of a prompt without one the model would
+        take the words for its own and garble those it is to say (compatibility specification section 2.4, cross_lingual)."""
+        return self.prompt_speech_tokens if self.prompt_text_ids else ()
+
 
 @dataclass(frozen=True)
 class SpokenWord:

@@ -1,14 +1,18 @@
 """The state behind a voice's prompt, computed before anybody waits for it: each voice says one token to nobody on each new decoder."""
 
 import asyncio
+import contextlib
 import logging
 
 from cosyserve.channel import Replica
-from cosyserve.errors import CosyserveError
+from cosyserve.errors import CosyserveError, NotFound
 from services.orchestrator.frontend_stage import FrontendStage
 from services.orchestrator.token2wav_stage import Token2WavStage
+from services.orchestrator.voice_stage import VoiceStage
 
 log = logging.getLogger(__name__)
+_DEFAULT = ""
+_LARGEST_PAGE = 1000
 
 
 class VoiceWarming:
@@ -18,8 +22,9 @@ class VoiceWarming:
     comes up anew: a cold voice costs time, not sound.
     """
 
-    def __init__(self, frontend: FrontendStage, decoders: Token2WavStage, most_voices: int) -> None:
+    def __init__(self, frontend: FrontendStage, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
         self._frontend = frontend
+        self._voices = voices
         self._decoders = decoders
         self._most = most_voices
         self._warm: set[Replica] = set()
@@ -43,8 +48,10 @@ class VoiceWarming:
 
     async def _all_voices(self, replica: Replica) -> None:
         try:
-            listed = sorted(await self._frontend.voices(), key=lambda voice: not voice.is_default)
-            for summary in listed[: self._most]:
-                await self._decoders.warm(replica, await self._frontend.voice(summary.id))
+            listed, _ = await self._voices.page(min(self._most, _LARGEST_PAGE), "")
+            for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
+                # There may be no default voice, and any other may have been deleted meanwhile.
+                with contextlib.suppress(NotFound):
+                    await self._decoders.warm(replica, await self._frontend.voice(name))
         except CosyserveError as error:
             log.warning("voices are not warm on token2wav at %s: %s", replica.target, error.message)
