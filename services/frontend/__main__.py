@@ -44,8 +44,8 @@ class Loaded:
 
 
 def read_model(settings: FrontendSettings) -> Loaded:
-    """Blocks. Raises ModelError for an unusable model directory, SettingsError for a default voice that there cannot be, a bad dictionary or
-    a storage that cannot be opened."""
+    """Blocks. Raises ModelError for an unusable model directory, SettingsError for a default voice that there cannot be, for a
+    bad dictionary, and for a storage that cannot be opened."""
     # The grammars and the number speller take most of a second to import and load.
     from services.frontend.normalize import Normalizer
     from services.frontend.speaker_file import read_voices

@@ -96,7 +96,7 @@ def test_a_respelling_cannot_bring_control_tokens_in() -> None:
 def test_the_servers_file(tmp_path: Path) -> None:
     file = tmp_path / "words.json"
     file.write_text('{"Nguyen": "/wˈɪn/"}', encoding="utf-8")
-    analyzer, _ = read_model(FrontendSettings(listen="127.0.0.1:0", model=ROOT / "models/demo", pronunciations=file))
+    analyzer = read_model(FrontendSettings(listen="127.0.0.1:0", model=ROOT / "models/demo", pronunciations=file)).analyzer
     (sentence,) = analyzer.sentences("Nguyen won")
     assert sentence.text == "/wˈɪn/ won."
     for content, message in (
