@@ -32,9 +32,9 @@ async def analyze(stub: Any, text: str, **setup: Any) -> list[Any]:
     return [response async for response in stub.Analyze(pb.AnalyzeRequest(setup=pb.AnalyzeSetup(**setup), text=text))]
 
 
-async def stream(stub: Any, fragments: list[str]) -> list[Any]:
+async def stream(stub: Any, fragments: list[str], **setup: Any) -> list[Any]:
     def requests() -> Iterator[pb.AnalyzeStreamRequest]:
-        yield pb.AnalyzeStreamRequest(setup=pb.AnalyzeSetup())
+        yield pb.AnalyzeStreamRequest(setup=pb.AnalyzeSetup(**setup))
         yield from (pb.AnalyzeStreamRequest(text=fragment) for fragment in fragments)
 
     return list(await conversation(stub.AnalyzeStream(), requests()))
@@ -57,6 +57,36 @@ async def test_pauses_in_a_stream_are_those_of_the_whole(stub: Any, step: int) -
         return [(r.sentence.text.strip(), r.sentence.pause_before_milliseconds, r.closing_pause_milliseconds) for r in responses]
 
     assert heard(streamed) == heard(whole)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("step", [1, 7])
+async def test_a_call_that_goes_on_from_another_tells_the_pause_that_waits(stub: Any, step: int, partial: bool) -> None:
+    """Wherever the first call is left, what is told of sentences and pauses behind its progress is what the whole would have told."""
+    text = "[pause 1s] One here.[pause 200ms][pause 300ms] Two. [pause 400ms]"
+    fragments = [text[place : place + step] for place in range(0, len(text), step)]
+
+    def heard(responses: list[Any]) -> dict[int, int]:
+        """Pause in front of each sentence, by its index."""
+        sentences = [response.sentence for response in responses if response.HasField("sentence")]
+        return {sentence.index: sentence.pause_before_milliseconds for sentence in reversed(sentences)}
+
+    whole = await stream(stub, fragments, partial_sentences=partial, reports_progress=True)
+    assert heard(whole) == {0: 1000, 1: 500}
+    for place, response in enumerate(whole):
+        if not response.HasField("progress"):
+            continue
+        left, told = response.progress, heard(whole[:place])
+        rest = await stream(
+            stub,
+            [text[left.characters :]],
+            partial_sentences=partial,
+            first_index=left.sentences,
+            first_pause_milliseconds=left.pause_milliseconds,
+        )
+        # A sentence that the first call has begun has had its pause.
+        assert heard(rest) == {index: 0 if index in told else (1000, 500)[index] for index in range(left.sentences, 2)}
+        assert rest[-1].closing_pause_milliseconds == 400
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -23,9 +24,9 @@ async def stack() -> AsyncIterator[WholeStack]:
         yield running
 
 
-async def words(stack: WholeStack, **options: float) -> tuple[list[WordTime], float]:
+async def words(stack: WholeStack, text: str = TEXT, **options: float) -> tuple[list[WordTime], float]:
     """The words, and the seconds of the whole sound."""
-    speech = stack.client.synthesize(TEXT, seed=3, **options)  # type: ignore[arg-type]
+    speech = stack.client.synthesize(text, seed=3, **options)  # type: ignore[arg-type]
     await speech.read()
     assert speech.summary is not None
     return speech.words, speech.summary.audio_seconds
@@ -72,3 +73,37 @@ async def test_the_whole_utterance_has_the_same_words_at_the_same_times(stack: W
         request = synthesis_pb2.SynthesizeUnaryRequest(text=TEXT, seed=3)
         whole = await synthesis_pb2_grpc.SynthesisServiceStub(channel).SynthesizeUnary(request, timeout=60)  # type: ignore[misc]
     assert [WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence) for word in whole.words] == streamed
+
+
+async def test_pauses_of_the_text_move_the_words_behind_them(stack: WholeStack) -> None:
+    short, _ = await words(stack, "[pause 10ms]One small step. [pause 20ms] It costs 42 dollars.")
+    long, _ = await words(stack, "[pause 310ms]One small step. [pause 720ms] It costs 42 dollars.")
+    moved = [after.start - before.start for before, after in zip(short, long, strict=True)]
+    assert moved == pytest.approx([0.3] * 3 + [1.0] * 5, abs=0.001)
+
+
+async def written(stack: WholeStack, *fragments: str, **options: Any) -> list[WordTime]:
+    """The words of a text that is still being written: each of its sentences by itself."""
+
+    async def write() -> AsyncIterator[str]:
+        for fragment in fragments:
+            yield fragment
+
+    async with stack.client.streaming_synthesize(write(), seed=3, **options) as speech:
+        assert await speech.read()
+        return speech.words
+
+
+async def test_the_pause_between_sentences_moves_the_words_behind_it(stack: WholeStack) -> None:
+    none = await written(stack, TEXT, sentence_pause_milliseconds=0)
+    more = await written(stack, TEXT, sentence_pause_milliseconds=500)
+    assert {word.sentence for word in none} == {0, 1}
+    moved = [after.start - before.start for before, after in zip(none, more, strict=True)]
+    assert moved == pytest.approx([0.5 * word.sentence for word in none], abs=0.001)
+
+
+async def test_a_text_that_is_written_in_sentences_has_words_and_one_by_token_none(stack: WholeStack) -> None:
+    fragments = ("[pause 100ms]It co", "sts 42 dol", "lars.")
+    whole, _ = await words(stack, "".join(fragments))
+    assert await written(stack, *fragments) == whole
+    assert await written(stack, *fragments, mode="tokens") == []
