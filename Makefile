@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 
-.PHONY: help setup protos lint test soak demo up bench quality verify clean
+.PHONY: help setup protos lint test soak fuzz demo up bench quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,8 +44,14 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 test: setup ## Run every test that needs no GPU (PYTEST_ARGS adds arguments)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-soak: setup ## A thousand requests with random hang-ups: does memory stay flat? (five minutes)
+soak: setup ## Requests with random hang-ups, an hour of text, operations on voices: does memory stay flat? (eight minutes)
 	$(BIN)/python -m bench.soak
+	$(BIN)/python -m bench.text_soak
+	$(BIN)/python -m bench.voices_soak
+
+fuzz: setup ## A hundred thousand mutated inputs for each module of tools/fuzz that runs (long)
+	@for module in $$(grep --files-with-matches __main__ tools/fuzz/*.py); do \
+		module=$${module%.py}; echo "$(BIN)/python -m $${module//\//.}"; $(BIN)/python -m $${module//\//.}; done
 
 demo: setup ## Speak one sentence through all services into hello.wav
 	$(BIN)/cosyserve demo -o hello.wav
@@ -56,6 +62,7 @@ up: setup ## Serve on 127.0.0.1:50051 until Ctrl-C (MODEL=DIR for your own weigh
 bench: setup ## Measure this machine (MODEL=DIR, default the bundled model)
 	$(BIN)/python -m bench.token2wav_cost $(if $(MODEL),--model $(MODEL))
 	$(BIN)/python -m bench.vocoder_hold_back tests/golden/tiny
+	$(BIN)/python -m bench.frontend
 
 quality: $(VENV)/.quality ## Speak 200 sentences and measure them (MODEL=DIR, QUALITY_ARGS, see --help)
 	$(BIN)/python -m tools.quality $(if $(MODEL),--model $(MODEL)) $(QUALITY_ARGS)

@@ -76,16 +76,17 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
         await run(client, 0, warm_up)
         began = time.monotonic()
         for done in range(0, requests, stretch):
-            _sample(stack, done, samples)
+            sample(stack, done, samples)
             await run(client, warm_up + done, min(stretch, requests - done))
             print(f"\r{done + stretch} of {requests} requests", end="", file=sys.stderr, flush=True)
-        _sample(stack, requests, samples)
+        sample(stack, requests, samples)
         print(file=sys.stderr)
         resident = {name: (points[0][1], points[-1][1]) for name, points in samples.items()}
         return Soaked(requests, heard_out, hung_up, time.monotonic() - began, slopes(samples), resident)
 
 
-def _sample(stack: Stack, done: int, samples: dict[str, list[tuple[int, float]]]) -> None:
+def sample(stack: Stack, done: int, samples: dict[str, list[tuple[int, float]]]) -> None:
+    """Note the resident megabytes of every process of `stack` under its name, `done` beside them."""
     for child in stack.children:
         for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Seque
 from typing import Final
 
 import grpc
+from google.protobuf import any_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -24,6 +25,7 @@ _LOST_STATUS: Final = "Internal error from Core"
 _BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
     grpc.StatusCode.NOT_FOUND: errors.NotFound,
+    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
     grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
     grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Overloaded,
@@ -76,6 +78,10 @@ class ReplicaSet:
     def serving(self) -> bool:
         """Whether at least one replica is serving."""
         return any(replica.serving for replica in self._replicas)
+
+    def serving_replicas(self) -> list[Replica]:
+        """Those that are serving now."""
+        return [replica for replica in self._replicas if replica.serving]
 
     async def close(self) -> None:
         for watch in self._watches:
@@ -153,21 +159,34 @@ class ReplicaSet:
 def as_error(error: grpc.aio.AioRpcError, stage: str, target: str) -> errors.CosyserveError:
     """The status of a failed call as our exception; a bad request keeps its text, a failure names the stage and its address."""
     code, text = error.code(), error.details() or "no details"
-    kind = _BY_CODE.get(code, errors.InternalFault)
+    kind = _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
     if text == _LOST_STATUS:
         kind, text = errors.Unavailable, "ended the call while it was being written to"
-    if kind not in (errors.InvalidRequest, errors.NotFound, errors.OutOfRange):
+    if kind not in (errors.InvalidRequest, errors.NotFound, errors.AlreadyExists, errors.OutOfRange):
         text = f"{stage} at {target}: {text}"
     return kind(text, retry_after=retry_delay(error))
 
 
 def retry_delay(error: grpc.aio.AioRpcError) -> float | None:
     """Seconds of `google.rpc.RetryInfo` in the trailing metadata, if any."""
+    for detail in _details(error):
+        info = error_details_pb2.RetryInfo()
+        if detail.Unpack(info):
+            return float(info.retry_delay.ToMilliseconds()) / 1000
+    return None
+
+
+def _speech_fault(error: grpc.aio.AioRpcError) -> type[errors.SpeechFault] | None:
+    """The guard that `google.rpc.ErrorInfo` in the trailing metadata names, if any."""
+    for detail in _details(error):
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info) and info.reason in errors.SPEECH_FAULTS:
+            return errors.SPEECH_FAULTS[info.reason]
+    return None
+
+
+def _details(error: grpc.aio.AioRpcError) -> Iterator[any_pb2.Any]:
     for key, value in error.trailing_metadata() or ():
         if key == "grpc-status-details-bin" and isinstance(value, bytes):
             with contextlib.suppress(DecodeError):
-                for detail in status_pb2.Status.FromString(value).details:
-                    info = error_details_pb2.RetryInfo()
-                    if detail.Unpack(info):
-                        return float(info.retry_delay.ToMilliseconds()) / 1000
-    return None
+                yield from status_pb2.Status.FromString(value).details

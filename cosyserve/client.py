@@ -7,7 +7,7 @@ async with Client("127.0.0.1:50051") as client, client.synthesize("Hello.") as s
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self, cast
 
@@ -19,14 +19,16 @@ from cosyserve.channel import as_error
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
 from cosyserve.speech import Speech
-from cosyserve.utterance import Growth, Header, Profile, Summary, VoiceLine, audio_format, read_header, read_summary
+from cosyserve.streaming_speech import StreamingSpeech
+from cosyserve.utterance import Growth, Header, Mode, Profile, Summary, audio_format, read_header, read_summary
 from cosyserve.v1 import profile_pb2, synthesis_pb2, synthesis_pb2_grpc
+from cosyserve.voice_calls import VoiceCalls
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """A minute of 48 kHz linear PCM, the longest SynthesizeUnary, is under 6 MB."""
 
 
-class Client:
+class Client(VoiceCalls):
     """One connection to a cosyserve endpoint. Server errors are raised as the classes of cosyserve.errors; a trace of the caller goes on
     in the server."""
 
@@ -40,6 +42,7 @@ class Client:
             ("grpc.max_reconnect_backoff_ms", 1_000),
         ]
         self._channel = grpc.aio.insecure_channel(target, options=options)
+        super().__init__(target, self._channel)
         self._stub = cast("synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(self._channel))
 
     async def close(self) -> None:
@@ -63,10 +66,14 @@ class Client:
         encoding: Encoding = Encoding.LINEAR16,
         profile: Profile = "continuous",
         language_code: str = "",
+        allow_control_tokens: bool = False,
+        pronunciations: Mapping[str, str] | None = None,
         first_hop_tokens: int = 0,
         growth: Growth | None = None,
         max_hop_tokens: int = 0,
         start_sample: int = 0,
+        sentence_pause_milliseconds: int | None = None,
+        retry: bool = False,
         timeout: float | None = None,
         resumptions: int = 0,
     ) -> Speech:
@@ -83,6 +90,8 @@ class Client:
                 speed=speed,
                 seed=seed,
                 language_code=language_code,
+                allow_control_tokens=allow_control_tokens,
+                pronunciations=pronunciations,
                 profile=profile_pb2.Profile.Value(f"PROFILE_{profile.upper()}"),
                 hops=profile_pb2.HopSchedule(
                     first_hop_tokens=first_hop_tokens,
@@ -90,8 +99,64 @@ class Client:
                     max_hop_tokens=max_hop_tokens,
                 ),
                 start_sample=start_sample,
+                sentence_pause_milliseconds=sentence_pause_milliseconds,
+                retry=retry,
             )
         return Speech(self._channel, self.target, request, encoding.bytes_per_sample, timeout, resumptions)
+
+    def streaming_synthesize(
+        self,
+        fragments: AsyncIterable[str] | None = None,
+        *,
+        mode: Mode = "sentences",
+        buffer_delay_milliseconds: int = 0,
+        idle_timeout_milliseconds: int = 0,
+        voice: str = "",
+        seed: int | None = None,
+        speed: float = 1.0,
+        sample_rate: int = SAMPLE_RATE,
+        encoding: Encoding = Encoding.LINEAR16,
+        profile: Profile = "continuous",
+        language_code: str = "",
+        allow_control_tokens: bool = False,
+        pronunciations: Mapping[str, str] | None = None,
+        first_hop_tokens: int = 0,
+        growth: Growth | None = None,
+        max_hop_tokens: int = 0,
+        start_sample: int = 0,
+        sentence_pause_milliseconds: int | None = None,
+        timeout: float | None = None,
+    ) -> StreamingSpeech:
+        """Speak a text while it is written: by `fragments`, or by the methods of what is returned. Ranges as in StreamingSynthesizeSetup of
+        synthesis.proto, which the server checks.
+
+        timeout: seconds for the whole stream. Raises InvalidRequest for values no message can carry.
+        """
+        request = self.synthesize(
+            "",
+            voice=voice,
+            seed=seed,
+            speed=speed,
+            sample_rate=sample_rate,
+            encoding=encoding,
+            profile=profile,
+            language_code=language_code,
+            allow_control_tokens=allow_control_tokens,
+            pronunciations=pronunciations,
+            first_hop_tokens=first_hop_tokens,
+            growth=growth,
+            max_hop_tokens=max_hop_tokens,
+            start_sample=start_sample,
+            sentence_pause_milliseconds=sentence_pause_milliseconds,
+        ).request
+        with _unrepresentable():
+            setup = synthesis_pb2.StreamingSynthesizeSetup(
+                request=request,
+                mode=synthesis_pb2.StreamingSynthesizeSetup.Mode.Value(f"MODE_{mode.upper()}"),
+                buffer_delay_milliseconds=buffer_delay_milliseconds,
+                idle_timeout_milliseconds=idle_timeout_milliseconds,
+            )
+        return StreamingSpeech(self._channel, self.target, setup, encoding.bytes_per_sample, timeout, fragments)
 
     async def synthesize_unary(
         self,
@@ -103,6 +168,8 @@ class Client:
         sample_rate: int = SAMPLE_RATE,
         encoding: Encoding = Encoding.LINEAR16,
         language_code: str = "",
+        allow_control_tokens: bool = False,
+        pronunciations: Mapping[str, str] | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - the call's deadline, sent to the server
     ) -> tuple[bytes, Header, Summary]:
         """Speak a text as a whole under full attention; at most 60 s of audio."""
@@ -114,20 +181,14 @@ class Client:
                 speed=speed,
                 seed=seed,
                 language_code=language_code,
+                allow_control_tokens=allow_control_tokens,
+                pronunciations=pronunciations,
             )
         try:
             response = await self._stub.SynthesizeUnary(request, timeout=timeout, metadata=telemetry.outgoing())
         except grpc.aio.AioRpcError as error:
             raise as_error(error, "server", self.target) from error
         return response.audio, read_header(response.header), read_summary(response.summary)
-
-    async def voices(self, timeout: float | None = 10.0) -> list[VoiceLine]:  # noqa: ASYNC109 - the call's deadline, sent to the server
-        """All voices, ordered by id."""
-        try:
-            response = await self._stub.ListVoices(synthesis_pb2.ListVoicesRequest(), timeout=timeout, metadata=telemetry.outgoing())
-        except grpc.aio.AioRpcError as error:
-            raise as_error(error, "server", self.target) from error
-        return [VoiceLine(voice.id, voice.content_hash, voice.prompt_seconds, voice.is_default) for voice in response.voices]
 
 
 @contextlib.contextmanager

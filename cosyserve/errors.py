@@ -3,13 +3,20 @@
 CosyserveError
 ├── InvalidRequest        INVALID_ARGUMENT     the caller's values; says which, where and the allowed range
 ├── NotFound              NOT_FOUND            no such voice
+├── AlreadyExists         ALREADY_EXISTS       a voice of that id is there
 ├── OutOfRange            OUT_OF_RANGE         a resume point behind the end of the audio
 ├── FailedPrecondition    FAILED_PRECONDITION  another engine than the one that began the request
 ├── Overloaded            RESOURCE_EXHAUSTED   full; carries when to come back
 ├── Unavailable           UNAVAILABLE          a peer is down or this service is draining
 ├── DeadlineExceeded      DEADLINE_EXCEEDED    a peer gave no answer in time
 ├── CallerStalled         DEADLINE_EXCEEDED    the caller took or sent nothing in time; no other replica would help
-└── InternalFault         INTERNAL             our fault: an engine failed or produced non-numbers
+└── InternalFault         INTERNAL             our fault: an engine failed
+    └── SpeechFault       INTERNAL             what was made is no speech of the text; carries which guard found it
+        ├── Runaway       RUNAWAY              the sentence did not end
+        ├── TooShort      TOO_SHORT            it ended at once
+        ├── PromptSpoken  PROMPT_SPOKEN        the prompt was spoken instead
+        ├── Silence       SILENCE              nothing can be heard
+        └── NonFinite     NON_FINITE           a network gave non-numbers
 ModelError                (start only)         the model directory cannot be served; names file and tensor
 SettingsError             (start only)         the environment cannot be served; names the variable
 
@@ -39,6 +46,10 @@ class NotFound(CosyserveError):
     code = grpc.StatusCode.NOT_FOUND
 
 
+class AlreadyExists(CosyserveError):
+    code = grpc.StatusCode.ALREADY_EXISTS
+
+
 class OutOfRange(CosyserveError):
     code = grpc.StatusCode.OUT_OF_RANGE
 
@@ -65,6 +76,36 @@ class CallerStalled(CosyserveError):
 
 class InternalFault(CosyserveError):
     code = grpc.StatusCode.INTERNAL
+
+
+class SpeechFault(InternalFault):
+    """A guard found that what was made must not be passed off as speech; another seed may do better."""
+
+    guard = ""
+    """Reason in `google.rpc.ErrorInfo`: a value of Guard in synthesis.proto without its prefix."""
+
+
+class Runaway(SpeechFault):
+    guard = "RUNAWAY"
+
+
+class TooShort(SpeechFault):
+    guard = "TOO_SHORT"
+
+
+class PromptSpoken(SpeechFault):
+    guard = "PROMPT_SPOKEN"
+
+
+class Silence(SpeechFault):
+    guard = "SILENCE"
+
+
+class NonFinite(SpeechFault):
+    guard = "NON_FINITE"
+
+
+SPEECH_FAULTS: dict[str, type[SpeechFault]] = {kind.guard: kind for kind in (Runaway, TooShort, PromptSpoken, Silence, NonFinite)}
 
 
 class ModelError(Exception):

@@ -50,3 +50,21 @@ def _every_sample() -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
 
 def _highest_bit(values: NDArray[np.int64]) -> NDArray[np.int64]:
     return (np.frexp(values.astype(np.float64))[1] - 1).astype(np.int64)
+
+
+@cache
+def mulaw_values() -> NDArray[np.int16]:
+    """[256] int16: the sample that each mu-law byte stands for, the middle of its interval."""
+    codes = ~np.arange(256, dtype=np.int64) & 0xFF
+    segment = codes >> 4 & 0x07
+    magnitude = ((((codes & 0x0F) << 1) + _MU_BIAS) << segment) - _MU_BIAS
+    return (np.where(codes & 0x80, -magnitude, magnitude) << 2).astype(np.int16)
+
+
+@cache
+def alaw_values() -> NDArray[np.int16]:
+    """[256] int16: the sample that each A-law byte stands for, the middle of its interval."""
+    codes = np.arange(256, dtype=np.int64) ^ 0x55
+    segment, step = codes >> 4 & 0x07, codes & 0x0F
+    magnitude = np.where(segment == 0, (step << 1) + 1, ((step << 1) + 33) << np.maximum(segment - 1, 0))
+    return (np.where(codes & 0x80, magnitude, -magnitude) << 3).astype(np.int16)

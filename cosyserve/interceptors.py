@@ -13,12 +13,16 @@ from google.rpc import error_details_pb2, status_pb2
 from opentelemetry import trace
 
 from cosyserve import telemetry
-from cosyserve.errors import CosyserveError, InternalFault, Unavailable
+from cosyserve.errors import CosyserveError, InternalFault, SpeechFault, Unavailable
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _RETRY_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 1.0
+ERROR_DOMAIN = "cosyserve.v1"
+_FAULTS = telemetry.meter.create_counter(
+    "cosyserve.speech.faults", "{sentence}", "Sentences that failed a guard, by guard; a service counts those of its own calls"
+)
 
 
 class EdgeInterceptor(grpc.aio.ServerInterceptor):
@@ -101,14 +105,27 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 async def abort(context: Context, error: CosyserveError) -> NoReturn:
-    """End the call with the error's status; a retry hint travels as `google.rpc.RetryInfo` in `grpc-status-details-bin`."""
+    """End the call with the error's status. In `grpc-status-details-bin` a retry hint travels as `google.rpc.RetryInfo`, the guard that
+    found a fault as `google.rpc.ErrorInfo`."""
     trailing: list[tuple[str, bytes]] = []
-    if error.retry_after is not None:
-        delay = duration_pb2.Duration()
-        delay.FromMilliseconds(round(error.retry_after * 1000))
-        detail = any_pb2.Any()
-        detail.Pack(error_details_pb2.RetryInfo(retry_delay=delay))
-        status = status_pb2.Status(code=error.code.value[0], message=error.message, details=[detail])
+    details = _details(error)
+    if details:
+        status = status_pb2.Status(code=error.code.value[0], message=error.message, details=details)
         trailing = [("grpc-status-details-bin", status.SerializeToString())]
     await context.abort(error.code, error.message, trailing_metadata=tuple(trailing))
     raise AssertionError("abort returns never")
+
+
+def _details(error: CosyserveError) -> list[any_pb2.Any]:
+    details = []
+    if error.retry_after is not None:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(round(error.retry_after * 1000))
+        details.append(any_pb2.Any())
+        details[-1].Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    if isinstance(error, SpeechFault):
+        _FAULTS.add(1, {"guard": error.guard})
+        telemetry.annotate("guard", error.guard)
+        details.append(any_pb2.Any())
+        details[-1].Pack(error_details_pb2.ErrorInfo(reason=error.guard, domain=ERROR_DOMAIN))
+    return details

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,7 +12,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.channel import as_error
 from cosyserve.errors import CosyserveError, InternalFault, Unavailable
-from cosyserve.utterance import Chunk, Header, Summary, read_header, read_summary
+from cosyserve.utterance import Chunk, Header, Summary, WordTime, read_header, read_summary
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 
 _RECONNECT_SECONDS = 30.0
@@ -32,6 +33,8 @@ class Speech:
     ) -> None:
         self.header: Header | None = None
         """Set with the first chunk."""
+        self.words: list[WordTime] = []
+        """When each word is spoken, as far as the server has told; empty for models that cannot tell."""
         self.summary: Summary | None = None
         """Set when the iteration has ended: without it the audio is not complete."""
         self.resumed = 0
@@ -39,7 +42,7 @@ class Speech:
         self._channel = channel
         self._stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
         self._target = target
-        self._request = request
+        self.request = request
         self.bytes_per_sample = bytes_per_sample
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._resumptions = resumptions
@@ -84,9 +87,8 @@ class Speech:
     async def _next(self) -> synthesis_pb2.SynthesizeResponse | None:
         """The next message, checked; None at the end of a complete stream."""
         if self._call is None:
-            remaining = None if self._deadline is None else max(self._deadline - time.monotonic(), 0.001)
             self._expected_index, self._last = 0, None
-            self._call = self._stub.Synthesize(self._request, timeout=remaining, metadata=tuple(telemetry.outgoing()))
+            self._call = self._begin(self._remaining())
         response = await self._call.read()
         if response is grpc.aio.EOF:
             if self._last is None:
@@ -96,9 +98,23 @@ class Speech:
         self._check(message)
         if message.HasField("header"):
             self.header = read_header(message.header)
+        self.request.retried_sentences.extend(set(message.retried_sentences).difference(self.request.retried_sentences))
+        self._hear_of(message.words)
         if message.HasField("summary"):
             self._last = read_summary(message.summary)
         return message
+
+    def _remaining(self) -> float | None:
+        return None if self._deadline is None else max(self._deadline - time.monotonic(), 0.001)
+
+    def _begin(self, seconds: float | None) -> Any:
+        """The call; `seconds` is its deadline."""
+        return self._stub.Synthesize(self.request, timeout=seconds, metadata=tuple(telemetry.outgoing()))
+
+    def _hear_of(self, words: Iterable[synthesis_pb2.WordTime]) -> None:
+        """Words of sentences that are not known yet: a stream that was taken up again tells the first ones once more."""
+        known = self.words[-1].sentence if self.words else -1
+        self.words += [WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence) for word in words if word.sentence > known]
 
     def _check(self, message: synthesis_pb2.SynthesizeResponse) -> None:
         if message.chunk_index != self._expected_index:
@@ -128,7 +144,7 @@ class Speech:
             async with asyncio.timeout(_RECONNECT_SECONDS):
                 await self._channel.channel_ready()
         if self.header is not None:
-            self._request.seed = self.header.seed
-            self._request.start_sample = self._position
-            self._request.engine = self.header.engine
+            self.request.seed = self.header.seed
+            self.request.start_sample = self._position
+            self.request.engine = self.header.engine
         self._call = None

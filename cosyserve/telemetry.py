@@ -1,4 +1,4 @@
-"""Traces: one per request, across all services, off unless an OTLP endpoint is set.
+"""Traces and metrics, off unless an OTLP endpoint is set. A trace is one request across all services.
 
 The W3C context travels in gRPC metadata. Engines know nothing of tracing: they hand out `Timing`s, and the servicer, which knows the
 request, records them as spans.
@@ -8,19 +8,31 @@ import os
 from collections.abc import Iterable
 
 from opentelemetry import context as otel_context
-from opentelemetry import propagate, trace
+from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 
 from cosyserve.timing import Timing
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+METRICS_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 tracer = trace.get_tracer("cosyserve")
+meter = metrics.get_meter("cosyserve")
+"""Counters are made of it when a module is loaded; they count nothing unless `configure` found an endpoint."""
 
 
 def configure(service: str) -> None:
-    """Export spans of this process by OTLP/gRPC when an endpoint is set in the environment; otherwise do nothing."""
-    if not any(os.environ.get(variable) for variable in ENDPOINT_VARIABLES):
-        return
+    """Export spans and metrics of this process by OTLP/gRPC to the endpoints set in the environment; without one do nothing."""
+    if _is_set(ENDPOINT_VARIABLES):
+        _export_spans(service)
+    if _is_set(METRICS_VARIABLES):
+        _export_metrics(service)
+
+
+def _is_set(variables: Iterable[str]) -> bool:
+    return any(os.environ.get(variable) for variable in variables)
+
+
+def _export_spans(service: str) -> None:
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -31,12 +43,27 @@ def configure(service: str) -> None:
     trace.set_tracer_provider(provider)
 
 
+def _export_metrics(service: str) -> None:
+    from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.resources import Resource
+
+    resource = Resource.create({"service.name": service, "service.namespace": "cosyserve"})
+    metrics.set_meter_provider(MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], resource))
+
+
 def shutdown() -> None:
     """Send what is still buffered."""
-    provider = trace.get_tracer_provider()
-    stop = getattr(provider, "shutdown", None)
-    if stop is not None:
-        stop()
+    for provider in (trace.get_tracer_provider(), metrics.get_meter_provider()):
+        stop = getattr(provider, "shutdown", None)
+        if stop is not None:
+            stop()
+
+
+def annotate(name: str, value: bool | int | float | str) -> None:
+    """Set an attribute of the current span, in a service that of the call."""
+    trace.get_current_span().set_attribute(name, value)
 
 
 def incoming(metadata: Iterable[tuple[str, str | bytes]] | None) -> Context:

@@ -1,12 +1,14 @@
 """What a caller hears and learns of one synthesis, as plain values."""
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from cosyserve.audio import Encoding
-from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
+from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, voice_pb2
 
 Profile = Literal["continuous", "upstream", "offline"]
+Mode = Literal["sentences", "tokens"]
 Growth = Literal["fixed", "exponential"]
 STAGES = ("frontend", "llm_prefill", "llm_decode", "flow", "vocoder")
 
@@ -18,6 +20,16 @@ class Chunk:
     audio: bytes
     index: int
     start_sample: int
+
+
+@dataclass(frozen=True)
+class WordTime:
+    """A word as it is spoken; start, end: seconds from the beginning of the utterance. sentence: its number, from 0."""
+
+    text: str
+    start: float
+    end: float
+    sentence: int
 
 
 @dataclass(frozen=True)
@@ -43,6 +55,8 @@ class Summary:
     sentences: int
     speech_tokens: int
     resumptions: int
+    cancelled: bool
+    """The caller stopped a streaming synthesis before its end."""
     first_sound: dict[str, float]
     total: dict[str, float]
 
@@ -55,6 +69,21 @@ class VoiceLine:
     content_hash: str
     prompt_seconds: float
     is_default: bool
+    is_preset: bool = False
+    display_name: str = ""
+    language_code: str = ""
+    created: str = ""
+    """RFC 3339; empty for a preset."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class VoiceDetails(VoiceLine):
+    """One voice; fields as in VoiceDetails of voice.proto."""
+
+    description: str = ""
+    transcript: str = ""
+    provenance: str = ""
 
 
 def audio_format(encoding: Encoding, sample_rate: int) -> audio_pb2.AudioFormat:
@@ -78,6 +107,36 @@ def read_summary(message: synthesis_pb2.SynthesisSummary) -> Summary:
         sentences=message.sentences,
         speech_tokens=message.speech_tokens,
         resumptions=message.resumptions,
+        cancelled=message.cancelled,
         first_sound={stage: getattr(message.first_sound, stage) for stage in STAGES},
         total={stage: getattr(message.total, stage) for stage in STAGES},
     )
+
+
+def read_voice_line(message: voice_pb2.VoiceSummary) -> VoiceLine:
+    """A line of the list as plain values."""
+    return VoiceLine(**_line_fields(message))
+
+
+def read_voice_details(message: voice_pb2.VoiceDetails) -> VoiceDetails:
+    """What is known of a voice as plain values."""
+    return VoiceDetails(
+        **_line_fields(message.summary),
+        description=message.description,
+        transcript=message.transcript,
+        provenance=message.provenance,
+    )
+
+
+def _line_fields(message: voice_pb2.VoiceSummary) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "content_hash": message.content_hash,
+        "prompt_seconds": message.prompt_seconds,
+        "is_default": message.is_default,
+        "is_preset": message.is_preset,
+        "display_name": message.display_name,
+        "language_code": message.language_code,
+        "created": message.create_time.ToJsonString() if message.HasField("create_time") else "",
+        "labels": dict(message.labels),
+    }

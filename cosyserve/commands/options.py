@@ -1,6 +1,7 @@
 """Command-line options that several commands share, and the values behind them."""
 
 import argparse
+import os
 from pathlib import Path
 
 from cosyserve.audio import Encoding
@@ -55,3 +56,12 @@ def model_directory(given: Path | None) -> Path:
         return given
     beside = Path(__file__).resolve().parents[2] / _DEMO_MODEL
     return beside if beside.is_dir() else _DEMO_MODEL
+
+
+def voices_url() -> str:
+    """Where `cosyserve up` keeps voices that nobody said otherwise of: COSYSERVE_FRONTEND_VOICES_URL, else the user's data directory."""
+    told = os.environ.get("COSYSERVE_FRONTEND_VOICES_URL")
+    if told:
+        return told
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return str(Path(data) / "cosyserve" / "voices")

@@ -12,6 +12,7 @@ from cosyserve.audio import Encoding
 from cosyserve.client import Client
 from cosyserve.commands.hearing import Heard, Play, hear
 from cosyserve.commands.options import add_json, add_server, encoding
+from cosyserve.commands.typed import typed
 from cosyserve.spec import SAMPLE_RATE
 from cosyserve.wav import WavWriter
 
@@ -19,7 +20,17 @@ HELP = "speak a text into a file or to standard output"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", metavar="TEXT", type=_text, help="what to say; - reads it from standard input")
+    parser.add_argument("text", metavar="TEXT", type=_text, nargs="?", help="what to say; - reads it from standard input")
+    parser.add_argument("--stream", action="store_true", help="speak standard input as it arrives, until its end")
+    parser.add_argument("--mode", choices=("sentences", "tokens"), default="sentences", help="of --stream (default: %(default)s)")
+    parser.add_argument(
+        "--buffer-delay",
+        type=int,
+        default=0,
+        metavar="MS",
+        help="of --stream: speak the words that wait after so long (default: never)",
+    )
+    parser.add_argument("--pause", type=int, metavar="MS", help="silence between sentences, 0 to 10000 (default: the server's)")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="WAV file; - streams headerless audio to standard output")
     parser.add_argument("--voice", default="", metavar="ID", help="see `cosyserve voices` (default: the server's)")
     parser.add_argument("--seed", type=int, metavar="N", help="same seed, same samples (default: chosen by the server)")
@@ -39,10 +50,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> int:
+    if arguments.stream != (arguments.text is None):
+        print("say TEXT, or --stream to speak standard input as it arrives", file=sys.stderr)
+        return 2
     out = _Output(arguments)
     try:
         async with Client(arguments.server) as client:
-            heard = await (_unary if arguments.unary else _streaming)(client, arguments, out.play)
+            speak = _arriving if arguments.stream else _unary if arguments.unary else _streaming
+            heard = await speak(client, arguments, out.play)
     except BrokenPipeError:
         # Whoever listened has heard enough. Python would meet the broken pipe again when it closes standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -65,8 +80,30 @@ async def _streaming(client: Client, arguments: argparse.Namespace, play: Play) 
         profile=arguments.profile,
         language_code=arguments.language,
         first_hop_tokens=arguments.first_hop,
+        sentence_pause_milliseconds=arguments.pause,
         timeout=arguments.timeout,
         resumptions=arguments.resume,
+    )
+    return await hear(speech, play)
+
+
+async def _arriving(client: Client, arguments: argparse.Namespace, play: Play) -> Heard:
+    speech = client.streaming_synthesize(
+        typed(sys.stdin.fileno()),
+        mode=arguments.mode,
+        buffer_delay_milliseconds=arguments.buffer_delay,
+        # People think longer than programs.
+        idle_timeout_milliseconds=30_000 if arguments.mode == "tokens" else 180_000,
+        voice=arguments.voice,
+        seed=arguments.seed,
+        speed=arguments.speed,
+        sample_rate=arguments.rate,
+        encoding=arguments.encoding,
+        profile=arguments.profile,
+        language_code=arguments.language,
+        first_hop_tokens=arguments.first_hop,
+        sentence_pause_milliseconds=arguments.pause,
+        timeout=arguments.timeout,
     )
     return await hear(speech, play)
 

@@ -5,7 +5,7 @@ import asyncio
 import functools
 import signal
 
-from cosyserve.commands.options import SERVER, add_stack, model_directory, replicas
+from cosyserve.commands.options import SERVER, add_stack, model_directory, replicas, voices_url
 from cosyserve.supervision.stack import Stack, running_stack
 
 HELP = "run all services on this machine"
@@ -17,6 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--listen", default=SERVER, metavar="HOST:PORT", help="public endpoint; port 0 takes a free one (default: %(default)s)"
     )
     parser.add_argument("--replicas", type=replicas, default={}, metavar="LIST", help="such as token2wav=2,llm=1 (default: one of each)")
+    parser.add_argument(
+        "--voices",
+        default=None,
+        metavar="URL",
+        help="where voices are kept: a directory or object store (default: the user's data directory)",
+    )
     parser.add_argument(
         "--drain", type=float, default=5.0, metavar="SECONDS", help="how long a stop waits for calls (default: %(default)s)"
     )
@@ -32,6 +38,7 @@ async def run(arguments: argparse.Namespace) -> int:
             replicas=arguments.replicas,
             backend=arguments.backend,
             device=arguments.device,
+            environ={"COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url()},
             drain_seconds=arguments.drain,
             log=tell,
             report=lambda line: tell(f"{'cosyserve':<14} | {line}"),

@@ -1,28 +1,170 @@
-"""`cosyserve voices`: which voices the server has."""
+"""`cosyserve voices`: which voices there are, and new ones."""
 
 import argparse
+import asyncio
+import importlib.util
 import json
+import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from pathlib import Path
 
 from cosyserve.client import Client
-from cosyserve.commands.options import add_json, add_server
+from cosyserve.commands.options import SERVER, add_json, model_directory, voices_url
+from cosyserve.errors import InvalidRequest
+from cosyserve.utterance import VoiceDetails, VoiceLine
 
-HELP = "list the voices of a server"
+HELP = "list, add, show, change and remove voices; import and export spk2info.pt"
+MOST_BYTES = 10 * 1024 * 1024
+_TRANSFER = "services.frontend.speaker_transfer"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_server(parser)
-    add_json(parser)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", help="default: list")
+    add_server_and_json(parser, SERVER)
+    for name, help_ in (("list", "list all voices"), ("show", "what is known of a voice"), ("rm", "delete a voice for good")):
+        action = actions.add_parser(name, help=help_)
+        if name != "list":
+            action.add_argument("id", metavar="ID")
+        add_server_and_json(action, argparse.SUPPRESS)
+    add = actions.add_parser("add", help="make a voice of a recording")
+    add.add_argument("recording", type=Path, metavar="FILE", help="WAV, FLAC, MP3 or Ogg, 1 to 30 s of one person, 16000 Hz or more")
+    add.add_argument("--name", default="", metavar="ID", help="what to call it in requests (default: chosen by the server)")
+    add.add_argument("--transcript", default="", metavar="TEXT", help="what is said in the recording")
+    add.add_argument("--language", default="", metavar="TAG", help="BCP-47 tag such as en-US or zh (default: by script)")
+    add.add_argument("--provenance", default="", metavar="TEXT", help="who allowed it and where the recording is from; kept for good")
+    _add_labels(add)
+    change = actions.add_parser("set", help="change what people call a voice")
+    change.add_argument("id", metavar="ID")
+    _add_labels(change)
+    for name, help_ in (("import", "keep the voices of a spk2info.pt"), ("export", "write kept voices as a spk2info.pt")):
+        transfer = actions.add_parser(name, help=f"{help_}; works on the storage itself, on a machine with the engines")
+        transfer.add_argument("file", type=Path, metavar="FILE")
+        transfer.add_argument("--model", type=Path, metavar="DIR", help="model directory that the voices are for (default: models/demo)")
+        transfer.add_argument("--voices", metavar="URL", help="storage, as COSYSERVE_FRONTEND_VOICES_URL (default: that of `cosyserve up`)")
+        transfer.add_argument("--only", action="append", default=[], metavar="ID", help="this voice; may be given again (default: all)")
+        if name == "export":
+            transfer.add_argument("--layout", choices=("zero-shot", "triton"), default="zero-shot", help="(default: %(default)s)")
+
+
+def add_server_and_json(parser: argparse.ArgumentParser, server: str) -> None:
+    """Before the action or behind it."""
+    parser.add_argument("--server", default=server, metavar="HOST:PORT", help=f"public endpoint (default: {SERVER})")
+    if server is argparse.SUPPRESS:
+        parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
+    else:
+        add_json(parser)
+
+
+def _add_labels(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--display-name", metavar="TEXT", help="name for people")
+    parser.add_argument("--description", metavar="TEXT")
+    parser.add_argument("--label", action="append", type=_label, metavar="KEY=VALUE", help="may be given again")
+    add_server_and_json(parser, argparse.SUPPRESS)
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
+    return key, value
 
 
 async def run(arguments: argparse.Namespace) -> int:
+    if arguments.action in ("import", "export"):
+        return await _transfer(arguments)
     async with Client(arguments.server) as client:
-        voices = await client.voices()
+        return await _ACTIONS[arguments.action or "list"](client, arguments)
+
+
+async def _list(client: Client, arguments: argparse.Namespace) -> int:
+    voices = await client.voices()
     if arguments.json:
         print(json.dumps({"voices": [asdict(voice) for voice in voices]}))
         return 0
     width = max((len(voice.id) for voice in voices), default=0)
     for voice in voices:
-        prompt = f"{voice.prompt_seconds:4.1f} s prompt" if voice.prompt_seconds else "speaker vector only"
-        print(f"{voice.id:<{width}}  {prompt}  {voice.content_hash}{'  (default)' if voice.is_default else ''}")
+        print(f"{voice.id:<{width}}  {_line(voice)}")
     return 0
+
+
+async def _show(client: Client, arguments: argparse.Namespace) -> int:
+    return _print(await client.voice(arguments.id), arguments)
+
+
+async def _remove(client: Client, arguments: argparse.Namespace) -> int:
+    await client.delete_voice(arguments.id)
+    print(json.dumps({"deleted": arguments.id}) if arguments.json else f"{arguments.id}: deleted")
+    return 0
+
+
+async def _add(client: Client, arguments: argparse.Namespace) -> int:
+    voice = await client.create_voice(
+        await asyncio.to_thread(_read, arguments.recording),
+        voice_id=arguments.name,
+        transcript=arguments.transcript,
+        language_code=arguments.language,
+        provenance=arguments.provenance,
+        display_name=arguments.display_name or "",
+        description=arguments.description or "",
+        labels=dict(arguments.label or ()),
+    )
+    return _print(voice, arguments)
+
+
+def _read(path: Path) -> bytes:
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise InvalidRequest(f"{path} has {size} bytes, allowed 1 to {MOST_BYTES}")
+    return path.read_bytes()
+
+
+async def _set(client: Client, arguments: argparse.Namespace) -> int:
+    labels = None if arguments.label is None else dict(arguments.label)
+    changed = await client.update_voice(arguments.id, display_name=arguments.display_name, description=arguments.description, labels=labels)
+    return _print(changed, arguments)
+
+
+async def _transfer(arguments: argparse.Namespace) -> int:
+    if any(importlib.util.find_spec(name) is None for name in ("services", "torch")):
+        print("cosyserve: this needs the engines: pip install 'cosyserve[cpu]', or run it in a checkout", file=sys.stderr)
+        return 1
+    where = ["--model", str(model_directory(arguments.model)), "--voices", arguments.voices or voices_url()]
+    chosen = [option for voice_id in arguments.only for option in ("--only", voice_id)]
+    layout = ["--layout", arguments.layout] if arguments.action == "export" else []
+    command = [sys.executable, "-m", _TRANSFER, arguments.action, str(arguments.file), *where, *chosen, *layout]
+    process = await asyncio.create_subprocess_exec(*command)
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+def _print(voice: VoiceDetails, arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print(json.dumps(asdict(voice)))
+        return 0
+    print(f"{voice.id}: {_line(voice)}")
+    for name in ("description", "transcript", "provenance"):
+        if value := getattr(voice, name):
+            print(f"  {name}: {_printable(value)}")
+    for key, value in voice.labels.items():
+        print(f"  {key}={_printable(value)}")
+    return 0
+
+
+def _printable(text: str) -> str:
+    """Somebody else wrote it, and a terminal obeys control characters."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _line(voice: VoiceLine) -> str:
+    parts = [f"{voice.prompt_seconds:4.1f} s prompt" if voice.prompt_seconds else "speaker vector only", voice.content_hash]
+    parts += [part for part in (voice.language_code, voice.created, _printable(voice.display_name)) if part]
+    return "  ".join(parts) + ("  (default)" if voice.is_default else "")
+
+
+_ACTIONS: dict[str, Callable[[Client, argparse.Namespace], Awaitable[int]]] = {
+    "list": _list, "show": _show, "rm": _remove, "add": _add, "set": _set,
+}  # fmt: skip

@@ -7,6 +7,7 @@ import builtins
 import collections.abc
 import cosyserve.v1.voice_pb2
 import google.protobuf.descriptor
+import google.protobuf.field_mask_pb2
 import google.protobuf.internal.containers
 import google.protobuf.message
 import typing
@@ -41,6 +42,11 @@ class AnalyzeResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SENTENCE_FIELD_NUMBER: builtins.int
+    CLOSING_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    closing_pause_milliseconds: builtins.int
+    """Silence that the text asks for behind its last sentence, 10 to 60000 milliseconds. Set on the last message and only there; that message
+    has no sentence. Default (0): the text asks for none, and there is no such message.
+    """
     @property
     def sentence(self) -> global___Sentence:
         """One sentence, in order."""
@@ -49,9 +55,10 @@ class AnalyzeResponse(google.protobuf.message.Message):
         self,
         *,
         sentence: global___Sentence | None = ...,
+        closing_pause_milliseconds: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["sentence", b"sentence"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["sentence", b"sentence"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "sentence", b"sentence"]) -> None: ...
 
 global___AnalyzeResponse = AnalyzeResponse
 
@@ -61,21 +68,27 @@ class AnalyzeStreamRequest(google.protobuf.message.Message):
 
     SETUP_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
+    FLUSH_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The next piece of text. All pieces together: 1 to 20000 characters, else INVALID_ARGUMENT."""
+    """The next piece of text. All pieces together: 1 to 200000 characters (a setting of the server), else INVALID_ARGUMENT."""
     @property
     def setup(self) -> global___AnalyzeSetup:
         """How to read the text."""
+
+    @property
+    def flush(self) -> global___AnalyzeFlush:
+        """Sentences are wanted out of what is there, without waiting for more."""
 
     def __init__(
         self,
         *,
         setup: global___AnalyzeSetup | None = ...,
         text: builtins.str = ...,
+        flush: global___AnalyzeFlush | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["part", b"part", "setup", b"setup", "text", b"text"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["part", b"part", "setup", b"setup", "text", b"text"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["setup", "text"] | None: ...
+    def HasField(self, field_name: typing.Literal["flush", b"flush", "part", b"part", "setup", b"setup", "text", b"text"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["flush", b"flush", "part", b"part", "setup", b"setup", "text", b"text"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["setup", "text", "flush"] | None: ...
 
 global___AnalyzeStreamRequest = AnalyzeStreamRequest
 
@@ -84,19 +97,83 @@ class AnalyzeStreamResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     SENTENCE_FIELD_NUMBER: builtins.int
+    PROGRESS_FIELD_NUMBER: builtins.int
+    UNFINISHED_FIELD_NUMBER: builtins.int
+    CLOSING_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    unfinished: builtins.bool
+    """More token ids of this sentence follow. Only with setup.partial_sentences."""
+    closing_pause_milliseconds: builtins.int
+    """As AnalyzeResponse.closing_pause_milliseconds."""
     @property
     def sentence(self) -> global___Sentence:
-        """One sentence, in order."""
+        """One sentence, in order. Unset on a message that only shows progress. With setup.partial_sentences the message has the token ids that
+        are new, and no text.
+        """
+
+    @property
+    def progress(self) -> global___AnalyzeProgress:
+        """Set on the last message that a text or a flush causes, and only where setup.reports_progress asks for it."""
 
     def __init__(
         self,
         *,
         sentence: global___Sentence | None = ...,
+        progress: global___AnalyzeProgress | None = ...,
+        unfinished: builtins.bool = ...,
+        closing_pause_milliseconds: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["sentence", b"sentence"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["sentence", b"sentence"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["progress", b"progress", "sentence", b"sentence"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "progress", b"progress", "sentence", b"sentence", "unfinished", b"unfinished"]) -> None: ...
 
 global___AnalyzeStreamResponse = AnalyzeStreamResponse
+
+@typing.final
+class AnalyzeFlush(google.protobuf.message.Message):
+    """Ends the sentence that has begun."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LEAST_WORDS_FIELD_NUMBER: builtins.int
+    least_words: builtins.int
+    """0 (default): all text that is there is a sentence, even if it ends in mid-word. 1 to 100: only the words that are complete, and only when
+    there are at least so many; what stands behind the last blank waits for more. Outside the range: INVALID_ARGUMENT.
+    """
+    def __init__(
+        self,
+        *,
+        least_words: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["least_words", b"least_words"]) -> None: ...
+
+global___AnalyzeFlush = AnalyzeFlush
+
+@typing.final
+class AnalyzeProgress(google.protobuf.message.Message):
+    """How far a text has been read: another call that begins behind these characters, with first_index = sentences and first_pause_milliseconds =
+    pause_milliseconds, gives the sentences that this one would have given.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHARACTERS_FIELD_NUMBER: builtins.int
+    SENTENCES_FIELD_NUMBER: builtins.int
+    PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    characters: builtins.int
+    """Characters of this call that are needed no more."""
+    sentences: builtins.int
+    """Sentences of the text up to there, setup.first_index included."""
+    pause_milliseconds: builtins.int
+    """Silence that the text up to there asks for in front of the next sentence, 0 to 60000 milliseconds; first_pause_milliseconds of that call."""
+    def __init__(
+        self,
+        *,
+        characters: builtins.int = ...,
+        sentences: builtins.int = ...,
+        pause_milliseconds: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["characters", b"characters", "pause_milliseconds", b"pause_milliseconds", "sentences", b"sentences"]) -> None: ...
+
+global___AnalyzeProgress = AnalyzeProgress
 
 @typing.final
 class AnalyzeSetup(google.protobuf.message.Message):
@@ -104,17 +181,68 @@ class AnalyzeSetup(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class PronunciationsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     LANGUAGE_CODE_FIELD_NUMBER: builtins.int
+    ALLOW_CONTROL_TOKENS_FIELD_NUMBER: builtins.int
+    PRONUNCIATIONS_FIELD_NUMBER: builtins.int
+    FIRST_INDEX_FIELD_NUMBER: builtins.int
+    REPORTS_PROGRESS_FIELD_NUMBER: builtins.int
+    PARTIAL_SENTENCES_FIELD_NUMBER: builtins.int
+    FIRST_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
     language_code: builtins.str
     """BCP-47 tag such as "en-US" or "zh"; decides the normaliser. Default (empty): by script. A language that has no normaliser passes through
     untouched. Not a tag: INVALID_ARGUMENT.
     """
+    allow_control_tokens: builtins.bool
+    """Let the text use the model's control tokens (`<|endofprompt|>` and the like); a text with `<|` and `|>` is then not normalised. Default
+    (false): control tokens are neither parsed nor spoken. Marks of sound such as `[laughter]` need no permission.
+    """
+    first_index: builtins.int
+    """Index of the first sentence, never negative: INVALID_ARGUMENT. Not 0: the text goes on from another call, so that nothing to speak is no
+    error. Only in AnalyzeStream.
+    """
+    reports_progress: builtins.bool
+    """Each text and each flush is answered with how far the text has been read. Only in AnalyzeStream."""
+    partial_sentences: builtins.bool
+    """Token ids leave before their sentence is complete, as soon as no later text can change them. Only in AnalyzeStream."""
+    first_pause_milliseconds: builtins.int
+    """Silence that the text of an earlier call asks for in front of the first sentence, 0 to 60000 milliseconds. Default 0. Outside the range:
+    INVALID_ARGUMENT. Only in AnalyzeStream.
+    """
+    @property
+    def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """How words are said: written form (1 to 64 characters, a letter or digit among them) to a respelling, or to phonemes between slashes where
+        the model reads phonemes (1 to 200 characters). At most 200 entries. A form stands for a whole word, the longest wins, one with a
+        capital letter is found in exactly these capitals. They go before the server's own. Otherwise: INVALID_ARGUMENT.
+        """
+
     def __init__(
         self,
         *,
         language_code: builtins.str = ...,
+        allow_control_tokens: builtins.bool = ...,
+        pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        first_index: builtins.int = ...,
+        reports_progress: builtins.bool = ...,
+        partial_sentences: builtins.bool = ...,
+        first_pause_milliseconds: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["language_code", b"language_code"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allow_control_tokens", b"allow_control_tokens", "first_index", b"first_index", "first_pause_milliseconds", b"first_pause_milliseconds", "language_code", b"language_code", "partial_sentences", b"partial_sentences", "pronunciations", b"pronunciations", "reports_progress", b"reports_progress"]) -> None: ...
 
 global___AnalyzeSetup = AnalyzeSetup
 
@@ -128,15 +256,23 @@ class Sentence(google.protobuf.message.Message):
     TEXT_FIELD_NUMBER: builtins.int
     TOKEN_IDS_FIELD_NUMBER: builtins.int
     LANGUAGE_FIELD_NUMBER: builtins.int
+    PAUSE_BEFORE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    WORDS_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Position in the text, from 0."""
     text: builtins.str
-    """The text as it will be spoken, after normalisation."""
+    """The text as it will be spoken, after normalisation; given phonemes stand between slashes."""
     language: builtins.str
     """"zh", "en" or the language asked for."""
+    pause_before_milliseconds: builtins.int
+    """Silence that the text asks for in front of this sentence (`[pause 300ms]`), 10 to 60000 milliseconds. Default (0): none."""
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Its text token ids."""
+
+    @property
+    def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___SpokenWord]:
+        """Its words with the text ids that say them, in order. Empty when the tokenizer cannot tell them apart."""
 
     def __init__(
         self,
@@ -145,10 +281,38 @@ class Sentence(google.protobuf.message.Message):
         text: builtins.str = ...,
         token_ids: collections.abc.Iterable[builtins.int] | None = ...,
         language: builtins.str = ...,
+        pause_before_milliseconds: builtins.int = ...,
+        words: collections.abc.Iterable[global___SpokenWord] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["index", b"index", "language", b"language", "text", b"text", "token_ids", b"token_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["index", b"index", "language", b"language", "pause_before_milliseconds", b"pause_before_milliseconds", "text", b"text", "token_ids", b"token_ids", "words", b"words"]) -> None: ...
 
 global___Sentence = Sentence
+
+@typing.final
+class SpokenWord(google.protobuf.message.Message):
+    """A word as it is spoken."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    FIRST_ID_FIELD_NUMBER: builtins.int
+    IDS_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """The word after normalisation, without marks: "forty" and "two" for "42"."""
+    first_id: builtins.int
+    """Place of its first text id in Sentence.token_ids, from 0."""
+    ids: builtins.int
+    """How many text ids say it, at least 1."""
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+        first_id: builtins.int = ...,
+        ids: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["first_id", b"first_id", "ids", b"ids", "text", b"text"]) -> None: ...
+
+global___SpokenWord = SpokenWord
 
 @typing.final
 class GetVoiceRequest(google.protobuf.message.Message):
@@ -189,9 +353,19 @@ global___GetVoiceResponse = GetVoiceResponse
 class FrontendServiceListVoicesRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
+    """Most voices in the answer, 0 to 1000; 0 (default) means 100. Outside: INVALID_ARGUMENT."""
+    page_token: builtins.str
+    """next_page_token of the page before, or empty (default) for the first. Anything else: INVALID_ARGUMENT."""
     def __init__(
         self,
+        *,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
 
 global___FrontendServiceListVoicesRequest = FrontendServiceListVoicesRequest
 
@@ -200,15 +374,166 @@ class FrontendServiceListVoicesResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     VOICES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Asks for the next page; empty on the last one."""
     @property
     def voices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.voice_pb2.VoiceSummary]:
-        """All voices, ordered by id."""
+        """The voices of this page, ordered by id. One that is deleted while the list is read may be missing, and a page have fewer for it."""
 
     def __init__(
         self,
         *,
         voices: collections.abc.Iterable[cosyserve.v1.voice_pb2.VoiceSummary] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["voices", b"voices"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "voices", b"voices"]) -> None: ...
 
 global___FrontendServiceListVoicesResponse = FrontendServiceListVoicesResponse
+
+@typing.final
+class DescribeVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Voice id, 1 to 128 characters; empty means the default voice."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+global___DescribeVoiceRequest = DescribeVoiceRequest
+
+@typing.final
+class DescribeVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VOICE_FIELD_NUMBER: builtins.int
+    @property
+    def voice(self) -> cosyserve.v1.voice_pb2.VoiceDetails:
+        """The voice."""
+
+    def __init__(
+        self,
+        *,
+        voice: cosyserve.v1.voice_pb2.VoiceDetails | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+
+global___DescribeVoiceResponse = DescribeVoiceResponse
+
+@typing.final
+class FrontendServiceCreateVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DRAFT_FIELD_NUMBER: builtins.int
+    @property
+    def draft(self) -> cosyserve.v1.voice_pb2.VoiceDraft:
+        """The voice to be made."""
+
+    def __init__(
+        self,
+        *,
+        draft: cosyserve.v1.voice_pb2.VoiceDraft | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["draft", b"draft"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["draft", b"draft"]) -> None: ...
+
+global___FrontendServiceCreateVoiceRequest = FrontendServiceCreateVoiceRequest
+
+@typing.final
+class FrontendServiceCreateVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VOICE_FIELD_NUMBER: builtins.int
+    @property
+    def voice(self) -> cosyserve.v1.voice_pb2.VoiceDetails:
+        """The voice that was made."""
+
+    def __init__(
+        self,
+        *,
+        voice: cosyserve.v1.voice_pb2.VoiceDetails | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+
+global___FrontendServiceCreateVoiceResponse = FrontendServiceCreateVoiceResponse
+
+@typing.final
+class FrontendServiceUpdateVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    METADATA_FIELD_NUMBER: builtins.int
+    UPDATE_MASK_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Voice id, 1 to 128 characters. Empty: INVALID_ARGUMENT."""
+    @property
+    def metadata(self) -> cosyserve.v1.voice_pb2.VoiceMetadata:
+        """The new values."""
+
+    @property
+    def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
+        """Which of display_name, description and labels to take over. Default (empty): all three. Another path: INVALID_ARGUMENT."""
+
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        metadata: cosyserve.v1.voice_pb2.VoiceMetadata | None = ...,
+        update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["metadata", b"metadata", "update_mask", b"update_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "metadata", b"metadata", "update_mask", b"update_mask"]) -> None: ...
+
+global___FrontendServiceUpdateVoiceRequest = FrontendServiceUpdateVoiceRequest
+
+@typing.final
+class FrontendServiceUpdateVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VOICE_FIELD_NUMBER: builtins.int
+    @property
+    def voice(self) -> cosyserve.v1.voice_pb2.VoiceDetails:
+        """The voice as it is now."""
+
+    def __init__(
+        self,
+        *,
+        voice: cosyserve.v1.voice_pb2.VoiceDetails | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+
+global___FrontendServiceUpdateVoiceResponse = FrontendServiceUpdateVoiceResponse
+
+@typing.final
+class FrontendServiceDeleteVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Voice id, 1 to 128 characters. Empty: INVALID_ARGUMENT."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+global___FrontendServiceDeleteVoiceRequest = FrontendServiceDeleteVoiceRequest
+
+@typing.final
+class FrontendServiceDeleteVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___FrontendServiceDeleteVoiceResponse = FrontendServiceDeleteVoiceResponse

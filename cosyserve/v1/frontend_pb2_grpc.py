@@ -55,6 +55,26 @@ class FrontendServiceStub(object):
                 request_serializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceListVoicesRequest.SerializeToString,
                 response_deserializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceListVoicesResponse.FromString,
                 _registered_method=True)
+        self.DescribeVoice = channel.unary_unary(
+                '/cosyserve.v1.FrontendService/DescribeVoice',
+                request_serializer=cosyserve_dot_v1_dot_frontend__pb2.DescribeVoiceRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_frontend__pb2.DescribeVoiceResponse.FromString,
+                _registered_method=True)
+        self.CreateVoice = channel.unary_unary(
+                '/cosyserve.v1.FrontendService/CreateVoice',
+                request_serializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceCreateVoiceRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceCreateVoiceResponse.FromString,
+                _registered_method=True)
+        self.UpdateVoice = channel.unary_unary(
+                '/cosyserve.v1.FrontendService/UpdateVoice',
+                request_serializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceUpdateVoiceRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceUpdateVoiceResponse.FromString,
+                _registered_method=True)
+        self.DeleteVoice = channel.unary_unary(
+                '/cosyserve.v1.FrontendService/DeleteVoice',
+                request_serializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceDeleteVoiceRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceDeleteVoiceResponse.FromString,
+                _registered_method=True)
 
 
 class FrontendServiceServicer(object):
@@ -83,7 +103,38 @@ class FrontendServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListVoices(self, request, context):
-        """All voices, ordered by id.
+        """All voices, ordered by id, a page at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeVoice(self, request, context):
+        """A voice without its arrays. NOT_FOUND when there is none of that id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateVoice(self, request, context):
+        """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
+        FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
+        too many are being made or the storage fails, and without one when there are as many as are allowed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateVoice(self, request, context):
+        """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteVoice(self, request, context):
+        """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on; other replicas may
+        know it for as long as their COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS says.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,6 +162,26 @@ def add_FrontendServiceServicer_to_server(servicer, server):
                     servicer.ListVoices,
                     request_deserializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceListVoicesRequest.FromString,
                     response_serializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceListVoicesResponse.SerializeToString,
+            ),
+            'DescribeVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeVoice,
+                    request_deserializer=cosyserve_dot_v1_dot_frontend__pb2.DescribeVoiceRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_frontend__pb2.DescribeVoiceResponse.SerializeToString,
+            ),
+            'CreateVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateVoice,
+                    request_deserializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceCreateVoiceRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceCreateVoiceResponse.SerializeToString,
+            ),
+            'UpdateVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateVoice,
+                    request_deserializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceUpdateVoiceRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceUpdateVoiceResponse.SerializeToString,
+            ),
+            'DeleteVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteVoice,
+                    request_deserializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceDeleteVoiceRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceDeleteVoiceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +293,114 @@ class FrontendService(object):
             '/cosyserve.v1.FrontendService/ListVoices',
             cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceListVoicesRequest.SerializeToString,
             cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceListVoicesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cosyserve.v1.FrontendService/DescribeVoice',
+            cosyserve_dot_v1_dot_frontend__pb2.DescribeVoiceRequest.SerializeToString,
+            cosyserve_dot_v1_dot_frontend__pb2.DescribeVoiceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cosyserve.v1.FrontendService/CreateVoice',
+            cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceCreateVoiceRequest.SerializeToString,
+            cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceCreateVoiceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cosyserve.v1.FrontendService/UpdateVoice',
+            cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceUpdateVoiceRequest.SerializeToString,
+            cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceUpdateVoiceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cosyserve.v1.FrontendService/DeleteVoice',
+            cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceDeleteVoiceRequest.SerializeToString,
+            cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceDeleteVoiceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,7 +43,36 @@ class FrontendServiceStub:
         cosyserve.v1.frontend_pb2.FrontendServiceListVoicesRequest,
         cosyserve.v1.frontend_pb2.FrontendServiceListVoicesResponse,
     ]
-    """All voices, ordered by id."""
+    """All voices, ordered by id, a page at a time."""
+
+    DescribeVoice: grpc.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.DescribeVoiceRequest,
+        cosyserve.v1.frontend_pb2.DescribeVoiceResponse,
+    ]
+    """A voice without its arrays. NOT_FOUND when there is none of that id."""
+
+    CreateVoice: grpc.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceRequest,
+        cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceResponse,
+    ]
+    """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
+    FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
+    too many are being made or the storage fails, and without one when there are as many as are allowed.
+    """
+
+    UpdateVoice: grpc.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceRequest,
+        cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceResponse,
+    ]
+    """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+
+    DeleteVoice: grpc.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceRequest,
+        cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceResponse,
+    ]
+    """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on; other replicas may
+    know it for as long as their COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS says.
+    """
 
 class FrontendServiceAsyncStub:
     """Text in, sentences with token ids out; keeper of the voices."""
@@ -70,7 +99,36 @@ class FrontendServiceAsyncStub:
         cosyserve.v1.frontend_pb2.FrontendServiceListVoicesRequest,
         cosyserve.v1.frontend_pb2.FrontendServiceListVoicesResponse,
     ]
-    """All voices, ordered by id."""
+    """All voices, ordered by id, a page at a time."""
+
+    DescribeVoice: grpc.aio.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.DescribeVoiceRequest,
+        cosyserve.v1.frontend_pb2.DescribeVoiceResponse,
+    ]
+    """A voice without its arrays. NOT_FOUND when there is none of that id."""
+
+    CreateVoice: grpc.aio.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceRequest,
+        cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceResponse,
+    ]
+    """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
+    FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
+    too many are being made or the storage fails, and without one when there are as many as are allowed.
+    """
+
+    UpdateVoice: grpc.aio.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceRequest,
+        cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceResponse,
+    ]
+    """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+
+    DeleteVoice: grpc.aio.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceRequest,
+        cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceResponse,
+    ]
+    """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on; other replicas may
+    know it for as long as their COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS says.
+    """
 
 class FrontendServiceServicer(metaclass=abc.ABCMeta):
     """Text in, sentences with token ids out; keeper of the voices."""
@@ -105,6 +163,43 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.frontend_pb2.FrontendServiceListVoicesRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.frontend_pb2.FrontendServiceListVoicesResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.FrontendServiceListVoicesResponse]]:
-        """All voices, ordered by id."""
+        """All voices, ordered by id, a page at a time."""
+
+    @abc.abstractmethod
+    def DescribeVoice(
+        self,
+        request: cosyserve.v1.frontend_pb2.DescribeVoiceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[cosyserve.v1.frontend_pb2.DescribeVoiceResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.DescribeVoiceResponse]]:
+        """A voice without its arrays. NOT_FOUND when there is none of that id."""
+
+    @abc.abstractmethod
+    def CreateVoice(
+        self,
+        request: cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.FrontendServiceCreateVoiceResponse]]:
+        """Makes a voice of a recording; every replica that shares the storage knows it when this returns. ALREADY_EXISTS for an id that is taken,
+        FAILED_PRECONDITION when this server keeps no voices or its model has no speech tokenizer, RESOURCE_EXHAUSTED with a retry hint when
+        too many are being made or the storage fails, and without one when there are as many as are allowed.
+        """
+
+    @abc.abstractmethod
+    def UpdateVoice(
+        self,
+        request: cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.FrontendServiceUpdateVoiceResponse]]:
+        """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+
+    @abc.abstractmethod
+    def DeleteVoice(
+        self,
+        request: cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.FrontendServiceDeleteVoiceResponse]]:
+        """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on; other replicas may
+        know it for as long as their COSYSERVE_FRONTEND_VOICES_FRESH_SECONDS says.
+        """
 
 def add_FrontendServiceServicer_to_server(servicer: FrontendServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -26,7 +26,7 @@ from cosyserve.v1 import identity_pb2 as cosyserve_dot_v1_dot_identity__pb2
 from cosyserve.v1 import profile_pb2 as cosyserve_dot_v1_dot_profile__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63osyserve/v1/llm.proto\x12\x0c\x63osyserve.v1\x1a\x1b\x63osyserve/v1/identity.proto\x1a\x1a\x63osyserve/v1/profile.proto\"O\n\x0fGenerateRequest\x12*\n\x05setup\x18\x01 \x01(\x0b\x32\x1b.cosyserve.v1.GenerateSetup\x12\x10\n\x08text_ids\x18\x02 \x03(\x05\">\n\x10GenerateResponse\x12*\n\x06tokens\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.SpeechTokens\"t\n\x15GenerateStreamRequest\x12,\n\x05setup\x18\x01 \x01(\x0b\x32\x1b.cosyserve.v1.GenerateSetupH\x00\x12%\n\x04text\x18\x02 \x01(\x0b\x32\x15.cosyserve.v1.TextIdsH\x00\x42\x06\n\x04part\"D\n\x16GenerateStreamResponse\x12*\n\x06tokens\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.SpeechTokens\"\x16\n\x07TextIds\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"\x9a\x02\n\rGenerateSetup\x12\x17\n\x0fprompt_text_ids\x18\x01 \x03(\x05\x12\x1c\n\x14prompt_speech_tokens\x18\x02 \x03(\x05\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x16\n\x0esentence_index\x18\x04 \x01(\r\x12&\n\x07profile\x18\x05 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\x1c\n\x14\x66irst_message_tokens\x18\x06 \x01(\x05\x12\x16\n\x0emessage_tokens\x18\x07 \x01(\x05\x12\x15\n\rreplay_tokens\x18\x08 \x03(\x05\x12\x37\n\x11\x65xpected_identity\x18\t \x01(\x0b\x32\x1c.cosyserve.v1.EngineIdentity\"~\n\x0cSpeechTokens\x12\x0e\n\x06tokens\x18\x01 \x03(\x05\x12.\n\x08identity\x18\x02 \x01(\x0b\x32\x1c.cosyserve.v1.EngineIdentity\x12.\n\x07summary\x18\x03 \x01(\x0b\x32\x1d.cosyserve.v1.GenerateSummary\"\xa5\x02\n\x0fGenerateSummary\x12\x41\n\rfinish_reason\x18\x01 \x01(\x0e\x32*.cosyserve.v1.GenerateSummary.FinishReason\x12\x0e\n\x06tokens\x18\x02 \x01(\x05\x12\x1a\n\x12queue_milliseconds\x18\x03 \x01(\x01\x12\x1c\n\x14prefill_milliseconds\x18\x04 \x01(\x01\x12\x1b\n\x13\x64\x65\x63ode_milliseconds\x18\x05 \x01(\x01\"h\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x46INISH_REASON_END_OF_SPEECH\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xba\x01\n\nLlmService\x12K\n\x08Generate\x12\x1d.cosyserve.v1.GenerateRequest\x1a\x1e.cosyserve.v1.GenerateResponse0\x01\x12_\n\x0eGenerateStream\x12#.cosyserve.v1.GenerateStreamRequest\x1a$.cosyserve.v1.GenerateStreamResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16\x63osyserve/v1/llm.proto\x12\x0c\x63osyserve.v1\x1a\x1b\x63osyserve/v1/identity.proto\x1a\x1a\x63osyserve/v1/profile.proto\"O\n\x0fGenerateRequest\x12*\n\x05setup\x18\x01 \x01(\x0b\x32\x1b.cosyserve.v1.GenerateSetup\x12\x10\n\x08text_ids\x18\x02 \x03(\x05\">\n\x10GenerateResponse\x12*\n\x06tokens\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.SpeechTokens\"t\n\x15GenerateStreamRequest\x12,\n\x05setup\x18\x01 \x01(\x0b\x32\x1b.cosyserve.v1.GenerateSetupH\x00\x12%\n\x04text\x18\x02 \x01(\x0b\x32\x15.cosyserve.v1.TextIdsH\x00\x42\x06\n\x04part\"D\n\x16GenerateStreamResponse\x12*\n\x06tokens\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.SpeechTokens\"\x16\n\x07TextIds\x12\x0b\n\x03ids\x18\x01 \x03(\x05\"\xaa\x02\n\rGenerateSetup\x12\x17\n\x0fprompt_text_ids\x18\x01 \x03(\x05\x12\x1c\n\x14prompt_speech_tokens\x18\x02 \x03(\x05\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12\x16\n\x0esentence_index\x18\x04 \x01(\r\x12&\n\x07profile\x18\x05 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\x1c\n\x14\x66irst_message_tokens\x18\x06 \x01(\x05\x12\x16\n\x0emessage_tokens\x18\x07 \x01(\x05\x12\x15\n\rreplay_tokens\x18\x08 \x03(\x05\x12\x37\n\x11\x65xpected_identity\x18\t \x01(\x0b\x32\x1c.cosyserve.v1.EngineIdentity\x12\x0e\n\x06guards\x18\x1e \x01(\x08\"~\n\x0cSpeechTokens\x12\x0e\n\x06tokens\x18\x01 \x03(\x05\x12.\n\x08identity\x18\x02 \x01(\x0b\x32\x1c.cosyserve.v1.EngineIdentity\x12.\n\x07summary\x18\x03 \x01(\x0b\x32\x1d.cosyserve.v1.GenerateSummary\"\xba\x02\n\x0fGenerateSummary\x12\x41\n\rfinish_reason\x18\x01 \x01(\x0e\x32*.cosyserve.v1.GenerateSummary.FinishReason\x12\x0e\n\x06tokens\x18\x02 \x01(\x05\x12\x1a\n\x12queue_milliseconds\x18\x03 \x01(\x01\x12\x1c\n\x14prefill_milliseconds\x18\x04 \x01(\x01\x12\x1b\n\x13\x64\x65\x63ode_milliseconds\x18\x05 \x01(\x01\x12\x13\n\x0btext_starts\x18\x1e \x03(\x05\"h\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x46INISH_REASON_END_OF_SPEECH\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x32\xba\x01\n\nLlmService\x12K\n\x08Generate\x12\x1d.cosyserve.v1.GenerateRequest\x1a\x1e.cosyserve.v1.GenerateResponse0\x01\x12_\n\x0eGenerateStream\x12#.cosyserve.v1.GenerateStreamRequest\x1a$.cosyserve.v1.GenerateStreamResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,13 +44,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TEXTIDS']._serialized_start=430
   _globals['_TEXTIDS']._serialized_end=452
   _globals['_GENERATESETUP']._serialized_start=455
-  _globals['_GENERATESETUP']._serialized_end=737
-  _globals['_SPEECHTOKENS']._serialized_start=739
-  _globals['_SPEECHTOKENS']._serialized_end=865
-  _globals['_GENERATESUMMARY']._serialized_start=868
-  _globals['_GENERATESUMMARY']._serialized_end=1161
-  _globals['_GENERATESUMMARY_FINISHREASON']._serialized_start=1057
-  _globals['_GENERATESUMMARY_FINISHREASON']._serialized_end=1161
-  _globals['_LLMSERVICE']._serialized_start=1164
-  _globals['_LLMSERVICE']._serialized_end=1350
+  _globals['_GENERATESETUP']._serialized_end=753
+  _globals['_SPEECHTOKENS']._serialized_start=755
+  _globals['_SPEECHTOKENS']._serialized_end=881
+  _globals['_GENERATESUMMARY']._serialized_start=884
+  _globals['_GENERATESUMMARY']._serialized_end=1198
+  _globals['_GENERATESUMMARY_FINISHREASON']._serialized_start=1094
+  _globals['_GENERATESUMMARY_FINISHREASON']._serialized_end=1198
+  _globals['_LLMSERVICE']._serialized_start=1201
+  _globals['_LLMSERVICE']._serialized_end=1387
 # @@protoc_insertion_point(module_scope)

@@ -147,6 +147,7 @@ class GenerateSetup(google.protobuf.message.Message):
     MESSAGE_TOKENS_FIELD_NUMBER: builtins.int
     REPLAY_TOKENS_FIELD_NUMBER: builtins.int
     EXPECTED_IDENTITY_FIELD_NUMBER: builtins.int
+    GUARDS_FIELD_NUMBER: builtins.int
     seed: builtins.int
     """Seed of the sampler. With sentence_index it names the whole random stream of this sentence."""
     sentence_index: builtins.int
@@ -159,6 +160,11 @@ class GenerateSetup(google.protobuf.message.Message):
     """Tokens in the first message that has any, 1 to 400. Default (0) 25. Outside the range: INVALID_ARGUMENT."""
     message_tokens: builtins.int
     """Tokens in each later message, 1 to 400. Default (0) 25. Outside the range: INVALID_ARGUMENT."""
+    guards: builtins.bool
+    """Whether the tokens are checked: a sentence that does not end, ends at once or speaks the prompt ends the call with INTERNAL and
+    google.rpc.ErrorInfo, whose reason is RUNAWAY, TOO_SHORT or PROMPT_SPOKEN. Default false: FINISH_REASON_LENGTH is all that is told.
+    Numbers that are not finite end the call in either case, with reason NON_FINITE.
+    """
     @property
     def prompt_text_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Text token ids of the voice's prompt, at most 2048."""
@@ -189,9 +195,10 @@ class GenerateSetup(google.protobuf.message.Message):
         message_tokens: builtins.int = ...,
         replay_tokens: collections.abc.Iterable[builtins.int] | None = ...,
         expected_identity: cosyserve.v1.identity_pb2.EngineIdentity | None = ...,
+        guards: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["expected_identity", b"expected_identity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "first_message_tokens", b"first_message_tokens", "message_tokens", b"message_tokens", "profile", b"profile", "prompt_speech_tokens", b"prompt_speech_tokens", "prompt_text_ids", b"prompt_text_ids", "replay_tokens", b"replay_tokens", "seed", b"seed", "sentence_index", b"sentence_index"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "first_message_tokens", b"first_message_tokens", "guards", b"guards", "message_tokens", b"message_tokens", "profile", b"profile", "prompt_speech_tokens", b"prompt_speech_tokens", "prompt_text_ids", b"prompt_text_ids", "replay_tokens", b"replay_tokens", "seed", b"seed", "sentence_index", b"sentence_index"]) -> None: ...
 
 global___GenerateSetup = GenerateSetup
 
@@ -262,6 +269,7 @@ class GenerateSummary(google.protobuf.message.Message):
     QUEUE_MILLISECONDS_FIELD_NUMBER: builtins.int
     PREFILL_MILLISECONDS_FIELD_NUMBER: builtins.int
     DECODE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    TEXT_STARTS_FIELD_NUMBER: builtins.int
     finish_reason: global___GenerateSummary.FinishReason.ValueType
     """Why generation ended."""
     tokens: builtins.int
@@ -272,6 +280,12 @@ class GenerateSummary(google.protobuf.message.Message):
     """Milliseconds of the prompt's pass through the model."""
     decode_milliseconds: builtins.float
     """Milliseconds from the end of prefill to the last token."""
+    @property
+    def text_starts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """For each text id of the sentence the number of the speech token with which it begins, rising from 0; an id that no token says begins
+        with the next one that is said, or, at the end, with the number of all tokens. Empty when the model directory has no alignment table.
+        """
+
     def __init__(
         self,
         *,
@@ -280,7 +294,8 @@ class GenerateSummary(google.protobuf.message.Message):
         queue_milliseconds: builtins.float = ...,
         prefill_milliseconds: builtins.float = ...,
         decode_milliseconds: builtins.float = ...,
+        text_starts: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["decode_milliseconds", b"decode_milliseconds", "finish_reason", b"finish_reason", "prefill_milliseconds", b"prefill_milliseconds", "queue_milliseconds", b"queue_milliseconds", "tokens", b"tokens"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["decode_milliseconds", b"decode_milliseconds", "finish_reason", b"finish_reason", "prefill_milliseconds", b"prefill_milliseconds", "queue_milliseconds", b"queue_milliseconds", "text_starts", b"text_starts", "tokens", b"tokens"]) -> None: ...
 
 global___GenerateSummary = GenerateSummary

@@ -9,15 +9,77 @@ import cosyserve.v1.audio_pb2
 import cosyserve.v1.profile_pb2
 import cosyserve.v1.voice_pb2
 import google.protobuf.descriptor
+import google.protobuf.field_mask_pb2
 import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import sys
 import typing
 
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
+else:
+    import typing_extensions
+
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _Guard:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _GuardEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Guard.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    GUARD_UNSPECIFIED: _Guard.ValueType  # 0
+    """Never sent."""
+    GUARD_RUNAWAY: _Guard.ValueType  # 1
+    """The sentence did not end within the most speech tokens that its text can have."""
+    GUARD_TOO_SHORT: _Guard.ValueType  # 2
+    """The sentence ended with the fewest speech tokens that its text can have, or with less."""
+    GUARD_PROMPT_SPOKEN: _Guard.ValueType  # 3
+    """The words of the voice's prompt were spoken instead of the text."""
+    GUARD_SILENCE: _Guard.ValueType  # 4
+    """A sentence that has words is silent, as a whole or for seconds on end."""
+    GUARD_NON_FINITE: _Guard.ValueType  # 5
+    """A network gave numbers that are not finite."""
+
+class Guard(_Guard, metaclass=_GuardEnumTypeWrapper):
+    """What speech is checked for. The name of the guard without its prefix is the reason in google.rpc.ErrorInfo (domain cosyserve.v1) of an
+    INTERNAL status; audio that fails is never passed off as speech.
+    """
+
+GUARD_UNSPECIFIED: Guard.ValueType  # 0
+"""Never sent."""
+GUARD_RUNAWAY: Guard.ValueType  # 1
+"""The sentence did not end within the most speech tokens that its text can have."""
+GUARD_TOO_SHORT: Guard.ValueType  # 2
+"""The sentence ended with the fewest speech tokens that its text can have, or with less."""
+GUARD_PROMPT_SPOKEN: Guard.ValueType  # 3
+"""The words of the voice's prompt were spoken instead of the text."""
+GUARD_SILENCE: Guard.ValueType  # 4
+"""A sentence that has words is silent, as a whole or for seconds on end."""
+GUARD_NON_FINITE: Guard.ValueType  # 5
+"""A network gave numbers that are not finite."""
+global___Guard = Guard
 
 @typing.final
 class SynthesizeRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class PronunciationsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
     TEXT_FIELD_NUMBER: builtins.int
     VOICE_FIELD_NUMBER: builtins.int
@@ -29,8 +91,16 @@ class SynthesizeRequest(google.protobuf.message.Message):
     HOPS_FIELD_NUMBER: builtins.int
     START_SAMPLE_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
+    ALLOW_CONTROL_TOKENS_FIELD_NUMBER: builtins.int
+    PRONUNCIATIONS_FIELD_NUMBER: builtins.int
+    SENTENCE_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    RETRY_FIELD_NUMBER: builtins.int
+    RETRIED_SENTENCES_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but punctuation, or longer: INVALID_ARGUMENT."""
+    """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but punctuation, or longer: INVALID_ARGUMENT.
+    `[pause 300ms]` and `<break time="300ms"/>` (10 to 5000 ms, several in a row add up to 60 s at most) are silence of that length, whatever
+    the speed. Outside the range: INVALID_ARGUMENT.
+    """
     voice: builtins.str
     """Voice id as ListVoices gives it; empty means the default voice. Unknown: NOT_FOUND."""
     speed: builtins.float
@@ -49,6 +119,17 @@ class SynthesizeRequest(google.protobuf.message.Message):
     """When resuming: header.engine of the lost request. If the engines have changed since, FAILED_PRECONDITION: the audio would not fit.
     Empty: not checked.
     """
+    allow_control_tokens: builtins.bool
+    """As AnalyzeSetup.allow_control_tokens of frontend.proto."""
+    sentence_pause_milliseconds: builtins.int
+    """Silence between two sentences, 0 to 10000 milliseconds, beside what the voice leaves by itself; a pause that the text asks for there stands
+    in its place. Absent: 200, and 0 in PROFILE_UPSTREAM.
+    Outside the range: INVALID_ARGUMENT.
+    """
+    retry: builtins.bool
+    """Whether a sentence whose speech fails a guard (see Guard) is said anew, once, with a seed that follows from seed, sentence and attempt.
+    That is possible only before any of its audio has left; later, and by default (false), the fault ends the stream with INTERNAL.
+    """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """Encoding and rate of the audio. Default: LINEAR16 at 24000 Hz."""
@@ -56,6 +137,16 @@ class SynthesizeRequest(google.protobuf.message.Message):
     @property
     def hops(self) -> cosyserve.v1.profile_pb2.HopSchedule:
         """Where the audio is cut. Default: the earliest possible first piece, then one a second."""
+
+    @property
+    def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """As AnalyzeSetup.pronunciations of frontend.proto. A resumed request needs the same ones."""
+
+    @property
+    def retried_sentences(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """When resuming: every number in SynthesizeResponse.retried_sentences of the lost request, at most 20000, each at least 0, otherwise
+        INVALID_ARGUMENT. They are said with the second seed at once, so that the audio fits. Default: none.
+        """
 
     def __init__(
         self,
@@ -70,12 +161,150 @@ class SynthesizeRequest(google.protobuf.message.Message):
         hops: cosyserve.v1.profile_pb2.HopSchedule | None = ...,
         start_sample: builtins.int = ...,
         engine: builtins.str = ...,
+        allow_control_tokens: builtins.bool = ...,
+        pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        sentence_pause_milliseconds: builtins.int | None = ...,
+        retry: builtins.bool = ...,
+        retried_sentences: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "hops", b"hops", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "seed", b"seed", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "hops", b"hops", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "pronunciations", b"pronunciations", "retried_sentences", b"retried_sentences", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_sentence_pause_milliseconds", b"_sentence_pause_milliseconds"]) -> typing.Literal["sentence_pause_milliseconds"] | None: ...
 
 global___SynthesizeRequest = SynthesizeRequest
+
+@typing.final
+class StreamingSynthesizeRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SETUP_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    FLUSH_FIELD_NUMBER: builtins.int
+    CANCEL_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """The next fragment of the text, at most 20000 characters, in any cutting: half words, a mark by itself. Empty: a sign of life. All of them
+    together: 1 to 200000 characters (the server may set another limit). Otherwise: INVALID_ARGUMENT. When speech is behind by more than
+    20000 characters, nothing further is read until it has caught up.
+    """
+    @property
+    def setup(self) -> global___StreamingSynthesizeSetup:
+        """How to speak."""
+
+    @property
+    def flush(self) -> global___Flush:
+        """Speak what is there now, as if the sentence ended here."""
+
+    @property
+    def cancel(self) -> global___Cancel:
+        """Stop at once. What was not sent yet is dropped; the last message carries the summary, the status is OK."""
+
+    def __init__(
+        self,
+        *,
+        setup: global___StreamingSynthesizeSetup | None = ...,
+        text: builtins.str = ...,
+        flush: global___Flush | None = ...,
+        cancel: global___Cancel | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["cancel", b"cancel", "flush", b"flush", "part", b"part", "setup", b"setup", "text", b"text"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cancel", b"cancel", "flush", b"flush", "part", b"part", "setup", b"setup", "text", b"text"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["part", b"part"]) -> typing.Literal["setup", "text", "flush", "cancel"] | None: ...
+
+global___StreamingSynthesizeRequest = StreamingSynthesizeRequest
+
+@typing.final
+class StreamingSynthesizeSetup(google.protobuf.message.Message):
+    """How to speak a text that arrives over time."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    class _Mode:
+        ValueType = typing.NewType("ValueType", builtins.int)
+        V: typing_extensions.TypeAlias = ValueType
+
+    class _ModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[StreamingSynthesizeSetup._Mode.ValueType], builtins.type):
+        DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+        MODE_UNSPECIFIED: StreamingSynthesizeSetup._Mode.ValueType  # 0
+        """Not chosen: MODE_SENTENCES."""
+        MODE_SENTENCES: StreamingSynthesizeSetup._Mode.ValueType  # 1
+        """A sentence is spoken when it is complete, whole: any cutting of the same text gives the same samples."""
+        MODE_TOKENS: StreamingSynthesizeSetup._Mode.ValueType  # 2
+        """A sentence is spoken while it is being written: the speech-token model gets a word as soon as no later text can change it. Any cutting
+        of the same text gives the same samples here too; they differ from those of MODE_SENTENCES.
+        """
+
+    class Mode(_Mode, metaclass=_ModeEnumTypeWrapper):
+        """When a part of the text is spoken."""
+
+    MODE_UNSPECIFIED: StreamingSynthesizeSetup.Mode.ValueType  # 0
+    """Not chosen: MODE_SENTENCES."""
+    MODE_SENTENCES: StreamingSynthesizeSetup.Mode.ValueType  # 1
+    """A sentence is spoken when it is complete, whole: any cutting of the same text gives the same samples."""
+    MODE_TOKENS: StreamingSynthesizeSetup.Mode.ValueType  # 2
+    """A sentence is spoken while it is being written: the speech-token model gets a word as soon as no later text can change it. Any cutting
+    of the same text gives the same samples here too; they differ from those of MODE_SENTENCES.
+    """
+
+    REQUEST_FIELD_NUMBER: builtins.int
+    MODE_FIELD_NUMBER: builtins.int
+    BUFFER_DELAY_MILLISECONDS_FIELD_NUMBER: builtins.int
+    IDLE_TIMEOUT_MILLISECONDS_FIELD_NUMBER: builtins.int
+    mode: global___StreamingSynthesizeSetup.Mode.ValueType
+    """Default MODE_SENTENCES. An unknown value: INVALID_ARGUMENT."""
+    buffer_delay_milliseconds: builtins.int
+    """When no fragment came for so long, 50 to 10000 milliseconds, and at least four complete words wait, they are spoken as if a sentence ended
+    there. Default (0): never, a sentence waits for its end. Samples then depend on when text came. Outside the range, or in MODE_TOKENS:
+    INVALID_ARGUMENT.
+    """
+    idle_timeout_milliseconds: builtins.int
+    """When no message came for so long, 1000 to 180000 milliseconds (30000 in MODE_TOKENS), the stream ends with DEADLINE_EXCEEDED. Time in which
+    the server reads nothing does not count. Default (0): a setting of the server, 30000. Outside the range: INVALID_ARGUMENT.
+    """
+    @property
+    def request(self) -> global___SynthesizeRequest:
+        """Everything that Synthesize takes, but for the text: set, INVALID_ARGUMENT. start_sample resumes a lost stream whose text is sent again,
+        with flushes where they were.
+        """
+
+    def __init__(
+        self,
+        *,
+        request: global___SynthesizeRequest | None = ...,
+        mode: global___StreamingSynthesizeSetup.Mode.ValueType = ...,
+        buffer_delay_milliseconds: builtins.int = ...,
+        idle_timeout_milliseconds: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["request", b"request"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["buffer_delay_milliseconds", b"buffer_delay_milliseconds", "idle_timeout_milliseconds", b"idle_timeout_milliseconds", "mode", b"mode", "request", b"request"]) -> None: ...
+
+global___StreamingSynthesizeSetup = StreamingSynthesizeSetup
+
+@typing.final
+class Flush(google.protobuf.message.Message):
+    """Nothing is said of it but that it is wanted."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___Flush = Flush
+
+@typing.final
+class Cancel(google.protobuf.message.Message):
+    """Nothing is said of it but that it is wanted."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___Cancel = Cancel
 
 @typing.final
 class SynthesizeResponse(google.protobuf.message.Message):
@@ -86,6 +315,8 @@ class SynthesizeResponse(google.protobuf.message.Message):
     START_SAMPLE_FIELD_NUMBER: builtins.int
     HEADER_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
+    RETRIED_SENTENCES_FIELD_NUMBER: builtins.int
+    WORDS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """Audio in the requested format. Never empty but on the last message."""
     chunk_index: builtins.int
@@ -100,6 +331,18 @@ class SynthesizeResponse(google.protobuf.message.Message):
     def summary(self) -> global___SynthesisSummary:
         """Set on the last message, and only there: a stream without it is not complete."""
 
+    @property
+    def retried_sentences(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Sentences, from 0, that are said with a second seed because the first attempt failed a guard: named here once, with or before their
+        first audio.
+        """
+
+    @property
+    def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WordTime]:
+        """Words whose times are known since the message before, in the order in which they are spoken; a sentence's words come together, at the
+        latest with the first message behind its audio. Empty where times are not trustworthy: for models without an alignment table.
+        """
+
     def __init__(
         self,
         *,
@@ -108,15 +351,63 @@ class SynthesizeResponse(google.protobuf.message.Message):
         start_sample: builtins.int = ...,
         header: global___SynthesisHeader | None = ...,
         summary: global___SynthesisSummary | None = ...,
+        retried_sentences: collections.abc.Iterable[builtins.int] | None = ...,
+        words: collections.abc.Iterable[global___WordTime] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["header", b"header", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio", "chunk_index", b"chunk_index", "header", b"header", "start_sample", b"start_sample", "summary", b"summary"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "chunk_index", b"chunk_index", "header", b"header", "retried_sentences", b"retried_sentences", "start_sample", b"start_sample", "summary", b"summary", "words", b"words"]) -> None: ...
 
 global___SynthesizeResponse = SynthesizeResponse
 
 @typing.final
+class WordTime(google.protobuf.message.Message):
+    """When a word is spoken."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    START_SECONDS_FIELD_NUMBER: builtins.int
+    END_SECONDS_FIELD_NUMBER: builtins.int
+    SENTENCE_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """The word as it is spoken, after normalisation, without marks."""
+    start_seconds: builtins.float
+    """Where it begins, in seconds from the beginning of the whole utterance. Speech tokens are 40 ms long, so are the steps at speed 1.0."""
+    end_seconds: builtins.float
+    """Where it ends, in the same measure; a pause behind it is not part of it."""
+    sentence: builtins.int
+    """Number of its sentence, from 0."""
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+        start_seconds: builtins.float = ...,
+        end_seconds: builtins.float = ...,
+        sentence: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end_seconds", b"end_seconds", "sentence", b"sentence", "start_seconds", b"start_seconds", "text", b"text"]) -> None: ...
+
+global___WordTime = WordTime
+
+@typing.final
 class SynthesizeUnaryRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class PronunciationsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
     TEXT_FIELD_NUMBER: builtins.int
     VOICE_FIELD_NUMBER: builtins.int
@@ -124,6 +415,10 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     SPEED_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     LANGUAGE_CODE_FIELD_NUMBER: builtins.int
+    ALLOW_CONTROL_TOKENS_FIELD_NUMBER: builtins.int
+    PRONUNCIATIONS_FIELD_NUMBER: builtins.int
+    SENTENCE_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    RETRY_FIELD_NUMBER: builtins.int
     text: builtins.str
     """As SynthesizeRequest.text."""
     voice: builtins.str
@@ -134,9 +429,19 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     """As SynthesizeRequest.seed."""
     language_code: builtins.str
     """As SynthesizeRequest.language_code."""
+    allow_control_tokens: builtins.bool
+    """As SynthesizeRequest.allow_control_tokens."""
+    sentence_pause_milliseconds: builtins.int
+    """As SynthesizeRequest.sentence_pause_milliseconds."""
+    retry: builtins.bool
+    """As SynthesizeRequest.retry."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """As SynthesizeRequest.audio_format."""
+
+    @property
+    def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """As SynthesizeRequest.pronunciations."""
 
     def __init__(
         self,
@@ -147,10 +452,17 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
         speed: builtins.float = ...,
         seed: builtins.int | None = ...,
         language_code: builtins.str = ...,
+        allow_control_tokens: builtins.bool = ...,
+        pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        sentence_pause_milliseconds: builtins.int | None = ...,
+        retry: builtins.bool = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "language_code", b"language_code", "seed", b"seed", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "language_code", b"language_code", "pronunciations", b"pronunciations", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_sentence_pause_milliseconds", b"_sentence_pause_milliseconds"]) -> typing.Literal["sentence_pause_milliseconds"] | None: ...
 
 global___SynthesizeUnaryRequest = SynthesizeUnaryRequest
 
@@ -161,6 +473,7 @@ class SynthesizeUnaryResponse(google.protobuf.message.Message):
     AUDIO_FIELD_NUMBER: builtins.int
     HEADER_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
+    WORDS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """The whole utterance in the requested format."""
     @property
@@ -171,15 +484,20 @@ class SynthesizeUnaryResponse(google.protobuf.message.Message):
     def summary(self) -> global___SynthesisSummary:
         """What it cost."""
 
+    @property
+    def words(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___WordTime]:
+        """All words with their times; as SynthesizeResponse.words."""
+
     def __init__(
         self,
         *,
         audio: builtins.bytes = ...,
         header: global___SynthesisHeader | None = ...,
         summary: global___SynthesisSummary | None = ...,
+        words: collections.abc.Iterable[global___WordTime] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["header", b"header", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio", "header", b"header", "summary", b"summary"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "header", b"header", "summary", b"summary", "words", b"words"]) -> None: ...
 
 global___SynthesizeUnaryResponse = SynthesizeUnaryResponse
 
@@ -234,6 +552,7 @@ class SynthesisSummary(google.protobuf.message.Message):
     SENTENCES_FIELD_NUMBER: builtins.int
     SPEECH_TOKENS_FIELD_NUMBER: builtins.int
     RESUMPTIONS_FIELD_NUMBER: builtins.int
+    CANCELLED_FIELD_NUMBER: builtins.int
     audio_seconds: builtins.float
     """Length of the whole utterance in seconds, audio before start_sample included."""
     first_sound_milliseconds: builtins.float
@@ -246,6 +565,8 @@ class SynthesisSummary(google.protobuf.message.Message):
     """Speech tokens made."""
     resumptions: builtins.int
     """How many times a stage was replaced in mid-request."""
+    cancelled: builtins.bool
+    """The caller cancelled (StreamingSynthesize): the text was not spoken to its end, and audio_seconds is what was sent of it."""
     @property
     def first_sound(self) -> global___StageMilliseconds:
         """Where the milliseconds to the first sound went."""
@@ -265,9 +586,10 @@ class SynthesisSummary(google.protobuf.message.Message):
         sentences: builtins.int = ...,
         speech_tokens: builtins.int = ...,
         resumptions: builtins.int = ...,
+        cancelled: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["first_sound", b"first_sound", "total", b"total"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio_seconds", b"audio_seconds", "first_sound", b"first_sound", "first_sound_milliseconds", b"first_sound_milliseconds", "real_time_factor", b"real_time_factor", "resumptions", b"resumptions", "sentences", b"sentences", "speech_tokens", b"speech_tokens", "total", b"total"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio_seconds", b"audio_seconds", "cancelled", b"cancelled", "first_sound", b"first_sound", "first_sound_milliseconds", b"first_sound_milliseconds", "real_time_factor", b"real_time_factor", "resumptions", b"resumptions", "sentences", b"sentences", "speech_tokens", b"speech_tokens", "total", b"total"]) -> None: ...
 
 global___SynthesisSummary = SynthesisSummary
 
@@ -311,9 +633,19 @@ global___StageMilliseconds = StageMilliseconds
 class ListVoicesRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
+    """Most voices in the answer, 0 to 1000; 0 (default) means 100. Outside: INVALID_ARGUMENT."""
+    page_token: builtins.str
+    """next_page_token of the page before, or empty (default) for the first. Anything else: INVALID_ARGUMENT."""
     def __init__(
         self,
+        *,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
     ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
 
 global___ListVoicesRequest = ListVoicesRequest
 
@@ -322,15 +654,166 @@ class ListVoicesResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     VOICES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Asks for the next page; empty on the last one."""
     @property
     def voices(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.voice_pb2.VoiceSummary]:
-        """All voices, ordered by id."""
+        """The voices of this page, ordered by id. One that is deleted while the list is read may be missing, and a page have fewer for it."""
 
     def __init__(
         self,
         *,
         voices: collections.abc.Iterable[cosyserve.v1.voice_pb2.VoiceSummary] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["voices", b"voices"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "voices", b"voices"]) -> None: ...
 
 global___ListVoicesResponse = ListVoicesResponse
+
+@typing.final
+class CreateVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DRAFT_FIELD_NUMBER: builtins.int
+    @property
+    def draft(self) -> cosyserve.v1.voice_pb2.VoiceDraft:
+        """The voice to be made."""
+
+    def __init__(
+        self,
+        *,
+        draft: cosyserve.v1.voice_pb2.VoiceDraft | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["draft", b"draft"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["draft", b"draft"]) -> None: ...
+
+global___CreateVoiceRequest = CreateVoiceRequest
+
+@typing.final
+class CreateVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VOICE_FIELD_NUMBER: builtins.int
+    @property
+    def voice(self) -> cosyserve.v1.voice_pb2.VoiceDetails:
+        """The voice that was made."""
+
+    def __init__(
+        self,
+        *,
+        voice: cosyserve.v1.voice_pb2.VoiceDetails | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+
+global___CreateVoiceResponse = CreateVoiceResponse
+
+@typing.final
+class SynthesisServiceGetVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Voice id, 1 to 128 characters; empty means the default voice."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+global___SynthesisServiceGetVoiceRequest = SynthesisServiceGetVoiceRequest
+
+@typing.final
+class SynthesisServiceGetVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VOICE_FIELD_NUMBER: builtins.int
+    @property
+    def voice(self) -> cosyserve.v1.voice_pb2.VoiceDetails:
+        """The voice."""
+
+    def __init__(
+        self,
+        *,
+        voice: cosyserve.v1.voice_pb2.VoiceDetails | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+
+global___SynthesisServiceGetVoiceResponse = SynthesisServiceGetVoiceResponse
+
+@typing.final
+class UpdateVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    METADATA_FIELD_NUMBER: builtins.int
+    UPDATE_MASK_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Voice id, 1 to 128 characters. Empty: INVALID_ARGUMENT."""
+    @property
+    def metadata(self) -> cosyserve.v1.voice_pb2.VoiceMetadata:
+        """The new values."""
+
+    @property
+    def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
+        """Which of display_name, description and labels to take over. Default (empty): all three. Another path: INVALID_ARGUMENT."""
+
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        metadata: cosyserve.v1.voice_pb2.VoiceMetadata | None = ...,
+        update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["metadata", b"metadata", "update_mask", b"update_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id", "metadata", b"metadata", "update_mask", b"update_mask"]) -> None: ...
+
+global___UpdateVoiceRequest = UpdateVoiceRequest
+
+@typing.final
+class UpdateVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VOICE_FIELD_NUMBER: builtins.int
+    @property
+    def voice(self) -> cosyserve.v1.voice_pb2.VoiceDetails:
+        """The voice as it is now."""
+
+    def __init__(
+        self,
+        *,
+        voice: cosyserve.v1.voice_pb2.VoiceDetails | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+
+global___UpdateVoiceResponse = UpdateVoiceResponse
+
+@typing.final
+class DeleteVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Voice id, 1 to 128 characters. Empty: INVALID_ARGUMENT."""
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["id", b"id"]) -> None: ...
+
+global___DeleteVoiceRequest = DeleteVoiceRequest
+
+@typing.final
+class DeleteVoiceResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___DeleteVoiceResponse = DeleteVoiceResponse

@@ -40,6 +40,11 @@ class SynthesisServiceStub(object):
                 request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeRequest.SerializeToString,
                 response_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.FromString,
                 _registered_method=True)
+        self.StreamingSynthesize = channel.stream_stream(
+                '/cosyserve.v1.SynthesisService/StreamingSynthesize',
+                request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.StreamingSynthesizeRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.FromString,
+                _registered_method=True)
         self.SynthesizeUnary = channel.unary_unary(
                 '/cosyserve.v1.SynthesisService/SynthesizeUnary',
                 request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeUnaryRequest.SerializeToString,
@@ -50,6 +55,26 @@ class SynthesisServiceStub(object):
                 request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.ListVoicesRequest.SerializeToString,
                 response_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.ListVoicesResponse.FromString,
                 _registered_method=True)
+        self.CreateVoice = channel.unary_unary(
+                '/cosyserve.v1.SynthesisService/CreateVoice',
+                request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.CreateVoiceRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.CreateVoiceResponse.FromString,
+                _registered_method=True)
+        self.GetVoice = channel.unary_unary(
+                '/cosyserve.v1.SynthesisService/GetVoice',
+                request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesisServiceGetVoiceRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesisServiceGetVoiceResponse.FromString,
+                _registered_method=True)
+        self.UpdateVoice = channel.unary_unary(
+                '/cosyserve.v1.SynthesisService/UpdateVoice',
+                request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.UpdateVoiceRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.UpdateVoiceResponse.FromString,
+                _registered_method=True)
+        self.DeleteVoice = channel.unary_unary(
+                '/cosyserve.v1.SynthesisService/DeleteVoice',
+                request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.DeleteVoiceRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.DeleteVoiceResponse.FromString,
+                _registered_method=True)
 
 
 class SynthesisServiceServicer(object):
@@ -59,6 +84,17 @@ class SynthesisServiceServicer(object):
     def Synthesize(self, request, context):
         """Speaks a text; audio leaves while the text is still being spoken.
         Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StreamingSynthesize(self, request_iterator, context):
+        """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
+        the text. Initial metadata is sent as soon as the setup is accepted.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -73,7 +109,36 @@ class SynthesisServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListVoices(self, request, context):
-        """All voices, ordered by id.
+        """All voices, ordered by id, a page at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateVoice(self, request, context):
+        """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
+        voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetVoice(self, request, context):
+        """What is known of a voice; never the arrays it consists of. NOT_FOUND when there is none of that id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateVoice(self, request, context):
+        """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteVoice(self, request, context):
+        """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -87,6 +152,11 @@ def add_SynthesisServiceServicer_to_server(servicer, server):
                     request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeRequest.FromString,
                     response_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.SerializeToString,
             ),
+            'StreamingSynthesize': grpc.stream_stream_rpc_method_handler(
+                    servicer.StreamingSynthesize,
+                    request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.StreamingSynthesizeRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.SerializeToString,
+            ),
             'SynthesizeUnary': grpc.unary_unary_rpc_method_handler(
                     servicer.SynthesizeUnary,
                     request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeUnaryRequest.FromString,
@@ -96,6 +166,26 @@ def add_SynthesisServiceServicer_to_server(servicer, server):
                     servicer.ListVoices,
                     request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.ListVoicesRequest.FromString,
                     response_serializer=cosyserve_dot_v1_dot_synthesis__pb2.ListVoicesResponse.SerializeToString,
+            ),
+            'CreateVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateVoice,
+                    request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.CreateVoiceRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_synthesis__pb2.CreateVoiceResponse.SerializeToString,
+            ),
+            'GetVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetVoice,
+                    request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesisServiceGetVoiceRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesisServiceGetVoiceResponse.SerializeToString,
+            ),
+            'UpdateVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateVoice,
+                    request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.UpdateVoiceRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_synthesis__pb2.UpdateVoiceResponse.SerializeToString,
+            ),
+            'DeleteVoice': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteVoice,
+                    request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.DeleteVoiceRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_synthesis__pb2.DeleteVoiceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -125,6 +215,33 @@ class SynthesisService(object):
             target,
             '/cosyserve.v1.SynthesisService/Synthesize',
             cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeRequest.SerializeToString,
+            cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StreamingSynthesize(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/cosyserve.v1.SynthesisService/StreamingSynthesize',
+            cosyserve_dot_v1_dot_synthesis__pb2.StreamingSynthesizeRequest.SerializeToString,
             cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.FromString,
             options,
             channel_credentials,
@@ -180,6 +297,114 @@ class SynthesisService(object):
             '/cosyserve.v1.SynthesisService/ListVoices',
             cosyserve_dot_v1_dot_synthesis__pb2.ListVoicesRequest.SerializeToString,
             cosyserve_dot_v1_dot_synthesis__pb2.ListVoicesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cosyserve.v1.SynthesisService/CreateVoice',
+            cosyserve_dot_v1_dot_synthesis__pb2.CreateVoiceRequest.SerializeToString,
+            cosyserve_dot_v1_dot_synthesis__pb2.CreateVoiceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cosyserve.v1.SynthesisService/GetVoice',
+            cosyserve_dot_v1_dot_synthesis__pb2.SynthesisServiceGetVoiceRequest.SerializeToString,
+            cosyserve_dot_v1_dot_synthesis__pb2.SynthesisServiceGetVoiceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cosyserve.v1.SynthesisService/UpdateVoice',
+            cosyserve_dot_v1_dot_synthesis__pb2.UpdateVoiceRequest.SerializeToString,
+            cosyserve_dot_v1_dot_synthesis__pb2.UpdateVoiceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cosyserve.v1.SynthesisService/DeleteVoice',
+            cosyserve_dot_v1_dot_synthesis__pb2.DeleteVoiceRequest.SerializeToString,
+            cosyserve_dot_v1_dot_synthesis__pb2.DeleteVoiceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,6 +27,17 @@ class SynthesisServiceStub:
     ]
     """Speaks a text; audio leaves while the text is still being spoken.
     Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    """
+
+    StreamingSynthesize: grpc.StreamStreamMultiCallable[
+        cosyserve.v1.synthesis_pb2.StreamingSynthesizeRequest,
+        cosyserve.v1.synthesis_pb2.SynthesizeResponse,
+    ]
+    """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
+    the text. Initial metadata is sent as soon as the setup is accepted.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
 
     SynthesizeUnary: grpc.UnaryUnaryMultiCallable[
@@ -41,7 +52,33 @@ class SynthesisServiceStub:
         cosyserve.v1.synthesis_pb2.ListVoicesRequest,
         cosyserve.v1.synthesis_pb2.ListVoicesResponse,
     ]
-    """All voices, ordered by id."""
+    """All voices, ordered by id, a page at a time."""
+
+    CreateVoice: grpc.UnaryUnaryMultiCallable[
+        cosyserve.v1.synthesis_pb2.CreateVoiceRequest,
+        cosyserve.v1.synthesis_pb2.CreateVoiceResponse,
+    ]
+    """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
+    voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
+    """
+
+    GetVoice: grpc.UnaryUnaryMultiCallable[
+        cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceRequest,
+        cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceResponse,
+    ]
+    """What is known of a voice; never the arrays it consists of. NOT_FOUND when there is none of that id."""
+
+    UpdateVoice: grpc.UnaryUnaryMultiCallable[
+        cosyserve.v1.synthesis_pb2.UpdateVoiceRequest,
+        cosyserve.v1.synthesis_pb2.UpdateVoiceResponse,
+    ]
+    """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+
+    DeleteVoice: grpc.UnaryUnaryMultiCallable[
+        cosyserve.v1.synthesis_pb2.DeleteVoiceRequest,
+        cosyserve.v1.synthesis_pb2.DeleteVoiceResponse,
+    ]
+    """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on."""
 
 class SynthesisServiceAsyncStub:
     """The public door: text in, speech out."""
@@ -52,6 +89,17 @@ class SynthesisServiceAsyncStub:
     ]
     """Speaks a text; audio leaves while the text is still being spoken.
     Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    """
+
+    StreamingSynthesize: grpc.aio.StreamStreamMultiCallable[
+        cosyserve.v1.synthesis_pb2.StreamingSynthesizeRequest,
+        cosyserve.v1.synthesis_pb2.SynthesizeResponse,
+    ]
+    """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
+    the text. Initial metadata is sent as soon as the setup is accepted.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
 
     SynthesizeUnary: grpc.aio.UnaryUnaryMultiCallable[
@@ -66,7 +114,33 @@ class SynthesisServiceAsyncStub:
         cosyserve.v1.synthesis_pb2.ListVoicesRequest,
         cosyserve.v1.synthesis_pb2.ListVoicesResponse,
     ]
-    """All voices, ordered by id."""
+    """All voices, ordered by id, a page at a time."""
+
+    CreateVoice: grpc.aio.UnaryUnaryMultiCallable[
+        cosyserve.v1.synthesis_pb2.CreateVoiceRequest,
+        cosyserve.v1.synthesis_pb2.CreateVoiceResponse,
+    ]
+    """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
+    voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
+    """
+
+    GetVoice: grpc.aio.UnaryUnaryMultiCallable[
+        cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceRequest,
+        cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceResponse,
+    ]
+    """What is known of a voice; never the arrays it consists of. NOT_FOUND when there is none of that id."""
+
+    UpdateVoice: grpc.aio.UnaryUnaryMultiCallable[
+        cosyserve.v1.synthesis_pb2.UpdateVoiceRequest,
+        cosyserve.v1.synthesis_pb2.UpdateVoiceResponse,
+    ]
+    """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+
+    DeleteVoice: grpc.aio.UnaryUnaryMultiCallable[
+        cosyserve.v1.synthesis_pb2.DeleteVoiceRequest,
+        cosyserve.v1.synthesis_pb2.DeleteVoiceResponse,
+    ]
+    """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on."""
 
 class SynthesisServiceServicer(metaclass=abc.ABCMeta):
     """The public door: text in, speech out."""
@@ -79,6 +153,19 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse], collections.abc.AsyncIterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse]]:
         """Speaks a text; audio leaves while the text is still being spoken.
         Full: RESOURCE_EXHAUSTED with google.rpc.RetryInfo. A stage without a live replica: UNAVAILABLE.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        """
+
+    @abc.abstractmethod
+    def StreamingSynthesize(
+        self,
+        request_iterator: _MaybeAsyncIterator[cosyserve.v1.synthesis_pb2.StreamingSynthesizeRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse], collections.abc.AsyncIterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse]]:
+        """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
+        the text. Initial metadata is sent as soon as the setup is accepted.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
 
     @abc.abstractmethod
@@ -97,6 +184,40 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
         request: cosyserve.v1.synthesis_pb2.ListVoicesRequest,
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.synthesis_pb2.ListVoicesResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.ListVoicesResponse]]:
-        """All voices, ordered by id."""
+        """All voices, ordered by id, a page at a time."""
+
+    @abc.abstractmethod
+    def CreateVoice(
+        self,
+        request: cosyserve.v1.synthesis_pb2.CreateVoiceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[cosyserve.v1.synthesis_pb2.CreateVoiceResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.CreateVoiceResponse]]:
+        """Makes a voice of a recording, usable at once. ALREADY_EXISTS for an id that is taken, FAILED_PRECONDITION when this server keeps no
+        voices, RESOURCE_EXHAUSTED with google.rpc.RetryInfo when too many are being made or the storage fails.
+        """
+
+    @abc.abstractmethod
+    def GetVoice(
+        self,
+        request: cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.SynthesisServiceGetVoiceResponse]]:
+        """What is known of a voice; never the arrays it consists of. NOT_FOUND when there is none of that id."""
+
+    @abc.abstractmethod
+    def UpdateVoice(
+        self,
+        request: cosyserve.v1.synthesis_pb2.UpdateVoiceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[cosyserve.v1.synthesis_pb2.UpdateVoiceResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.UpdateVoiceResponse]]:
+        """Changes what people call a voice, never what it sounds like. NOT_FOUND as above; a preset: FAILED_PRECONDITION."""
+
+    @abc.abstractmethod
+    def DeleteVoice(
+        self,
+        request: cosyserve.v1.synthesis_pb2.DeleteVoiceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[cosyserve.v1.synthesis_pb2.DeleteVoiceResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.DeleteVoiceResponse]]:
+        """Removes a voice for good. NOT_FOUND as above; a preset: FAILED_PRECONDITION. Requests that are under way speak on."""
 
 def add_SynthesisServiceServicer_to_server(servicer: SynthesisServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

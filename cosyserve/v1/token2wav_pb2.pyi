@@ -140,6 +140,7 @@ class DecodeSetup(google.protobuf.message.Message):
     SPEED_FIELD_NUMBER: builtins.int
     START_SAMPLE_FIELD_NUMBER: builtins.int
     EXPECTED_IDENTITY_FIELD_NUMBER: builtins.int
+    GUARDS_FIELD_NUMBER: builtins.int
     prompt_mel: builtins.bytes
     """Mel of the prompt: little-endian float32, exactly [2 * prompt_speech_tokens, 80], time-major. Otherwise: INVALID_ARGUMENT."""
     speaker_embedding: builtins.bytes
@@ -156,6 +157,11 @@ class DecodeSetup(google.protobuf.message.Message):
     """Speaking rate, 0.5 to 2.0; default (0) 1.0. Outside the range: INVALID_ARGUMENT. In PROFILE_UPSTREAM only 1.0."""
     start_sample: builtins.int
     """Samples of this sentence that the caller already has: audio from here on is sent. Default 0, never negative: INVALID_ARGUMENT."""
+    guards: builtins.bool
+    """Whether the sound is checked: a sentence that is silent, as a whole or for 3 s on end (at speed 1.0), ends the call with INTERNAL and
+    google.rpc.ErrorInfo with reason SILENCE; nothing is sent before the first sound that can be heard. Default false: not checked.
+    Numbers that are not finite end the call in either case, with reason NON_FINITE.
+    """
     @property
     def prompt_speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Speech tokens of the voice's prompt, at most 1500, ids 0 to 6560. Otherwise: INVALID_ARGUMENT."""
@@ -182,9 +188,10 @@ class DecodeSetup(google.protobuf.message.Message):
         speed: builtins.float = ...,
         start_sample: builtins.int = ...,
         expected_identity: cosyserve.v1.identity_pb2.EngineIdentity | None = ...,
+        guards: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "hops", b"hops"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "hops", b"hops", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "voice_hash", b"voice_hash"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "guards", b"guards", "hops", b"hops", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "voice_hash", b"voice_hash"]) -> None: ...
 
 global___DecodeSetup = DecodeSetup
 

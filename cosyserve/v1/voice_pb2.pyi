@@ -8,6 +8,7 @@ import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
 import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import typing
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
@@ -60,10 +61,31 @@ class VoiceSummary(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     ID_FIELD_NUMBER: builtins.int
     CONTENT_HASH_FIELD_NUMBER: builtins.int
     PROMPT_SECONDS_FIELD_NUMBER: builtins.int
     IS_DEFAULT_FIELD_NUMBER: builtins.int
+    IS_PRESET_FIELD_NUMBER: builtins.int
+    DISPLAY_NAME_FIELD_NUMBER: builtins.int
+    LANGUAGE_CODE_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Name to put into a request."""
     content_hash: builtins.str
@@ -72,6 +94,20 @@ class VoiceSummary(google.protobuf.message.Message):
     """Length of the prompt in seconds; 0 for a voice known only by its speaker vector."""
     is_default: builtins.bool
     """Whether an empty voice name means this one."""
+    is_preset: builtins.bool
+    """Whether it comes with the model: such a voice is neither changed nor deleted."""
+    display_name: builtins.str
+    """Name for people, as given at creation or last changed; may be empty."""
+    language_code: builtins.str
+    """BCP-47 tag of what is said in the prompt; empty when nobody said."""
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When it was made; absent for a preset."""
+
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Labels, as given at creation or last changed."""
+
     def __init__(
         self,
         *,
@@ -79,7 +115,150 @@ class VoiceSummary(google.protobuf.message.Message):
         content_hash: builtins.str = ...,
         prompt_seconds: builtins.float = ...,
         is_default: builtins.bool = ...,
+        is_preset: builtins.bool = ...,
+        display_name: builtins.str = ...,
+        language_code: builtins.str = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["content_hash", b"content_hash", "id", b"id", "is_default", b"is_default", "prompt_seconds", b"prompt_seconds"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["content_hash", b"content_hash", "create_time", b"create_time", "display_name", b"display_name", "id", b"id", "is_default", b"is_default", "is_preset", b"is_preset", "labels", b"labels", "language_code", b"language_code", "prompt_seconds", b"prompt_seconds"]) -> None: ...
 
 global___VoiceSummary = VoiceSummary
+
+@typing.final
+class VoiceDetails(google.protobuf.message.Message):
+    """What is known of a voice besides the arrays that the model is shown: those never leave by the public door."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SUMMARY_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    TRANSCRIPT_FIELD_NUMBER: builtins.int
+    PROVENANCE_FIELD_NUMBER: builtins.int
+    description: builtins.str
+    """As VoiceMetadata.description."""
+    transcript: builtins.str
+    """As VoiceDraft.transcript; empty for a preset that holds only token ids."""
+    provenance: builtins.str
+    """As VoiceDraft.provenance."""
+    @property
+    def summary(self) -> global___VoiceSummary:
+        """Its line of the list."""
+
+    def __init__(
+        self,
+        *,
+        summary: global___VoiceSummary | None = ...,
+        description: builtins.str = ...,
+        transcript: builtins.str = ...,
+        provenance: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["summary", b"summary"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["description", b"description", "provenance", b"provenance", "summary", b"summary", "transcript", b"transcript"]) -> None: ...
+
+global___VoiceDetails = VoiceDetails
+
+@typing.final
+class VoiceMetadata(google.protobuf.message.Message):
+    """What may be changed of a voice after it was made: what people call it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    DISPLAY_NAME_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    display_name: builtins.str
+    """Name for people, at most 128 characters, no control characters. Default: empty. Violation: INVALID_ARGUMENT."""
+    description: builtins.str
+    """At most 1000 characters. Default: empty. Longer: INVALID_ARGUMENT."""
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """At most 32 labels; keys of 1 to 64 characters out of A-Z a-z 0-9 _ . - and values of at most 256. Default: none. Violation:
+        INVALID_ARGUMENT.
+        """
+
+    def __init__(
+        self,
+        *,
+        display_name: builtins.str = ...,
+        description: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["description", b"description", "display_name", b"display_name", "labels", b"labels"]) -> None: ...
+
+global___VoiceMetadata = VoiceMetadata
+
+@typing.final
+class VoiceDraft(google.protobuf.message.Message):
+    """A voice to be made."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    AUDIO_FIELD_NUMBER: builtins.int
+    TRANSCRIPT_FIELD_NUMBER: builtins.int
+    LANGUAGE_CODE_FIELD_NUMBER: builtins.int
+    PROVENANCE_FIELD_NUMBER: builtins.int
+    METADATA_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """Name under which it will be asked for: 1 to 64 characters out of A-Z a-z 0-9 _ . - and the first none of . and -. Default (empty):
+    chosen by the server. Of another form: INVALID_ARGUMENT. Taken, by a preset too: ALREADY_EXISTS.
+    """
+    audio: builtins.bytes
+    """Somebody speaking, as the bytes of a file: WAV (PCM of 8, 16, 24 or 32 bits, float, A-law or mu-law), FLAC, MP3 or Ogg (Vorbis or Opus).
+    At most 10485760 bytes, 1 to 2 channels (their mean is taken), 16000 to 192000 Hz in steps of 50, 1 to 30 s, of which 1 s is left when
+    the silence at both ends is taken off; neither silent nor clipped. Otherwise: INVALID_ARGUMENT with what was found and what is allowed.
+    """
+    transcript: builtins.str
+    """What is said in the audio, at most 1000 characters, 1 to 10 syllables to the second. Default (empty): the voice is made without, and
+    speaks less like its prompt. Longer, implausible for the duration, or nothing that the model can read: INVALID_ARGUMENT.
+    """
+    language_code: builtins.str
+    """BCP-47 tag of what is said, such as "en-US" or "zh"; decides the normaliser of the transcript. Default (empty): by script. Not a tag:
+    INVALID_ARGUMENT.
+    """
+    provenance: builtins.str
+    """Who allowed this voice to be made and where the audio is from; kept with the voice for good. At most 2000 characters. Default: empty.
+    Longer: INVALID_ARGUMENT.
+    """
+    request_id: builtins.str
+    """Makes trying again safe: a second call with the id and the request_id of one that was carried out is answered with the voice that
+    was made, not with ALREADY_EXISTS. At most 64 characters out of A-Z a-z 0-9 _ -, otherwise INVALID_ARGUMENT. Default (empty): none.
+    """
+    @property
+    def metadata(self) -> global___VoiceMetadata:
+        """What people call it."""
+
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        audio: builtins.bytes = ...,
+        transcript: builtins.str = ...,
+        language_code: builtins.str = ...,
+        provenance: builtins.str = ...,
+        metadata: global___VoiceMetadata | None = ...,
+        request_id: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["metadata", b"metadata"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "id", b"id", "language_code", b"language_code", "metadata", b"metadata", "provenance", b"provenance", "request_id", b"request_id", "transcript", b"transcript"]) -> None: ...
+
+global___VoiceDraft = VoiceDraft

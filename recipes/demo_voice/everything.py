@@ -54,6 +54,7 @@ def plan(options: argparse.Namespace) -> list[Stage]:
         Stage("llm", module("language_model.train", *on(0), *minutes(0.28)), ("tokenizer",)),
         Stage("flow", module("flow.train", *on(0), *minutes(0.78)), ("tokenizer", "speaker")),
         Stage("export", module("export"), ("llm", "flow", "vocoder")),
+        Stage("timing", module("timing.learn"), ("export",)),
     ]
 
 

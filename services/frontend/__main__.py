@@ -4,29 +4,48 @@ import asyncio
 import logging
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cosyserve.errors import SettingsError
+from cosyserve.errors import CosyserveError, InvalidRequest, Overloaded, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.process import run
 from cosyserve.server import Close, Service
 from cosyserve.v1 import frontend_pb2_grpc
-from services.frontend.analysis import Analyzer
+from services.frontend.analysis import NO_DICTIONARY, Analyzer
+from services.frontend.prompt import PromptReader
+from services.frontend.pronunciations import read_dictionary
 from services.frontend.registry import Registry
 from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
+from services.frontend.text_tokenizer import Tokenizer
+from services.frontend.voice import Voice
+from services.frontend.voice_library import VoiceLibrary
+from services.frontend.voice_maker import VoiceMaker
+from services.frontend.voice_store import VoiceStore
 
 SERVICE = "cosyserve.v1.FrontendService"
 WARM_UP = ("今天是2024年5月1日，气温-3.5℃，涨了12.5%。", "On May 1st, 2024 it cost $12.50 and 3 kg.")
+SWEEP_SECONDS = ORPHAN_SECONDS = 3600.0
+"""What was written this long ago and no voice needs was left by a process that died; it is looked for this often."""
 log = logging.getLogger("services.frontend")
 
 
-def read_model(settings: FrontendSettings) -> tuple[Analyzer, Registry]:
-    """Everything that takes time before the first call; blocks.
+@dataclass(frozen=True)
+class Loaded:
+    """Everything that takes time before the first call."""
 
-    Raises ModelError for an unusable model directory, SettingsError for a default voice that it does not have.
-    """
+    analyzer: Analyzer
+    tokenizer: Tokenizer
+    presets: Registry
+    store: VoiceStore | None
+    reader: PromptReader | None
+
+
+def read_model(settings: FrontendSettings) -> Loaded:
+    """Blocks. Raises ModelError for an unusable model directory, SettingsError for a default voice that there cannot be, for a
+    bad dictionary, and for a storage that cannot be opened."""
     # The grammars and the number speller take most of a second to import and load.
     from services.frontend.normalize import Normalizer
     from services.frontend.speaker_file import read_voices
@@ -34,38 +53,100 @@ def read_model(settings: FrontendSettings) -> tuple[Analyzer, Registry]:
 
     directory = ModelDirectory(Path(settings.model))
     tokenizer = read_tokenizer(directory)
-    voices = read_voices(directory, tokenizer)
-    try:
-        registry = Registry(voices, settings.default_voice)
-    except ValueError as error:
-        raise SettingsError(f"{PREFIX}DEFAULT_VOICE: {error}") from error
+    presets = _presets(read_voices(directory, tokenizer), settings)
     package = None
     if settings.normalizer == "wetext":
         from services.frontend.wetext_package import WeText
 
         package = WeText()
-    analyzer = Analyzer(Normalizer(package), tokenizer, allow_special=settings.allow_special)
+    dictionary = NO_DICTIONARY
+    if settings.pronunciations is not None:
+        try:
+            dictionary = read_dictionary(settings.pronunciations, tokenizer.is_phonemes)
+        except (ValueError, InvalidRequest) as error:
+            raise SettingsError(f"{PREFIX}PRONUNCIATIONS: {error}") from error
+    analyzer = Analyzer(Normalizer(package), tokenizer, allow_special=settings.allow_special, dictionary=dictionary)
     for text in WARM_UP:
         list(analyzer.sentences(text))
-    return analyzer, registry
+    store, reader = _voice_keeping(directory, settings)
+    return Loaded(analyzer, tokenizer, presets, store, reader)
+
+
+def _presets(voices: list[Voice], settings: FrontendSettings) -> Registry:
+    # With a storage the default may be one of its voices, and be made later.
+    known = any(voice.id == settings.default_voice for voice in voices)
+    try:
+        return Registry(voices, settings.default_voice if known or not settings.voices_url else None)
+    except ValueError as error:
+        raise SettingsError(f"{PREFIX}DEFAULT_VOICE: {error}") from error
+
+
+def _voice_keeping(directory: ModelDirectory, settings: FrontendSettings) -> tuple[VoiceStore | None, PromptReader | None]:
+    if not settings.voices_url:
+        return None, None
+    from services.frontend.blobs import open_blobs
+    from services.frontend.onnx_network import available_device
+    from services.frontend.voice_model import can_make_voices, voice_model
+
+    try:
+        store = VoiceStore(open_blobs(settings.voices_url, voice_model(directory)))
+        kept = len(store.ids())
+    except (ValueError, Overloaded) as error:
+        raise SettingsError(f"{PREFIX}VOICES_URL: {error}") from error
+    log.info("%d kept voices", kept)
+    if not can_make_voices(directory):
+        return store, None
+    device = available_device() if settings.prompt_device == "auto" else settings.prompt_device
+    reader = PromptReader(directory, device=device, threads=settings.prompt_threads)
+    log.info("prompts are listened to by %s", reader.provider)
+    return store, reader
 
 
 async def load(service: Service, settings: FrontendSettings) -> Close:
     """Read the model directory in a thread and fill the method table of `service`."""
-    worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="text")
+    # Text, prompts and storage wait for different things: none holds up another.
+    text, prompts = (ThreadPoolExecutor(max_workers=1, thread_name_prefix=name) for name in ("text", "prompts"))
+    storage = ThreadPoolExecutor(max_workers=8, thread_name_prefix="storage")
+    workers = (text, prompts, storage)
     try:
-        analyzer, registry = await asyncio.get_running_loop().run_in_executor(worker, read_model, settings)
+        loaded = await asyncio.get_running_loop().run_in_executor(text, read_model, settings)
     except BaseException:
-        worker.shutdown(wait=False)
+        for worker in workers:
+            worker.shutdown(wait=False)
         raise
-    log.info("%d voices, default %s, normalizer %s", len(registry.all()), registry.default, settings.normalizer)
-    servicer = FrontendServicer(analyzer, registry, worker, settings.max_characters)
+    library = VoiceLibrary(
+        loaded.presets,
+        loaded.store,
+        storage,
+        default=settings.default_voice,
+        cache_bytes=settings.voices_cache_bytes,
+        fresh_seconds=settings.voices_fresh_seconds,
+        most_voices=settings.max_voices,
+    )
+    maker = None
+    if loaded.reader is not None:
+        maker = VoiceMaker(loaded.reader, loaded.analyzer, loaded.tokenizer, prompts, settings.max_voice_makings)
+    log.info("%d voices of the model, default %s, normalizer %s", len(loaded.presets.all()), library.default, settings.normalizer)
+    servicer = FrontendServicer(loaded.analyzer, library, maker, text, settings.max_characters, settings.max_stream_characters)
     frontend_pb2_grpc.add_FrontendServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
+    sweeping = asyncio.create_task(_sweep(library))
 
     async def close() -> None:
-        await asyncio.to_thread(worker.shutdown, wait=True, cancel_futures=True)
+        sweeping.cancel()
+        await asyncio.gather(sweeping, return_exceptions=True)
+        for worker in workers:
+            await asyncio.to_thread(worker.shutdown, wait=True, cancel_futures=True)
 
     return close
+
+
+async def _sweep(library: VoiceLibrary) -> None:
+    while True:
+        try:
+            await library.sweep(ORPHAN_SECONDS)
+        except CosyserveError as error:
+            log.warning("no sweep: %s", error.message)
+        await asyncio.sleep(SWEEP_SECONDS)
 
 
 def main() -> int:

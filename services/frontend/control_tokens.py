@@ -1,5 +1,7 @@
 """The marks that CosyVoice2 allows in text. Source: compatibility specification section 2.3."""
 
+import re
+
 CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|endofprompt|>")
 """Tokens that steer the model; parsed in text only on demand."""
 MARKUP = (
@@ -7,3 +9,9 @@ MARKUP = (
     "</laughter>", "[hissing]", "[sigh]", "[vocalized-noise]", "[lipsmack]", "[mn]",
 )  # fmt: skip
 """Tokens for sounds and stress; always parsed."""
+_ANY_CONTROL = re.compile(r"<\|[A-Za-z0-9_]{1,32}\|>")
+
+
+def without_controls(text: str) -> str:
+    """`text` with a blank for everything that has the form of a control token, known or not: what is not allowed is not spoken either."""
+    return _ANY_CONTROL.sub(" ", text)

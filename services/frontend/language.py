@@ -23,6 +23,11 @@ _TAG = re.compile(
 LONGEST_TAG = 64
 
 
+def is_chinese(text: str) -> bool:
+    """Whether a character lies in U+4E00..U+9FFF."""
+    return _HAN.search(text) is not None
+
+
 def language_of(code: str, text: str) -> str:
     """ "zh", "en", or the tag itself for a language without a normaliser.
 

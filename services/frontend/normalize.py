@@ -13,7 +13,10 @@ from typing import Protocol
 
 import inflect
 
+from services.frontend import chinese_readings, english_readings
+from services.frontend.carriers import CARRIED
 from services.frontend.language import CHINESE, ENGLISH
+from services.frontend.windows import windows
 
 _inflect = inflect.engine()
 _MOST_DIGITS = 36
@@ -47,13 +50,25 @@ class Normalizer:
         """
         if language not in (CHINESE, ENGLISH):
             return text
-        text = self._with_package(text, language)
+        if not self.reference:
+            text = "".join(self._rewritten(part, language) for part in CARRIED.split(text))
+        else:
+            text = self._with_package(text, language)
         if language == ENGLISH:
             return spell_digits(text, reference=self.reference)
         text = drop_blanks(text.replace("\n", ""), before)
         text = text.replace("²", "平方").replace("³", "立方").replace(".", "。").replace(" - ", "，")
         text = text.translate(_CHINESE_DELETED).replace("——", " ")
         return _TRAILING_COMMAS.sub("。", text) if last else text
+
+    def _rewritten(self, text: str, language: str) -> str:
+        """Through our own readings and then the package; what is carried sees neither."""
+        if not text or CARRIED.fullmatch(text):
+            return text
+        readings = chinese_readings if language == CHINESE else english_readings
+        text = readings.rewritten(text)
+        # The English grammar joins lines around a number, so that it sees them one by one.
+        return "\n".join(self._with_package(line, language) for line in text.split("\n"))
 
     def _with_package(self, text: str, language: str) -> str:
         """Served, the package sees no number of more than 36 digits: it makes nothing of them, in time that grows with the square of
@@ -70,6 +85,15 @@ class Normalizer:
         """What the package makes of `text`. Its margins, which tell runs apart, are kept from the package and put back."""
         core = text.strip()
         if self._package is None or not core:
+            return text
+        if not self.reference:
+            return "".join(self._margins_kept(piece, language) if seen else piece for seen, piece in windows(text, language))
+        return self._margins_kept(text, language)
+
+    def _margins_kept(self, text: str, language: str) -> str:
+        core = text.strip()
+        # Long runs of marks alone cost the grammars most of all and give nothing.
+        if self._package is None or not core or not (self.reference or any(character.isalnum() for character in core)):
             return text
         start = text.index(core)
         return text[:start] + self._package.spoken(core, language) + text[start + len(core) :]

@@ -81,6 +81,11 @@ class OnnxNetwork:
             raise ModelError(f"{self._path}: {what} is {have.type} {have.shape}, expected {want}")
 
 
+def available_device() -> str:
+    """`cuda` where this build of ONNX Runtime knows it, else `cpu`. One that fails to start falls back to the CPU by itself."""
+    return "cuda" if _CUDA in onnxruntime.get_available_providers() else "cpu"
+
+
 def _providers(device: str) -> list[str | tuple[str, dict[str, int]]]:
     wanted = torch.device(device)
     if wanted.type == "cuda" and _CUDA in onnxruntime.get_available_providers():

@@ -46,6 +46,11 @@ class PromptReader:
             threads=threads,
         )
 
+    @property
+    def provider(self) -> str:
+        """What runs the speech tokenizer, the larger of the two (see `OnnxNetwork.provider`)."""
+        return self._tokenizer.provider
+
     def read(self, voice_id: str, wave: Tensor, rate: int, transcript_ids: Iterable[int]) -> Voice:
         """The voice of a recording: its speech tokens, the mel of as many, its speaker vector. Blocks for a fraction of its duration.
 

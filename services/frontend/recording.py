@@ -4,11 +4,8 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import InvalidRequest
+from services.frontend.recording_limits import require_length, require_rate
 
-SHORTEST_SECONDS, LONGEST_SECONDS = 1, 30
-LOWEST_RATE, HIGHEST_RATE, RATE_STEP = 16_000, 192_000, 50
-"""The rates that sound cards know are multiples of 50. For one that shares no divisor with 24,000 the resampler's filters would take
-gigabytes."""
 QUIETEST = 0.003
 """Root mean square of the loudest 0.1 s, about -50 dBFS: quiet speech is louder, a microphone that nobody speaks into is not."""
 FULL_SCALE = 0.999
@@ -26,12 +23,8 @@ def check_recording(wave: Tensor, rate: int) -> None:
     """
     if wave.ndim != 1 or wave.dtype != torch.float32:
         raise ValueError(f"wave is {wave.dtype} of shape {list(wave.shape)}, expected float32 [samples]")
-    if not LOWEST_RATE <= rate <= HIGHEST_RATE or rate % RATE_STEP:
-        allowed = f"{LOWEST_RATE} to {HIGHEST_RATE} in steps of {RATE_STEP}"
-        raise InvalidRequest(f"the recording has a sample rate of {rate}, allowed {allowed}")
-    if not SHORTEST_SECONDS * rate <= len(wave) <= LONGEST_SECONDS * rate:
-        length = f"{len(wave) / rate:.2f} s ({len(wave)} samples at {rate} a second)"
-        raise InvalidRequest(f"the recording lasts {length}, allowed {SHORTEST_SECONDS} to {LONGEST_SECONDS} s")
+    require_rate(rate)
+    require_length(len(wave), rate)
     if not bool(torch.isfinite(wave).all()):
         place = int(torch.isfinite(wave).int().argmin())
         raise InvalidRequest(f"the recording is {wave[place].item()} at sample {place}, expected finite samples from -1 to 1")

@@ -28,6 +28,10 @@ class Registry:
         """All voices, ordered by id."""
         return list(self._voices.values())
 
+    def has(self, voice_id: str) -> bool:
+        """Whether there is a voice of that very id."""
+        return voice_id in self._voices
+
     def get(self, voice_id: str) -> Voice:
         """The voice of that id, or the default one for an empty id.
 

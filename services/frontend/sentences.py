@@ -18,6 +18,8 @@ _QUOTES = '"”'
 _FULL_WIDTH_NAMES = ("CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "FULLWIDTH")
 _MARKS = "PS"
 _UNSPOKEN = "PSZCM"
+_PAUSES = "，,、；：—…）)"
+_MOST_TRIED = 8
 
 
 class Splitter:
@@ -97,20 +99,34 @@ def _is_full_width(character: str) -> bool:
 
 
 def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iterator[str]:
-    """`segment` in parts of at most `limit` text tokens, cut at the last blank that is not in the first half, else between characters.
+    """`segment` in parts of at most `limit` text tokens, cut behind the last mark of a pause (comma, dash, bracket) that is not in the
+    first half, else at the last blank there, else between characters. The parts joined are the segment.
 
     What has over 8 characters for every token allowed is cut without being measured, so that the work grows with the text and no faster.
     """
     while len(segment) > 8 * limit or length(segment) > limit:
         part = _longest_prefix(segment, limit, length)
-        blank = segment.rfind(" ", part // 2, part)
         # A shorter text may have more tokens where words sound different in front of a pause.
-        while blank > 0 and length(segment[:blank]) > limit:
-            blank = segment.rfind(" ", part // 2, blank)
-        cut = blank if blank > 0 else part
+        cut = next((place for place in _places(segment, part) if length(segment[:place]) <= limit), part)
         yield segment[:cut]
         segment = segment[cut:]
     yield segment
+
+
+def _places(segment: str, part: int) -> Iterator[int]:
+    """Where the first `part` characters may end, best places first, the last of each kind first."""
+    half = part // 2
+    for marks in (_PAUSES, " "):
+        place = max(segment.rfind(mark, half, part) for mark in marks)
+        for _ in range(_MOST_TRIED):
+            if place <= 0:
+                break
+            if marks == " ":
+                yield place
+            # A comma between digits divides no clauses.
+            elif place + 1 <= part and not segment[place + 1 : place + 2].isdigit():
+                yield place + 1
+            place = max(segment.rfind(mark, half, place) for mark in marks)
 
 
 def _longest_prefix(segment: str, limit: int, length: Callable[[str], int]) -> int:

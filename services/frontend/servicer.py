@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -12,39 +12,55 @@ from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
-from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
-from services.frontend.analysis import Analyzer, Sentence
+from cosyserve.v1 import frontend_pb2_grpc
+from services.frontend.analysis import Analyzer, Reading, Sentence
 from services.frontend.language import require_tag
-from services.frontend.registry import Registry
+from services.frontend.partial import Part
+from services.frontend.pauses import LONGEST_TOGETHER, Pause, added
 from services.frontend.units import Units
-from services.frontend.voice import Voice
+from services.frontend.voice_library import VoiceLibrary
+from services.frontend.voice_maker import VoiceMaker
+from services.frontend.voice_servicer import VoiceMethods
+from services.frontend.written_text import Piece, WrittenText
 
 Context = grpc.aio.ServicerContext[Any, Any]
 LONGEST_UNIT = 400
 """Characters after which running text without a sentence end is cut anyway."""
+MOST_FLUSHED_WORDS = 100
 T = TypeVar("T")
 
 
-class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
+class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
     worker: runs the text work, a sentence at a time, so that calls take turns and the event loop stays free; hanging up stops a call's
     work at the next sentence.
     """
 
-    def __init__(self, analyzer: Analyzer, registry: Registry, worker: Executor, most_characters: int) -> None:
+    def __init__(
+        self,
+        analyzer: Analyzer,
+        library: VoiceLibrary,
+        maker: VoiceMaker | None,
+        worker: Executor,
+        most_characters: int,
+        most_stream_characters: int,
+    ) -> None:
+        super().__init__(library, maker)
         self._analyzer = analyzer
-        self._registry = registry
         self._worker = worker
         self._most_characters = most_characters
+        self._most_stream_characters = most_stream_characters
 
     async def Analyze(self, request: pb.AnalyzeRequest, context: Context) -> AsyncIterator[pb.AnalyzeResponse]:
-        call = _Call(request.setup.language_code)
+        call = self._call(request.setup)
         try:
             call.count(request.text, self._most_characters)
             async for sentence in self._analyze(request.text, call):
                 yield pb.AnalyzeResponse(sentence=sentence)
             call.require_speech()
+            if call.pause:
+                yield pb.AnalyzeResponse(closing_pause_milliseconds=call.pause)
         finally:
             call.record()
 
@@ -52,62 +68,78 @@ class FrontendServicer(frontend_pb2_grpc.FrontendServiceServicer):
         self, requests: AsyncIterator[pb.AnalyzeStreamRequest], context: Context
     ) -> AsyncIterator[pb.AnalyzeStreamResponse]:
         """The sentences are those of Analyze for each unit of the text (see `services.frontend.units`), in order: they depend on the text
-        alone, not on how it was cut into fragments. Analyze joins short units of a whole text into longer sentences, this does not wait
-        for them; and an empty language code is decided by script unit by unit."""
-        call = _Call(await _setup_of(requests))
+        and its flushes alone, not on how it was cut into fragments. Analyze joins short units of a whole text into longer sentences, this
+        does not wait for them; and an empty language code is decided by script unit by unit."""
+        setup = await _setup_of(requests)
+        call = self._call(setup, setup.first_index, setup.first_pause_milliseconds)
+        text = WrittenText(self._analyzer, call.reading, Units(LONGEST_UNIT), partial=setup.partial_sentences)
         # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
         await context.send_initial_metadata(())
-        units = Units(LONGEST_UNIT)
         try:
             async for request in requests:
-                if request.WhichOneof("part") != "text":
-                    raise InvalidRequest(f"a message behind the first carries {request.WhichOneof('part') or 'nothing'}, expected text")
-                call.count(request.text, self._most_characters, streamed=True)
-                for unit in units.feed(request.text):
-                    async for sentence in self._analyze(unit, call):
-                        yield pb.AnalyzeStreamResponse(sentence=sentence)
+                if request.WhichOneof("part") == "text":
+                    call.count(request.text, self._most_stream_characters, streamed=True)
+                    pieces = text.feed(request.text)
+                else:
+                    pieces = text.flush(_least_words(request))
+                async for message in self._streamed(pieces, call):
+                    yield message
+                if setup.reports_progress:
+                    progress = pb.AnalyzeProgress(characters=text.settled, sentences=call.sentences, pause_milliseconds=call.pause)
+                    yield pb.AnalyzeStreamResponse(progress=progress)
             call.require_text()
-            async for sentence in self._analyze(units.finish(), call):
-                yield pb.AnalyzeStreamResponse(sentence=sentence)
+            async for message in self._streamed(text.finish(), call):
+                yield message
             call.require_speech()
+            if call.pause:
+                yield pb.AnalyzeStreamResponse(closing_pause_milliseconds=call.pause)
         finally:
             call.record()
 
-    async def GetVoice(self, request: pb.GetVoiceRequest, context: Context) -> pb.GetVoiceResponse:
-        return pb.GetVoiceResponse(voice=_voice_message(self._registry.get(request.id)))
-
-    async def ListVoices(self, request: pb.FrontendServiceListVoicesRequest, context: Context) -> pb.FrontendServiceListVoicesResponse:
-        return pb.FrontendServiceListVoicesResponse(
-            voices=[
-                voice_pb2.VoiceSummary(
-                    id=voice.id,
-                    content_hash=voice.content_hash,
-                    prompt_seconds=voice.prompt_seconds,
-                    is_default=voice.id == self._registry.default,
-                )
-                for voice in self._registry.all()
-            ]
-        )
-
     async def _analyze(self, text: str, call: "_Call") -> AsyncIterator[pb.Sentence]:
-        sentences = self._analyzer.sentences(text, call.language_code)
-        while (sentence := await self._work(_next, sentences)) is not None:
-            yield call.message(sentence)
+        async for part in self._each(self._analyzer.parts(text, call.reading)):
+            if isinstance(part, Pause):
+                call.wait(part)
+            else:
+                yield call.message(part)
 
-    async def _work(self, function: Callable[[Iterator[Sentence]], T], argument: Iterator[Sentence]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, function, argument)
+    async def _streamed(self, pieces: Iterator[Piece], call: "_Call") -> AsyncIterator[pb.AnalyzeStreamResponse]:
+        async for piece in self._each(pieces):
+            if isinstance(piece, Pause):
+                call.wait(piece)
+            else:
+                yield call.streamed(piece)
+
+    async def _each(self, work: Iterator[T]) -> AsyncIterator[T]:
+        """What `work` gives, each piece made by the worker."""
+        loop = asyncio.get_running_loop()
+        while (piece := await loop.run_in_executor(self._worker, next, work, None)) is not None:
+            yield piece
+
+    def _call(self, setup: pb.AnalyzeSetup, first_index: int = 0, first_pause: int = 0) -> "_Call":
+        require_tag(setup.language_code)
+        if first_index < 0:
+            raise InvalidRequest(f"setup.first_index is {first_index}, it must not be negative")
+        if not 0 <= first_pause <= LONGEST_TOGETHER:
+            raise InvalidRequest(f"setup.first_pause_milliseconds is {first_pause}, allowed 0 to {LONGEST_TOGETHER}")
+        reading = self._analyzer.reading(
+            setup.language_code, allow_control_tokens=setup.allow_control_tokens, pronunciations=dict(setup.pronunciations)
+        )
+        return _Call(reading, first_index, first_pause)
 
 
 class _Call:
     """What one call has come to so far."""
 
-    def __init__(self, language_code: str) -> None:
-        require_tag(language_code)
-        self.language_code = language_code
+    def __init__(self, reading: Reading, first_index: int, first_pause: int) -> None:
+        self.reading = reading
+        self.sentences = first_index
+        """Of the whole text so far, those of earlier calls included."""
+        self.pause = first_pause
+        """Milliseconds that the text asked for since the last sentence."""
         self._start = time.time_ns()
         self._characters = 0
-        self._sentences = 0
-        self._language = language_code
+        self._language = reading.language_code
 
     def count(self, text: str, most: int, *, streamed: bool = False) -> None:
         """Take note of text that has come. Raises InvalidRequest when it is empty (unless streamed) or too much by now."""
@@ -118,43 +150,63 @@ class _Call:
             raise InvalidRequest(f"text has {self._characters} characters, allowed 1 to {most}")
 
     def require_text(self) -> None:
-        if self._characters == 0:
+        if self._characters == 0 and self.sentences == 0:
             raise InvalidRequest("text is empty; there is nothing to speak")
 
     def require_speech(self) -> None:
-        if self._sentences == 0:
+        if self.sentences == 0:
             raise InvalidRequest("text holds only punctuation, blanks or what this model cannot read; there is nothing to speak")
+
+    def wait(self, pause: Pause) -> None:
+        """Take note of a pause. Raises InvalidRequest when those in one place are too long together."""
+        self.pause = added(self.pause, pause)
 
     def message(self, sentence: Sentence) -> pb.Sentence:
         self._language = sentence.language
-        self._sentences += 1
-        return pb.Sentence(index=self._sentences - 1, text=sentence.text, token_ids=sentence.token_ids, language=sentence.language)
+        self.sentences += 1
+        return pb.Sentence(
+            index=self.sentences - 1,
+            text=sentence.text,
+            token_ids=sentence.token_ids,
+            language=sentence.language,
+            pause_before_milliseconds=self._take_pause(),
+            words=[pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in sentence.words],
+        )
+
+    def streamed(self, piece: Sentence | Part) -> pb.AnalyzeStreamResponse:
+        if isinstance(piece, Sentence):
+            return pb.AnalyzeStreamResponse(sentence=self.message(piece))
+        self._language = piece.language
+        sentence = pb.Sentence(
+            index=self.sentences, token_ids=piece.token_ids, language=piece.language, pause_before_milliseconds=self._take_pause()
+        )
+        self.sentences += not piece.unfinished
+        return pb.AnalyzeStreamResponse(sentence=sentence, unfinished=piece.unfinished)
+
+    def _take_pause(self) -> int:
+        pause, self.pause = self.pause, 0
+        return pause
 
     def record(self) -> None:
         attributes: dict[str, int | float | str] = {
-            "text.characters": self._characters, "text.language": self._language, "text.sentences": self._sentences,
+            "text.characters": self._characters, "text.language": self._language, "text.sentences": self.sentences,
         }  # fmt: skip
         telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
 
 
-def _next(sentences: Iterator[Sentence]) -> Sentence | None:
-    return next(sentences, None)
-
-
-async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> str:
+async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> pb.AnalyzeSetup:
     first = await anext(aiter(requests), None)
     if first is None or first.WhichOneof("part") != "setup":
         found = "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
         raise InvalidRequest(f"{found}, expected the setup")
-    return first.setup.language_code
+    return first.setup
 
 
-def _voice_message(voice: Voice) -> voice_pb2.Voice:
-    return voice_pb2.Voice(
-        id=voice.id,
-        content_hash=voice.content_hash,
-        prompt_text_ids=voice.prompt_text_ids,
-        prompt_speech_tokens=voice.prompt_speech_tokens,
-        prompt_mel=voice.prompt_mel,
-        speaker_embedding=voice.speaker_embedding,
-    )
+def _least_words(request: pb.AnalyzeStreamRequest) -> int:
+    part = request.WhichOneof("part")
+    if part != "flush":
+        raise InvalidRequest(f"a message behind the first carries {part or 'nothing'}, expected text or a flush")
+    least: int = request.flush.least_words
+    if not 0 <= least <= MOST_FLUSHED_WORDS:
+        raise InvalidRequest(f"flush.least_words is {least}, allowed 0 to {MOST_FLUSHED_WORDS}")
+    return least

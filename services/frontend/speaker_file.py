@@ -6,8 +6,10 @@ Source: compatibility specification section 2.7. Three layouts are read: a speak
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -40,6 +42,11 @@ def read_voices(directory: ModelDirectory, tokenizer: Tokenizer) -> list[Voice]:
     path = directory.path / FILE
     if not path.exists():
         return []
+    return [voice for voice, _ in read_file(path, tokenizer)]
+
+
+def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, str]]:
+    """The voices of one file, ordered by id, each with its transcript where the file has it as text. Raises as `read_voices` does."""
     try:
         speakers = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damaged part of the archive raises
@@ -52,10 +59,40 @@ def read_voices(directory: ModelDirectory, tokenizer: Tokenizer) -> list[Voice]:
         if not isinstance(name, str) or not isinstance(entry, dict):
             raise ModelError(f"{path}: entry {name!r} is not a voice id with a mapping of fields")
         try:
-            voices.append(voice_of(name, entry, tokenizer))
+            text = entry.get("prompt_text")
+            voices.append((voice_of(name, entry, tokenizer), text if isinstance(text, str) else ""))
         except ValueError as error:
             raise ModelError(f"{path}: voice {name!r}: {error}") from error
-    return sorted(voices, key=lambda voice: voice.id)
+    return sorted(voices, key=lambda pair: pair[0].id)
+
+
+def entry_of(voice: Voice) -> dict[str, Tensor]:
+    """A voice in the zero-shot layout; one that is known only by its vector as `embedding` alone."""
+    vector = _floats(voice.speaker_embedding)[None]
+    if not voice.prompt_speech_tokens:
+        return {"embedding": vector}
+    prompt = {
+        "prompt_text": torch.tensor([voice.prompt_text_ids], dtype=torch.int32),
+        "llm_prompt_speech_token": torch.tensor([voice.prompt_speech_tokens], dtype=torch.int32),
+        "flow_prompt_speech_token": torch.tensor([voice.prompt_speech_tokens], dtype=torch.int32),
+        "prompt_speech_feat": _floats(voice.prompt_mel).reshape(1, -1, MEL_BINS),
+    }
+    lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in prompt.items()}
+    return prompt | lengths | {"llm_embedding": vector, "flow_embedding": vector}
+
+
+def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
+    """A voice in the Triton runtime's layout, whose transcript is text. Raises ValueError for one without prompt or transcript."""
+    if not voice.prompt_speech_tokens or not transcript:
+        raise ValueError(
+            f"the voice {voice.id!r} has no {'transcript' if voice.prompt_speech_tokens else 'prompt'}, which this layout needs"
+        )
+    return {
+        "prompt_text": transcript,
+        "speech_token": torch.tensor([voice.prompt_speech_tokens], dtype=torch.int32),
+        "speech_feat": _floats(voice.prompt_mel).reshape(1, -1, MEL_BINS),
+        "embedding": _floats(voice.speaker_embedding)[None],
+    }
 
 
 def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice:
@@ -122,3 +159,7 @@ def _kind(value: Any) -> str:
 
 def _bytes(values: Tensor) -> bytes:
     return values.contiguous().numpy().astype("<f4").tobytes()
+
+
+def _floats(data: bytes) -> Tensor:
+    return torch.from_numpy(np.frombuffer(data, "<f4").astype(np.float32))

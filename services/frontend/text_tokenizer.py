@@ -1,8 +1,26 @@
 """The tokenizer that a model directory brings: byte-level BPE as published, or phonemes."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from cosyserve.model_directory import ModelDirectory
+
+
+class GrowingIds(Protocol):
+    """The ids of one text that is told run by run, each run beginning with a blank or a mark. No run to come changes an id given."""
+
+    @property
+    def opening(self) -> tuple[int, ...]:
+        """Ids in front of every sentence; not among those that `feed` and `finish` give."""
+        ...
+
+    def feed(self, run: str) -> list[int]:
+        """The ids that are certain with this run."""
+        ...
+
+    def finish(self, run: str) -> list[int]:
+        """The ids that are left, with the last run."""
+        ...
 
 
 class Tokenizer(Protocol):
@@ -14,6 +32,20 @@ class Tokenizer(Protocol):
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
         """Ids of `text`; none when it holds nothing that this tokenizer can express. allow_special: parse `<|...|>` control tokens."""
+        ...
+
+    @property
+    def is_phonemes(self) -> Callable[[str], bool] | None:
+        """Whether a word of phonemes can be spoken between `carriers.BEGIN` and `carriers.END`; None for a tokenizer of written text."""
+        ...
+
+    def growing(self, *, allow_special: bool = False) -> GrowingIds:
+        """For one text that arrives over time. allow_special: as in `encode`."""
+        ...
+
+    def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
+        """Words as they are spoken, each with the place of its first id in `encode` of the same and the number of its ids; none when ids do
+        not tell words apart. Given phonemes are a word between slashes."""
         ...
 
     def id_of(self, token: str) -> int | None:

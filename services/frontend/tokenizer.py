@@ -36,6 +36,11 @@ class TextTokenizer:
         self._plain.encode_special_tokens = True
         self._parsing = _build(vocabulary, merges, merges_path)
 
+    @property
+    def is_phonemes(self) -> None:
+        """This model reads written text."""
+        return None
+
     def __len__(self) -> int:
         return int(self._parsing.get_vocab_size(with_added_tokens=True))
 
@@ -46,10 +51,34 @@ class TextTokenizer:
         ids: list[int] = encoding.ids
         return ids
 
+    def growing(self, *, allow_special: bool = False) -> "GrowingWords":
+        """As `text_tokenizer.Tokenizer.growing`."""
+        return GrowingWords(self, allow_special)
+
+    def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
+        """None: no alignment of this tokenizer's ids with speech exists."""
+        return []
+
     def id_of(self, token: str) -> int | None:
         """The id of one token, None when there is none of that name."""
         found: int | None = self._parsing.token_to_id(token)
         return found
+
+
+class GrowingWords:
+    """No merge reaches over the border of a word, and a blank belongs to the word behind it: so runs of whole words are encoded one by one.
+    Meets `text_tokenizer.GrowingIds`."""
+
+    opening: tuple[int, ...] = ()
+
+    def __init__(self, tokenizer: TextTokenizer, allow_special: bool) -> None:
+        self._tokenizer, self._allow_special = tokenizer, allow_special
+
+    def feed(self, run: str) -> list[int]:
+        return self._tokenizer.encode(run, allow_special=self._allow_special)
+
+    def finish(self, run: str) -> list[int]:
+        return self.feed(run)
 
 
 def _build(vocabulary: dict[str, int], merges: list[tuple[str, str]], merges_path: Path) -> Tokenizer:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 from cosyserve.identity import Identity
+from services.llm.alignment import AlignmentTable
 from services.llm.config import LengthBounds
 from services.llm.request import Generation, Hop
 from services.llm.settings import LlmSettings
@@ -23,6 +24,11 @@ class Backend(Protocol):
     @property
     def lengths(self) -> LengthBounds:
         """How many speech tokens a sentence can have."""
+        ...
+
+    @property
+    def alignment(self) -> AlignmentTable | None:
+        """Which tokens say which text id; None when the model directory does not tell."""
         ...
 
     def generate(self, generation: Generation) -> AsyncGenerator[Hop]:

@@ -9,15 +9,19 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
 from cosyserve import philox
-from cosyserve.errors import InvalidRequest, Overloaded, Unavailable
+from cosyserve.errors import InvalidRequest, NonFinite, Overloaded, Unavailable
 from cosyserve.identity import Identity
-from cosyserve.spec import SPEECH_VOCABULARY
+from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
 from services.llm.config import PUBLISHED_LENGTHS
 from services.llm.engine.outbox import Outbox
 from services.llm.request import MOST_TOKENS, FinishReason, Generation, Hop, Prompt, Sampling, TextStream
 from services.llm.settings import LlmSettings
 
 TOKENS_PER_TEXT_ID = 4
+_TOKENS_WHEN = {"runaway": MAX_TOKENS_PER_TEXT_TOKEN, "short": MIN_TOKENS_PER_TEXT_TOKEN}
+_FINITE_TOKENS = 10
+_FAULT_DRAW = 1 << 20
+"""No text id: the draw that decides about a fault is none of those that make tokens."""
 
 
 class FakeBackend:
@@ -27,6 +31,7 @@ class FakeBackend:
         self.identity = Identity(model_hash="fake", backend="fake", precision="none", device="cpu")
         self.text_vocabulary = 151_936
         self.lengths = PUBLISHED_LENGTHS
+        self.alignment = None
         self._settings = settings
         self._places = asyncio.Semaphore(settings.max_sequences)
         self._accepted = {False: 0, True: 0}
@@ -48,7 +53,7 @@ class FakeBackend:
                 async with self._places:
                     if not outbox.started:
                         outbox.prefilled(time.time_ns(), len(generation.prompt.text_ids) + len(generation.prompt.speech_tokens))
-                    for token in self._tokens(generation.sampling, text_id, count):
+                    for token in self._tokens(generation, text_id, count):
                         count += 1
                         if count <= len(generation.replay):
                             outbox.replayed()
@@ -61,7 +66,8 @@ class FakeBackend:
                     break
             if not count:
                 raise InvalidRequest("text has 0 ids; at least 1 has to arrive before the stream is closed")
-            outbox.finish(FinishReason.END_OF_SPEECH if count < MOST_TOKENS else FinishReason.LENGTH, count)
+            endless = count == MOST_TOKENS or self._fault_of(generation.sampling) == "runaway"
+            outbox.finish(FinishReason.LENGTH if endless else FinishReason.END_OF_SPEECH, count)
             yield hops.pop()
         finally:
             self._accepted[arrives] -= 1
@@ -73,11 +79,22 @@ class FakeBackend:
     async def close(self) -> None:
         self._closed = True
 
-    def _tokens(self, sampling: Sampling, text_id: int, first: int) -> Iterator[int]:
+    def _fault_of(self, sampling: Sampling) -> str:
+        """How this sentence goes wrong; empty: not at all."""
+        chance = philox.uniform(sampling.seed, sampling.sentence_index, 0, _FAULT_DRAW)
+        return self._settings.fake_fault if chance < self._settings.fake_fault_share else ""
+
+    def _tokens(self, generation: Generation, text_id: int, first: int) -> Iterator[int]:
         """What one text id says: tokens `first` and following of the sentence."""
-        for count in range(first, min(first + TOKENS_PER_TEXT_ID, MOST_TOKENS)):
+        sampling, prompt, fault = generation.sampling, generation.prompt.speech_tokens, self._fault_of(generation.sampling)
+        for count in range(first, min(first + _TOKENS_WHEN.get(fault, TOKENS_PER_TEXT_ID), MOST_TOKENS)):
             if self._closed:
                 raise Unavailable("the speech-token engine is shutting down")
+            if fault == "non_finite" and count == _FINITE_TOKENS:
+                raise NonFinite(f"the fake engine was told to produce non-finite numbers at token {count}")
+            if fault == "prompt" and prompt:
+                yield prompt[count % len(prompt)]
+                continue
             yield int(philox.uniform(sampling.seed, sampling.sentence_index, count, text_id) * SPEECH_VOCABULARY)
 
 

@@ -62,6 +62,8 @@ class Generation:
     grouping: Grouping = Grouping()
     replay: tuple[int, ...] = ()
     """Tokens that another replica has made for this very request: taken as made, not sent again."""
+    guarded: bool = False
+    """Whether tokens that give speech away as unfit are an error, see `services.llm.guards`."""
 
 
 @dataclass(frozen=True)

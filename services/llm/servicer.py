@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from grpc.aio import ServicerContext
@@ -14,6 +15,7 @@ from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation
 from services.llm.backend import Backend
+from services.llm.guards import TokenGuards
 from services.llm.request import MOST_TOKENS, FinishReason, Generation, Grouping, Outcome, Profile, Prompt, Sampling, TextStream
 
 _REASONS = {
@@ -37,7 +39,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         text = validation.ids("text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=LONGEST_SENTENCE)
         generation = self._generation(request.setup, text)
         validation.replay_fits(len(generation.replay), len(text), self._backend.lengths)
-        async with contextlib.aclosing(self._speak(generation, context)) as messages:
+        async with contextlib.aclosing(self._speak(generation, _Told(list(text)), context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateResponse(tokens=tokens)
 
@@ -51,23 +53,24 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         first = await self._before(self._deadline(), "setup", requests)
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message has to be the setup")
-        generation = self._generation(first.setup, self._text(requests))
-        async with contextlib.aclosing(self._speak(generation, context)) as messages:
+        told = _Told()
+        generation = self._generation(first.setup, self._text(requests, told))
+        async with contextlib.aclosing(self._speak(generation, told, context)) as messages:
             async for tokens in messages:
                 yield llm_pb2.GenerateStreamResponse(tokens=tokens)
 
-    async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]) -> TextStream:
+    async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], told: "_Told") -> TextStream:
         """Pieces of at least one id. Raises InvalidRequest, and DeadlineExceeded when none comes in time."""
-        count, deadline = 0, self._deadline()
+        deadline = self._deadline()
         while (request := await self._before(deadline, "text", requests)) is not None:
             if request.WhichOneof("part") != "text":
                 raise InvalidRequest("every message after the first has to be text")
             ids = validation.ids("text.ids", request.text.ids, self._backend.text_vocabulary, most=validation.MOST_ARRIVING_IDS)
             if not ids:
                 continue
-            count += len(ids)
-            if count > validation.MOST_ARRIVING_IDS:
-                raise InvalidRequest(f"text has {count} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}")
+            told.ids += ids
+            if len(told.ids) > validation.MOST_ARRIVING_IDS:
+                raise InvalidRequest(f"text has {len(told.ids)} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}")
             yield list(ids)
             deadline = self._deadline()
 
@@ -103,23 +106,47 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             self._backend.identity.require(_identity(setup.expected_identity))
         profile = Profile.UPSTREAM if setup.profile == profile_pb2.PROFILE_UPSTREAM else Profile.CONTINUOUS
         sampling = Sampling(seed=setup.seed, sentence_index=setup.sentence_index, profile=profile)
-        return Generation(prompt=prompt, text=text, sampling=sampling, grouping=grouping, replay=replay)
+        return Generation(prompt=prompt, text=text, sampling=sampling, grouping=grouping, replay=replay, guarded=setup.guards)
 
-    async def _speak(self, generation: Generation, context: ServicerContext[Any, Any]) -> AsyncGenerator[llm_pb2.SpeechTokens]:
-        """One message a hop, the first with the identity; the timings of the hop become spans of the call."""
-        first = True
+    async def _speak(
+        self, generation: Generation, told: "_Told", context: ServicerContext[Any, Any]
+    ) -> AsyncGenerator[llm_pb2.SpeechTokens]:
+        """One message a hop, the first with the identity; the timings of the hop become spans of the call. Raises what the guards raise."""
+        first, made = True, list(generation.replay)
+        guards = TokenGuards(generation.prompt, self._backend.lengths) if generation.guarded else None
+        if guards:
+            guards.see(generation.replay)
         async with contextlib.aclosing(self._backend.generate(generation)) as hops:
             async for hop in hops:
+                made += hop.tokens
                 for timing in hop.timings:
                     telemetry.record(timing)
+                if guards:
+                    guards.see(hop.tokens)
+                    guards.end(hop, len(told.ids))
                 message = llm_pb2.SpeechTokens(tokens=hop.tokens)
                 if first:
                     await context.send_initial_metadata(())
                     message.identity.CopyFrom(_message(self._backend.identity))
                 if hop.outcome:
                     message.summary.CopyFrom(_summary(hop.outcome))
+                    message.summary.text_starts.extend(await self._aligned(told.ids, made))
                 first = False
                 yield message
+
+    async def _aligned(self, text_ids: list[int], tokens: list[int]) -> list[int]:
+        """With which token each text id begins; nothing where that is not known."""
+        table = self._backend.alignment
+        if table is None:
+            return []
+        return await asyncio.to_thread(table.starts, tuple(text_ids), tokens) or []
+
+
+@dataclass
+class _Told:
+    """Text ids of the sentence that have come."""
+
+    ids: list[int] = field(default_factory=list)
 
 
 def _identity(message: identity_pb2.EngineIdentity) -> Identity:

@@ -6,6 +6,8 @@ from pathlib import Path
 from cosyserve.server import ServerSettings
 
 BACKENDS = ("torch", "fake")
+FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite")
+"""No end, an end as soon as there may be one, the prompt's tokens instead of the text's, numbers that are none."""
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -39,12 +41,20 @@ class LlmSettings(ServerSettings):
     """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences."""
     fake_token_milliseconds: float = 0.0
     """Time that the fake backend takes for a token."""
+    fake_fault: str = ""
+    """How the fake backend misbehaves, one of FAKE_FAULTS; empty: not at all."""
+    fake_fault_share: float = 1.0
+    """For which share of all (seed, sentence) it does."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, value, allowed in (("backend", self.backend, BACKENDS), ("device", self.device, DEVICES)):
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")
+        if self.fake_fault and self.fake_fault not in FAKE_FAULTS:
+            raise ValueError(f"fake_fault is {self.fake_fault!r}, allowed: {', '.join(FAKE_FAULTS)}")
+        if not 0 <= self.fake_fault_share <= 1:
+            raise ValueError(f"fake_fault_share is {self.fake_fault_share}, must be 0 to 1")
         if self.backend != "fake" and self.model is None:
             raise ValueError(f"model is not set and backend={self.backend} needs it")
         for name in ("threads", "max_sequences", "max_positions"):

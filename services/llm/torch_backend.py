@@ -9,6 +9,8 @@ import torch
 from cosyserve.errors import InvalidRequest, SettingsError
 from cosyserve.identity import Identity
 from cosyserve.model_directory import ModelDirectory
+from services.llm.alignment import FILE as ALIGNMENT
+from services.llm.alignment import AlignmentTable
 from services.llm.arriving_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.config import LengthBounds, read_config
 from services.llm.engine.cache import cache_bytes
@@ -28,8 +30,8 @@ from services.llm.whole_text import WholeText
 class TorchBackend:
     """`max_positions`: longest sequence that is accepted."""
 
-    def __init__(self, engine: Engine, identity: Identity, max_positions: int) -> None:
-        self.engine, self.identity, self._max_positions = engine, identity, max_positions
+    def __init__(self, engine: Engine, identity: Identity, max_positions: int, alignment: AlignmentTable | None = None) -> None:
+        self.engine, self.identity, self._max_positions, self.alignment = engine, identity, max_positions, alignment
 
     @classmethod
     def load(cls, settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> "TorchBackend":
@@ -39,6 +41,8 @@ class TorchBackend:
         device = choose_device(settings.device)
         directory = ModelDirectory(settings.model)
         config = read_config(directory)
+        table = directory.path / ALIGNMENT
+        alignment = AlignmentTable.read(table, config.text_vocabulary) if table.exists() else None
         model = SpeechTokenModel.build(config, load_tensors(directory, config), device)
         budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
         limits = Limits(
@@ -53,7 +57,7 @@ class TorchBackend:
             device=device_text(device, settings.threads),
         )
         held = settings.max_positions if budget is None else min(settings.max_positions, budget // cache_bytes(config, 1))
-        return cls(engine, identity, held)
+        return cls(engine, identity, held, alignment)
 
     @property
     def text_vocabulary(self) -> int:

@@ -15,6 +15,8 @@ from services.orchestrator.servicer import SynthesisServicer
 from services.orchestrator.settings import PREFIX, OrchestratorSettings
 from services.orchestrator.takeover import Patience
 from services.orchestrator.token2wav_stage import Token2WavStage
+from services.orchestrator.voice_stage import VoiceStage
+from services.orchestrator.voice_warming import VoiceWarming
 
 SERVICE = "cosyserve.v1.SynthesisService"
 
@@ -22,14 +24,25 @@ SERVICE = "cosyserve.v1.SynthesisService"
 async def load(service: Service, settings: OrchestratorSettings) -> Close:
     """Open the channels; from now on the health of `service` is that of its stages."""
     changed = asyncio.Event()
+    warming: VoiceWarming | None = None
+
+    def on_change() -> None:
+        changed.set()
+        if warming is not None:
+            warming.changed()
+
     replica_sets = [
-        ReplicaSet(stage, f"cosyserve.v1.{name}", getattr(settings, stage), settings.max_message_bytes, changed.set)
+        ReplicaSet(stage, f"cosyserve.v1.{name}", getattr(settings, stage), settings.max_message_bytes, on_change)
         for stage, name in (("frontend", "FrontendService"), ("llm", "LlmService"), ("token2wav", "Token2WavService"))
     ]
     frontend, llm, token2wav = replica_sets
     patience = Patience(settings.stall_seconds, settings.recovery_seconds, settings.attempts)
-    stages = Stages(FrontendStage(frontend, patience), LlmStage(llm, patience), Token2WavStage(token2wav, patience))
-    synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(SynthesisServicer(stages, settings), service.handlers)  # type: ignore[arg-type]
+    stages = Stages(
+        FrontendStage(frontend, patience), LlmStage(llm, patience, settings.guards), Token2WavStage(token2wav, patience, settings.guards)
+    )
+    voices = VoiceStage(frontend, patience, Patience(settings.voice_seconds, settings.recovery_seconds, settings.attempts))
+    servicer = SynthesisServicer(stages, voices, settings)
+    synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     async def follow_health() -> None:
         while True:
@@ -37,11 +50,13 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
             await service.set_serving(all(replicas.serving for replicas in replica_sets))
             await changed.wait()
 
-    following = asyncio.create_task(follow_health())
+    warming = VoiceWarming(stages.frontend, voices, stages.token2wav, settings.warm_voices)
+    tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
 
     async def close() -> None:
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for replicas in replica_sets:
             await replicas.close()
 

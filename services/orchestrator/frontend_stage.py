@@ -1,13 +1,22 @@
 """The frontend as the pipeline calls it: text to sentences, and voices by name."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+import grpc
+
 from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet
-from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
+from cosyserve.errors import InternalFault
+from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc
+from services.orchestrator.arriving_text import ArrivingText, Flush
+from services.orchestrator.taken_sentences import TakenSentences
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.utterance import Sentence, Utterance, Voice
+from services.orchestrator.utterance import OpenSentence, Sentence, SpokenWord, Utterance, Voice
+
+Take = Callable[[Sentence | OpenSentence], Awaitable[None]]
+AnalyzeCall = grpc.aio.StreamStreamCall[frontend_pb2.AnalyzeStreamRequest, frontend_pb2.AnalyzeStreamResponse]
 
 
 class FrontendStage:
@@ -17,21 +26,51 @@ class FrontendStage:
         self.replicas = replicas
         self._patience = patience
 
-    async def analyze(self, utterance: Utterance, take: Callable[[Sentence], Awaitable[None]]) -> int:
+    async def analyze(self, utterance: Utterance, take: Take) -> int:
         """Hand the sentences of the text to `take`, each once and in order. Returns the number of takeovers."""
-        setup = frontend_pb2.AnalyzeSetup(language_code=utterance.language_code)
-        request = frontend_pb2.AnalyzeRequest(setup=setup, text=utterance.text)
-        taken = 0
+        request = frontend_pb2.AnalyzeRequest(setup=_setup(utterance), text=utterance.text)
+        taken = TakenSentences(take)
 
         async def attempt(replica: Replica, pulse: Pulse) -> None:
-            nonlocal taken
             with hung_up(_stub(replica).Analyze(request, metadata=telemetry.outgoing())) as call:
                 async for response in call:
                     pulse.beat()
-                    if response.sentence.index == taken:
-                        taken += 1
+                    with pulse.paused():
+                        if response.HasField("sentence"):
+                            await taken.add(_sentence(response.sentence), whole=True, unfinished=False)
+                        if response.closing_pause_milliseconds:
+                            await taken.close(response.closing_pause_milliseconds)
+
+        return await carried_on(self.replicas, self._patience, attempt)
+
+    async def analyze_stream(self, utterance: Utterance, text: ArrivingText, take: Take) -> int:
+        """The same for text that arrives over time; in utterance.by_token a sentence is handed over when it begins. What the frontend needs
+        no more is forgotten, and another replica begins there. Returns the number of takeovers."""
+        taken = TakenSentences(take)
+        setup = _setup(utterance)
+        setup.reports_progress, setup.partial_sentences = True, utterance.by_token
+
+        async def attempt(replica: Replica, pulse: Pulse) -> None:
+            begin, read, told = text.begin, asyncio.Event(), asyncio.Event()
+            taken.begin_anew()
+            with hung_up(_stub(replica).AnalyzeStream(metadata=telemetry.outgoing())) as call:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(_pour(call, setup, text, read, told, pulse))
+                    async for response in call:
+                        pulse.beat()
                         with pulse.paused():
-                            await take(Sentence(response.sentence.index, tuple(response.sentence.token_ids)))
+                            if response.HasField("sentence"):
+                                found = _sentence(response.sentence)
+                                await taken.add(found, whole=not utterance.by_token, unfinished=response.unfinished)
+                            if response.closing_pause_milliseconds:
+                                await taken.close(response.closing_pause_milliseconds)
+                        if response.HasField("progress"):
+                            text.forget(begin + response.progress.characters)
+                            setup.first_index = response.progress.sentences
+                            setup.first_pause_milliseconds = response.progress.pause_milliseconds
+                            read.set()
+                    if not told.is_set():
+                        raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a text before its end")
 
         return await carried_on(self.replicas, self._patience, attempt)
 
@@ -54,16 +93,48 @@ class FrontendStage:
             speaker_embedding=found.speaker_embedding,
         )
 
-    async def voices(self) -> list[voice_pb2.VoiceSummary]:
-        """All voices, ordered by id."""
-        response = frontend_pb2.FrontendServiceListVoicesResponse()
 
-        async def attempt(replica: Replica, _: Pulse) -> None:
-            request = frontend_pb2.FrontendServiceListVoicesRequest()
-            response.CopyFrom(await _stub(replica).ListVoices(request, metadata=telemetry.outgoing()))
+def _setup(utterance: Utterance) -> frontend_pb2.AnalyzeSetup:
+    return frontend_pb2.AnalyzeSetup(
+        language_code=utterance.language_code,
+        allow_control_tokens=utterance.allow_control_tokens,
+        pronunciations=utterance.pronunciations,
+    )
 
-        await carried_on(self.replicas, self._patience, attempt)
-        return list(response.voices)
+
+def _sentence(message: frontend_pb2.Sentence) -> Sentence:
+    words = tuple(SpokenWord(word.text, word.first_id, word.ids) for word in message.words)
+    return Sentence(message.index, tuple(message.token_ids), message.pause_before_milliseconds, words)
+
+
+async def _pour(
+    call: AnalyzeCall, setup: frontend_pb2.AnalyzeSetup, text: ArrivingText, read: asyncio.Event, told: asyncio.Event, pulse: Pulse
+) -> None:
+    """Write the setup and, once it is accepted, the text as it comes; each piece when the one before it is read, so that no more than one
+    waits at the stage. `read` is set when it is; `told` gets set when all is written.
+
+    A write on a dead call is passed over, as in token2wav_stage.
+    """
+    place = text.start()
+    try:
+        await call.write(frontend_pb2.AnalyzeStreamRequest(setup=setup))
+        await call.initial_metadata()
+        while True:
+            with pulse.paused():
+                piece = await text.read(place)
+            if piece is None:
+                break
+            if isinstance(piece, Flush):
+                request = frontend_pb2.AnalyzeStreamRequest(flush=frontend_pb2.AnalyzeFlush(least_words=piece.least_words))
+            else:
+                request = frontend_pb2.AnalyzeStreamRequest(text=piece)
+            read.clear()
+            await call.write(request)
+            await read.wait()
+        told.set()
+        await call.done_writing()
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        return
 
 
 def _stub(replica: Replica) -> "frontend_pb2_grpc.FrontendServiceAsyncStub":

@@ -1,7 +1,10 @@
-"""The speech-token LLM as the pipeline calls it: one sentence's text ids to its speech tokens."""
+"""The speech-token LLM as the pipeline calls it: one sentence's text ids, all of them or as they come, to its speech tokens."""
 
+import asyncio
 import time
 from typing import cast
+
+import grpc
 
 from cosyserve import spec, telemetry
 from cosyserve.channel import Replica, ReplicaSet
@@ -11,41 +14,57 @@ from services.orchestrator.engine_stage import from_message, to_message
 from services.orchestrator.engines import Engines
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
 from services.orchestrator.token_stream import Made, TokenStream
-from services.orchestrator.utterance import Utterance, Voice, tokens_to_first_border
+from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, Voice, tokens_to_first_border
+
+GenerateCall = grpc.aio.StreamStreamCall[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse]
 
 
 class LlmStage:
     """Generation is carried on by another replica when one fails: it is told the tokens already made and goes on behind them."""
 
-    def __init__(self, replicas: ReplicaSet, patience: Patience) -> None:
+    def __init__(self, replicas: ReplicaSet, patience: Patience, guards: bool) -> None:
         self.replicas = replicas
         self._patience = patience
+        self._guards = guards
 
     async def generate(self, utterance: Utterance, voice: Voice, stream: TokenStream, engines: Engines) -> int:
         """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of takeovers."""
-        request = _request(utterance, voice, stream)
+        setup = _setup(utterance, voice, stream, self._guards)
         if engines.llm is not None:
-            request.setup.expected_identity.CopyFrom(to_message(engines.llm))
+            setup.expected_identity.CopyFrom(to_message(engines.llm))
         begin = time.monotonic()
         first_message: float | None = None
 
-        async def attempt(replica: Replica, pulse: Pulse) -> None:
+        def take(news: llm_pb2.SpeechTokens) -> None:
             nonlocal first_message
-            del request.setup.replay_tokens[:]
-            request.setup.replay_tokens.extend(stream.tokens)
+            if news.HasField("identity"):
+                setup.expected_identity.CopyFrom(news.identity)
+                engines.llm = from_message(news.identity)
+            if news.tokens:
+                first_message = first_message or time.monotonic()
+                stream.extend(news.tokens)
+            if news.HasField("summary"):
+                stream.finish(_made(news.summary, (first_message or time.monotonic()) - begin))
+
+        async def attempt(replica: Replica, pulse: Pulse) -> None:
+            del setup.replay_tokens[:]
+            setup.replay_tokens.extend(stream.tokens)
             stub = cast("llm_pb2_grpc.LlmServiceAsyncStub", llm_pb2_grpc.LlmServiceStub(replica.channel))
-            with hung_up(stub.Generate(request, metadata=telemetry.outgoing())) as call:
-                async for response in call:
-                    pulse.beat()
-                    news = response.tokens
-                    if news.HasField("identity"):
-                        request.setup.expected_identity.CopyFrom(news.identity)
-                        engines.llm = from_message(news.identity)
-                    if news.tokens:
-                        first_message = first_message or time.monotonic()
-                        stream.extend(news.tokens)
-                    if news.HasField("summary"):
-                        stream.finish(_made(news.summary, (first_message or time.monotonic()) - begin))
+            sentence, metadata = stream.sentence, telemetry.outgoing()
+            if isinstance(sentence, Sentence):
+                request = llm_pb2.GenerateRequest(setup=setup, text_ids=sentence.token_ids)
+                with hung_up(stub.Generate(request, metadata=metadata)) as call:
+                    async for response in call:
+                        pulse.beat()
+                        take(response.tokens)
+            else:
+                with hung_up(stub.GenerateStream(metadata=metadata)) as open_call:
+                    async with asyncio.TaskGroup() as group:
+                        pouring = group.create_task(_pour(open_call, setup, sentence, pulse))
+                        async for streamed in open_call:
+                            pulse.beat()
+                            take(streamed.tokens)
+                        pouring.cancel()
             if stream.made is None:
                 raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a sentence without its summary")
             if not stream.tokens:
@@ -54,21 +73,37 @@ class LlmStage:
         return await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
 
 
-def _request(utterance: Utterance, voice: Voice, stream: TokenStream) -> llm_pb2.GenerateRequest:
+async def _pour(call: GenerateCall, setup: llm_pb2.GenerateSetup, sentence: OpenSentence, pulse: Pulse) -> None:
+    """Write the setup and, once it is accepted, the ids as they come. While the sentence is open the stage may wait for text, so it owes
+    nothing. A write on a dead call is passed over, as in token2wav_stage.
+    """
+    try:
+        await call.write(llm_pb2.GenerateStreamRequest(setup=setup))
+        await call.initial_metadata()
+        with pulse.paused():
+            async for ids in sentence.read():
+                await call.write(llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=ids)))
+            await call.done_writing()
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        return
+
+
+def _setup(utterance: Utterance, voice: Voice, stream: TokenStream, guards: bool) -> llm_pb2.GenerateSetup:
     first_hop = tokens_to_first_border(len(voice.prompt_speech_tokens), utterance.first_hop_tokens)
-    setup = llm_pb2.GenerateSetup(
+    return llm_pb2.GenerateSetup(
         prompt_text_ids=voice.prompt_text_ids,
-        prompt_speech_tokens=voice.prompt_speech_tokens,
-        seed=utterance.seed,
+        prompt_speech_tokens=voice.transcribed_speech_tokens,
+        seed=stream.seed,
+        guards=guards,
         sentence_index=stream.sentence.index,
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
         # The decoder can begin when the first hop and its look-ahead are there: a message then, not a token sooner or later.
         first_message_tokens=first_hop + spec.LOOKAHEAD_TOKENS,
         message_tokens=spec.CHUNK_TOKENS,
     )
-    return llm_pb2.GenerateRequest(setup=setup, text_ids=stream.sentence.token_ids)
 
 
 def _made(summary: llm_pb2.GenerateSummary, seconds_to_first_message: float) -> Made:
     prefill = summary.queue_milliseconds + summary.prefill_milliseconds
-    return Made(prefill, max(0.0, seconds_to_first_message * 1000 - prefill), summary.decode_milliseconds)
+    decode = max(0.0, seconds_to_first_message * 1000 - prefill)
+    return Made(prefill, decode, summary.decode_milliseconds, tuple(summary.text_starts))

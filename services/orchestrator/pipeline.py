@@ -11,15 +11,21 @@ from dataclasses import dataclass, field
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
+from services.orchestrator import guards
+from services.orchestrator.arriving_text import ArrivingText
 from services.orchestrator.engines import Engines
 from services.orchestrator.frontend_stage import FrontendStage
+from services.orchestrator.guards import Attempts
 from services.orchestrator.llm_stage import LlmStage
+from services.orchestrator.silence import play_silence
 from services.orchestrator.token2wav_stage import Token2WavStage
 from services.orchestrator.token_stream import TokenStream
-from services.orchestrator.utterance import Sentence, Utterance, Voice
+from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, Voice
+from services.orchestrator.written_pause import behind_pause
 
 _ANALYZED_AHEAD = 16
 Play = Callable[[bytes], Awaitable[None]]
+Analyzed = Sentence | OpenSentence | None
 
 
 @dataclass
@@ -40,6 +46,7 @@ class Account:
     voice: str = ""
     """Id of the voice in use."""
     engines: Engines = field(default_factory=Engines)
+    attempts: Attempts = field(default_factory=Attempts)
     begun: float = field(default_factory=time.monotonic)
     first_sound_milliseconds: float = 0.0
     first_sound: Milliseconds = field(default_factory=Milliseconds)
@@ -47,6 +54,8 @@ class Account:
     sentences: int = 0
     speech_tokens: int = 0
     takeovers: int = 0
+    paused_milliseconds: int = 0
+    """Silence before sentences and at the end."""
 
     def sounded(self) -> None:
         """Audio is about to leave; the first time counts."""
@@ -68,23 +77,38 @@ class Stages:
     token2wav: Token2WavStage
 
 
-async def speak(utterance: Utterance, stages: Stages, play: Play, account: Account, longest_seconds: float | None = None) -> None:
+async def speak(
+    utterance: Utterance,
+    stages: Stages,
+    play: Play,
+    account: Account,
+    longest_seconds: float | None = None,
+    text: ArrivingText | None = None,
+) -> None:
     """Speak `utterance`: hand its audio (s16le, 24 kHz) to `play` in order, without gap or repeat, and fill `account`.
 
+    text: what is said instead of `utterance.text` when it arrives over time.
     longest_seconds: refuse (InvalidRequest) as soon as the utterance is known to be longer.
     """
-    analyzed: asyncio.Queue[Sentence | None] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
+    analyzed: asyncio.Queue[Analyzed] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
     # One place: the sentence being written waits here until the one before it is spoken. So at most two are ahead of the listener.
     written: asyncio.Queue[TokenStream | None] = asyncio.Queue(maxsize=1)
     async with asyncio.TaskGroup() as group:
         voice = group.create_task(stages.frontend.voice(utterance.voice))
-        group.create_task(_read(utterance, stages, analyzed, account))
+        group.create_task(_read(utterance, text, stages, analyzed, account))
         group.create_task(_write(utterance, stages, voice, analyzed, written, account, longest_seconds))
         await _speak(utterance, stages, voice, written, play, account)
 
 
-async def _read(utterance: Utterance, stages: Stages, analyzed: "asyncio.Queue[Sentence | None]", account: Account) -> None:
-    account.takeovers += await stages.frontend.analyze(utterance, analyzed.put)
+async def _read(
+    utterance: Utterance, text: ArrivingText | None, stages: Stages, analyzed: "asyncio.Queue[Analyzed]", account: Account
+) -> None:
+    frontend = stages.frontend
+    # Not `+= await`: that adds to what was there before the wait, and the other tasks count too.
+    takeovers = await (
+        frontend.analyze(utterance, analyzed.put) if text is None else frontend.analyze_stream(utterance, text, analyzed.put)
+    )
+    account.takeovers += takeovers
     await analyzed.put(None)
 
 
@@ -92,7 +116,7 @@ async def _write(
     utterance: Utterance,
     stages: Stages,
     voice: "asyncio.Task[Voice]",
-    analyzed: "asyncio.Queue[Sentence | None]",
+    analyzed: "asyncio.Queue[Analyzed]",
     written: "asyncio.Queue[TokenStream | None]",
     account: Account,
     longest_seconds: float | None,
@@ -102,12 +126,16 @@ async def _write(
     while (sentence := await analyzed.get()) is not None:
         if sentence.index == 0:
             account.first_sound.frontend = account.total.frontend = account.milliseconds
-        stream = TokenStream(sentence)
+        account.paused_milliseconds += _pause_before(sentence, utterance)
+        stream = guards.first_attempt(utterance, sentence)
         await written.put(stream)
-        account.takeovers += await stages.llm.generate(utterance, known_voice, stream, account.engines)
-        _settle(stream, account)
+        if not sentence.silent:
+            # Not `+= await`, as in _read.
+            takeovers = await guards.write(utterance, known_voice, stream, stages.llm, account.engines)
+            account.takeovers += takeovers
+            _settle(stream, account)
         if longest_seconds is not None:
-            _refuse_longer(account.speech_tokens, utterance.speed, longest_seconds)
+            _refuse_longer(account, utterance.speed, longest_seconds)
     await written.put(None)
 
 
@@ -120,7 +148,19 @@ async def _speak(
     account: Account,
 ) -> None:
     while (stream := await written.get()) is not None:
-        decoded = await stages.token2wav.decode(utterance, await voice, stream, play, account.engines)
+        pause = _pause_before(stream.sentence, utterance)
+        account.attempts.samples += spec.SAMPLE_RATE * pause // 1000
+        first = stream.sentence.index == 0
+        if not first:
+            await play_silence(pause, play)
+        if stream.sentence.silent:
+            continue
+        play_sentence = behind_pause(pause, play) if first else play
+        spoken, decoded = await guards.speak(
+            utterance, await voice, stream, (stages.llm, stages.token2wav), play_sentence, account.engines, account.attempts
+        )
+        if spoken is not stream:
+            _settle(spoken, account)
         account.takeovers += decoded.takeovers
         account.total.flow += decoded.summary.flow_milliseconds
         account.total.vocoder += decoded.summary.vocoder_milliseconds
@@ -129,7 +169,17 @@ async def _speak(
             account.first_sound.vocoder = decoded.summary.first_vocoder_milliseconds
 
 
+def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance) -> int:
+    """Milliseconds of silence; what the text asks for stands in place of the pause between sentences."""
+    if sentence.pause_before_milliseconds or sentence.index == 0 or sentence.silent:
+        return sentence.pause_before_milliseconds
+    return utterance.sentence_pause_milliseconds
+
+
 def _settle(stream: TokenStream, account: Account) -> None:
+    """Count a sentence; one that failed a guard counts when it has been said anew."""
+    if stream.fault is not None:
+        return
     account.sentences += 1
     account.speech_tokens += len(stream.tokens)
     if stream.made is None:
@@ -141,8 +191,8 @@ def _settle(stream: TokenStream, account: Account) -> None:
         account.first_sound.llm_decode = stream.made.first_hop
 
 
-def _refuse_longer(tokens: int, speed: float, longest_seconds: float) -> None:
-    seconds = tokens / spec.TOKENS_PER_SECOND / speed
+def _refuse_longer(account: Account, speed: float, longest_seconds: float) -> None:
+    seconds = account.speech_tokens / spec.TOKENS_PER_SECOND / speed + account.paused_milliseconds / 1000
     if seconds > longest_seconds:
         raise InvalidRequest(
             f"the utterance is over {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once; use Synthesize"

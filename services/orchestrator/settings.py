@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from cosyserve.server import ServerSettings
 
 PREFIX = "COSYSERVE_ORCHESTRATOR_"
+LONGEST_IDLE_SECONDS = 180
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +17,14 @@ class OrchestratorSettings(ServerSettings):
     max_streams: int = 16
     """Requests at once, at most what the stages behind it take; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
     max_characters: int = 20_000
+    max_stream_characters: int = 200_000
+    """Text of one StreamingSynthesize, all fragments together; the frontends have a setting of the same name. An hour is about 60,000."""
+    max_waiting_characters: int = 20_000
+    """Text of one StreamingSynthesize that is read before it can be spoken; with so much waiting its caller is read no further."""
+    max_stream_seconds: float = 14_400.0
+    """A StreamingSynthesize that takes longer ends with DEADLINE_EXCEEDED."""
+    idle_seconds: float = 30.0
+    """A StreamingSynthesize on which no message comes for so long ends with DEADLINE_EXCEEDED, unless it asks otherwise; 1 to 180."""
     max_unary_seconds: float = 60.0
     """Longest utterance that SynthesizeUnary gives at once."""
     max_request_seconds: float = 3_600.0
@@ -28,6 +37,15 @@ class OrchestratorSettings(ServerSettings):
     """A caller that takes no audio for this long is hung up on, so that it does not hold a decoder's memory."""
     attempts: int = 4
     """Calls to one stage for one piece of work."""
+    guards: bool = True
+    """Whether speech that no one could understand (Guard in synthesis.proto) is an error; off for weights that cannot speak, such as random
+    ones in a measurement. Numbers that are not finite are an error in any case."""
+    warm_voices: int = 8
+    """Voices, the default one first, whose prompt state each decoder computes when it comes up; 0: none before they are asked for."""
+    max_voice_makings: int = 8
+    """Recordings being made voices at once; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
+    voice_seconds: float = 120.0
+    """A frontend that has not made a voice of a recording within this time is taken for dead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -38,12 +56,21 @@ class OrchestratorSettings(ServerSettings):
             "max_streams",
             "max_characters",
             "attempts",
+            "max_stream_characters",
+            "max_waiting_characters",
+            "max_stream_seconds",
             "max_unary_seconds",
             "stall_seconds",
             "max_request_seconds",
             "reader_seconds",
+            "max_voice_makings",
+            "voice_seconds",
         ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name.upper()} must be positive, got {getattr(self, name)}")
+        if not 1 <= self.idle_seconds <= LONGEST_IDLE_SECONDS:
+            raise ValueError(f"IDLE_SECONDS is {self.idle_seconds:g}, allowed are 1 to {LONGEST_IDLE_SECONDS}")
+        if self.warm_voices < 0:
+            raise ValueError(f"WARM_VOICES must not be negative, got {self.warm_voices}")
         if self.recovery_seconds < 0:
             raise ValueError(f"RECOVERY_SECONDS must not be negative, got {self.recovery_seconds}")

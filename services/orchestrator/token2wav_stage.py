@@ -9,7 +9,7 @@ from typing import cast
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.channel import Replica, ReplicaSet
+from cosyserve.channel import Replica, ReplicaSet, as_error
 from cosyserve.errors import InternalFault
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.engine_stage import from_message, to_message
@@ -18,6 +18,7 @@ from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import Utterance, Voice
 
+_WARM_SECONDS = 120.0
 Play = Callable[[bytes], Awaitable[None]]
 DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]
 
@@ -33,13 +34,14 @@ class Decoded:
 class Token2WavStage:
     """Decoding is carried on by another replica when one fails: it is told all tokens again and sends only what was not yet heard."""
 
-    def __init__(self, replicas: ReplicaSet, patience: Patience) -> None:
+    def __init__(self, replicas: ReplicaSet, patience: Patience, guards: bool) -> None:
         self.replicas = replicas
         self._patience = patience
+        self._guards = guards
 
     async def decode(self, utterance: Utterance, voice: Voice, stream: TokenStream, play: Play, engines: Engines) -> Decoded:
         """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat."""
-        setup = _setup(utterance, voice, stream)
+        setup = _setup(utterance, voice, stream, self._guards)
         if engines.token2wav is not None:
             setup.expected_identity.CopyFrom(to_message(engines.token2wav))
         decoded = Decoded()
@@ -71,6 +73,17 @@ class Token2WavStage:
         decoded.takeovers = await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
         return decoded
 
+    async def warm(self, replica: Replica, voice: Voice) -> None:
+        """Let `replica` say one token with `voice` to nobody, so that it keeps the state behind the voice's prompt."""
+        stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
+        request = token2wav_pb2.DecodeRequest(setup=_voice_setup(voice), speech_tokens=[0])
+        try:
+            with hung_up(stub.Decode(request, timeout=_WARM_SECONDS)) as call:
+                async for _ in call:
+                    pass
+        except grpc.aio.AioRpcError as error:
+            raise as_error(error, self.replicas.stage, replica.target) from error
+
     def _check_place(self, news: token2wav_pb2.DecodedAudio, setup: token2wav_pb2.DecodeSetup, replica: Replica) -> None:
         if news.start_sample != setup.start_sample:
             raise InternalFault(
@@ -99,20 +112,26 @@ async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: Toke
         return
 
 
-def _setup(utterance: Utterance, voice: Voice, stream: TokenStream) -> token2wav_pb2.DecodeSetup:
+def _setup(utterance: Utterance, voice: Voice, stream: TokenStream, guards: bool) -> token2wav_pb2.DecodeSetup:
     hops = profile_pb2.HopSchedule(
         first_hop_tokens=utterance.first_hop_tokens,
         growth=cast("profile_pb2.HopSchedule.Growth.ValueType", utterance.growth),
         max_hop_tokens=utterance.max_hop_tokens,
     )
+    setup = _voice_setup(voice)
+    setup.seed = stream.seed
+    setup.guards = guards
+    setup.sentence_index = stream.sentence.index
+    setup.profile = cast("profile_pb2.Profile.ValueType", utterance.profile)
+    setup.hops.CopyFrom(hops)
+    setup.speed = utterance.speed
+    return setup
+
+
+def _voice_setup(voice: Voice) -> token2wav_pb2.DecodeSetup:
     return token2wav_pb2.DecodeSetup(
         prompt_speech_tokens=voice.prompt_speech_tokens,
         prompt_mel=voice.prompt_mel,
         speaker_embedding=voice.speaker_embedding,
         voice_hash=voice.content_hash,
-        seed=utterance.seed,
-        sentence_index=stream.sentence.index,
-        profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
-        hops=hops,
-        speed=utterance.speed,
     )

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
-from services.orchestrator.utterance import Sentence
+from cosyserve.errors import SpeechFault
+from services.orchestrator.utterance import OpenSentence, Sentence
 
 
 @dataclass(frozen=True)
@@ -16,14 +17,21 @@ class Made:
     first_hop: float
     """From the end of prefill to the first message."""
     decode: float
+    text_starts: tuple[int, ...] = ()
+    """For each text id the speech token with which it begins; empty when that is not known."""
 
 
 class TokenStream:
     """Append-only, so that a replica that takes over in mid-sentence can be told everything from the start. Bounded by the LLM's longest
     sentence."""
 
-    def __init__(self, sentence: Sentence) -> None:
+    def __init__(self, sentence: Sentence | OpenSentence, seed: int, attempt: int = 0) -> None:
         self.sentence = sentence
+        self.seed = seed
+        """Of this attempt, for all stages."""
+        self.attempt = attempt
+        self.fault: SpeechFault | None = None
+        """Set when what is being made must not be spoken."""
         self.tokens: list[int] = []
         self.made: Made | None = None
         """Set when the last token is there."""
@@ -37,10 +45,17 @@ class TokenStream:
         self.made = made
         self._wake()
 
+    def fail(self, fault: SpeechFault) -> None:
+        """Whoever reads, or comes to read, gets `fault`."""
+        self.fault = fault
+        self._wake()
+
     async def read(self) -> AsyncIterator[list[int]]:
-        """All tokens from the first one, in the pieces in which they are found."""
+        """All tokens from the first one, in the pieces in which they are found. Raises the fault that ended them."""
         position = 0
         while True:
+            if self.fault is not None:
+                raise self.fault
             if position < len(self.tokens):
                 piece = self.tokens[position:]
                 position = len(self.tokens)

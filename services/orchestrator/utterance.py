@@ -1,6 +1,8 @@
 """A request as the pipeline sees it: checked, defaults filled in, nothing of the wire left."""
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 
 from cosyserve import spec
 
@@ -24,6 +26,17 @@ class Utterance:
     """At `sample_rate`, over the whole utterance."""
     engine: str = ""
     """Name of the engines that must speak; empty: any."""
+    allow_control_tokens: bool = False
+    pronunciations: Mapping[str, str] = field(default_factory=dict)
+    """Written form to respelling or /phonemes/; the frontend checks them."""
+    sentence_pause_milliseconds: int = 0
+    """Silence between two sentences, where the text asks for none."""
+    by_token: bool = False
+    """Sentences are spoken while they are being written."""
+    retry: bool = False
+    """Whether a sentence that fails a guard may be said anew with another seed."""
+    retried_sentences: frozenset[int] = frozenset()
+    """Sentences that the lost request, of which this is the rest, has said with another seed."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +50,77 @@ class Voice:
     prompt_mel: bytes
     speaker_embedding: bytes
 
+    @property
+    def transcribed_speech_tokens(self) -> tuple[int, ...]:
+        """The prompt's speech as the speech-token model may see it: only beside its transcript. Of a prompt without one the model would
+        take the words for its own and garble those it is to say (compatibility specification section 2.4, cross_lingual)."""
+        return self.prompt_speech_tokens if self.prompt_text_ids else ()
+
+
+@dataclass(frozen=True)
+class SpokenWord:
+    """A word and the text ids that say it: the place of the first one, and how many."""
+
+    text: str
+    first_id: int
+    ids: int
+
 
 @dataclass(frozen=True)
 class Sentence:
-    """One utterance of the speech-token model: text token ids, and its place in the text."""
+    """One utterance of the speech-token model: text token ids, and its place in the text. No ids: the silence at its end."""
 
     index: int
     token_ids: tuple[int, ...]
+    pause_before_milliseconds: int = 0
+    """Silence that the text asks for in front of it."""
+    words: tuple[SpokenWord, ...] = ()
+
+    @property
+    def silent(self) -> bool:
+        return not self.token_ids
+
+
+class OpenSentence:
+    """A sentence that is being written: its ids come in pieces. Bounded by the frontend, which ends a sentence after 200 of them."""
+
+    silent = False
+
+    def __init__(self, index: int, pause_before_milliseconds: int = 0) -> None:
+        self.index = index
+        self.pause_before_milliseconds = pause_before_milliseconds
+        self.pieces: list[tuple[int, ...]] = []
+        """As they came: a reader that begins anew is told the same pieces."""
+        self.length = 0
+        """Ids so far."""
+        self.complete = False
+        self._changed = asyncio.Event()
+
+    def extend(self, token_ids: tuple[int, ...]) -> None:
+        if token_ids:
+            self.pieces.append(token_ids)
+            self.length += len(token_ids)
+            self._wake()
+
+    def end(self) -> None:
+        self.complete = True
+        self._wake()
+
+    async def read(self) -> AsyncIterator[tuple[int, ...]]:
+        """All pieces from the first one."""
+        given = 0
+        while True:
+            if given < len(self.pieces):
+                yield self.pieces[given]
+                given += 1
+            elif self.complete:
+                return
+            else:
+                await self._changed.wait()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
 
 def tokens_to_first_border(prompt_tokens: int, first_hop_tokens: int) -> int:

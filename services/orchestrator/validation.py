@@ -4,20 +4,57 @@ import math
 import re
 import secrets
 import unicodedata
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
+from services.orchestrator.caller_text import Waiting
+from services.orchestrator.settings import LONGEST_IDLE_SECONDS
 from services.orchestrator.utterance import Utterance
 
 _LONGEST_VOICE_ID = 128
+SENTENCE_PAUSE_MILLISECONDS = 200
+"""With the 250 that the bundled voice leaves by itself (bench.sentence_pause) it is what readers pause."""
+_LONGEST_PAUSE_MILLISECONDS = 10_000
+_LONGEST_IDLE_BY_TOKEN_SECONDS = 30
+"""The stages behind hold a sentence open and take a minute without tokens for the end of their caller."""
+_MOST_RETRIED = 20_000
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
 _STREAMING_PROFILES = (profile_pb2.PROFILE_CONTINUOUS, profile_pb2.PROFILE_UPSTREAM)
 
 
 def streaming(request: synthesis_pb2.SynthesizeRequest, max_characters: int) -> Utterance:
     """The utterance of a `Synthesize` request; raises InvalidRequest."""
+    _require_text(request.text, max_characters)
+    return _streaming(request)
+
+
+def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float) -> tuple[Utterance, Waiting]:
+    """What the setup of a `StreamingSynthesize` comes down to; its utterance has no text. Raises InvalidRequest.
+
+    idle_seconds: the server's setting.
+    """
+    modes = synthesis_pb2.StreamingSynthesizeSetup
+    if setup.mode not in modes.Mode.values():
+        raise InvalidRequest(f"setup.mode is {setup.mode}, no value of that number exists")
+    if setup.request.text:
+        raise InvalidRequest("setup.request.text is set; in StreamingSynthesize text comes in messages behind the setup")
+    by_token = setup.mode == modes.MODE_TOKENS
+    delay, idle = setup.buffer_delay_milliseconds, setup.idle_timeout_milliseconds
+    if delay and by_token:
+        raise InvalidRequest("setup.buffer_delay_milliseconds is set; MODE_TOKENS waits for no sentence, so there is nothing to delay")
+    longest_idle = 1000 * (_LONGEST_IDLE_BY_TOKEN_SECONDS if by_token else LONGEST_IDLE_SECONDS)
+    patience = _in_range("setup.idle_timeout_milliseconds", idle, 1_000, longest_idle) / 1000 if idle else idle_seconds
+    waiting = Waiting(
+        delay_seconds=_in_range("setup.buffer_delay_milliseconds", delay, 50, 10_000) / 1000 if delay else None,
+        idle_seconds=min(patience, longest_idle / 1000),
+    )
+    return replace(_streaming(setup.request), by_token=by_token), waiting
+
+
+def _streaming(request: synthesis_pb2.SynthesizeRequest) -> Utterance:
     profile = request.profile or profile_pb2.PROFILE_CONTINUOUS
     if profile not in _STREAMING_PROFILES:
         raise InvalidRequest(f"profile {_name(profile)} does not stream; allowed: PROFILE_CONTINUOUS, PROFILE_UPSTREAM")
@@ -30,7 +67,7 @@ def streaming(request: synthesis_pb2.SynthesizeRequest, max_characters: int) -> 
     max_hop = _in_range("hops.max_hop_tokens", hops.max_hop_tokens or 100, 25, 400)
     if hops.growth not in profile_pb2.HopSchedule.Growth.values():
         raise InvalidRequest(f"hops.growth is {hops.growth}, no value of that number exists")
-    utterance = _shared(request, profile, max_characters)
+    utterance = _shared(request, profile)
     if profile == profile_pb2.PROFILE_UPSTREAM and utterance.speed != 1.0:
         raise InvalidRequest(f"speed is {utterance.speed:g}; PROFILE_UPSTREAM has only 1.0, PROFILE_CONTINUOUS has 0.5 to 2.0")
     return replace(
@@ -40,21 +77,26 @@ def streaming(request: synthesis_pb2.SynthesizeRequest, max_characters: int) -> 
         max_hop_tokens=max_hop,
         start_sample=request.start_sample,
         engine=request.engine,
+        sentence_pause_milliseconds=_pause(request, profile),
+        retried_sentences=_retried(request.retried_sentences),
     )
 
 
 def unary(request: synthesis_pb2.SynthesizeUnaryRequest, max_characters: int) -> Utterance:
     """The utterance of a `SynthesizeUnary` request; raises InvalidRequest."""
-    return _shared(request, profile_pb2.PROFILE_OFFLINE, max_characters)
+    _require_text(request.text, max_characters)
+    profile = profile_pb2.PROFILE_OFFLINE
+    return replace(_shared(request, profile), sentence_pause_milliseconds=_pause(request, profile))
 
 
-def _shared(
-    request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeUnaryRequest, profile: int, max_characters: int
-) -> Utterance:
-    if len(request.text) > max_characters:
-        raise InvalidRequest(f"text has {len(request.text)} characters, allowed are 1 to {max_characters}")
-    if not any(unicodedata.category(character)[0] in "LN" for character in request.text):
+def _require_text(text: str, max_characters: int) -> None:
+    if len(text) > max_characters:
+        raise InvalidRequest(f"text has {len(text)} characters, allowed are 1 to {max_characters}")
+    if not any(unicodedata.category(character)[0] in "LN" for character in text):
         raise InvalidRequest(f"text has nothing to speak (no letter or digit); allowed are 1 to {max_characters} characters")
+
+
+def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeUnaryRequest, profile: int) -> Utterance:
     if len(request.voice) > _LONGEST_VOICE_ID:
         raise InvalidRequest(f"voice has {len(request.voice)} characters, allowed are at most {_LONGEST_VOICE_ID}")
     if request.language_code and not _LANGUAGE_TAG.fullmatch(request.language_code):
@@ -77,8 +119,25 @@ def _shared(
         growth=profile_pb2.HopSchedule.GROWTH_UNSPECIFIED,
         max_hop_tokens=100,
         encoding=encoding,
+        retry=request.retry,
         sample_rate=_in_range("audio_format.sample_rate_hertz", rate, 8_000, 48_000),
+        allow_control_tokens=request.allow_control_tokens,
+        pronunciations=dict(request.pronunciations),
     )
+
+
+def _pause(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeUnaryRequest, profile: int) -> int:
+    if request.HasField("sentence_pause_milliseconds"):
+        return _in_range("sentence_pause_milliseconds", request.sentence_pause_milliseconds, 0, _LONGEST_PAUSE_MILLISECONDS)
+    return 0 if profile == profile_pb2.PROFILE_UPSTREAM else SENTENCE_PAUSE_MILLISECONDS
+
+
+def _retried(numbers: Sequence[int]) -> frozenset[int]:
+    if len(numbers) > _MOST_RETRIED:
+        raise InvalidRequest(f"retried_sentences has {len(numbers)} numbers, allowed are 0 to {_MOST_RETRIED}")
+    if numbers and min(numbers) < 0:
+        raise InvalidRequest(f"retried_sentences holds {min(numbers)}; sentences are numbered from 0")
+    return frozenset(numbers)
 
 
 def _in_range(field: str, value: int, lowest: int, highest: int) -> int:

@@ -12,6 +12,8 @@ from services.token2wav.request import Profile
 
 Decoders = Mapping[Profile, Decoder[Any]]
 BACKENDS = ("torch", "fake")
+FAKE_FAULTS = ("silence", "pause", "non_finite")
+"""A silent sentence; four silent seconds after the first half second; samples that are no numbers after it."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class EngineSettings:
     """model: model directory; the fake needs none. device: as torch names it. threads: of one operation on the CPU; one suits the bundled
     model, with the published sizes take the cores there are. widest_step: streams that share a step, None: 1 on the CPU, where they would
     be computed one after the other, 16 elsewhere. prompt_cache_bytes: memory for states behind prompts. fake_token_seconds: time that the
-    fake takes for a token."""
+    fake takes for a token. fake_fault: how the fake misbehaves, one of FAKE_FAULTS, or empty; fake_fault_share: for which share of all
+    (seed, sentence) it does."""
 
     model: Path | None = None
     device: str = "cpu"
@@ -36,6 +39,8 @@ class EngineSettings:
     widest_step: int | None = None
     prompt_cache_bytes: int = 2 << 30
     fake_token_seconds: float = 0.0
+    fake_fault: str = ""
+    fake_fault_share: float = 1.0
 
 
 def load_backend(name: str, settings: EngineSettings) -> Backend:
@@ -45,7 +50,11 @@ def load_backend(name: str, settings: EngineSettings) -> Backend:
     if name == "fake":
         from services.token2wav.fake import load_fake
 
-        return load_fake(settings.fake_token_seconds)
+        if settings.fake_fault and settings.fake_fault not in FAKE_FAULTS:
+            raise SettingsError(f"fake_fault {settings.fake_fault!r} is not known; there are {', '.join(FAKE_FAULTS)}")
+        if not 0 <= settings.fake_fault_share <= 1:
+            raise SettingsError(f"fake_fault_share is {settings.fake_fault_share:g}; 0 to 1 is allowed")
+        return load_fake(settings.fake_token_seconds, settings.fake_fault, settings.fake_fault_share)
     if settings.model is None:
         raise SettingsError("backend torch needs a model directory, and none is set")
     from services.token2wav.torch_backend import load_torch

@@ -1,7 +1,8 @@
 """The profile that is served: one grid block at a time, every stage carried on, so that samples do not depend on the hops.
 
 Whatever the hops are, a stream goes through the same calls in the same order: block k of the flow, then stretch and vocoder with the
-frames of block k. Blocks that lie inside the prompt are worked off before the first token arrives, and kept for the next request.
+frames of block k. Blocks that lie inside the prompt are worked off before the first token arrives, and kept for the next request. Streams
+of one voice that begin together take each such block from the one that has it first.
 """
 
 import time
@@ -15,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cosyserve.errors import CosyserveError
-from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.chunking import next_border
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.state import FlowState
-from services.token2wav.prompt_cache import PromptCache
+from services.token2wav.prompt_cache import PromptCache, PromptCacheStats
 from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.state import VocoderState
 from services.token2wav.vocoder.stretch import MelStretch, StretchState
@@ -35,7 +36,8 @@ class ContinuousState:
     """One stream. prompt: int64 [P]. key: where its state behind the prompt is kept, empty: nowhere.
 
     kept: the state in the prompt cache that this one goes on from, for as long as the cache has it: its bytes are counted there. When the
-    cache has dropped it, they are counted with each stream that still uses them.
+    cache has dropped it, they are counted with each stream that still uses them. begun: the state inside the prompt that it shares with
+    streams of the same voice; holding it is what keeps it. prompt_cached: see `StreamState`.
     """
 
     prompt: Tensor
@@ -44,6 +46,8 @@ class ContinuousState:
     stretch: StretchState
     vocoder: VocoderState
     kept: "weakref.ref[FlowState] | None" = None
+    begun: FlowState | None = None
+    prompt_cached: bool | None = None
 
     @property
     def position(self) -> int:
@@ -63,8 +67,12 @@ class ContinuousState:
 
     def early(self, tokens: int) -> int:
         """The last border inside the prompt whose look-ahead is known, `tokens` generated tokens counted in."""
-        prompt = len(self.prompt)
-        return max(min(prompt, prompt + tokens - LOOKAHEAD_TOKENS), 0) // CHUNK_TOKENS * CHUNK_TOKENS
+        return _border(len(self.prompt), tokens)
+
+    @property
+    def inside(self) -> int:
+        """The last border inside the prompt whose look-ahead is prompt too: up to there the voice alone decides."""
+        return _border(len(self.prompt))
 
     def cancel(self) -> None:
         """Flow and vocoder leave this stream out from the next Euler step or window on. May be called from any thread."""
@@ -80,6 +88,7 @@ class ContinuousDecoder:
         self._flow = flow
         self._vocoder = vocoder
         self._prompts = PromptCache(prompt_cache_bytes)
+        self._nothing = torch.zeros(MEL_BINS, 0, device=flow.device)
 
     @property
     def token_bytes(self) -> int:
@@ -92,12 +101,23 @@ class ContinuousDecoder:
         Raises InvalidRequest for a voice that the model cannot use.
         """
         voice, key = sentence.voice, sentence.voice.state_key
-        kept = self._prompts.get(key)
-        flow = self._flow.start(as_prompt(voice)) if kept is None else self._flow.fork(kept)
-        to_border = -len(voice.tokens) % CHUNK_TOKENS
-        vocoder = self._vocoder.start(sentence.seed, sentence.sentence_index, MEL_FRAMES_PER_TOKEN * to_border)
-        stretch = MelStretch.start(sentence.speed, self._flow.device)
-        return ContinuousState(torch.from_numpy(voice.tokens), key, flow, stretch, vocoder, None if kept is None else weakref.ref(kept))
+        prompt = torch.from_numpy(voice.tokens)
+        shared = bool(key) and _border(len(prompt)) > 0
+        kept = self._prompts.get(key) if shared else None
+        return ContinuousState(
+            prompt=prompt,
+            key=key if shared else "",
+            flow=self._flow.start(as_prompt(voice)) if kept is None else self._flow.fork(kept),
+            stretch=MelStretch.start(sentence.speed, self._flow.device),
+            vocoder=self._vocoder.start(sentence.seed, sentence.sentence_index, MEL_FRAMES_PER_TOKEN * (-len(prompt) % CHUNK_TOKENS)),
+            kept=None if kept is None else weakref.ref(kept),
+            prompt_cached=kept is not None if shared else None,
+        )
+
+    @property
+    def prompts(self) -> PromptCacheStats:
+        """Of the prompt cache. May be called from any thread."""
+        return self._prompts.stats
 
     def start_bytes(self, voice: Voice) -> int:
         """Bytes for the prompt, 0 when its state is kept and shared. May be called from any thread."""
@@ -123,7 +143,42 @@ class ContinuousDecoder:
         ]
 
     def _blocks(self, strides: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
-        """The mel [80, 2n] of each stream's grid block, prompt frames included."""
+        """The mel [80, 2n] of each stream's grid block, prompt frames included; none of them for a block that another stream made."""
+        mels: list[Tensor | None] = [None] * len(strides)
+        ours, theirs, claimed = [], [], set[tuple[str, int]]()
+        for at, stride in enumerate(strides):
+            if self._taken_over(stride.state, stride.until):
+                mels[at] = self._nothing
+            elif self._is_shared(stride) and (stride.state.key, stride.until) in claimed:
+                theirs.append(at)
+            else:
+                claimed.add((stride.state.key, stride.until))
+                ours.append(at)
+        for at, mel in zip(ours, self._computed([strides[at] for at in ours]), strict=True):
+            mels[at] = mel
+        for at in theirs:
+            # Without an answer, as its leader was cancelled: it is due again in the next step.
+            mels[at] = self._nothing if self._taken_over(strides[at].state, strides[at].until) else None
+        return mels
+
+    def _is_shared(self, stride: Stride[ContinuousState]) -> bool:
+        return bool(stride.state.key) and stride.until <= stride.state.inside
+
+    def _taken_over(self, state: ContinuousState, until: int) -> bool:
+        """Go on from where another stream of the voice has come to inside the prompt."""
+        if not state.key or until > state.inside or state.flow.cancelled:
+            return False
+        found = self._prompts.further(state.key, state.position)
+        if found is None or found.position < until:
+            return False
+        before, state.flow = state.flow, self._flow.fork(found)
+        if before.cancelled:
+            state.flow.cancelled = True
+        state.begun = None if state.key in self._prompts else found
+        state.kept = weakref.ref(found) if state.key in self._prompts else None
+        return True
+
+    def _computed(self, strides: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
         tokens = [torch.cat([stride.state.prompt, torch.from_numpy(stride.tokens)]) for stride in strides]
         spans = [(stride.state.position, stride.until) for stride in strides]
         mels = self._flow.blocks(
@@ -137,10 +192,18 @@ class ContinuousDecoder:
         return mels
 
     def _remember(self, state: ContinuousState) -> None:
-        if state.key and 0 < state.position == state.early(0) and state.key not in self._prompts:
-            kept = self._flow.fork(state.flow)
-            self._prompts.put(state.key, kept)
-            state.kept = weakref.ref(kept)
+        """Share what was made inside the prompt, and keep it when it is complete."""
+        if not state.key or not 0 < state.position <= state.inside:
+            state.begun = None
+            return
+        fork = self._flow.fork(state.flow)
+        if state.position < state.inside:
+            self._prompts.begin(state.key, fork)
+            state.begun = fork
+            return
+        self._prompts.put(state.key, fork)
+        kept = state.key in self._prompts
+        state.kept, state.begun = (weakref.ref(fork), None) if kept else (None, fork)
 
     def _spoken(self, stride: Stride[ContinuousState], start: int, mel: Tensor | None) -> Tensor | None:
         """The frames behind the prompt."""
@@ -161,6 +224,11 @@ class ContinuousDecoder:
         for (i, _, _), sound in zip(work, made, strict=True):
             samples[i] = None if sound is None else sound.cpu().numpy()
         return samples
+
+
+def _border(prompt: int, tokens: int = 0) -> int:
+    """Tokens up to the last border inside a prompt of `prompt` tokens whose look-ahead is known when `tokens` come after it."""
+    return max(min(prompt, prompt + tokens - LOOKAHEAD_TOKENS), 0) // CHUNK_TOKENS * CHUNK_TOKENS
 
 
 def as_prompt(voice: Voice) -> VoicePrompt:

@@ -41,6 +41,10 @@ class StreamState(Protocol):
     def bytes(self) -> int:
         """Bytes of memory held; what the prompt cache holds as well is counted there."""
 
+    @property
+    def prompt_cached(self) -> bool | None:
+        """Whether the state behind the prompt was kept when the stream started; None when there is none that could be."""
+
     def reach(self, end: int) -> int:
         """The position that one step may go to on the way to position `end`, so that streams take turns at a fine grain."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from cosyserve import philox
 from cosyserve.errors import CosyserveError
 from cosyserve.identity import Identity
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME, SAMPLES_PER_TOKEN, SPEECH_VOCABULARY
@@ -33,6 +34,7 @@ class FakeState:
     position: int = 0
     samples: int = 0
     cancelled: threading.Event = field(default_factory=threading.Event)
+    prompt_cached: None = None
 
     @property
     def bytes(self) -> int:
@@ -53,14 +55,15 @@ class FakeState:
 
 
 class FakeDecoder:
-    """token_seconds: simulated work per token, given up at once when the stream is cancelled."""
+    """token_seconds: simulated work per token, given up at once when the stream is cancelled. fault, share: see `EngineSettings`."""
 
     widest_step = 1
     token_bytes = 1024
 
-    def __init__(self, token_seconds: float = 0.0) -> None:
+    def __init__(self, token_seconds: float = 0.0, fault: str = "", share: float = 1.0) -> None:
         self.steps = 0
         self._token_seconds = token_seconds
+        self._fault, self._share = fault, share
 
     def start(self, sentence: Sentence) -> FakeState:
         """A stream at the first prompt token."""
@@ -85,10 +88,22 @@ class FakeDecoder:
         spoken, before = max(stride.until - prompt, 0), max(state.position - prompt, 0)
         state.position = stride.until
         end = _length(spoken, state.sentence.speed) - (0 if stride.final else HOLD_BACK_SAMPLES)
-        samples = tone(stride.tokens, state.sentence, state.samples, max(end, state.samples))
+        samples = self._spoilt(tone(stride.tokens, state.sentence, state.samples, max(end, state.samples)), state)
         state.samples += samples.size
         frames = (spoken - before) * MEL_FRAMES_PER_TOKEN
         return Decoded(samples, work, frames, (began, middle), (middle, time.time_ns()))
+
+    def _spoilt(self, samples: NDArray[np.float32], state: FakeState) -> NDArray[np.float32]:
+        """What becomes of samples from `state.samples` on when the fake is told to misbehave."""
+        sentence = state.sentence
+        if not self._fault or philox.uniform(sentence.seed, sentence.sentence_index, 0, 0) >= self._share:
+            return samples
+        places = state.samples + np.arange(samples.size)
+        if self._fault == "non_finite":
+            return np.where(places < SAMPLE_RATE // 2, samples, np.float32(np.nan))
+        if self._fault == "pause":
+            return np.where((places < SAMPLE_RATE // 2) | (places >= 9 * SAMPLE_RATE // 2), samples, np.float32(0))
+        return np.zeros_like(samples)
 
 
 def tone(tokens: NDArray[np.int64], sentence: Sentence, begin: int, end: int) -> NDArray[np.float32]:
@@ -104,7 +119,7 @@ def _length(tokens: int, speed: float) -> int:
     return int(tokens * MEL_FRAMES_PER_TOKEN / speed) * SAMPLES_PER_MEL_FRAME
 
 
-def load_fake(token_seconds: float) -> Backend:
+def load_fake(token_seconds: float, fault: str = "", share: float = 1.0) -> Backend:
     """The fake behind all profiles; its steps count for its Euler steps."""
-    decoder = FakeDecoder(token_seconds)
+    decoder = FakeDecoder(token_seconds, fault, share)
     return Backend(Identity("tones", "fake", "float32", "cpu"), dict.fromkeys(Profile, decoder), lambda: decoder.steps)

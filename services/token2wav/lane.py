@@ -12,6 +12,9 @@ from services.token2wav.chunking import Hop, Schedule
 from services.token2wav.decoder import Decoded, Decoder, StreamState, Stride
 from services.token2wav.request import Sentence
 
+PROMPT_CACHED = "prompt_cached"
+"""Attribute of a sentence's first span: whether the state behind its voice's prompt was kept when it started."""
+
 
 @dataclass(frozen=True)
 class HopAudio:
@@ -83,7 +86,10 @@ class Lane:
         made, self.made, self.speaking, self.waiting = self.made, [], False, True
         samples = np.concatenate([part.samples for part in made])
         self.has_sound = self.has_sound or samples.size > 0
-        return HopAudio(self.hop, samples, [timing for part in made for timing in _timings(self.hop.index, part)])
+        timings = [timing for part in made for timing in _timings(self.hop.index, part)]
+        if self.hop.index == 0 and self.state is not None and self.state.prompt_cached is not None:
+            timings[0].attributes[PROMPT_CACHED] = self.state.prompt_cached
+        return HopAudio(self.hop, samples, timings)
 
 
 def _timings(hop: int, decoded: Decoded) -> list[Timing]:

@@ -52,7 +52,7 @@ class OfflineDecoder:
 
     @torch.inference_mode()
     def step(self, strides: Sequence[Stride[OfflineState]]) -> list[Decoded | CosyserveError | None]:
-        """See `Decoder.step`. Raises InternalFault when numbers are not finite."""
+        """See `Decoder.step`. Raises NonFinite when numbers are not finite."""
         return [self._whole(stride) for stride in strides]
 
     def _whole(self, stride: Stride[OfflineState]) -> Decoded | None:

@@ -12,6 +12,7 @@ class OneStepState:
     voice: VoicePrompt
     position: int
     cancelled: bool = False
+    prompt_cached: None = None
 
     @property
     def bytes(self) -> int:

@@ -109,6 +109,8 @@ class Sentence:
     speed: float = 1.0
     start_sample: int = 0
     """Samples before it are known to the caller and not sent."""
+    guards: bool = False
+    """Whether silence is an error, see `services.token2wav.silence`."""
 
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:

@@ -12,12 +12,16 @@ from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.identity import Identity
 from cosyserve.v1 import identity_pb2, profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.batcher import Batcher
+from services.token2wav.lane import PROMPT_CACHED
 from services.token2wav.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream, Piece
 
 Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.DecodeStreamResponse)
 Context = grpc.aio.ServicerContext[Any, Any]
 SAMPLE_BYTES = 2
+_PROMPTS = telemetry.meter.create_counter(
+    "cosyserve.token2wav.prompts", "{sentence}", "Sentences by whether the state behind their voice's prompt was kept (result: hit, miss)"
+)
 MESSAGE_BYTES = 1_000_000
 """Most audio in one message, 20.8 s: callers need not raise their message limit for a sentence that comes in one piece."""
 
@@ -61,6 +65,8 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
         async for piece in stream:
             for timing in piece.timings:
                 telemetry.record(timing)
+                if PROMPT_CACHED in timing.attributes:
+                    _count_prompt(hit=bool(timing.attributes[PROMPT_CACHED]))
             spent.add(piece)
             messages = _messages(piece)
             if first:
@@ -70,6 +76,12 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
                 messages[-1].summary.CopyFrom(spent.summary(piece.samples_made))
             for audio in messages:
                 await context.write(response(audio=audio))
+
+
+def _count_prompt(*, hit: bool) -> None:
+    """One more sentence whose voice's prompt was there, or had to be computed."""
+    telemetry.annotate(PROMPT_CACHED, hit)
+    _PROMPTS.add(1, {"result": "hit" if hit else "miss"})
 
 
 def _messages(piece: Piece) -> list[token2wav_pb2.DecodedAudio]:
@@ -149,6 +161,7 @@ def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:
         hops=_hops(setup.hops),
         speed=setup.speed or 1.0,
         start_sample=setup.start_sample,
+        guards=setup.guards,
     )
 
 

@@ -17,12 +17,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from types import TracebackType
 
+import numpy as np
+from numpy.typing import NDArray
+
 from cosyserve.audio import to_pcm
-from cosyserve.errors import InvalidRequest, OutOfRange
+from cosyserve.errors import InvalidRequest, NonFinite, OutOfRange
 from cosyserve.timing import Timing
 from services.token2wav.batcher import Batcher
 from services.token2wav.lane import HopAudio
 from services.token2wav.request import MAX_TOKENS, Sentence, checked_tokens
+from services.token2wav.silence import SilenceGuard
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,9 @@ class AcousticStream:
         """Bounded by the batcher: at most one hop and one error ahead of the reader."""
         self._tokens = 0
         self._samples = 0
+        self._silence = SilenceGuard(sentence.speed) if sentence.guards else None
+        self._silent = np.zeros(0, np.float32)
+        """Samples from the beginning that are kept back, as nothing can be heard in them yet."""
         self._lane = batcher.open(sentence, self._deliver)
 
     async def feed(self, tokens: list[int]) -> None:
@@ -67,7 +74,8 @@ class AcousticStream:
         self._batcher.finish(self._lane)
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
-        """Piece by piece until the sentence is over. Raises what the decoder raised, OutOfRange for a start_sample behind the end."""
+        """Piece by piece until the sentence is over. Raises what the decoder raised, OutOfRange for a start_sample behind the end,
+        NonFinite for samples that are no numbers and, with guards, Silence."""
         last = False
         while not last:
             hop = await self._arrivals.get()
@@ -86,12 +94,25 @@ class AcousticStream:
 
     def _piece(self, hop: HopAudio) -> Piece:
         """What the caller lacks of a hop. A resume point behind the end of the sentence is found out when the end is known."""
+        samples = self._audible(hop)
         begin, wanted = self._samples, self._sentence.start_sample
-        self._samples += hop.samples.size
+        self._samples += samples.size
         if hop.last and wanted > self._samples:
             raise OutOfRange(f"start_sample is {wanted}; the sentence has {self._samples} samples")
-        known = min(max(wanted - begin, 0), hop.samples.size)
-        return Piece(to_pcm(hop.samples[known:]), begin + known, self._samples, hop.timings, hop.last)
+        known = min(max(wanted - begin, 0), samples.size)
+        return Piece(to_pcm(samples[known:]), begin + known, self._samples, hop.timings, hop.last)
+
+    def _audible(self, hop: HopAudio) -> NDArray[np.float32]:
+        """The samples that may leave: checked, and none before one that can be heard: a silent sentence fails before any has left."""
+        if not np.isfinite(hop.samples).all():
+            raise NonFinite(f"the decoder gave samples that are not finite behind sample {self._samples + self._silent.size}")
+        if self._silence is None:
+            return hop.samples
+        self._silence.hear(hop.samples, last=hop.last)
+        samples = np.concatenate([self._silent, hop.samples]) if self._silent.size else hop.samples
+        kept_back = not self._silence.heard and not hop.last
+        self._silent = samples if kept_back else samples[:0]
+        return samples[:0] if kept_back else samples
 
     async def __aenter__(self) -> "AcousticStream":
         return self

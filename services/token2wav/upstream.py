@@ -57,7 +57,7 @@ class UpstreamDecoder:
 
     @torch.inference_mode()
     def step(self, strides: Sequence[Stride[UpstreamState]]) -> list[Decoded | CosyserveError | None]:
-        """See `Decoder.step`. Raises InternalFault when numbers are not finite."""
+        """See `Decoder.step`. Raises NonFinite when numbers are not finite."""
         return [self._hop(stride) for stride in strides]
 
     def _hop(self, stride: Stride[UpstreamState]) -> Decoded | None:

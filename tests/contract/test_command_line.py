@@ -118,3 +118,27 @@ def test_a_model_directory_that_is_not_there(capsys: pytest.CaptureFixture[str],
 
     assert main(("up", "--model", str(tmp_path / "none"))) == 1
     assert capsys.readouterr().err == f"cosyserve: {tmp_path / 'none'}: no such model directory\n"
+
+
+def test_say_speaks_standard_input_while_it_is_written(endpoint: str, tmp_path: Path) -> None:
+    options = ("--seed", "4", "--server", endpoint)
+    whole = _cosyserve("say", "--stream", "-o", "-", *options, stdin=b"One. Two sentences.")
+    assert whole.returncode == 0, whole.stderr
+    command = [sys.executable, "-m", "cosyserve", "say", "--stream", "-o", "-", *options]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"One. T")
+        process.stdin.flush()
+        heard = os.read(process.stdout.fileno(), 1_000)
+        assert heard, "nothing is heard before the text is over"
+        process.stdin.write(b"wo sentences.")
+        process.stdin.close()
+        heard += process.stdout.read()
+        assert process.wait(60) == 0
+    assert heard == whole.stdout
+
+    both = _cosyserve("say", "Hello", "--stream", "-o", "-", *options)
+    neither = _cosyserve("say", "-o", "-", *options)
+    assert (both.returncode, neither.returncode) == (2, 2)
+    assert b"--stream to speak standard input" in both.stderr

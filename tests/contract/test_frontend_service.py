@@ -92,7 +92,6 @@ NOTHING = "text holds only punctuation, blanks or what this model cannot read; t
         (" \n\t", "", NOTHING),
         ("😀 \x00", "en", NOTHING),
         ("<||>", "en", NOTHING),
-        ("a" * 20_001, "", "text has 20001 characters, allowed 1 to 20000"),
         ("hi", "en_US", 'language_code is \'en_US\'; expected a BCP-47 tag such as "en-US" or "zh", or nothing'),
     ],
 )
@@ -101,14 +100,29 @@ async def test_bad_text_is_refused_alike_by_both(stub: Any, text: str, language:
     assert await refused(stream(stub, [text[:9], text[9:]], language)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
+async def test_too_much_text_is_refused(stub: Any) -> None:
+    refusal = await refused(analyze(stub, "a" * 20_001))
+    assert refused_for(refusal) == "text has 20001 characters, allowed 1 to 20000"
+    refusal = await refused(stream(stub, ["a" * 100_000, "a" * 100_001]))
+    assert refused_for(refusal) == "text has 200001 characters, allowed 1 to 200000"
+
+
+def refused_for(refusal: tuple[grpc.StatusCode, str]) -> str:
+    assert refusal[0] is grpc.StatusCode.INVALID_ARGUMENT
+    return refusal[1]
+
+
 @pytest.mark.parametrize(
     ("requests", "message"),
     [
         ([], "no message came, expected the setup"),
         ([pb.AnalyzeStreamRequest(text="hi")], "the first message carries text, expected the setup"),
         ([pb.AnalyzeStreamRequest()], "the first message carries nothing, expected the setup"),
-        ([pb.AnalyzeStreamRequest(setup={})] * 2, "a message behind the first carries setup, expected text"),
-        ([pb.AnalyzeStreamRequest(setup={}), pb.AnalyzeStreamRequest()], "a message behind the first carries nothing, expected text"),
+        ([pb.AnalyzeStreamRequest(setup={})] * 2, "a message behind the first carries setup, expected text or a flush"),
+        (
+            [pb.AnalyzeStreamRequest(setup={}), pb.AnalyzeStreamRequest()],
+            "a message behind the first carries nothing, expected text or a flush",
+        ),
     ],
 )
 async def test_a_stream_out_of_order_is_refused(stub: Any, requests: list[pb.AnalyzeStreamRequest], message: str) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -15,9 +16,11 @@ class Up:
     """A running `cosyserve up`; `lines` is everything it has printed."""
 
     def __init__(self, *options: str, environ: dict[str, str] | None = None) -> None:
+        # Nobody's own voices are seen or touched by a test.
+        ours = {"COSYSERVE_FRONTEND_VOICES_URL": str(Path(tempfile.gettempdir()) / f"no-voices-{os.getpid()}")}
         command = [sys.executable, "-m", "cosyserve", "up", "--model", str(TINY), "--backend", "fake", "--listen", "127.0.0.1:0", *options]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **(environ or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, cwd=ROOT, env={**os.environ, **ours, **(environ or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self.lines: list[str] = []
         self._news = threading.Condition()

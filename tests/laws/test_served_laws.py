@@ -76,13 +76,15 @@ async def test_eight_at_once_are_the_same_eight_one_by_one(stack: WholeStack) ->
     assert after.decode_rows - before.decode_rows > after.decode_steps - before.decode_steps, "no two sentences shared a step"
 
 
-async def test_two_sentences_are_joined_without_gap(stack: WholeStack) -> None:
+async def test_two_sentences_are_joined_with_a_pause_and_nothing_else(stack: WholeStack) -> None:
     whole = await say(stack, TWO_SENTENCES, first_hop_tokens=100, growth="exponential", max_hop_tokens=400)
     speech = stack.client.synthesize(TWO_SENTENCES, seed=11)
     assert await speech.read() == whole
     assert speech.summary is not None
     assert speech.summary.sentences == 2
-    assert len(whole) == 2 * 960 * speech.summary.speech_tokens
+    pause = 2 * 4_800
+    assert len(whole) == 2 * 960 * speech.summary.speech_tokens + pause
+    assert len(await say(stack, TWO_SENTENCES, sentence_pause_milliseconds=0)) == len(whole) - pause
 
 
 async def test_another_seed_is_another_utterance(stack: WholeStack) -> None:

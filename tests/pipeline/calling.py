@@ -14,6 +14,7 @@ IMPATIENT: dict[str, Any] = {"stall_seconds": 0.5, "recovery_seconds": 1.0, "att
 
 
 async def speak(running: Stack, text: str = TEXT, **fields: Any) -> tuple[bytes, list[synthesis_pb2.SynthesizeResponse]]:
+    fields = {"sentence_pause_milliseconds": 0, **fields}
     responses = [response async for response in running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=text, **fields), timeout=20)]
     return b"".join(response.audio for response in responses), responses
 

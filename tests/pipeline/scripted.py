@@ -43,9 +43,16 @@ class Script:
     identity: identity_pb2.EngineIdentity = field(default_factory=lambda: IDENTITY)
     calls: list[str] = field(default_factory=list)
     replayed: list[int] = field(default_factory=list)
+    first_indices: list[int] = field(default_factory=list)
+    """Of the AnalyzeStream calls."""
+    received_characters: int = 0
+    letters: tuple[int, ...] = ()
+    """Ids of the letters of the first sentence, told one by one in parts; without: 1 for each."""
+    voice: voice_pb2.Voice = field(default_factory=lambda: voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192)))
     active: int = 0
     """Calls now inside LLM or token2wav."""
     silent_tokens: bool = False
+    warmed: list[str] = field(default_factory=list)
 
 
 def expected_audio(text: str) -> bytes:
@@ -64,14 +71,46 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
                 await self.script.analyze(context)
             yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=[len(word)]))
 
-    async def AnalyzeStream(self, request_iterator: Any, context: Any) -> None:
-        raise AssertionError("the orchestrator does not stream text yet")
+    async def AnalyzeStream(self, request_iterator: Any, context: Any) -> AsyncIterator[frontend_pb2.AnalyzeStreamResponse]:
+        """A word is complete when a blank follows it, the flush or the end; in parts it is told letter by letter."""
+        script = self.script
+        script.calls.append("analyze_stream")
+        setup = (await anext(request_iterator)).setup
+        await context.send_initial_metadata(())
+        index, waiting, settled, given = setup.first_index, "", 0, 0
+        script.first_indices.append(index)
+
+        def told(word: str, unfinished: bool) -> frontend_pb2.AnalyzeStreamResponse:
+            ids = [1] * len(word[given:]) if setup.partial_sentences else [len(word)]
+            if script.letters:
+                ids = list(script.letters[given : len(word)])
+            return frontend_pb2.AnalyzeStreamResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=ids), unfinished=unfinished)
+
+        async for request in request_iterator:
+            flushed = request.WhichOneof("part") == "flush"
+            waiting += request.text
+            script.received_characters += len(request.text)
+            while " " in waiting or (flushed and waiting):
+                word, blank, waiting = waiting.partition(" ")
+                settled += len(word + blank)
+                if script.analyze:
+                    await script.analyze(context)
+                if word:
+                    yield told(word, False)
+                    index, given = index + 1, 0
+            while setup.partial_sentences and waiting[given:]:
+                until = given + 1 if script.letters else len(waiting)
+                yield told(waiting[:until], True)
+                given = until
+            progress = frontend_pb2.AnalyzeProgress(characters=settled, sentences=index)
+            yield frontend_pb2.AnalyzeStreamResponse(progress=progress)
+        if waiting:
+            yield told(waiting, False)
 
     async def GetVoice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
         if request.id not in ("", "anna"):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no voice {request.id!r}; known: anna")
-        voice = voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192))
-        return frontend_pb2.GetVoiceResponse(voice=voice)
+        return frontend_pb2.GetVoiceResponse(voice=self.script.voice)
 
     async def ListVoices(self, request: Any, context: Any) -> frontend_pb2.FrontendServiceListVoicesResponse:
         return frontend_pb2.FrontendServiceListVoicesResponse(voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)])
@@ -104,16 +143,38 @@ class Llm(llm_pb2_grpc.LlmServiceServicer):
         finally:
             script.active -= 1
 
-    async def GenerateStream(self, request_iterator: Any, context: Any) -> None:
-        raise AssertionError("the orchestrator does not stream text yet")
+    async def GenerateStream(self, request_iterator: Any, context: Any) -> AsyncIterator[llm_pb2.GenerateStreamResponse]:
+        """Five tokens for each letter, as they come."""
+        script = self.script
+        script.calls.append("generate_stream")
+        script.active += 1
+        try:
+            setup = (await anext(request_iterator)).setup
+            replay = list(setup.replay_tokens)
+            script.replayed.append(len(replay))
+            yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(identity=script.identity))
+            made = 0
+            async for request in request_iterator:
+                for _ in request.text.ids:
+                    fresh = [token for token in range(made, made + 5) if token >= len(replay)]
+                    made += 5
+                    yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(tokens=fresh))
+                    if script.generate:
+                        await script.generate(context, made)
+            summary = llm_pb2.GenerateSummary(finish_reason=llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH, tokens=made)
+            yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(summary=summary))
+        finally:
+            script.active -= 1
 
 
 class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
     def __init__(self, script: Script) -> None:
         self.script = script
 
-    async def Decode(self, request: Any, context: Any) -> None:
-        raise AssertionError("the orchestrator streams tokens")
+    async def Decode(self, request: Any, context: Any) -> AsyncIterator[token2wav_pb2.DecodeResponse]:
+        """Only voices are warmed this way: whatever is asked for, nothing is heard."""
+        self.script.warmed.append(request.setup.voice_hash)
+        yield token2wav_pb2.DecodeResponse(audio=token2wav_pb2.DecodedAudio(summary=token2wav_pb2.DecodeSummary()))
 
     async def DecodeStream(self, request_iterator: Any, context: Any) -> AsyncIterator[token2wav_pb2.DecodeStreamResponse]:
         script = self.script
@@ -195,7 +256,7 @@ async def stack(replicas: dict[str, int] | None = None, **settings: Any) -> Asyn
                 own[(name, number)] = await exits.enter_async_context(contextlib.AsyncExitStack())
                 services[name].append(await own[(name, number)].enter_async_context(stage(name, script)))
         addresses = {name: tuple(f"127.0.0.1:{service.port}" for service in found) for name, found in services.items()}
-        told = OrchestratorSettings(listen="127.0.0.1:0", drain_seconds=0.0, **{**addresses, **settings})
+        told = OrchestratorSettings(listen="127.0.0.1:0", drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings})
         door = await exits.enter_async_context(
             running(orchestrator.SERVICE, told, lambda service: orchestrator.load(service, told), owns_health=True)
         )

@@ -139,11 +139,13 @@ async def test_unknown_voice_is_told_with_the_known_ones() -> None:
 
 async def test_unary_gives_the_same_audio_at_once_and_refuses_what_is_too_long() -> None:
     async with stack(max_unary_seconds=5.0) as running:
-        response = await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text=TEXT, seed=3))
+        response = await running.stub.SynthesizeUnary(
+            synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text=TEXT, seed=3)
+        )
         assert response.audio == expected_audio(TEXT)
         assert response.header.seed == 3
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text="much " * 10))
+            await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text="much " * 10))
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "at most 5 s are given at once; use Synthesize" in caught.value.details()
 
@@ -153,8 +155,10 @@ async def test_unary_gives_no_more_than_one_message_holds() -> None:
     text = "much " * 54
     async with stack() as running:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text=text, audio_format={"sample_rate_hertz": 48_000}))
-        response = await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text=text))
+            await running.stub.SynthesizeUnary(
+                synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text=text, audio_format={"sample_rate_hertz": 48_000})
+            )
+        response = await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text=text))
     assert "at most 42 s are given at once" in caught.value.details()
     assert response.summary.audio_seconds == pytest.approx(43.2)
 

@@ -8,15 +8,19 @@ import re
 import unicodedata
 from typing import NamedTuple
 
+from services.frontend.carriers import BEGIN, BLANK, END
 from services.frontend.control_tokens import MARKUP
 from services.frontend.phonemes import numbers
+
+GIVEN = BEGIN
 
 
 class Word(NamedTuple):
     """One word and what follows it."""
 
     text: str
-    """ASCII letters and apostrophes in the text's own capitals; with a full stop inside (`U.S`) it is spelled."""
+    """ASCII letters and apostrophes in the text's own capitals; with a full stop inside (`U.S`) it is spelled. Behind
+    `GIVEN`: phonemes that a dictionary gives."""
     mark: str = ""
     """One of `MARKS`, or nothing."""
 
@@ -51,8 +55,10 @@ _FOLDED = str.maketrans(
 _KEPT = "—…£€°"
 _INVISIBLE = ("Cf", "Mn", "Me")
 _MARKUP = re.compile("|".join(re.escape(mark) for mark in MARKUP))
+_GIVEN = re.compile(f"({BEGIN}[^{BEGIN}{END}]{{1,200}}{END})")
 _PARTS = re.compile(
     r"""
+      (?P<given> \uf8f0 [^\uf8f0\uf8f2]{1,200} \uf8f2 ) |
       (?P<initials> (?<![A-Za-z'.]) (?:[A-Za-z]\.){2,} )
     | (?P<shortened> (?<![A-Za-z']) [A-Za-z]{2,6} \. (?=[\s,;:!?)"]|$) )
     | (?P<word> '? [A-Za-z]+ (?:'[A-Za-z]+)* '? )
@@ -78,10 +84,12 @@ _MARK_KINDS = {"ellipsis": "…", "dash": "—", "mark": "", "bracket": ","}
 def read_words(text: str) -> list[Word]:
     """The words of `text` in order. Pure, never raises; time grows with the length of the text and no faster."""
     words: list[Word] = []
-    text = _fold(text)
+    text = "".join(part if part[:1] == GIVEN else _fold(part) for part in _GIVEN.split(text)) if GIVEN in text else _fold(text)
     for found in _PARTS.finditer(text):
         kind = found.lastgroup or ""
-        if kind == "word":
+        if kind == "given":
+            words += [Word(GIVEN + sound) for sound in found[0][1:-1].split(BLANK)]
+        elif kind == "word":
             words.append(Word(found[0]))
         elif kind in _MARK_KINDS:
             _add_mark(words, _MARK_KINDS[kind] or found[0])

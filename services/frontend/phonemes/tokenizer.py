@@ -5,17 +5,19 @@ exclamation mark or ellipsis at the end. English only: what has no English readi
 of nothing else has no ids at all.
 
 Control tokens and marks of sound do not exist here. Marks of sound (`[laughter]`) are silent; `<|...|>` is ordinary text, unless special
-tokens are allowed: then it is silent too, as it never is meant to be heard.
+tokens are allowed: then it is silent too, as it never is meant to be heard. Phonemes that a dictionary gives come between `carriers.BEGIN`
+and `carriers.END` and are spoken as they are.
 """
 
 import re
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.control_tokens import CONTROLS
+from services.frontend.phonemes.growing import GrowingPhonemes
 from services.frontend.phonemes.letters import read_letters
 from services.frontend.phonemes.lexicon import read_lexicon
-from services.frontend.phonemes.reading import Word, read_words
-from services.frontend.phonemes.symbols import BLANK, START, read_symbols
+from services.frontend.phonemes.reading import GIVEN, Word, read_words
+from services.frontend.phonemes.symbols import BLANK, START, is_pronunciation, read_symbols
 from services.frontend.phonemes.words import Pronouncer
 
 FILES = ("phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz")
@@ -44,6 +46,14 @@ class PhonemeTokenizer:
         phonemes = self.phonemes(text)
         return [self._ids[symbol] for symbol in START + phonemes] if phonemes else []
 
+    def is_phonemes(self, word: str) -> bool:
+        """Whether `word` is written in phones and stress marks of this model."""
+        return is_pronunciation(word) and all(symbol in self._ids for symbol in word)
+
+    def growing(self, *, allow_special: bool = False) -> GrowingPhonemes:
+        """As `text_tokenizer.Tokenizer.growing`."""
+        return GrowingPhonemes(self._pronouncer, self._ids, _CONTROLS if allow_special else None)
+
     def id_of(self, token: str) -> int | None:
         """The id of one symbol, None when there is none of that name."""
         return self._ids.get(token)
@@ -56,6 +66,17 @@ class PhonemeTokenizer:
         if words[-1].mark not in _ENDS:
             words[-1] = Word(words[-1].text, ".")
         return BLANK.join([sound + word.mark for sound, word in zip(self._pronouncer.pronounce(words), words, strict=True)])
+
+    def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
+        """The words of `text` as they are spoken, each with the place of its first id in `encode` of the same and the number of its ids."""
+        words, found, place = read_words(_CONTROLS.sub(" ", text) if allow_special else text), [], len(START)
+        if words and words[-1].mark not in _ENDS:
+            words[-1] = Word(words[-1].text, ".")
+        for word, sound in zip(words, self._pronouncer.pronounce(words), strict=True):
+            if sound:
+                found.append((f"/{sound}/" if word.text.startswith(GIVEN) else word.text, place, len(sound)))
+            place += len(sound) + len(word.mark) + len(BLANK)
+        return found
 
     def unknown_words(self, text: str) -> list[str]:
         """The words of `text` whose pronunciation is told from their letters."""

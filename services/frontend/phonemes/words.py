@@ -8,7 +8,7 @@ from services.frontend.phonemes import endings
 from services.frontend.phonemes.homographs import form_of, word_set
 from services.frontend.phonemes.letters import LetterModel
 from services.frontend.phonemes.lexicon import Lexicon
-from services.frontend.phonemes.reading import Word
+from services.frontend.phonemes.reading import GIVEN, Word
 from services.frontend.phonemes.spelling import spell
 from services.frontend.phonemes.symbols import starts_with_vowel
 
@@ -50,6 +50,8 @@ class Pronouncer:
 
     def knows(self, word: str) -> bool:
         """Whether the pronunciation of `word` comes from the lexicon, by itself or with an ending, and not from its letters."""
+        if word[0] == GIVEN:
+            return True
         word = self._trimmed(word)
         spelled = "." in word or len(word) == 1 or (word.isupper() and self._is_acronym(word))
         return spelled or word.lower() in _WEAK or self._entry(word) is not None or self._derived(word.lower()) is not None
@@ -70,6 +72,8 @@ class Pronouncer:
     def _word(self, texts: Sequence[str], lower: Sequence[str], place: int, following: str, shouted: bool) -> str:
         """following: the pronunciation that comes next without a pause, or nothing."""
         text, plain = texts[place], lower[place]
+        if text[0] == GIVEN:
+            return text[1:]
         if "." in text:
             return spell(text)
         named = text in ("A", "AM") and not shouted and (place > 0 or not following)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from cosyserve.errors import CosyserveError, InternalFault
+from cosyserve.errors import CosyserveError, InternalFault, NonFinite
 from services.llm.engine.cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Step
@@ -105,7 +105,7 @@ class Stepper:
             sequence.close()  # drops a slot that was made while another thread closed the sequence
             return
         if not np.isfinite(scores).all():
-            raise InternalFault(f"the speech-token model produced non-finite log-probabilities at token {sequence.script.made}")
+            raise NonFinite(f"the speech-token model produced non-finite log-probabilities at token {sequence.script.made}")
         made = sequence.script.made
         token = sequence.script.decide(scores)
         reason = sequence.script.finish

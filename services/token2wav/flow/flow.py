@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cosyserve.errors import InternalFault, InvalidRequest
+from cosyserve.errors import InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.cancellation import Cancelled, Stop, never
@@ -65,7 +65,7 @@ class Flow:
 
         tokens: int64 [T], all generated so far; unless final, the last 3 are looked at only. streaming: chunk masks.
         Returns mel float32 [80, 2 * T] or [80, 2 * (T - 3)], the prompt's frames cut off. Raises InvalidRequest before any work,
-        InternalFault when the result is not finite, Cancelled when `stop` answers true before an Euler step.
+        NonFinite when the result is not finite, Cancelled when `stop` answers true before an Euler step.
         """
         check_voice(voice, self.config)
         check_tokens(tokens, self.config.vocabulary)
@@ -89,7 +89,7 @@ class Flow:
         if mel is None:
             raise Cancelled("stopped between two Euler steps")
         if not bool(torch.isfinite(mel).all()):
-            raise InternalFault("the flow produced values that are not finite")
+            raise NonFinite("the flow produced values that are not finite")
         return mel[0, voice.mel.shape[0] :].T.contiguous()
 
     @torch.inference_mode()
@@ -173,7 +173,7 @@ class Flow:
         for row, at in enumerate(live):
             state = states[at]
             if not finite[row]:
-                state.fault = InternalFault(f"the flow produced values that are not finite behind token {state.position}")
+                state.fault = NonFinite(f"the flow produced values that are not finite behind token {state.position}")
                 state.release()
                 continue
             state.encoder, state.steps = encoders[at], tuple(steps[at])

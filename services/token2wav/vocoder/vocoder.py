@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cosyserve.errors import InternalFault, InvalidRequest
+from cosyserve.errors import InternalFault, InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
 from services.token2wav.cancellation import Stop, never, unless
@@ -76,7 +76,7 @@ class Vocoder:
     def offline(self, mel: Tensor, seed: int, sentence: int, *, stop: Stop = never) -> Tensor:
         """[80, T] at 50 Hz -> float32 [480 T] at 24 kHz within +-0.99, all at once: the reference's arithmetic.
 
-        Raises InternalFault on non-numbers, Cancelled when `stop` says so: it is asked before each second of noise, before
+        Raises NonFinite on non-numbers, Cancelled when `stop` says so: it is asked before each second of noise, before
         pitch and source and between the convolutions of the filter, which go over the whole sentence.
         """
         frames = mel.shape[1]
@@ -170,7 +170,7 @@ class Vocoder:
         samples = self.filter(mel, source, window.first, window.last)
         for state, finite in zip(states, torch.isfinite(samples).all(dim=1).tolist(), strict=True):
             if not finite:
-                state.fault = InternalFault(f"the vocoder produced samples that are not finite before frame {state.rendered}")
+                state.fault = NonFinite(f"the vocoder produced samples that are not finite before frame {state.rendered}")
         self.stats.windows += len(states)
         self.stats.longest_seconds = max(self.stats.longest_seconds, time.monotonic() - began)
         return list(samples)
@@ -199,7 +199,7 @@ class Vocoder:
 
         8 frames and their source are repeated from the call before, the phase starts anew, the seam is cross-faded, and 3840 samples
         are held back unless final. In a seam samples reach 0.99 * 1.08: clip before making integers of them. Raises InvalidRequest
-        for a first call that is neither final nor 8 frames long, InternalFault for a call after the final one and on non-numbers,
+        for a first call that is neither final nor 8 frames long, InternalFault for a call after the final one and NonFinite on non-numbers,
         Cancelled when `stop` says so: the state is then of no more use.
         """
         if state.ended:
@@ -227,7 +227,7 @@ class Vocoder:
     ) -> tuple[Tensor, Tensor]:
         """Arithmetic of one such call: mel [80, T] with the repeated frames, noise [1, 480 T, harmonics], the cached source [n] that
         overwrites the first samples of the new one, the cached speech to fade from. Returns samples and source, both [480 T]. Raises
-        InternalFault on non-numbers, Cancelled when `stop` says so."""
+        NonFinite on non-numbers, Cancelled when `stop` says so."""
         made = self._whole_source(mel.contiguous()[None], noise, stop)
         if source is not None:
             made = torch.cat([source[None], made[:, source.shape[0] :]], dim=1)
@@ -241,5 +241,5 @@ def _alive(state: VocoderState) -> bool:
 
 def _checked(samples: Tensor) -> Tensor:
     if not bool(torch.isfinite(samples).all()):
-        raise InternalFault("vocoder: samples are not finite")
+        raise NonFinite("vocoder: samples are not finite")
     return samples

@@ -6,7 +6,7 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis import RUN_CHARACTERS, Analyzer
+from services.frontend.analysis import RUN_CHARACTERS, Analyzer, Reading
 from services.frontend.normalize import Normalizer
 from services.frontend.tokenizer import TextTokenizer
 from services.frontend.wetext_package import WeText
@@ -74,8 +74,12 @@ def test_control_tokens_cannot_be_smuggled_in(tokenizer: TextTokenizer, analyzer
 
 
 def test_marked_up_text_is_left_alone(analyzer: Analyzer) -> None:
-    (sentence,) = analyzer.sentences("<|endofprompt|>原样 12。再来 ")
-    assert sentence.text == "<|endofprompt|>原样 12。再来 "
+    marked = "<|endofprompt|>原样 12。再来 "
+    (sentence,) = analyzer.sentences(marked, reading=Reading(allow_control_tokens=True))
+    assert sentence.text == marked
+    (refused,) = analyzer.sentences(marked)
+    assert "endofprompt" not in refused.text
+    assert refused.text.endswith("再来。")
 
 
 class Recorder:
@@ -89,23 +93,32 @@ class Recorder:
         return text
 
 
-@pytest.mark.parametrize("text", ["A sentence of some length. " * 60, "一句不太长的话。" * 200, "word " * 400, "x" * 1000, "1 " * 500])
+@pytest.mark.parametrize("text", ["A sentence, 1 of many. " * 60, "这是第1句话。" * 200, "word1 " * 400, "1x" * 500, "1 " * 500])
 def test_the_package_never_sees_more_than_a_run(tokenizer: TextTokenizer, text: str) -> None:
     package = Recorder()
     list(Analyzer(Normalizer(package), tokenizer).sentences(text))
     assert len(package.given) > 1
-    assert max(map(len, package.given)) <= RUN_CHARACTERS
+    # A form that is rewritten in front of the package may grow a little.
+    assert max(map(len, package.given)) <= RUN_CHARACTERS + 20
 
 
 def test_the_first_sentence_does_not_wait_for_the_last_run(tokenizer: TextTokenizer) -> None:
     package = Recorder()
-    sentences = Analyzer(Normalizer(package), tokenizer).sentences("A sentence of some length. " * 200)
+    sentences = Analyzer(Normalizer(package), tokenizer).sentences("A sentence, 1 of many. " * 200)
     next(sentences)
-    assert len(package.given) <= 2
+    assert 0 < sum(map(len, package.given)) <= 2 * RUN_CHARACTERS
+
+
+def test_the_package_sees_written_forms_and_what_is_around_them(tokenizer: TextTokenizer) -> None:
+    package = Recorder()
+    analyzer = Analyzer(Normalizer(package), tokenizer)
+    list(analyzer.sentences("Nobody knew it, but at 7:30pm that evening he paid for 5 kg of it and left at once without a word."))
+    list(analyzer.sentences("今天天气很好，我们下午三点半见面吧，票价50元一张，你觉得怎么样。"))
+    assert package.given == ["it, but at 7:30pm that evening he paid for 5 kg of it", "票价50元一张，"]
 
 
 @pytest.mark.parametrize(
-    "text", ["Sentence number one is here. " * 30, "第一句话在这里，还有一点。" * 40, "mixed 中文 with words. ok " * 30]
+    "text", ["Sentence number one is here. " * 30, "第一句话在这里，还有一点。" * 40, "混合 word 的句子。再来 ok 吧 " * 30]
 )
 def test_runs_do_not_change_the_sentences(tokenizer: TextTokenizer, text: str) -> None:
     whole = Analyzer(Normalizer(None, reference=True), tokenizer).segments(text)

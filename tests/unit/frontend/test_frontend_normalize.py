@@ -60,7 +60,7 @@ def test_english_digits(text: str, spoken: str, as_specified: str) -> None:
     ("text", "language", "spoken"),
     [
         ("今天是2024年5月1日，气温-3.5℃。", "zh", "今天是二零二四年五月一日，气温负三点五摄氏度。"),
-        ("It cost $12.50 and 3 kg.", "en", "It cost twelve point five dollars and three kilograms."),
+        ("It cost $12.50 and 3 kg.", "en", "It cost twelve dollars fifty cents and three kilograms."),
         ("12", "en", "twelve"),
         ("12", "zh", "十二"),
         ('He said "12" twice', "en", 'He said "twelve" twice'),

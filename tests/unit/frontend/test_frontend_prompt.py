@@ -12,6 +12,7 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault, InvalidRequest, ModelError
 from cosyserve.model_directory import ModelDirectory
+from services.frontend import onnx_network
 from services.frontend.features.mel import mel_spectrogram
 from services.frontend.features.resample import resample
 from services.frontend.prompt import SPEAKER_ENCODER, SPEECH_TOKENIZER, PromptReader
@@ -143,6 +144,13 @@ def test_another_shape_or_type_is_a_fault_of_the_program(reader: PromptReader, w
 
 def test_a_gpu_that_the_runtime_does_not_know_is_done_without() -> None:
     assert PromptReader(ModelDirectory(DEMO), device="cuda:0").read("somebody", GOOD, RATE, [1]).prompt_speech_tokens
+
+
+def test_a_gpu_is_taken_where_the_runtime_knows_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert onnx_network.available_device() == "cpu"
+    monkeypatch.setattr(onnx_network.onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    assert onnx_network.available_device() == "cuda"
+    assert onnx_network._providers("cuda:1") == [("CUDAExecutionProvider", {"device_id": 1}), "CPUExecutionProvider"]
 
 
 Shape = list[int | str]

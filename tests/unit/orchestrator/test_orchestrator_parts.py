@@ -7,7 +7,7 @@ import pytest
 from cosyserve.errors import Overloaded
 from services.orchestrator.admission import Admission
 from services.orchestrator.token_stream import Made, TokenStream
-from services.orchestrator.utterance import Sentence, tokens_to_first_border
+from services.orchestrator.utterance import Sentence, Voice, tokens_to_first_border
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,11 @@ from services.orchestrator.utterance import Sentence, tokens_to_first_border
 def test_first_border(prompt: int, first_hop: int, border: int) -> None:
     assert tokens_to_first_border(prompt, first_hop) == border
     assert (prompt + border) % 25 == 0
+
+
+def test_a_prompt_without_transcript_is_none_to_the_speech_token_model() -> None:
+    assert Voice("a", "h", (1,), (2, 3), b"", b"").transcribed_speech_tokens == (2, 3)
+    assert Voice("a", "h", (), (2, 3), b"", b"").transcribed_speech_tokens == ()
 
 
 def test_admission_gives_each_place_once_and_takes_it_back() -> None:
@@ -38,7 +43,7 @@ def test_admission_of_nobody_is_refused() -> None:
 
 
 async def test_tokens_are_read_from_the_start_by_every_reader() -> None:
-    stream = TokenStream(Sentence(0, (1,)))
+    stream = TokenStream(Sentence(0, (1,)), seed=1)
     stream.extend([1, 2])
     early = asyncio.create_task(_all(stream))
     await asyncio.sleep(0)

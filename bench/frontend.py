@@ -1,0 +1,83 @@
+"""`python -m bench.frontend`: what the frontend costs per request, in one thread: normalise, split and tokenise 200 characters.
+
+Texts differ from request to request, so that no cache of whole sentences could help; the median and the 95th percentile are given. The
+clock is the thread's own (processor time), so that other work on the machine counts little.
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from cosyserve.model_directory import ModelDirectory
+from services.frontend.analysis import Analyzer
+from services.frontend.normalize import Normalizer
+from services.frontend.text_tokenizer import read_tokenizer
+from services.frontend.wetext_package import WeText
+
+CHARACTERS = 200
+MODELS = ("models/demo", "tests/golden/tiny")
+ENGLISH = (
+    "The committee met on May {n} at 7:30pm in the old town hall. ",
+    "Nobody had expected that so many would come on such a day. ",
+    "Everything else was quiet, as it mostly is there. ",
+    "She called again, but nobody answered at number {n}. ",
+    "It had rained for hours, and the road along the river was closed. ",
+)
+CHINESE = (
+    "会议在5月{n}日下午7:30开始，来的人比想象的多。",
+    "谁也没有想到这么多人会在这样的天气里来。",
+    "其他的一切都很安静，和往常一样，没有什么变化。",
+    "她又打来了，可是{n}号房间没有人接。",
+    "雨下了好几个小时，河边的路已经不能走了。",
+    "孩子们在院子里等着，谁也不愿意先回家去。",
+    "窗户开着，风把桌上的报纸吹到了地上。",
+)
+DENSE_CHINESE = ("2024年5月{n}日下午7:30，", "花了12{n}.5元，", "大约{n}个人跑了5-10公里，", "电话13800138{n}0，")
+DENSE = ("It cost $1,2{n}.50 on 2024-05-{n}. ", "About {n} people ran 5-10 km at 7:30pm. ", "Call +1 555 010 99{n}. ")
+"""Hardly a word without a number: the worst that people write."""
+
+
+def request(number: int, sentences: tuple[str, ...]) -> str:
+    """The text of request `number`: 200 characters, sentences in another order and with other numbers each time."""
+    text = "".join(sentences[(number + place) % len(sentences)].format(n=10 + (number * 7 + place) % 80) for place in range(24))
+    return text[:CHARACTERS]
+
+
+def milliseconds(analyzer: Analyzer, texts: list[str]) -> list[float]:
+    """Time of each text, all of its sentences with their ids."""
+    spent = []
+    for text in texts:
+        begin = time.thread_time()
+        count = sum(len(sentence.token_ids) for sentence in analyzer.sentences(text))
+        spent.append((time.thread_time() - begin) * 1000)
+        if count == 0:
+            raise ValueError("a text came to nothing")
+    return spent
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--requests", type=int, default=300, help="of each language (300)")
+    options = parser.parse_args(arguments)
+    for model in MODELS:
+        analyzer = Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
+        for language, sentences in (
+            ("English", ENGLISH),
+            ("Chinese", CHINESE),
+            ("English, all numbers", DENSE),
+            ("Chinese, all numbers", DENSE_CHINESE),
+        ):
+            if language.startswith("Chinese") and analyzer.tokenizer.is_phonemes is not None:
+                continue
+            texts = [request(number, sentences) for number in range(options.requests + 20)]
+            milliseconds(analyzer, texts[:20])
+            spent = milliseconds(analyzer, texts[20:])
+            p95 = statistics.quantiles(spent, n=20)[-1]
+            print(f"{model}: {CHARACTERS} characters, {language}: median {statistics.median(spent):.2f} ms, p95 {p95:.2f} ms")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""Do voices stay whole? `python -m bench.voices_soak`: create, list, read and delete from many clients through two frontends, one storage.
+
+Half of the ids are every client's own, half are fought for, where ALREADY_EXISTS and NOT_FOUND are right answers. Wrong are: any other
+status, an own voice that is not there or is still there, a voice whose content is not what was made, and a file that is left when all
+voices are deleted. Exit status 1 when something was wrong.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cosyserve.client import Client
+from cosyserve.errors import AlreadyExists, CosyserveError, NotFound
+from cosyserve.supervision.stack import running_stack
+from cosyserve.wav import wav_header
+
+SHARED_IDS = 6
+_RATE = 16_000
+
+
+@dataclass(frozen=True)
+class Soaked:
+    """What a run saw. done: operations by kind and outcome; faults: a line for each thing that was wrong; left: files no voice needs."""
+
+    operations: int
+    clients: int
+    seconds: float
+    done: dict[str, int]
+    faults: list[str]
+    left: list[str]
+
+    @property
+    def sound(self) -> bool:
+        return not self.faults and not self.left
+
+
+class _Caller:
+    """One client: what it knows must be there."""
+
+    def __init__(self, number: int, client: Client, seed: int, recordings: dict[str, bytes], hashes: dict[str, str]) -> None:
+        self._number = number
+        self._client = client
+        self._rng = random.Random(f"{seed} {number}")
+        self._recordings = recordings
+        self._hashes = hashes
+        self._own: dict[str, str] = {}
+        self._made = 0
+        self.done: Counter[str] = Counter()
+        self.faults: list[str] = []
+
+    async def operate(self) -> None:
+        """One operation, chosen at random."""
+        kind = self._rng.choices(("create", "list", "delete", "show"), (4, 2, 3, 1))[0]
+        try:
+            await getattr(self, f"_{kind}")()
+        except CosyserveError as error:
+            self._wrong(f"{kind}: {error.code.name}: {error.message}")
+
+    async def _create(self) -> None:
+        own = self._rng.random() < 0.5
+        voice_id = f"own-{self._number}-{self._made}" if own else f"shared-{self._rng.randrange(SHARED_IDS)}"
+        self._made += 1
+        name = self._rng.choice(sorted(self._recordings))
+        try:
+            made = await self._client.create_voice(self._recordings[name], voice_id=voice_id, description=name)
+        except AlreadyExists:
+            self._count("create", "taken" if not own else "fault")
+            if own:
+                self._wrong(f"own {voice_id} was taken")
+            return
+        self._count("create", "ok")
+        self._check(made.content_hash, name, voice_id)
+        if own:
+            self._own[voice_id] = name
+
+    async def _list(self) -> None:
+        listed = {voice.id: voice for voice in await self._client.voices()}
+        self._count("list", "ok")
+        if missing := [voice_id for voice_id in self._own if voice_id not in listed]:
+            self._wrong(f"own {missing[0]} is not listed")
+        mine = f"own-{self._number}-"
+        if risen := [voice_id for voice_id in listed if voice_id.startswith(mine) and voice_id not in self._own]:
+            self._wrong(f"{risen[0]} is listed and was deleted")
+        if halves := [voice.id for voice in listed.values() if not voice.prompt_seconds or not voice.content_hash]:
+            self._wrong(f"{halves[0]} is half a voice")
+
+    async def _show(self) -> None:
+        own = bool(self._own) and self._rng.random() < 0.5
+        voice_id = self._rng.choice(sorted(self._own)) if own else f"shared-{self._rng.randrange(SHARED_IDS)}"
+        try:
+            shown = await self._client.voice(voice_id)
+        except NotFound:
+            self._count("show", "gone")
+            if own:
+                self._wrong(f"own {voice_id} is not found")
+            return
+        self._count("show", "ok")
+        # Labels of a voice that is deleted while it is read may be gone before it is.
+        if shown.description:
+            self._check(shown.content_hash, shown.description, voice_id)
+
+    async def _delete(self) -> None:
+        own = bool(self._own) and self._rng.random() < 0.6
+        voice_id = self._rng.choice(sorted(self._own)) if own else f"shared-{self._rng.randrange(SHARED_IDS)}"
+        try:
+            await self._client.delete_voice(voice_id)
+        except NotFound:
+            self._count("delete", "gone")
+            if own:
+                self._wrong(f"own {voice_id} is not there to be deleted")
+            return
+        self._count("delete", "ok")
+        self._own.pop(voice_id, None)
+
+    def _check(self, content_hash: str, recording: str, voice_id: str) -> None:
+        if self._hashes.setdefault(recording, content_hash) != content_hash:
+            self._wrong(f"{voice_id} is not the voice of {recording}")
+
+    def _count(self, kind: str, outcome: str) -> None:
+        self.done[f"{kind} {outcome}"] += 1
+
+    def _wrong(self, what: str) -> None:
+        self.faults.append(f"client {self._number}: {what}")
+
+
+async def soak(model: Path, operations: int, clients: int, seed: int) -> Soaked:
+    """Run `operations` from `clients` at once on a storage of its own, then delete what is there and look at what is left."""
+    with tempfile.TemporaryDirectory() as folder:
+        storage = Path(folder) / "voices"
+        environ = {
+            "COSYSERVE_FRONTEND_VOICES_URL": str(storage),
+            "COSYSERVE_FRONTEND_MAX_VOICE_MAKINGS": str(clients),
+            "COSYSERVE_ORCHESTRATOR_MAX_VOICE_MAKINGS": str(clients),
+        }
+        recordings = {f"recording {number}": recording(number) for number in range(4)}
+        hashes: dict[str, str] = {}
+        async with contextlib.AsyncExitStack() as exits:
+            stack = await exits.enter_async_context(running_stack(model, replicas={"frontend": 2}, backend="fake", environ=environ))
+            numbers = iter(range(operations))
+            doors = [await exits.enter_async_context(Client(stack.address)) for _ in range(clients)]
+            callers = [_Caller(number, door, seed, recordings, hashes) for number, door in enumerate(doors)]
+
+            async def call(caller: _Caller) -> None:
+                for number in numbers:
+                    await caller.operate()
+                    if number % 50 == 0:
+                        print(f"\r{number} of {operations} operations", end="", file=sys.stderr, flush=True)
+
+            begin = time.monotonic()
+            async with asyncio.TaskGroup() as group:
+                for caller in callers:
+                    group.create_task(call(caller))
+            seconds = time.monotonic() - begin
+            print(file=sys.stderr)
+            for voice in await doors[0].voices():
+                if not voice.is_preset:
+                    await doors[0].delete_voice(voice.id)
+        left = [str(path.relative_to(storage)) for path in sorted(storage.rglob("*")) if path.is_file()]
+        done = sum((caller.done for caller in callers), Counter[str]())
+        faults = [fault for caller in callers for fault in caller.faults]
+        return Soaked(operations, clients, seconds, dict(sorted(done.items())), faults, left)
+
+
+def recording(number: int) -> bytes:
+    """A WAV file of 1.2 s, another voice for each number."""
+    time_ = np.arange(int(1.2 * _RATE)) / _RATE
+    phase = 2 * np.pi * (110 + 30 * number) * time_
+    buzz = sum(np.sin(harmonic * phase) / harmonic for harmonic in range(1, 20))
+    samples = (0.15 * buzz * (0.55 + 0.45 * np.sin(2 * np.pi * 3 * time_)) * 32767).astype("<i2")
+    return wav_header(_RATE, len(samples)) + samples.tobytes()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", type=Path, default=Path("models/demo"))
+    parser.add_argument("--operations", type=int, default=1000)
+    parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true")
+    told = parser.parse_args()
+    found = asyncio.run(soak(told.model, told.operations, told.clients, told.seed))
+    if told.json:
+        print(json.dumps({**asdict(found), "sound": found.sound}))
+    else:
+        print(f"{found.operations} operations from {found.clients} clients in {found.seconds:.1f} s: {found.done}")
+        print(f"{len(found.faults)} faults, {len(found.left)} files left")
+        print("\n".join([*found.faults[:20], *found.left[:20]]))
+    return 0 if found.sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""Named byte strings that several processes share: a directory, or an object store by its URL.
+
+Every write is seen whole or not at all. On an object store a put is that by itself; in a directory a file is written aside, flushed, and
+then linked or renamed into its place.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from cosyserve.errors import Overloaded
+
+_ASIDE = "aside"
+
+
+class Taken(Exception):
+    """There is a blob of that name already."""
+
+
+class Blobs:
+    """Blobs below one URL of `fsspec`. Names are ours, never a caller's: `folder/name`. Everything blocks; usable from any thread.
+
+    Raises Overloaded, naming what was tried, when the storage does not do what it was asked for; ValueError for a URL that is none.
+    """
+
+    def __init__(self, filesystem: Any, root: str) -> None:
+        self._files = filesystem
+        self.root = root
+
+    def read(self, name: str) -> bytes | None:
+        """Its bytes; None when there is no such blob."""
+        with self._asked("read", name):
+            try:
+                found: bytes = self._files.cat_file(self._path(name))
+            except FileNotFoundError:
+                return None
+            return found
+
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
+        """The bytes of those that are there."""
+        with self._asked("read", f"{len(names)} blobs"):
+            answers = self._files.cat([self._path(name) for name in names], on_error="return") if names else {}
+            found: dict[str, bytes] = {}
+            for path, answer in answers.items():
+                if isinstance(answer, bytes):
+                    found["/".join(path.rsplit("/", 2)[1:])] = answer
+                elif not isinstance(answer, FileNotFoundError):
+                    raise answer
+            return found
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write it, or write over it."""
+        with self._asked("write", name):
+            self._files.pipe_file(self._path(name), data)
+
+    def put_new(self, name: str, data: bytes) -> None:
+        """Write it. Raises Taken when it is there; of several at once one succeeds."""
+        with self._asked("write", name):
+            try:
+                self._files.pipe_file(self._path(name), data, mode="create")
+            except FileExistsError as error:
+                raise Taken(name) from error
+
+    def delete(self, name: str) -> bool:
+        """Remove it; whether it was there (where the storage says)."""
+        with self._asked("delete", name):
+            try:
+                self._files.rm_file(self._path(name))
+            except FileNotFoundError:
+                return False
+            return True
+
+    def take(self, name: str) -> bytes | None:
+        """Remove it and give its bytes; None when it is not there. In a directory one of several takers gets it."""
+        data = self.read(name)
+        return data if data is not None and self.delete(name) else None
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, without the folder, in no order."""
+        with self._asked("list", folder):
+            self._files.invalidate_cache(self._path(folder))
+            try:
+                found = self._files.ls(self._path(folder), detail=False)
+            except FileNotFoundError:
+                return []
+            return [path.rpartition("/")[2] for path in found]
+
+    def age_seconds(self, name: str) -> float | None:
+        """How long ago it was written, by the storage's clock against ours; None when there is no such blob."""
+        with self._asked("look at", name):
+            try:
+                written: datetime = self._files.modified(self._path(name))
+            except FileNotFoundError:
+                return None
+            aware = written if written.tzinfo else written.replace(tzinfo=UTC)
+            return (datetime.now(UTC) - aware).total_seconds()
+
+    def _path(self, name: str) -> str:
+        return f"{self.root}/{name}"
+
+    @contextlib.contextmanager
+    def _asked(self, what: str, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (Taken, Overloaded):
+            raise
+        except Exception as error:  # each object store has its own
+            reason = f"{type(error).__name__}: {str(error).split(chr(10), 1)[0]}"
+            # Not UNAVAILABLE: that would have this replica, whose presets speak on, taken for dead.
+            raise Overloaded(f"the voice storage could not {what} {name}: {reason}", retry_after=1.0) from error
+
+
+class DirectoryBlobs(Blobs):
+    """Blobs as files of one directory, which several hosts may share. It has to know hard links, as every Unix file system and NFS do."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(LocalFileSystem(), str(root))
+
+    def put(self, name: str, data: bytes) -> None:
+        with self._asked("write", name), self._written_aside(data) as aside:
+            self._into_place(os.replace, aside, name)
+
+    def put_new(self, name: str, data: bytes) -> None:
+        with self._asked("write", name), self._written_aside(data) as aside:
+            try:
+                self._into_place(os.link, aside, name)
+            except FileExistsError as error:
+                raise Taken(name) from error
+
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
+        return {name: data for name in names if (data := self.read(name)) is not None}
+
+    def take(self, name: str) -> bytes | None:
+        with self._asked("delete", name):
+            aside = self._aside()
+            try:
+                Path(self._path(name)).rename(aside)
+            except FileNotFoundError:
+                return None
+            data = aside.read_bytes()
+            aside.unlink()
+            return data
+
+    def delete(self, name: str) -> bool:
+        with self._asked("delete", name):
+            try:
+                Path(self._path(name)).unlink()
+            except FileNotFoundError:
+                return False
+            return True
+
+    def names(self, folder: str) -> list[str]:
+        with self._asked("list", folder):
+            try:
+                return [path.name for path in Path(self._path(folder)).iterdir()]
+            except FileNotFoundError:
+                return []
+
+    @contextlib.contextmanager
+    def _written_aside(self, data: bytes) -> Iterator[Path]:
+        path = self._aside()
+        try:
+            with path.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _aside(self) -> Path:
+        folder = Path(self._path(_ASIDE))
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder / secrets.token_hex(16)
+
+    def _into_place(self, move: Callable[[Path, Path], None], aside: Path, name: str) -> None:
+        target = Path(self._path(name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        move(aside, target)
+        # The name itself is on disk only when its directory is.
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def open_blobs(url: str, folder: str) -> Blobs:
+    """The blobs in `folder` below a directory (its path, or file://) or below the URL of an object store (s3://bucket/prefix, gs://...).
+
+    Raises ValueError naming what is missing: a protocol that fsspec does not know, or its package.
+    """
+    protocol, separator, path = url.partition("://")
+    if not separator or protocol in ("file", "local"):
+        return DirectoryBlobs(Path(path if separator else url).expanduser().absolute() / folder)
+    try:
+        filesystem, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
+    except (ImportError, ValueError) as error:
+        raise ValueError(f"{protocol}:// cannot be opened: {str(error).split(chr(10), 1)[0]}") from error
+    return Blobs(filesystem, f"{root.rstrip('/')}/{folder}")
+
+
+def sweep_aside(blobs: Blobs, older_than_seconds: float) -> int:
+    """Remove what writers that died left aside; gives the number."""
+    old = [name for name in blobs.names(_ASIDE) if (blobs.age_seconds(f"{_ASIDE}/{name}") or 0.0) > older_than_seconds]
+    return sum(blobs.delete(f"{_ASIDE}/{name}") for name in old)

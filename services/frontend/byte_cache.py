@@ -1,0 +1,48 @@
+"""What was used last, within a number of bytes."""
+
+import threading
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class ByteCache(Generic[T]):
+    """Least recently used goes first when there is more than `most_bytes`. Usable from any thread."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()
+        self._items: OrderedDict[str, tuple[T, int]] = OrderedDict()
+        self.bytes_held = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def get(self, key: str) -> T | None:
+        with self._lock:
+            found = self._items.get(key)
+            if found is None:
+                return None
+            self._items.move_to_end(key)
+            return found[0]
+
+    def put(self, key: str, item: T, size: int) -> None:
+        """Hold `item`, which takes `size` bytes. One that is larger than the whole cache is not held."""
+        with self._lock:
+            self._drop(key)
+            if size > self._most_bytes:
+                return
+            self._items[key] = (item, size)
+            self.bytes_held += size
+            while self.bytes_held > self._most_bytes:
+                self._drop(next(iter(self._items)))
+
+    def drop(self, key: str) -> None:
+        """Hold it no longer."""
+        with self._lock:
+            self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        _, size = self._items.pop(key, (None, 0))
+        self.bytes_held -= size

@@ -1,0 +1,51 @@
+"""The phonemes of a text that is told run by run.
+
+How a word sounds depends on its neighbours: the two behind it (the, to, a; read, use, live) and all before it. So a word is given when
+two more are known, and is then what it would be if the text ended with those two. That is a function of the text and its runs alone. It
+differs from `PhonemeTokenizer.encode` only where a rule looks further: at a time word late in the sentence ("read ... yesterday"), or at a
+text in capitals.
+"""
+
+import re
+from collections.abc import Mapping
+
+from services.frontend.phonemes.reading import Word, read_words
+from services.frontend.phonemes.symbols import BLANK, START
+from services.frontend.phonemes.words import Pronouncer
+
+WORDS_AHEAD = 2
+_ENDS = frozenset(".!?…")
+
+
+class GrowingPhonemes:
+    """One text, a unit of 400 characters: its time grows with the square of the length. Meets `text_tokenizer.GrowingIds`."""
+
+    def __init__(self, pronouncer: Pronouncer, ids: Mapping[str, int], silent: re.Pattern[str] | None) -> None:
+        """silent: what is passed over."""
+        self.opening: tuple[int, ...] = (ids[START],)
+        self._pronouncer, self._ids, self._silent = pronouncer, ids, silent
+        self._text = ""
+        self._given = 0
+
+    def feed(self, run: str) -> list[int]:
+        words = self._words(run)
+        return self._ids_of(words, len(words) - WORDS_AHEAD)
+
+    def finish(self, run: str) -> list[int]:
+        words = self._words(run)
+        if words and words[-1].mark not in _ENDS:
+            words[-1] = Word(words[-1].text, ".")
+        return self._ids_of(words, len(words))
+
+    def _words(self, run: str) -> list[Word]:
+        self._text += run if self._silent is None else self._silent.sub(" ", run)
+        return read_words(self._text)
+
+    def _ids_of(self, words: list[Word], until: int) -> list[int]:
+        """The ids of the words from the first that was not given yet up to `until`."""
+        if until <= self._given:
+            return []
+        sounds = self._pronouncer.pronounce(words)
+        given = [(BLANK if place else "") + sounds[place] + words[place].mark for place in range(self._given, until)]
+        self._given = until
+        return [self._ids[symbol] for symbol in "".join(given)]

@@ -1,0 +1,107 @@
+"""`python -m services.frontend.speaker_transfer import|export FILE`: `spk2info.pt` into the voice storage, and out of it.
+
+Works on the storage itself, beside running services, which see what was imported at once. Only plain tensors are ever loaded. Exit status:
+0 done, 1 it failed (one line on standard error), 2 wrong usage.
+"""
+
+import argparse
+import os
+import secrets
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cosyserve.errors import CosyserveError, ModelError
+from cosyserve.model_directory import ModelDirectory
+from services.frontend.blobs import open_blobs
+from services.frontend.speaker_file import entry_of, read_file, triton_entry_of
+from services.frontend.text_tokenizer import read_tokenizer
+from services.frontend.voice_file import KeptVoice, Origin, now
+from services.frontend.voice_labels import Labels, require_given_id
+from services.frontend.voice_model import voice_model
+from services.frontend.voice_store import VoiceStore
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    top = argparse.ArgumentParser(
+        prog="python -m services.frontend.speaker_transfer", description="spk2info.pt into and out of the storage."
+    )
+    top.add_argument("direction", choices=("import", "export"))
+    top.add_argument("file", type=Path)
+    top.add_argument("--model", type=Path, required=True, metavar="DIR")
+    top.add_argument("--voices", required=True, metavar="URL")
+    top.add_argument("--only", action="append", default=[], metavar="ID")
+    top.add_argument("--layout", choices=("zero-shot", "triton"), default="zero-shot")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one transfer; returns the exit status."""
+    arguments = parser().parse_args(argv)
+    try:
+        directory = ModelDirectory(arguments.model)
+        store = VoiceStore(open_blobs(arguments.voices, voice_model(directory)))
+        if arguments.direction == "import":
+            names = import_file(store, directory, arguments.file, arguments.only)
+        else:
+            names = export_file(store, arguments.file, arguments.only, triton=arguments.layout == "triton")
+    except CosyserveError as error:
+        sys.stderr.write(f"cosyserve: {error.code.name}: {error.message}\n")
+        return 1
+    except (ModelError, OSError, ValueError) as error:
+        sys.stderr.write(f"cosyserve: {error}\n")
+        return 1
+    sys.stdout.write(f"{len(names)} voices: {', '.join(names)}\n")
+    return 0
+
+
+def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: Sequence[str]) -> list[str]:
+    """Keep the voices of a file, of both layouts; all are checked before the first is kept. Returns their ids.
+
+    Raises ModelError naming file, voice and field for what cannot be spoken with, InvalidRequest for an id that no caller could choose,
+    ValueError for one of `only` that the file lacks, AlreadyExists for one that is kept already (those before it stay).
+    """
+    if not file.exists():
+        raise ModelError(f"{file}: no such file")
+    pairs = read_file(file, read_tokenizer(directory))
+    _require_known(only, [voice.id for voice, _ in pairs], str(file))
+    chosen = [(voice, text) for voice, text in pairs if not only or voice.id in only]
+    for voice, _ in chosen:
+        require_given_id(voice.id)
+    for voice, text in chosen:
+        store.add(KeptVoice(voice, Origin(text, "", now(), f"imported from {file.name}", "")), Labels())
+    return [voice.id for voice, _ in chosen]
+
+
+def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: bool) -> list[str]:
+    """Write kept voices to a file, which comes into being whole. Returns their ids. Raises ValueError for one of `only` that is not kept,
+    and for a voice that the layout cannot hold."""
+    known = store.ids()
+    _require_known(only, known, "the storage")
+    speakers: dict[str, dict[str, Tensor] | dict[str, Tensor | str]] = {}
+    for voice_id in known:
+        entry = store.entry(voice_id) if not only or voice_id in only else None
+        kept = None if entry is None else store.content(entry)
+        if kept is not None:
+            speakers[voice_id] = triton_entry_of(kept.voice, kept.origin.transcript) if triton else entry_of(kept.voice)
+    aside = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
+    try:
+        torch.save(speakers, aside)
+        os.replace(aside, file)  # noqa: PTH105 - the same file system
+    finally:
+        aside.unlink(missing_ok=True)
+    return list(speakers)
+
+
+def _require_known(only: Sequence[str], known: Sequence[str], where: str) -> None:
+    missing = [voice_id for voice_id in only if voice_id not in known]
+    if missing:
+        raise ValueError(f"{where} has no voice {missing[0]!r}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

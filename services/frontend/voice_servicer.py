@@ -1,0 +1,123 @@
+"""The part of the frontend's gRPC face that keeps voices. Of a transcript or a note nothing reaches a log or a trace, only lengths."""
+
+import base64
+import binascii
+import time
+from typing import Any
+
+import grpc
+
+from cosyserve import telemetry
+from cosyserve.errors import FailedPrecondition, InvalidRequest
+from cosyserve.timing import Timing
+from cosyserve.v1 import frontend_pb2 as pb
+from cosyserve.v1 import voice_pb2
+from services.frontend.voice import Voice
+from services.frontend.voice_labels import Labels
+from services.frontend.voice_library import Details, Line, VoiceLibrary
+from services.frontend.voice_maker import Draft, VoiceMaker
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_PAGE, _MOST_PAGE = 100, 1000
+
+
+class VoiceMethods:
+    """The voice methods of FrontendService. maker: None where voices cannot be made."""
+
+    def __init__(self, library: VoiceLibrary, maker: VoiceMaker | None) -> None:
+        self._library = library
+        self._maker = maker
+
+    async def GetVoice(self, request: pb.GetVoiceRequest, context: Context) -> pb.GetVoiceResponse:
+        return pb.GetVoiceResponse(voice=_voice_message(await self._library.voice(request.id)))
+
+    async def DescribeVoice(self, request: pb.DescribeVoiceRequest, context: Context) -> pb.DescribeVoiceResponse:
+        return pb.DescribeVoiceResponse(voice=_details_message(await self._library.details(request.id)))
+
+    async def ListVoices(self, request: pb.FrontendServiceListVoicesRequest, context: Context) -> pb.FrontendServiceListVoicesResponse:
+        if not 0 <= request.page_size <= _MOST_PAGE:
+            raise InvalidRequest(f"page_size is {request.page_size}, allowed 0 to {_MOST_PAGE}")
+        lines, last = await self._library.page(request.page_size or _PAGE, _after(request.page_token))
+        token = base64.urlsafe_b64encode(last.encode()).decode()
+        return pb.FrontendServiceListVoicesResponse(voices=map(_line_message, lines), next_page_token=token)
+
+    async def CreateVoice(self, request: pb.FrontendServiceCreateVoiceRequest, context: Context) -> pb.FrontendServiceCreateVoiceResponse:
+        draft = _draft(request.draft).checked()
+        details = await self._library.require_room(draft.id, draft.request_id)
+        if details is None:
+            if self._maker is None:
+                raise FailedPrecondition("no voice can be made: the model directory has no speech tokenizer or no speaker encoder")
+            with self._maker.place():
+                start = time.time_ns()
+                kept = await self._maker.make(draft)
+                seconds = {"voice.prompt_seconds": kept.voice.prompt_seconds, "voice.transcript_characters": len(draft.transcript)}
+                telemetry.record(Timing("frontend.make_voice", start, time.time_ns(), {**seconds, "text.language": draft.language_code}))
+                details = await self._library.add(kept, draft.labels)
+        return pb.FrontendServiceCreateVoiceResponse(voice=_details_message(details))
+
+    async def UpdateVoice(self, request: pb.FrontendServiceUpdateVoiceRequest, context: Context) -> pb.FrontendServiceUpdateVoiceResponse:
+        labels, fields = _labels(request.metadata), tuple(request.update_mask.paths)
+        Labels().changed(labels, fields)
+        return pb.FrontendServiceUpdateVoiceResponse(voice=_details_message(await self._library.relabel(request.id, labels, fields)))
+
+    async def DeleteVoice(self, request: pb.FrontendServiceDeleteVoiceRequest, context: Context) -> pb.FrontendServiceDeleteVoiceResponse:
+        await self._library.remove(request.id)
+        return pb.FrontendServiceDeleteVoiceResponse()
+
+
+def _after(page_token: str) -> str:
+    try:
+        return base64.b64decode(page_token.encode(), altchars=b"-_", validate=True).decode()
+    except (binascii.Error, UnicodeError) as error:
+        raise InvalidRequest(f"page_token is {page_token[:64]!r}, which no page before gave") from error
+
+
+def _draft(message: voice_pb2.VoiceDraft) -> Draft:
+    return Draft(
+        id=message.id,
+        audio=message.audio,
+        transcript=message.transcript,
+        language_code=message.language_code,
+        provenance=message.provenance,
+        labels=_labels(message.metadata),
+        request_id=message.request_id,
+    )
+
+
+def _labels(message: voice_pb2.VoiceMetadata) -> Labels:
+    return Labels(message.display_name, message.description, dict(message.labels))
+
+
+def _voice_message(voice: Voice) -> voice_pb2.Voice:
+    return voice_pb2.Voice(
+        id=voice.id,
+        content_hash=voice.content_hash,
+        prompt_text_ids=voice.prompt_text_ids,
+        prompt_speech_tokens=voice.prompt_speech_tokens,
+        prompt_mel=voice.prompt_mel,
+        speaker_embedding=voice.speaker_embedding,
+    )
+
+
+def _line_message(line: Line) -> voice_pb2.VoiceSummary:
+    message = voice_pb2.VoiceSummary(
+        id=line.id,
+        content_hash=line.content_hash,
+        prompt_seconds=line.prompt_seconds,
+        is_default=line.is_default,
+        is_preset=line.entry is None,
+        display_name=line.labels.display_name,
+        labels=line.labels.labels,
+    )
+    if line.entry is not None:
+        message.language_code = line.entry.language_code
+        message.create_time.FromJsonString(line.entry.created)
+    return message
+
+
+def _details_message(details: Details) -> voice_pb2.VoiceDetails:
+    message = voice_pb2.VoiceDetails(summary=_line_message(details.line), description=details.line.labels.description)
+    if details.kept is not None:
+        message.transcript = details.kept.origin.transcript
+        message.provenance = details.kept.origin.provenance
+    return message

@@ -1,0 +1,40 @@
+"""A text while it is being written: fragments and flushes in, sentences and pauses out, sentences whole or in parts."""
+
+from collections.abc import Iterable, Iterator
+
+from services.frontend.analysis import Analyzer, Reading, Sentence
+from services.frontend.partial import Part
+from services.frontend.pauses import Pause
+from services.frontend.units import Units
+
+Piece = Sentence | Part | Pause
+
+
+class WrittenText:
+    """One text. Everything that `feed`, `flush` and `finish` give has to be taken before the next of them is called."""
+
+    def __init__(self, analyzer: Analyzer, reading: Reading, units: Units, *, partial: bool) -> None:
+        """partial: give the ids of a sentence as soon as they are certain, not its whole when it is complete."""
+        self._analyzer, self._reading, self._units = analyzer, reading, units
+        self._partial = analyzer.partial(reading) if partial else None
+        self.settled = 0
+        """Characters in complete units: what comes behind them does not depend on them."""
+
+    def feed(self, fragment: str) -> Iterator[Piece]:
+        yield from self._complete(self._units.feed(fragment))
+        if self._partial is not None:
+            yield from self._partial.feed(self._units.waiting)
+
+    def flush(self, least_words: int) -> Iterator[Piece]:
+        """least_words: as AnalyzeFlush of frontend.proto."""
+        yield from self._complete([self._units.finish_words(least_words) if least_words else self._units.finish()])
+
+    def finish(self) -> Iterator[Piece]:
+        yield from self._complete([self._units.finish()])
+
+    def _complete(self, units: Iterable[str]) -> Iterator[Piece]:
+        for unit in units:
+            if not unit:
+                continue
+            self.settled += len(unit)
+            yield from self._analyzer.parts(unit, self._reading) if self._partial is None else self._partial.finish(unit)

@@ -1,0 +1,67 @@
+"""What tokens give away about speech that must not be heard: a sentence that does not end, ends at once, or speaks the prompt.
+
+A verdict depends on the sentence's tokens alone, not on how they are cut into hops, so that a replica that takes over comes to the same.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cosyserve.errors import PromptSpoken, Runaway, TooShort
+from services.llm.config import LengthBounds
+from services.llm.request import FinishReason, Hop, Prompt
+
+RUN_TOKENS = 25
+"""A second of speech: so long a stretch is compared with every stretch of the prompt."""
+EQUAL_TOKENS = 20
+"""So many of RUN_TOKENS that equal the prompt's at the same places are a repetition. Speaking the same words anew does not come near:
+the sampler draws among several ids at nearly every token."""
+DISTINCT_TOKENS = 8
+"""A repetition has at least so many different ids: a pause or a held vowel sounds alike everywhere."""
+Ids = NDArray[np.int64]
+
+
+class TokenGuards:
+    """Of one sentence."""
+
+    def __init__(self, prompt: Prompt, lengths: LengthBounds) -> None:
+        self._prompt = np.asarray(prompt.speech_tokens, np.int64)
+        self._lengths = lengths
+        self._tail: list[int] = []
+        self._count = 0
+
+    def see(self, tokens: list[int] | tuple[int, ...]) -> None:
+        """The next tokens of the sentence, replayed ones first. Raises PromptSpoken."""
+        self._count += len(tokens)
+        recent = self._tail + list(tokens)
+        self._tail = recent[-(RUN_TOKENS - 1) :]
+        if min(len(recent), len(self._prompt)) < RUN_TOKENS:
+            return
+        at = _repeated(np.asarray(recent, np.int64), self._prompt)
+        if at is not None:
+            raise PromptSpoken(f"the voice's prompt is being spoken: tokens up to {self._count} repeat its tokens from {at} on")
+
+    def end(self, hop: Hop, text_ids: int) -> None:
+        """The last hop has been seen; the sentence had so many text ids. Raises Runaway or TooShort."""
+        if hop.outcome is None:
+            return
+        if hop.outcome.reason is FinishReason.LENGTH:
+            raise Runaway(f"the sentence did not end: {self._count} speech tokens for {text_ids} text ids, where none was left to be made")
+        fewest = self._lengths.shortest(text_ids)
+        if self._count <= fewest:
+            raise TooShort(f"the sentence ended at once: {self._count} speech tokens for {text_ids} text ids, due are {fewest + 1}")
+
+
+def _repeated(made: Ids, prompt: Ids) -> int | None:
+    """Where in the prompt a stretch begins that `made` repeats; None when there is none."""
+    equal = made[:, None] == prompt[None, :]
+    rows, columns = np.nonzero(equal)
+    on_diagonal = np.bincount(columns - rows + len(made), minlength=1)
+    for diagonal in np.flatnonzero(on_diagonal >= EQUAL_TOKENS).tolist():
+        offset = diagonal - len(made)
+        hits, spoken = np.diagonal(equal, offset), made[max(-offset, 0) :]
+        sums = np.concatenate(([0], np.cumsum(hits)))
+        for start in np.flatnonzero(sums[RUN_TOKENS:] - sums[:-RUN_TOKENS] >= EQUAL_TOKENS).tolist():
+            stretch = slice(start, start + RUN_TOKENS)
+            if len(np.unique(spoken[stretch][hits[stretch]])) >= DISTINCT_TOKENS:
+                return int(start + max(offset, 0))
+    return None

@@ -1,0 +1,95 @@
+"""The text of a request while it arrives: written by whoever hears the caller, read by the frontend's stage, again after a failure."""
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+
+_LONGEST_PIECE = 4_000
+
+
+@dataclass(frozen=True)
+class Flush:
+    """Sentences are wanted out of the text up to here. least_words: as AnalyzeFlush of frontend.proto."""
+
+    least_words: int = 0
+
+
+@dataclass
+class Place:
+    """How far a reader is: characters of the whole text, and flushes."""
+
+    characters: int
+    flushes: int
+
+
+class ArrivingText:
+    """Append-only, and forgotten at its start as far as the frontend needs it no more. What is kept is bounded by `most_waiting` characters
+    and one fragment: who feeds it waits for `room`."""
+
+    def __init__(self, most_waiting: int) -> None:
+        self.received = 0
+        """Characters so far."""
+        self.ended = False
+        self.begin = 0
+        """Place of the first character that is kept."""
+        self._most_waiting = most_waiting
+        self._kept = ""
+        self._flushes: deque[tuple[int, Flush]] = deque()
+        self._flushes_forgotten = 0
+        self._changed = asyncio.Event()
+
+    def feed(self, fragment: str) -> None:
+        self._kept += fragment
+        self.received += len(fragment)
+        self._wake()
+
+    def flush(self, flush: Flush) -> None:
+        """A flush where nothing waits, or where there is one already, says nothing new: so there are no more flushes than characters."""
+        if self.received == self.begin or (self._flushes and self._flushes[-1] in ((self.received, flush), (self.received, Flush()))):
+            return
+        self._flushes.append((self.received, flush))
+        self._wake()
+
+    def end(self) -> None:
+        self.ended = True
+        self._wake()
+
+    async def room(self) -> None:
+        """Wait until less than `most_waiting` characters are kept."""
+        while len(self._kept) >= self._most_waiting:
+            await self._changed.wait()
+
+    def start(self) -> Place:
+        """Where a new reader begins."""
+        return Place(self.begin, self._flushes_forgotten)
+
+    async def read(self, place: Place) -> str | Flush | None:
+        """What comes next behind `place`, which is moved on: text, in pieces of at most 4000 characters, a flush, or None at the end."""
+        while True:
+            place.flushes = max(place.flushes, self._flushes_forgotten)
+            ahead = place.flushes - self._flushes_forgotten
+            border, flush = self._flushes[ahead] if ahead < len(self._flushes) else (self.received, None)
+            if border > place.characters:
+                offset = place.characters - self.begin
+                piece = self._kept[offset : offset + min(border - place.characters, _LONGEST_PIECE)]
+                place.characters += len(piece)
+                return piece
+            if flush is not None:
+                place.flushes += 1
+                return flush
+            if self.ended:
+                return None
+            await self._changed.wait()
+
+    def forget(self, until: int) -> None:
+        """Text up to this place is needed no more, neither are the flushes up to there: nothing waits at them."""
+        self._kept = self._kept[until - self.begin :]
+        self.begin = until
+        while self._flushes and self._flushes[0][0] <= until:
+            self._flushes.popleft()
+            self._flushes_forgotten += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()

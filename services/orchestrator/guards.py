@@ -1,0 +1,112 @@
+"""What becomes of a sentence whose speech fails a guard: said anew once, with another seed, while nobody has heard it; else an error.
+
+The stages find the faults. Which seed speaks follows from (seed, sentence, attempt), and which sentences were said anew is told to the
+caller, who brings the list back when it resumes: so the same audio comes again.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from cosyserve import spec, telemetry
+from cosyserve.errors import SpeechFault
+from services.orchestrator.engines import Engines
+from services.orchestrator.llm_stage import LlmStage
+from services.orchestrator.token2wav_stage import Decoded, Token2WavStage
+from services.orchestrator.token_stream import TokenStream
+from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, Voice
+from services.orchestrator.word_times import WordTime, word_times
+
+Play = Callable[[bytes], Awaitable[None]]
+_RETRIES = telemetry.meter.create_counter(
+    "cosyserve.speech.retries", "{sentence}", "Sentences said anew with another seed, by the guard that the first attempt failed"
+)
+
+
+@dataclass
+class Attempts:
+    """Of one request. samples: at 24 kHz, handed out so far, those that a resumed caller has already included."""
+
+    samples: int = 0
+    retried: list[int] = field(default_factory=list)
+    """Numbers of the sentences that are said with the second seed, in order."""
+    words: list[WordTime] = field(default_factory=list)
+    """Words whose times are known."""
+
+
+def attempt_seed(seed: int, sentence: int, attempt: int) -> int:
+    """The seed of the first attempt is the request's own; 64 bits for a later one."""
+    if attempt == 0:
+        return seed
+    return int.from_bytes(hashlib.sha256(f"cosyserve {seed} {sentence} {attempt}".encode()).digest()[:8], "little")
+
+
+def first_attempt(utterance: Utterance, sentence: Sentence | OpenSentence) -> TokenStream:
+    """Where the tokens of `sentence` go; of its second attempt when that is what the caller has heard the beginning of."""
+    return _stream(utterance, sentence, 1 if sentence.index in utterance.retried_sentences else 0)
+
+
+async def write(utterance: Utterance, voice: Voice, stream: TokenStream, llm: LlmStage, engines: Engines) -> int:
+    """Fill `stream`; returns the number of takeovers. A fault of the speech goes into the stream, to whoever speaks it."""
+    try:
+        return await llm.generate(utterance, voice, stream, engines)
+    except SpeechFault as fault:
+        stream.fail(fault)
+        return 0
+
+
+async def speak(
+    utterance: Utterance,
+    voice: Voice,
+    stream: TokenStream,
+    stages: tuple[LlmStage, Token2WavStage],
+    play: Play,
+    engines: Engines,
+    attempts: Attempts,
+) -> tuple[TokenStream, Decoded]:
+    """Play a sentence; returns the stream that was spoken, which is another one than `stream` if it had to be said anew.
+
+    Raises the SpeechFault that cannot be mended: the request does not allow it, some of the sentence was heard, or it is the second one.
+    """
+    llm, token2wav = stages
+    began = attempts.samples
+    timed = False
+
+    def place_words(spoken: TokenStream) -> None:
+        nonlocal timed
+        if not timed and spoken.made is not None:
+            attempts.words += word_times(spoken, began, utterance.speed)
+            timed = True
+
+    async def counted(audio: bytes) -> None:
+        attempts.samples += len(audio) // 2
+        place_words(speaking)
+        await play(audio)
+
+    speaking = stream
+    try:
+        decoded = await token2wav.decode(utterance, voice, stream, counted, engines)
+        place_words(stream)
+        return stream, decoded
+    except SpeechFault as fault:
+        if not utterance.retry or stream.attempt or attempts.samples > began or began < _heard_before(utterance):
+            raise
+        _RETRIES.add(1, {"guard": fault.guard})
+    second = speaking = _stream(utterance, stream.sentence, stream.attempt + 1)
+    attempts.retried.append(stream.sentence.index)
+    async with asyncio.TaskGroup() as group:
+        writing = group.create_task(write(utterance, voice, second, llm, engines))
+        decoded = await token2wav.decode(utterance, voice, second, counted, engines)
+        decoded.takeovers += await writing
+    place_words(second)
+    return second, decoded
+
+
+def _stream(utterance: Utterance, sentence: Sentence | OpenSentence, attempt: int) -> TokenStream:
+    return TokenStream(sentence, attempt_seed(utterance.seed, sentence.index, attempt), attempt)
+
+
+def _heard_before(utterance: Utterance) -> int:
+    """Samples at 24 kHz that the caller had before it resumed."""
+    return -(-utterance.start_sample * spec.SAMPLE_RATE // utterance.sample_rate)

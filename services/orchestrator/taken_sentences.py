@@ -1,0 +1,56 @@
+"""What of a text's sentences has been handed on, so that a frontend that tells them again is listened to only where it tells news."""
+
+from collections.abc import Awaitable, Callable
+
+from services.orchestrator.utterance import OpenSentence, Sentence
+
+
+class TakenSentences:
+    """Each sentence is handed to `take` once and in order: whole, or when its first ids are there."""
+
+    def __init__(self, take: Callable[[Sentence | OpenSentence], Awaitable[None]]) -> None:
+        self._take = take
+        self._sentences = 0
+        self._open: OpenSentence | None = None
+        self._told = 0
+        self._closed = False
+
+    def begin_anew(self) -> None:
+        """Another replica tells the sentences again, from one that may be over or open."""
+        self._told = 0
+
+    async def add(self, news: Sentence, *, whole: bool, unfinished: bool) -> None:
+        """`news`: a sentence, or unless `whole` the ids that continue it; `unfinished`: more of them follow."""
+        if whole:
+            if news.index == self._sentences:
+                self._sentences += 1
+                await self._take(news)
+            return
+        if news.index == self._sentences:
+            await self._extend(news)
+        self._told = self._told + len(news.token_ids) if unfinished else 0
+        if news.index == self._sentences and not unfinished:
+            self._end()
+
+    async def close(self, pause_milliseconds: int) -> None:
+        """The text asks for silence behind its last sentence."""
+        if not self._closed:
+            self._closed = True
+            await self._take(Sentence(self._sentences, (), pause_milliseconds))
+
+    async def _extend(self, news: Sentence) -> None:
+        """Take what was not told before."""
+        known = 0 if self._open is None else self._open.length
+        fresh = news.token_ids[max(0, known - self._told) :]
+        if fresh and self._open is None:
+            self._open = OpenSentence(news.index, news.pause_before_milliseconds)
+            self._open.extend(fresh)
+            await self._take(self._open)
+        elif self._open is not None:
+            self._open.extend(fresh)
+
+    def _end(self) -> None:
+        if self._open is not None:
+            self._open.end()
+        self._open = None
+        self._sentences += 1

@@ -1,0 +1,43 @@
+"""The voice methods of the public door: passed on to the frontend, which keeps the voices."""
+
+import secrets
+from typing import Any
+
+import grpc
+
+from cosyserve.v1 import synthesis_pb2 as pb
+from cosyserve.v1 import voice_pb2
+from services.orchestrator.admission import Admission
+from services.orchestrator.voice_stage import VoiceStage
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class VoiceMethods:
+    """The voice methods of SynthesisService. most_makings: uploads at once; more are refused with a retry hint."""
+
+    def __init__(self, voices: VoiceStage, most_makings: int) -> None:
+        self._voices = voices
+        self._makings = Admission(most_makings, "places for new voices")
+
+    async def ListVoices(self, request: pb.ListVoicesRequest, context: Context) -> pb.ListVoicesResponse:
+        voices, token = await self._voices.page(request.page_size, request.page_token)
+        return pb.ListVoicesResponse(voices=voices, next_page_token=token)
+
+    async def GetVoice(self, request: pb.SynthesisServiceGetVoiceRequest, context: Context) -> pb.SynthesisServiceGetVoiceResponse:
+        return pb.SynthesisServiceGetVoiceResponse(voice=await self._voices.describe(request.id))
+
+    async def CreateVoice(self, request: pb.CreateVoiceRequest, context: Context) -> pb.CreateVoiceResponse:
+        draft = voice_pb2.VoiceDraft()
+        draft.CopyFrom(request.draft)
+        draft.id = draft.id or f"voice-{secrets.token_hex(8)}"
+        draft.request_id = draft.request_id or secrets.token_hex(16)
+        with self._makings.admit():
+            return pb.CreateVoiceResponse(voice=await self._voices.create(draft))
+
+    async def UpdateVoice(self, request: pb.UpdateVoiceRequest, context: Context) -> pb.UpdateVoiceResponse:
+        return pb.UpdateVoiceResponse(voice=await self._voices.update(request.id, request.metadata, request.update_mask.paths))
+
+    async def DeleteVoice(self, request: pb.DeleteVoiceRequest, context: Context) -> pb.DeleteVoiceResponse:
+        await self._voices.delete(request.id)
+        return pb.DeleteVoiceResponse()

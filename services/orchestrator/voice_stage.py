@@ -1,0 +1,73 @@
+"""The frontend as the keeper of voices: what the public door passes on to it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar, cast
+
+import grpc
+
+from cosyserve import telemetry
+from cosyserve.channel import Replica, ReplicaSet
+from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
+from services.orchestrator.takeover import Patience, Pulse, carried_on
+
+Answer = TypeVar("Answer")
+
+
+class VoiceStage:
+    """Every call is repeated on another replica when one fails: all of them keep the same voices."""
+
+    def __init__(self, replicas: ReplicaSet, patience: Patience, making: Patience) -> None:
+        """making: as `patience`, for the analysis of a recording."""
+        self._replicas = replicas
+        self._patience = patience
+        self._making = making
+
+    async def page(self, size: int, token: str) -> tuple[list[voice_pb2.VoiceSummary], str]:
+        """A page of the voices, and what asks for the next one."""
+        request = frontend_pb2.FrontendServiceListVoicesRequest(page_size=size, page_token=token)
+        answer = await self._call(lambda stub: stub.ListVoices(request, metadata=telemetry.outgoing()))
+        return list(answer.voices), answer.next_page_token
+
+    async def describe(self, voice_id: str) -> voice_pb2.VoiceDetails:
+        """What is known of a voice; NotFound when there is none."""
+        request = frontend_pb2.DescribeVoiceRequest(id=voice_id)
+        return (await self._call(lambda stub: stub.DescribeVoice(request, metadata=telemetry.outgoing()))).voice
+
+    async def create(self, draft: voice_pb2.VoiceDraft) -> voice_pb2.VoiceDetails:
+        """Make a voice. The draft needs an id and a request_id: they make a second try find what the first one made."""
+        request = frontend_pb2.FrontendServiceCreateVoiceRequest(draft=draft)
+        return (await self._call(lambda stub: stub.CreateVoice(request, metadata=telemetry.outgoing()), making=True)).voice
+
+    async def update(self, voice_id: str, metadata: voice_pb2.VoiceMetadata, fields: Sequence[str]) -> voice_pb2.VoiceDetails:
+        """Change what people call a voice: `fields` of `metadata`, all when none is named."""
+        request = frontend_pb2.FrontendServiceUpdateVoiceRequest(id=voice_id, metadata=metadata)
+        request.update_mask.paths.extend(fields)
+        return (await self._call(lambda stub: stub.UpdateVoice(request, metadata=telemetry.outgoing()))).voice
+
+    async def delete(self, voice_id: str) -> None:
+        """Delete a voice; NotFound when there is none."""
+        request, tries = frontend_pb2.FrontendServiceDeleteVoiceRequest(id=voice_id), 0
+
+        async def once(stub: "frontend_pb2_grpc.FrontendServiceAsyncStub") -> None:
+            nonlocal tries
+            tries += 1
+            try:
+                await stub.DeleteVoice(request, metadata=telemetry.outgoing())
+            except grpc.aio.AioRpcError as error:
+                # The replica that failed before may have carried it out.
+                if tries == 1 or error.code() != grpc.StatusCode.NOT_FOUND:
+                    raise
+
+        await self._call(once)
+
+    async def _call(
+        self, ask: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Awaitable[Answer]]", *, making: bool = False
+    ) -> Answer:
+        answers: list[Answer] = []
+
+        async def attempt(replica: Replica, _: Pulse) -> None:
+            stub = frontend_pb2_grpc.FrontendServiceStub(replica.channel)
+            answers.append(await ask(cast("frontend_pb2_grpc.FrontendServiceAsyncStub", stub)))
+
+        await carried_on(self._replicas, self._making if making else self._patience, attempt)
+        return answers[0]

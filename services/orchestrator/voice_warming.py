@@ -1,0 +1,57 @@
+"""The state behind a voice's prompt, computed before anybody waits for it: each voice says one token to nobody on each new decoder."""
+
+import asyncio
+import contextlib
+import logging
+
+from cosyserve.channel import Replica
+from cosyserve.errors import CosyserveError, NotFound
+from services.orchestrator.frontend_stage import FrontendStage
+from services.orchestrator.token2wav_stage import Token2WavStage
+from services.orchestrator.voice_stage import VoiceStage
+
+log = logging.getLogger(__name__)
+_DEFAULT = ""
+_LARGEST_PAGE = 1000
+
+
+class VoiceWarming:
+    """Call `run` in a task of its own; `changed` wakes it when a replica may have come up.
+
+    most_voices: the first so many of the list, the default voice before all others. What fails is logged and tried again when the replica
+    comes up anew: a cold voice costs time, not sound.
+    """
+
+    def __init__(self, frontend: FrontendStage, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
+        self._frontend = frontend
+        self._voices = voices
+        self._decoders = decoders
+        self._most = most_voices
+        self._warm: set[Replica] = set()
+        self._changed = asyncio.Event()
+
+    def changed(self) -> None:
+        """Some stage's health may have changed."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Warm every decoder that comes up, until cancelled."""
+        while self._most:
+            self._changed.clear()
+            serving = self._decoders.replicas.serving_replicas() if self._frontend.replicas.serving else []
+            self._warm.intersection_update(serving)
+            for replica in serving:
+                if replica not in self._warm:
+                    self._warm.add(replica)
+                    await self._all_voices(replica)
+            await self._changed.wait()
+
+    async def _all_voices(self, replica: Replica) -> None:
+        try:
+            listed, _ = await self._voices.page(min(self._most, _LARGEST_PAGE), "")
+            for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
+                # There may be no default voice, and any other may have been deleted meanwhile.
+                with contextlib.suppress(NotFound):
+                    await self._decoders.warm(replica, await self._frontend.voice(name))
+        except CosyserveError as error:
+            log.warning("voices are not warm on token2wav at %s: %s", replica.target, error.message)

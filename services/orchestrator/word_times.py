@@ -1,0 +1,33 @@
+"""When each word of a sentence is spoken, from the speech tokens that say it."""
+
+from dataclasses import dataclass
+
+from cosyserve import spec
+from services.orchestrator.token_stream import TokenStream
+from services.orchestrator.utterance import OpenSentence
+
+
+@dataclass(frozen=True)
+class WordTime:
+    """start, end: seconds from the beginning of the utterance."""
+
+    text: str
+    start: float
+    end: float
+    sentence: int
+
+
+def word_times(stream: TokenStream, first_sample: int, speed: float) -> list[WordTime]:
+    """The words of a sentence whose first sample (24 kHz) is `first_sample` of the utterance; none when its tokens are not aligned."""
+    starts = stream.made.text_starts if stream.made is not None else ()
+    sentence = stream.sentence
+    # The words of a sentence that was still being written when its speech began are not told.
+    if isinstance(sentence, OpenSentence) or len(starts) != len(sentence.token_ids):
+        return []
+    ids = len(sentence.token_ids)
+    border = (*starts, len(stream.tokens))
+
+    def seconds(place: int) -> float:
+        return first_sample / spec.SAMPLE_RATE + border[min(place, ids)] / spec.TOKENS_PER_SECOND / speed
+
+    return [WordTime(word.text, seconds(word.first_id), seconds(word.first_id + word.ids), sentence.index) for word in sentence.words]

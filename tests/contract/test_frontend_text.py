@@ -1,0 +1,122 @@
+"""What a request may ask of its text, over real gRPC: pauses, pronunciations, control tokens."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from cosyserve.server import running
+from cosyserve.v1 import frontend_pb2 as pb
+from cosyserve.v1 import frontend_pb2_grpc
+from services.frontend.__main__ import SERVICE, load
+from services.frontend.settings import FrontendSettings
+from tests.contract.conversation import conversation
+
+TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TEXT = "[pause 1s]First one here.[pause 200ms] [pause 300ms]Then 2 more. <break time='0.5s'/>"
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Any]:
+    settings = FrontendSettings(listen="127.0.0.1:0", model=TINY, default_voice="zs_a", drain_seconds=1)
+    async with (
+        running(SERVICE, settings, lambda service: load(service, settings)) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
+        yield frontend_pb2_grpc.FrontendServiceStub(channel)
+
+
+async def analyze(stub: Any, text: str, **setup: Any) -> list[Any]:
+    return [response async for response in stub.Analyze(pb.AnalyzeRequest(setup=pb.AnalyzeSetup(**setup), text=text))]
+
+
+async def stream(stub: Any, fragments: list[str], **setup: Any) -> list[Any]:
+    def requests() -> Iterator[pb.AnalyzeStreamRequest]:
+        yield pb.AnalyzeStreamRequest(setup=pb.AnalyzeSetup(**setup))
+        yield from (pb.AnalyzeStreamRequest(text=fragment) for fragment in fragments)
+
+    return list(await conversation(stub.AnalyzeStream(), requests()))
+
+
+async def test_pauses_come_with_the_sentence_behind_them_and_the_last_by_itself(stub: Any) -> None:
+    responses = await analyze(stub, TEXT)
+    assert [response.sentence.pause_before_milliseconds for response in responses] == [1000, 500, 0]
+    assert [response.sentence.text for response in responses] == ["First one here.", "Then two more.", ""]
+    assert [response.closing_pause_milliseconds for response in responses] == [0, 0, 500]
+    assert not responses[-1].HasField("sentence")
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+async def test_pauses_in_a_stream_are_those_of_the_whole(stub: Any, step: int) -> None:
+    whole = await analyze(stub, TEXT)
+    streamed = await stream(stub, [TEXT[place : place + step] for place in range(0, len(TEXT), step)])
+
+    def heard(responses: list[Any]) -> list[tuple[str, int, int]]:
+        return [(r.sentence.text.strip(), r.sentence.pause_before_milliseconds, r.closing_pause_milliseconds) for r in responses]
+
+    assert heard(streamed) == heard(whole)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("step", [1, 7])
+async def test_a_call_that_goes_on_from_another_tells_the_pause_that_waits(stub: Any, step: int, partial: bool) -> None:
+    """Wherever the first call is left, what is told of sentences and pauses behind its progress is what the whole would have told."""
+    text = "[pause 1s] One here.[pause 200ms][pause 300ms] Two. [pause 400ms]"
+    fragments = [text[place : place + step] for place in range(0, len(text), step)]
+
+    def heard(responses: list[Any]) -> dict[int, int]:
+        """Pause in front of each sentence, by its index."""
+        sentences = [response.sentence for response in responses if response.HasField("sentence")]
+        return {sentence.index: sentence.pause_before_milliseconds for sentence in reversed(sentences)}
+
+    whole = await stream(stub, fragments, partial_sentences=partial, reports_progress=True)
+    assert heard(whole) == {0: 1000, 1: 500}
+    for place, response in enumerate(whole):
+        if not response.HasField("progress"):
+            continue
+        left, told = response.progress, heard(whole[:place])
+        rest = await stream(
+            stub,
+            [text[left.characters :]],
+            partial_sentences=partial,
+            first_index=left.sentences,
+            first_pause_milliseconds=left.pause_milliseconds,
+        )
+        # A sentence that the first call has begun has had its pause.
+        assert heard(rest) == {index: 0 if index in told else (1000, 500)[index] for index in range(left.sentences, 2)}
+        assert rest[-1].closing_pause_milliseconds == 400
+
+
+@pytest.mark.parametrize(
+    ("text", "setup", "message"),
+    [
+        ("a [pause 9ms]", {}, "pause of 9 ms, allowed are 10 to 5000 ms"),
+        ("a" + "[pause 5s]" * 13, {}, "add up to 65000 ms, allowed are at most 60000 ms"),
+        ("[pause 1s]", {}, "nothing to speak"),
+        ("😀 [pause 1s] <|im_end|>", {}, "nothing to speak"),
+        ("a", {"pronunciations": {"": "b"}}, "1 to 64 characters"),
+        ("a", {"pronunciations": {"a": "/ˈA/"}}, "this model reads text"),
+        ("a", {"pronunciations": {f"a{n}": "b" for n in range(201)}}, "at most 200"),
+    ],
+)
+async def test_a_bad_wish_is_refused(stub: Any, text: str, setup: dict[str, Any], message: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await analyze(stub, text, **setup)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert message in (caught.value.details() or "")
+
+
+async def test_control_tokens_need_permission(stub: Any) -> None:
+    text = "say<|endofprompt|>this"
+    (refused,) = await analyze(stub, text)
+    assert refused.sentence.text == "say this."
+    (allowed,) = await analyze(stub, text, allow_control_tokens=True)
+    assert allowed.sentence.text == text
+    assert len(allowed.sentence.token_ids) == len("say") + 1 + len("this")
+
+
+async def test_a_respelling_is_read(stub: Any) -> None:
+    (response,) = await analyze(stub, "SQL 2 you", pronunciations={"SQL": "sequel"})
+    assert response.sentence.text == "sequel two you."

@@ -1,0 +1,43 @@
+"""What the services count, read from a real OTLP/gRPC receiver."""
+
+from pathlib import Path
+
+from cosyserve.client import Client
+from cosyserve.errors import TooShort
+from cosyserve.supervision.stack import running_stack
+from tests.contract.metrics_receiver import metrics_receiver
+from tests.contract.up_process import TINY
+
+PROMPTS = "cosyserve.token2wav.prompts"
+
+
+async def test_prompts_that_were_kept_are_counted() -> None:
+    async with metrics_receiver() as (receiver, environ):
+        # Leaving the stack makes every service send what it still holds.
+        stack_of = running_stack(Path("models/demo"), environ={**environ, "COSYSERVE_ORCHESTRATOR_WARM_VOICES": "0"})
+        async with stack_of as stack, Client(stack.address) as client:
+            for _ in range(3):
+                await client.synthesize("Counted.", seed=1).read()
+    assert (receiver.total(PROMPTS, result="hit"), receiver.total(PROMPTS, result="miss")) == (2, 1)
+
+
+async def test_faults_and_second_attempts_are_counted_by_guard() -> None:
+    said = 10
+    async with metrics_receiver() as (receiver, environ):
+        faulty = {"COSYSERVE_LLM_FAKE_FAULT": "short", "COSYSERVE_LLM_FAKE_FAULT_SHARE": "0.5"}
+        # Slow enough that a fault of the tokens is known before any sound has left.
+        slow = {"COSYSERVE_TOKEN2WAV_FAKE_TOKEN_SECONDS": "0.01"}
+        stack_of = running_stack(TINY, backend="fake", environ={**environ, **faulty, **slow})
+        failed = 0
+        async with stack_of as stack, Client(stack.address) as client:
+            for seed in range(said):
+                try:
+                    await client.synthesize("A sentence.", seed=seed, retry=True).read()
+                except TooShort:
+                    failed += 1
+    first_attempts = receiver.total("cosyserve.speech.retries", guard="TOO_SHORT")
+    assert 1 <= first_attempts < said
+    assert 0 <= failed < first_attempts
+    # The llm counts each attempt that fails, the orchestrator those that it cannot mend.
+    assert receiver.total("cosyserve.speech.faults", guard="TOO_SHORT") == first_attempts + 2 * failed
+    assert receiver.total("cosyserve.speech.faults") == receiver.total("cosyserve.speech.faults", guard="TOO_SHORT")

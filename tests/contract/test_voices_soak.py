@@ -1,0 +1,15 @@
+"""The short form of `make soak`'s second half: voices from many hands stay whole."""
+
+from pathlib import Path
+
+from bench.voices_soak import soak
+
+DEMO = Path(__file__).parents[2] / "models" / "demo"
+
+
+async def test_sixty_operations_from_eight_clients() -> None:
+    found = await soak(DEMO, 60, 8, seed=2)
+    assert found.faults == []
+    assert found.left == []
+    assert sum(found.done.values()) == 60
+    assert found.done["create ok"] > 5

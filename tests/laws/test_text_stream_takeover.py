@@ -1,0 +1,53 @@
+"""Stages as separate processes, killed while text still arrives: the client hears the complete, identical audio in both modes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from cosyserve.client import Client
+from cosyserve.supervision.stack import Stack, running_stack
+from cosyserve.utterance import Mode, Summary
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+FIRST = "This one is complete. One word after another and "
+REST = "no end in sight until here. Then a last one."
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack() -> AsyncIterator[Stack]:
+    async with running_stack(Path("models/demo"), replicas={"frontend": 2, "token2wav": 2, "llm": 2}, environ={}) as running:
+        yield running
+
+
+async def speak(stack: Stack, mode: Mode, killed: str | None = None) -> tuple[bytes, Summary]:
+    """killed: the stage whose replica dies between two fragments, with sound already heard."""
+    async with Client(stack.address) as client, client.streaming_synthesize(seed=5, mode=mode) as speech:
+        for letter in FIRST:
+            await speech.write(letter)
+        heard = (await anext(speech)).audio
+        if killed is not None:
+            # With nobody else about, the first replica that serves has the call; of the frontends it looks up the voice meanwhile.
+            stack.kill(killed, 1 if killed == "frontend" else 0)
+        for letter in REST:
+            await speech.write(letter)
+        await speech.finish()
+        heard += await speech.read()
+    assert speech.summary is not None
+    return heard, speech.summary
+
+
+@pytest.mark.parametrize("mode", ["sentences", "tokens"])
+async def test_a_killed_process_is_not_heard(stack: Stack, mode: Mode) -> None:
+    undisturbed, summary = await speak(stack, mode)
+    assert (summary.sentences, summary.resumptions) == (3, 0)
+    for stage in ("frontend", "llm", "token2wav"):
+        heard, summary = await speak(stack, mode, killed=stage)
+        assert heard == undisturbed, stage
+        # In sentence mode nobody may be at work in the speech-token model just then.
+        assert summary.resumptions == 1 or (stage == "llm" and mode == "sentences" and summary.resumptions == 0)
+        async with asyncio.timeout(60):
+            while len([child for child in stack.children if child.name == stage]) < 2:
+                await asyncio.sleep(0.05)

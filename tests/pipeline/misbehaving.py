@@ -1,0 +1,92 @@
+"""The real services around the shipped fakes, in one process, with a fake that misbehaves as it is told."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import numpy as np
+
+from cosyserve.server import ServerSettings, Service, running
+from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, llm_pb2_grpc, synthesis_pb2_grpc, token2wav_pb2_grpc, voice_pb2
+from services.llm.fake_backend import FakeBackend
+from services.llm.servicer import LlmServicer
+from services.llm.settings import LlmSettings
+from services.orchestrator import __main__ as orchestrator
+from services.orchestrator.settings import OrchestratorSettings
+from services.token2wav.backend import EngineSettings, load_backend
+from services.token2wav.batcher import Batcher
+from services.token2wav.budget import Limits
+from services.token2wav.servicer import Token2WavServicer
+from tests.pipeline.scripted import Frontend, Script, until_serving
+
+HERE = "127.0.0.1:0"
+PROMPT = list(np.random.default_rng(0).integers(0, 6561, 60))
+
+
+class PromptedFrontend(Frontend):
+    """Words are sentences of ten text ids, and the voice has a prompt."""
+
+    async def Analyze(self, request: frontend_pb2.AnalyzeRequest, context: Any) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
+        for index, word in enumerate(request.text.split()):
+            yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=[len(word)] * 10))
+
+    async def GetVoice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
+        voice = voice_pb2.Voice(
+            id="anna",
+            content_hash="h",
+            prompt_text_ids=range(12),
+            prompt_speech_tokens=PROMPT,
+            prompt_mel=np.zeros((2 * len(PROMPT), 80), "<f4").tobytes(),
+            speaker_embedding=np.ones(192, "<f4").tobytes(),
+        )
+        return frontend_pb2.GetVoiceResponse(voice=voice)
+
+
+def fake_settings(**settings: Any) -> LlmSettings:
+    return LlmSettings(listen=HERE, backend="fake", **settings)
+
+
+@contextlib.asynccontextmanager
+async def misbehaving(
+    llm: dict[str, Any] | FakeBackend | None = None, token2wav: dict[str, Any] | None = None, **settings: Any
+) -> AsyncIterator["synthesis_pb2_grpc.SynthesisServiceAsyncStub"]:
+    """A stub of the public door. llm, token2wav: settings of the fakes, or a fake."""
+    tokens = llm if isinstance(llm, FakeBackend) else FakeBackend(fake_settings(**(llm or {})))
+    sound = load_backend("fake", EngineSettings(**(token2wav or {})))
+    batcher = Batcher(sound.decoders, Limits(max_streams=8, state_bytes=1 << 30))
+
+    async def load_frontend(service: Service) -> Any:
+        frontend_pb2_grpc.add_FrontendServiceServicer_to_server(PromptedFrontend(Script()), service.handlers)
+        return _nothing
+
+    async def load_llm(service: Service) -> Any:
+        llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(tokens), service.handlers)
+        return tokens.close
+
+    async def load_sound(service: Service) -> Any:
+        token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(Token2WavServicer(sound.identity, batcher), service.handlers)
+        return close_batcher
+
+    async def close_batcher() -> None:
+        batcher.close()
+
+    async def _nothing() -> None:
+        pass
+
+    async with contextlib.AsyncExitStack() as exits:
+        addresses = {}
+        for stage, name, load in (
+            ("frontend", "FrontendService", load_frontend),
+            ("llm", "LlmService", load_llm),
+            ("token2wav", "Token2WavService", load_sound),
+        ):
+            service = await exits.enter_async_context(running(f"cosyserve.v1.{name}", ServerSettings(listen=HERE, drain_seconds=0.0), load))
+            addresses[stage] = (f"127.0.0.1:{service.port}",)
+        told = OrchestratorSettings(listen=HERE, drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings})
+        door = await exits.enter_async_context(
+            running(orchestrator.SERVICE, told, lambda service: orchestrator.load(service, told), owns_health=True)
+        )
+        channel = await exits.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{door.port}"))
+        await until_serving(channel)
+        yield synthesis_pb2_grpc.SynthesisServiceStub(channel)  # type: ignore[misc]

@@ -1,0 +1,83 @@
+"""Verdicts on tokens: what is a fault, what is none, and that cutting does not matter."""
+
+import numpy as np
+import pytest
+
+from cosyserve.errors import PromptSpoken, Runaway, TooShort
+from cosyserve.timing import Timing
+from services.llm.config import LengthBounds
+from services.llm.guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_TOKENS, TokenGuards
+from services.llm.request import FinishReason, Hop, Outcome, Prompt
+
+CHANCE = np.random.default_rng(0)
+PROMPT: list[int] = CHANCE.integers(0, 6561, 90).tolist()
+OTHER: list[int] = CHANCE.integers(0, 6561, 90).tolist()
+NEVER = Timing("never", 0, 0)
+
+
+def guards(prompt: list[int] = PROMPT) -> TokenGuards:
+    return TokenGuards(Prompt((1, 2), tuple(prompt)), LengthBounds(min_token_text_ratio=2, max_token_text_ratio=20))
+
+
+def ended(reason: FinishReason = FinishReason.END_OF_SPEECH) -> Hop:
+    return Hop([], (), Outcome(reason, 0, NEVER, NEVER, NEVER))
+
+
+def is_repetition(tokens: list[int], cut: int, prompt: list[int] = PROMPT) -> bool:
+    of = guards(prompt)
+    try:
+        for at in range(0, len(tokens), cut):
+            of.see(tokens[at : at + cut])
+    except PromptSpoken:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("cut", [1, 7, 25, 1000])
+@pytest.mark.parametrize("begin", [0, 30, 90 - RUN_TOKENS])
+def test_a_second_of_the_prompt_is_found_wherever_it_stands(begin: int, cut: int) -> None:
+    stretch = PROMPT[begin : begin + RUN_TOKENS]
+    assert is_repetition(stretch, cut)
+    assert is_repetition(OTHER[:40] + stretch + OTHER[40:], cut)
+    assert not is_repetition(OTHER, cut)
+    assert not is_repetition(OTHER[:40] + stretch[: EQUAL_TOKENS - 1] + OTHER[40:], cut)
+
+
+@pytest.mark.parametrize("cut", [1, 25])
+def test_a_few_other_tokens_between_do_not_hide_it(cut: int) -> None:
+    stretch = PROMPT[10 : 10 + RUN_TOKENS]
+    for at in range(0, RUN_TOKENS, RUN_TOKENS // (RUN_TOKENS - EQUAL_TOKENS)):
+        stretch[at] = (stretch[at] + 1) % 6561
+    assert is_repetition(OTHER[:13] + stretch, cut)
+
+
+def test_a_pause_or_a_held_sound_is_no_repetition() -> None:
+    assert not is_repetition([5] * 60, 25, [5] * 60)
+    few = (list(range(DISTINCT_TOKENS - 1)) * 20)[:60]
+    assert not is_repetition(few, 25, few)
+
+
+def test_replayed_tokens_count() -> None:
+    of = guards()
+    of.see(tuple(PROMPT[:20]))
+    with pytest.raises(PromptSpoken, match="tokens up to 25 repeat its tokens from 0 on"):
+        of.see(PROMPT[20:25])
+
+
+@pytest.mark.parametrize(("tokens", "is_short"), [(0, True), (19, True), (20, True), (21, False), (80, False)])
+def test_the_fewest_tokens_that_may_be_are_too_few(tokens: int, is_short: bool) -> None:
+    of = guards([])
+    of.see(OTHER[:tokens])
+    if not is_short:
+        of.end(ended(), 10)
+        return
+    with pytest.raises(TooShort, match=f"{tokens} speech tokens for 10 text ids"):
+        of.end(ended(), 10)
+
+
+def test_a_sentence_without_an_end_is_a_runaway() -> None:
+    of = guards()
+    of.see(OTHER)
+    of.end(Hop(OTHER), 10)
+    with pytest.raises(Runaway, match="90 speech tokens for 10 text ids"):
+        of.end(ended(FinishReason.LENGTH), 10)

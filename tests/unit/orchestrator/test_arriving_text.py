@@ -1,0 +1,139 @@
+"""The text of a stream: read in order, read again, forgotten, bounded; and what a caller's silence does to it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cosyserve.errors import DeadlineExceeded, InvalidRequest
+from services.orchestrator.arriving_text import ArrivingText, Flush
+from services.orchestrator.caller_text import CancelledByCaller, Fragment, Waiting, listen
+from services.orchestrator.taken_sentences import TakenSentences
+from services.orchestrator.utterance import OpenSentence, Sentence
+
+PATIENT = Waiting(delay_seconds=None, idle_seconds=5.0)
+
+
+async def told(text: ArrivingText) -> list[str | Flush]:
+    """All that a new reader is told, up to the end, pieces between two flushes joined."""
+    place, found = text.start(), list[str | Flush]()
+    while (piece := await text.read(place)) is not None:
+        if isinstance(piece, str) and found and isinstance(found[-1], str):
+            found[-1] += piece
+        else:
+            found.append(piece)
+    return found
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.one_of(st.text("ab ", max_size=4), st.just(Flush()), st.just(Flush(4))), max_size=20), st.floats(0, 1))
+def test_what_is_forgotten_is_told_no_more_and_the_rest_is(parts: list[str | Flush], share: float) -> None:
+    async def check() -> None:
+        text, places, flushes = ArrivingText(10**6), "", list[tuple[int, Flush]]()
+        for part in parts:
+            if isinstance(part, Flush):
+                text.flush(part)
+                flushes.append((len(places), part))
+            else:
+                text.feed(part)
+                places += part
+        text.end()
+        until = int(share * len(places))
+        text.forget(until)
+        found = await told(text)
+        assert "".join(piece for piece in found if isinstance(piece, str)) == places[until:]
+        place = until
+        for piece in found:
+            if isinstance(piece, Flush):
+                assert (place, piece) in flushes
+            else:
+                place += len(piece)
+        assert len({place for place, _ in flushes if place > until}) <= sum(isinstance(piece, Flush) for piece in found)
+
+    asyncio.run(check())
+
+
+async def test_flushes_of_nothing_do_not_pile_up() -> None:
+    text = ArrivingText(100)
+    text.feed("ab")
+    for _ in range(1_000):
+        text.flush(Flush())
+        text.flush(Flush(4))
+    text.end()
+    assert await told(text) == ["ab", Flush()]
+
+
+async def messages(*found: Fragment, then: float = 0.0) -> AsyncIterator[Fragment]:
+    for one in found:
+        yield one
+    if then:
+        await asyncio.sleep(then)
+
+
+async def test_nothing_is_read_while_too_much_waits() -> None:
+    text, seen = ArrivingText(most_waiting=10), list[int]()
+
+    async def fragments() -> AsyncIterator[Fragment]:
+        for number in range(5):
+            seen.append(number)
+            yield Fragment("123456")
+
+    listening = asyncio.create_task(listen(fragments(), text, PATIENT, 1_000))
+    await asyncio.sleep(0.05)
+    assert seen == [0, 1]
+    text.forget(6)
+    await asyncio.sleep(0.05)
+    assert seen == [0, 1, 2]
+    text.forget(18)
+    await asyncio.sleep(0.05)
+    text.forget(30)
+    await asyncio.wait_for(listening, 5)
+    assert (seen, text.received, text.ended) == ([0, 1, 2, 3, 4], 30, True)
+
+
+async def test_a_pause_of_the_caller_flushes_words_once_and_then_ends_the_stream() -> None:
+    text = ArrivingText(100)
+    with pytest.raises(DeadlineExceeded, match=r"no message came for 0\.3 s behind 5 characters"):
+        await listen(messages(Fragment("ab cd"), then=9), text, Waiting(delay_seconds=0.1, idle_seconds=0.3), 100)
+    text.end()
+    assert await told(text) == ["ab cd", Flush(4)]
+
+
+async def test_a_message_that_comes_after_the_delay_is_not_lost() -> None:
+    async def fragments() -> AsyncIterator[Fragment]:
+        yield Fragment("ab")
+        await asyncio.sleep(0.15)
+        yield Fragment("cd")
+
+    text = ArrivingText(100)
+    await listen(fragments(), text, Waiting(delay_seconds=0.05, idle_seconds=5.0), 100)
+    assert await told(text) == ["ab", Flush(4), "cd"]
+
+
+async def test_too_much_text_and_a_cancel_end_it() -> None:
+    with pytest.raises(InvalidRequest, match="text has 6 characters in all, allowed are 1 to 5"):
+        await listen(messages(Fragment("abc"), Fragment("def")), ArrivingText(100), PATIENT, 5)
+    with pytest.raises(CancelledByCaller):
+        await listen(messages(Fragment("abc"), Fragment(cancel=True)), ArrivingText(100), PATIENT, 5)
+
+
+async def test_a_sentence_told_again_is_taken_once() -> None:
+    taken: list[Sentence | OpenSentence] = []
+
+    async def take(sentence: Sentence | OpenSentence) -> None:
+        taken.append(sentence)
+
+    sentences = TakenSentences(take)
+    for again in range(2):
+        sentences.begin_anew()
+        await sentences.add(Sentence(0, (1, 2)), whole=False, unfinished=True)
+        await sentences.add(Sentence(0, (3,)), whole=False, unfinished=False)
+        await sentences.add(Sentence(1, (4,) if again == 0 else (4, 5)), whole=False, unfinished=True)
+    await sentences.add(Sentence(1, (6,)), whole=False, unfinished=False)
+    first, second = taken
+    assert isinstance(first, OpenSentence)
+    assert isinstance(second, OpenSentence)
+    assert (first.pieces, first.complete) == ([(1, 2), (3,)], True)
+    assert (second.pieces, second.complete) == ([(4,), (5,), (6,)], True)

@@ -1,0 +1,1 @@
+"""Mutated inputs against the parts that read what strangers send: `make fuzz`."""

@@ -1,0 +1,97 @@
+"""Texts that nobody would think of, from texts that somebody wrote: a seeded source of mutations."""
+
+import random
+
+SEEDS: tuple[str, ...] = (
+    "Hello 12 worlds. Dr. Smith paid $3.50, or £1,250.99, on 5/1/2024 at 7:30pm!",
+    "今天是2024年5月1日，气温-3.5℃，涨了12.5%。我有3个 apples and 5 pears",
+    "see https://user:pass@www.example.com:8080/a/b?c=1&d=2#e or mail a.b+c@example.co.uk",
+    "# Title\n\n- **one** [link](https://a.b/c)\n- `two` ![x](y)\n\n|a|b|\n|-|-|\n|1|2|",
+    "[laughter] <strong>really</strong> [breath] <|endofprompt|> <|im_start|>",
+    'a [pause 300ms] b <break time="1.5s"/> c [pause 0.2s]',
+    "[pause 9ms][pause 5001ms]<break time='10ms' />",
+    "مرحبا 12؟ كيف حالك",
+    "שלום עולם 3",
+    "नमस्ते 5 दुनिया",
+    "これは3個です。はい！",
+    "안녕하세요 7시",
+    "Привет, 12 друзей. Zażółć gęślą jaźń",
+    "สวัสดี 9 ชาวโลก",
+    "👩🏽‍🚀🇩🇪1️⃣❤️ emoji 😀😀",
+    "e\u0301\u0323\u0301\u0323 zalgo",
+    "\u202eabc\u202c \u200b\ufeff",
+    "²³½①Ⅳ٣𝟘７ﬁ",
+    "C:\\path \"x\" 'y' {z} \\ $\\frac{1}{2}$",
+    "<b>bold</b> &amp; &lt;|im_end|&gt; <!-- c -->",
+    "call +1 (555) 123-4567 or 1-800-555-0199, No. 5, #1, 1990s, 5-10 km, 3x4, 10^6, 5'10\"",
+    "电话+86 138-0013-8000，$1.5亿，版本2.0.1，100㎡，No.5",
+    "1" * 40,
+    "x" * 60,
+    "好" * 60,
+    ". . . ... ?!?! ；；",
+    " \t\r\n\x0b\x0c\x85\u2028",
+    "snake_case __bold__ ~~gone~~ *a* **b** ***c***",
+)
+PIECES: tuple[str, ...] = (
+    *"[]<>|()*_`#-+.,:;/\\\"'$€£¥%&@=^~ \n\t0159aZé好の",
+    "<|",
+    "|>",
+    "[pause ",
+    "ms]",
+    '<break time="',
+    's"/>',
+    "https://",
+    "www.",
+    ".com",
+    "**",
+    "```",
+    "](",
+    "\x00",
+    "\ud800",
+    "\udfff",
+    "\ue000",
+    "\uf8f0",
+    "\uf8f2",
+    "\U000f0000",
+    "\U0010ffff",
+    "\u200d",
+    "\ufe0f",
+    "\u0301",
+    "😀",
+    "……",
+    "——",
+    "。",
+    "？",
+    "，",
+    "\u3000",
+)
+MOST_CHARACTERS = 20_000
+
+
+def mutated(source: random.Random) -> str:
+    """The next text, 0 to 20000 characters: one in 200 is long and repeats itself, which is what makes bad rules slow."""
+    text = source.choice(SEEDS)
+    for _ in range(source.randint(0, 6)):
+        text = _mutation(text, source)[:600]
+    if source.random() < 0.005:
+        unit = text[: source.randint(1, 40)] or source.choice(PIECES)
+        text = (unit * (MOST_CHARACTERS // len(unit)))[: source.randint(1_000, MOST_CHARACTERS)]
+    return text
+
+
+def _mutation(text: str, source: random.Random) -> str:
+    start, end = sorted((source.randint(0, len(text)), source.randint(0, len(text))))
+    kind = source.randrange(7)
+    if kind == 0:
+        return text[:start] + text[end:]
+    if kind == 1:
+        return text[:start] + source.choice(PIECES) * source.choice((1, 1, 2, 30)) + text[start:]
+    if kind == 2:
+        return text[:start] + text[start:end] * source.randint(2, 4) + text[end:]
+    if kind == 3:
+        return text[:start] + source.choice(SEEDS) + text[end:]
+    if kind == 4:
+        return text[:start] + chr(source.choice((source.randrange(0x3000), source.randrange(0x110000)))) + text[start:]
+    if kind == 5:
+        return text[:start] + text[start:end][::-1] + text[end:]
+    return text[:start] + text[start:end].swapcase() + text[end:]
