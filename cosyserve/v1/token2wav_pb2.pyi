@@ -141,6 +141,7 @@ class DecodeSetup(google.protobuf.message.Message):
     START_SAMPLE_FIELD_NUMBER: builtins.int
     EXPECTED_IDENTITY_FIELD_NUMBER: builtins.int
     GUARDS_FIELD_NUMBER: builtins.int
+    HOLDS_SILENCE_FIELD_NUMBER: builtins.int
     prompt_mel: builtins.bytes
     """Mel of the prompt: little-endian float32, exactly [2 * prompt_speech_tokens, 80], time-major. Otherwise: INVALID_ARGUMENT."""
     speaker_embedding: builtins.bytes
@@ -159,8 +160,12 @@ class DecodeSetup(google.protobuf.message.Message):
     """Samples of this sentence that the caller already has: audio from here on is sent. Default 0, never negative: INVALID_ARGUMENT."""
     guards: builtins.bool
     """Whether the sound is checked: a sentence that is silent, as a whole or for 3 s on end (at speed 1.0), ends the call with INTERNAL and
-    google.rpc.ErrorInfo with reason SILENCE; nothing is sent before the first sound that can be heard. Default false: not checked.
+    google.rpc.ErrorInfo with reason SILENCE. Default false: not checked.
     Numbers that are not finite end the call in either case, with reason NON_FINITE.
+    """
+    holds_silence: builtins.bool
+    """With guards: whether audio waits until something in it can be heard, so that a sentence that is silent as a whole fails before any of it
+    has left. For callers that would ask again with another seed; the first audio comes later. Default false: silence leaves like all else.
     """
     @property
     def prompt_speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -189,9 +194,10 @@ class DecodeSetup(google.protobuf.message.Message):
         start_sample: builtins.int = ...,
         expected_identity: cosyserve.v1.identity_pb2.EngineIdentity | None = ...,
         guards: builtins.bool = ...,
+        holds_silence: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "hops", b"hops"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "guards", b"guards", "hops", b"hops", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "voice_hash", b"voice_hash"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "guards", b"guards", "holds_silence", b"holds_silence", "hops", b"hops", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "voice_hash", b"voice_hash"]) -> None: ...
 
 global___DecodeSetup = DecodeSetup
 

@@ -121,6 +121,7 @@ def _setup(utterance: Utterance, voice: Voice, stream: TokenStream, guards: bool
     setup = _voice_setup(voice)
     setup.seed = stream.seed
     setup.guards = guards
+    setup.holds_silence = guards and utterance.retry and not stream.attempt
     setup.sentence_index = stream.sentence.index
     setup.profile = cast("profile_pb2.Profile.ValueType", utterance.profile)
     setup.hops.CopyFrom(hops)

@@ -111,6 +111,8 @@ class Sentence:
     """Samples before it are known to the caller and not sent."""
     guards: bool = False
     """Whether silence is an error, see `services.token2wav.silence`."""
+    holds_silence: bool = False
+    """With guards: whether nothing leaves before something can be heard."""
 
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:

@@ -162,6 +162,7 @@ def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:
         speed=setup.speed or 1.0,
         start_sample=setup.start_sample,
         guards=setup.guards,
+        holds_silence=setup.holds_silence,
     )
 
 

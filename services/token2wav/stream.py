@@ -103,12 +103,14 @@ class AcousticStream:
         return Piece(to_pcm(samples[known:]), begin + known, self._samples, hop.timings, hop.last)
 
     def _audible(self, hop: HopAudio) -> NDArray[np.float32]:
-        """The samples that may leave: checked, and none before one that can be heard: a silent sentence fails before any has left."""
+        """The samples that may leave: checked, and none before one that can be heard if a silent sentence must fail before any has left."""
         if not np.isfinite(hop.samples).all():
             raise NonFinite(f"the decoder gave samples that are not finite behind sample {self._samples + self._silent.size}")
         if self._silence is None:
             return hop.samples
         self._silence.hear(hop.samples, last=hop.last)
+        if not self._sentence.holds_silence:
+            return hop.samples
         samples = np.concatenate([self._silent, hop.samples]) if self._silent.size else hop.samples
         kept_back = not self._silence.heard and not hop.last
         self._silent = samples if kept_back else samples[:0]

@@ -1,4 +1,6 @@
-"""What cannot be heard is a fault; pauses are none; cutting does not matter, and nothing leaves before the first sound."""
+"""What cannot be heard is a fault; pauses are none; cutting does not matter, and silence can be kept back until something is heard."""
+
+import contextlib
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from cosyserve.errors import NonFinite, Silence
 from services.token2wav.backend import EngineSettings, load_backend
 from services.token2wav.request import Profile, Sentence
 from services.token2wav.silence import FRAME_SAMPLES, QUIET, SilenceGuard
+from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, pieces, tokens, voice
 
 RATE = 24_000
@@ -49,13 +52,25 @@ def test_one_frame_is_enough_to_be_heard() -> None:
     assert verdict(np.concatenate([hush(1.0), noise(FRAME_SAMPLES / RATE), hush(1.0)]), 1000) == ""
 
 
-async def test_nothing_leaves_before_the_first_sound() -> None:
+async def test_silence_is_told_and_may_be_held() -> None:
     backend = load_backend("fake", EngineSettings(fake_fault="silence"))
+    whole = 2 * 960 * 60
+
+    async def left(sentence: Sentence) -> int:
+        """Bytes that were sent before the sentence ended or failed."""
+        sent = 0
+        async with AcousticStream(batcher, sentence) as stream:
+            await stream.feed(tokens(60))
+            await stream.finish()
+            with pytest.raises(Silence) if sentence.guards else contextlib.nullcontext():
+                async for piece in stream:
+                    sent += len(piece.audio)
+        return sent
+
     async with batching(backend.decoders) as batcher:
-        heard = await pieces(batcher, Sentence(voice(0)), tokens(60), 5)
-        assert sum(len(piece.audio) for piece in heard) == 2 * 960 * 60
-        with pytest.raises(Silence):
-            await pieces(batcher, Sentence(voice(0), guards=True), tokens(60), 5)
+        assert await left(Sentence(voice(0))) == whole
+        assert 0 < await left(Sentence(voice(0), guards=True)) < whole
+        assert await left(Sentence(voice(0), guards=True, holds_silence=True)) == 0
 
 
 @pytest.mark.parametrize("profile", list(Profile))
