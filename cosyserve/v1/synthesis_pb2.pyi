@@ -129,6 +129,7 @@ class SynthesizeRequest(google.protobuf.message.Message):
     retry: builtins.bool
     """Whether a sentence whose speech fails a guard (see Guard) is said anew, once, with a seed that follows from seed, sentence and attempt.
     That is possible only before any of its audio has left; later, and by default (false), the fault ends the stream with INTERNAL.
+    Nothing of a sentence leaves before something in it can be heard then: its first audio comes some tenths of a second later.
     """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:

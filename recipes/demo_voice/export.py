@@ -31,6 +31,7 @@ from services.frontend.features.resample import resample
 from services.frontend.speaker_file import FILE as VOICE_FILE
 from services.frontend.speaker_file import read_voices
 from services.frontend.text_tokenizer import read_tokenizer
+from services.llm.alignment import FILE as ALIGNMENT
 from services.llm.config import read_config as read_llm_config
 from services.llm.engine.weights import WEIGHTS as LLM
 from services.llm.engine.weights import load_tensors
@@ -64,6 +65,8 @@ def assemble(work: Path, parts: dict[str, Path], names: Sequence[str], corpus: C
             raise ModelError(f"{source}: missing; the stage that writes it has not ended")
         (parameters.pack if name in PACKED else shutil.copyfile)(source, directory.path / name)
     parameters.save(directory.path / VOICE_FILE, voices(corpus, names))
+    # Learnt from the model before this one.
+    (directory.path / ALIGNMENT).unlink(missing_ok=True)
     return directory
 
 

@@ -66,7 +66,7 @@ flow: !new:cosyvoice.flow.flow.CausalMaskedDiffWithXvec
         in_channels: 240
         n_spks: 1
         spk_emb_dim: 80
-        # The reference's inference argument, 1 by default. Less noise suits a flow that was trained for minutes.
+        # The reference's inference argument, 1 by default. Less noise suits a flow as small as this one.
         temperature: 0.3
         cfm_params: !new:omegaconf.DictConfig
             content:

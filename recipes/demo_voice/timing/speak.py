@@ -19,6 +19,10 @@ def speak(work: Path, count: int) -> list[tuple[list[int], list[int]]]:
     kept.parent.mkdir(parents=True, exist_ok=True)
     lines = (work / "text" / "sentences.tsv").read_text(encoding="utf-8").splitlines()
     texts = [text for _, split, text, _ in (line.split("\t") for line in lines) if split == "train"][:count]
+    model = work / "model" / "llm.pt"
+    if kept.exists() and kept.stat().st_mtime < model.stat().st_mtime:
+        # What another model said.
+        kept.unlink()
     done = len(kept.read_text(encoding="utf-8").splitlines()) if kept.exists() else 0
     asyncio.run(_speak_rest(work / "model", texts, done, kept))
     rows = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()[:count]]

@@ -125,8 +125,8 @@ class Beside:
 
     def finish(self) -> None:
         """Wait for the one that runs."""
-        if self._running is not None:
-            self._running.wait()
+        if self._running is not None and self._running.wait():
+            print(f"vocoder: measuring held-out sentences failed with status {self._running.returncode}", flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
