@@ -21,6 +21,7 @@ from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
 from services.frontend.text_tokenizer import Tokenizer
 from services.frontend.voice import Voice
+from services.frontend.voice_labels import is_given_id
 from services.frontend.voice_library import VoiceLibrary
 from services.frontend.voice_maker import VoiceMaker
 from services.frontend.voice_store import VoiceStore
@@ -73,10 +74,12 @@ def read_model(settings: FrontendSettings) -> Loaded:
 
 
 def _presets(voices: list[Voice], settings: FrontendSettings) -> Registry:
+    wanted = settings.default_voice
+    known = any(voice.id == wanted for voice in voices)
     # With a storage the default may be one of its voices, and be made later.
-    known = any(voice.id == settings.default_voice for voice in voices)
+    later = bool(settings.voices_url) and wanted is not None and is_given_id(wanted)
     try:
-        return Registry(voices, settings.default_voice if known or not settings.voices_url else None)
+        return Registry(voices, wanted if known or not later else None)
     except ValueError as error:
         raise SettingsError(f"{PREFIX}DEFAULT_VOICE: {error}") from error
 
@@ -90,10 +93,13 @@ def _voice_keeping(directory: ModelDirectory, settings: FrontendSettings) -> tup
 
     try:
         store = VoiceStore(open_blobs(settings.voices_url, voice_model(directory)))
-        kept = len(store.ids())
-    except (ValueError, Overloaded) as error:
+    except ValueError as error:
         raise SettingsError(f"{PREFIX}VOICES_URL: {error}") from error
-    log.info("%d kept voices", kept)
+    try:
+        log.info("%d kept voices", len(store.ids()))
+    except Overloaded as error:
+        # The model's own voices are there all the same.
+        log.warning("kept voices are out of reach for now: %s", error.message)
     if not can_make_voices(directory):
         return store, None
     device = available_device() if settings.prompt_device == "auto" else settings.prompt_device

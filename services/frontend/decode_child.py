@@ -1,9 +1,10 @@
 """`python -m services.frontend.decode_child KIND`: a file on standard input, its sound on standard output.
 
 Standard output: a line "ok RATE" and float32 little-endian samples, or "no" and a line that says why. Limits that it sets for itself keep
-a file that makes the decoder run wild from taking more than a few seconds and a gigabyte.
+a file that makes the decoder run wild from taking more than ten seconds of processor time and two gigabytes of addresses.
 """
 
+import os
 import resource
 import sys
 
@@ -18,6 +19,8 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Its threads, one for each processor of the host, would take the addresses that the decoder is given.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # Imported under the limits.
     from services.frontend.compressed_sound import read_compressed
 

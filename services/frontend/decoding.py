@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 
-from cosyserve.errors import InternalFault, InvalidRequest
+from cosyserve.errors import InternalFault, InvalidRequest, Overloaded
 from services.frontend.recording_limits import MOST_BYTES
 from services.frontend.wav_reader import Sound, read_wav
 
@@ -33,8 +33,8 @@ def kind_of(data: bytes) -> str:
 async def decode(data: bytes) -> Sound:
     """The sound of an uploaded file, channels averaged. Cancelling it ends the child.
 
-    Raises InvalidRequest saying what is wrong with the file, also when the decoder does not survive it; InternalFault when there is no
-    decoder at all.
+    Raises InvalidRequest saying what is wrong with the file, also when the decoder does not survive it; Overloaded when the machine
+    is too busy to run it; InternalFault when there is no decoder at all.
     """
     kind = kind_of(data)
     if kind == "wav":
@@ -46,7 +46,7 @@ async def decode(data: bytes) -> Sound:
         async with asyncio.timeout(_SECONDS):
             out, complaint = await child.communicate(data)
     except TimeoutError as error:
-        raise InvalidRequest(f"the {kind} file was not decoded within {_SECONDS:g} s") from error
+        raise Overloaded(f"the {kind} file was not decoded within {_SECONDS:g} s: this machine is busy", retry_after=2.0) from error
     finally:
         if child.returncode is None:
             with contextlib.suppress(ProcessLookupError):

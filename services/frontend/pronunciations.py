@@ -13,11 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cosyserve.errors import InvalidRequest
+from services.frontend.characters import speakable
 
 MOST_OF_A_REQUEST = 200
 MOST_OF_A_SERVER = 20_000
 LONGEST_WRITTEN = 64
 LONGEST_SPOKEN = 200
+MOST_RESPELT = 40_000
+"""Characters that a text may grow to by its replacements."""
 _LETTER = re.compile("[0-9A-Za-z\u00c0-\u024f\u0300-\u036f\u0370-\u0e00\u1e00-\u1fff]")
 _GAP = re.compile(r"\s+|(?=[，、：])")
 _SLASHED = re.compile(r"/(?P<phonemes>[^/]+)/")
@@ -51,7 +54,10 @@ class Dictionary:
         return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, behind=self) if entries else self
 
     def apply(self, text: str, carry: Callable[[str], str]) -> str:
-        """`text` with every written form replaced; carry: makes of phonemes the character that stands for them."""
+        """`text` with every written form replaced; carry: makes of phonemes the character that stands for them.
+
+        Raises InvalidRequest when that makes it longer than MOST_RESPELT characters.
+        """
         if not self._lengths and (self._behind is None or not self._behind._lengths):
             return text
         parts, start, place = [], 0, 0
@@ -64,7 +70,10 @@ class Dictionary:
             slashed = _SLASHED.fullmatch(spoken)
             parts += [text[start:place], carry(slashed["phonemes"]) if slashed else spoken]
             start = place = end
-        return "".join([*parts, text[start:]])
+        respelt = "".join([*parts, text[start:]])
+        if len(respelt) > max(MOST_RESPELT, len(text)):
+            raise InvalidRequest(f"pronunciations make {len(respelt)} characters of a text of {len(text)}, allowed are at most {MOST_RESPELT}")
+        return respelt
 
     def has_begun(self, text: str) -> bool:
         """Whether a written form of several words may go on behind `text`, which ends between two words."""
@@ -109,6 +118,8 @@ def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | Non
             f"pronunciations: a written form has 1 to {LONGEST_WRITTEN} characters, a letter or digit among them, no blank around them; "
             f"got {len(written)}: {written[:LONGEST_WRITTEN]!r}"
         )
+    # Private-use characters among them are the carriers of `carriers`, which no caller may write.
+    spoken = speakable(spoken)
     if not 1 <= len(spoken.strip()) <= LONGEST_SPOKEN:
         raise InvalidRequest(f"pronunciations[{written!r}] has {len(spoken)} characters, allowed are 1 to {LONGEST_SPOKEN}")
     slashed = _SLASHED.fullmatch(spoken)

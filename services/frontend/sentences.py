@@ -33,7 +33,7 @@ class Splitter:
         self._length = len if language == CHINESE else length
         self._full_stop = "。" if language == CHINESE else "."
         self._by_script = language not in _TERMINATORS
-        self._rest = ""
+        self._rest, self._scanned = "", 0
         self._last_character = ""
         self._piece: str | None = None
         self._segment = ""
@@ -62,7 +62,7 @@ class Splitter:
     def _scan(self, end: int) -> Iterator[str]:
         """Pass 1 up to `end`, which leaves one character to look at unless the text is over. The newest piece stays held: a quote
         behind a later terminator may still belong to it."""
-        start = index = 0
+        start, index = 0, self._scanned
         while index < end:
             if self._rest[index] in self._terminators:
                 if index > start:
@@ -76,7 +76,7 @@ class Splitter:
                     start = index = index + 2
                     continue
             index += 1
-        self._rest = self._rest[start:]
+        self._rest, self._scanned = self._rest[start:], index - start
 
     def _join(self, piece: str) -> Iterator[str]:
         """Pass 2; the newest segment stays held: a short last one may be glued to it."""

@@ -79,11 +79,13 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
             async for request in requests:
                 if request.WhichOneof("part") == "text":
                     call.count(request.text, self._most_stream_characters, streamed=True)
-                    pieces = text.feed(request.text)
+                    # Text of which nothing is spoken gives the worker up only between two steps.
+                    steps = [text.feed(request.text[at : at + LONGEST_UNIT]) for at in range(0, len(request.text), LONGEST_UNIT)]
                 else:
-                    pieces = text.flush(_least_words(request))
-                async for message in self._streamed(pieces, call):
-                    yield message
+                    steps = [text.flush(_least_words(request))]
+                for pieces in steps:
+                    async for message in self._streamed(pieces, call):
+                        yield message
                 if setup.reports_progress:
                     progress = pb.AnalyzeProgress(characters=text.settled, sentences=call.sentences, pause_milliseconds=call.pause)
                     yield pb.AnalyzeStreamResponse(progress=progress)

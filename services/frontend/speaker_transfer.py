@@ -14,10 +14,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cosyserve.errors import CosyserveError, ModelError
+from cosyserve.errors import AlreadyExists, CosyserveError, ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.blobs import open_blobs
-from services.frontend.speaker_file import entry_of, read_file, triton_entry_of
+from services.frontend.speaker_file import entry_of, read_file, read_voices, triton_entry_of
 from services.frontend.text_tokenizer import read_tokenizer
 from services.frontend.voice_file import KeptVoice, Origin, now
 from services.frontend.voice_labels import Labels, require_given_id
@@ -63,15 +63,20 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
     """Keep the voices of a file, of both layouts; all are checked before the first is kept. Returns their ids.
 
     Raises ModelError naming file, voice and field for what cannot be spoken with, InvalidRequest for an id that no caller could choose,
-    ValueError for one of `only` that the file lacks, AlreadyExists for one that is kept already (those before it stay).
+    ValueError for one of `only` that the file lacks, AlreadyExists for one that comes with the model, and
+    for one that is kept already (those before it stay).
     """
     if not file.exists():
         raise ModelError(f"{file}: no such file")
-    pairs = read_file(file, read_tokenizer(directory))
+    tokenizer = read_tokenizer(directory)
+    pairs = read_file(file, tokenizer)
     _require_known(only, [voice.id for voice, _ in pairs], str(file))
     chosen = [(voice, text) for voice, text in pairs if not only or voice.id in only]
+    presets = {voice.id for voice in read_voices(directory, tokenizer)}
     for voice, _ in chosen:
         require_given_id(voice.id)
+        if voice.id in presets:
+            raise AlreadyExists(f"there is a voice {voice.id!r} already, which comes with the model; choose others with --only")
     for voice, text in chosen:
         store.add(KeptVoice(voice, Origin(text, "", now(), f"imported from {file.name}", "")), Labels())
     return [voice.id for voice, _ in chosen]
@@ -90,7 +95,8 @@ def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: b
             speakers[voice_id] = triton_entry_of(kept.voice, kept.origin.transcript) if triton else entry_of(kept.voice)
     aside = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
-        torch.save(speakers, aside)
+        with aside.open("xb") as target:
+            torch.save(speakers, target)
         os.replace(aside, file)  # noqa: PTH105 - the same file system
     finally:
         aside.unlink(missing_ok=True)

@@ -158,7 +158,7 @@ class VoiceLibrary:
             return self._presets.get(wanted)
         if self._store is None or not is_given_id(wanted):
             # Raises with the names that there are.
-            return self._presets.get(voice_id)
+            return self._presets.get(wanted)
         return None
 
     async def _kept(self, voice_id: str) -> tuple[Entry, KeptVoice]:

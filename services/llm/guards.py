@@ -53,14 +53,22 @@ class TokenGuards:
 
 def _repeated(made: Ids, prompt: Ids) -> int | None:
     """Where in the prompt a stretch begins that `made` repeats; None when there is none."""
+    # Told first, since a pause or a held sound equals itself everywhere.
+    varied = np.asarray([len(set(made[at : at + RUN_TOKENS].tolist())) >= DISTINCT_TOKENS for at in range(len(made) - RUN_TOKENS + 1)])
+    if not varied.any():
+        return None
     equal = made[:, None] == prompt[None, :]
     rows, columns = np.nonzero(equal)
     on_diagonal = np.bincount(columns - rows + len(made), minlength=1)
     for diagonal in np.flatnonzero(on_diagonal >= EQUAL_TOKENS).tolist():
         offset = diagonal - len(made)
-        hits, spoken = np.diagonal(equal, offset), made[max(-offset, 0) :]
+        first = max(-offset, 0)
+        hits, spoken = np.diagonal(equal, offset), made[first:]
+        if len(hits) < RUN_TOKENS:
+            continue
         sums = np.concatenate(([0], np.cumsum(hits)))
-        for start in np.flatnonzero(sums[RUN_TOKENS:] - sums[:-RUN_TOKENS] >= EQUAL_TOKENS).tolist():
+        due = (sums[RUN_TOKENS:] - sums[:-RUN_TOKENS] >= EQUAL_TOKENS) & varied[first : first + len(hits) - RUN_TOKENS + 1]
+        for start in np.flatnonzero(due).tolist():
             stretch = slice(start, start + RUN_TOKENS)
             if len(np.unique(spoken[stretch][hits[stretch]])) >= DISTINCT_TOKENS:
                 return int(start + max(offset, 0))

@@ -115,8 +115,12 @@ def fuzz(model: Path, count: int, seed: int, keep: Path | None, first: int = 0) 
         worker.start()
         theirs.close()
         try:
-            if not ours.poll(_LOADING_SECONDS) or ours.recv() != "ready":
-                raise RuntimeError("the worker did not start")
+            try:
+                ready = ours.poll(_LOADING_SECONDS) and ours.recv() == "ready"
+            except EOFError:
+                ready = False
+            if not ready:
+                raise RuntimeError(f"the worker did not start: is {model} a model directory?")
             while number < end:
                 outcome = ours.recv() if ours.poll(SECONDS) else f"HANG over {SECONDS:g} s"
                 outcomes[outcome] += 1

@@ -10,7 +10,7 @@ import pytest
 import soundfile
 from numpy.typing import NDArray
 
-from cosyserve.errors import InternalFault, InvalidRequest
+from cosyserve.errors import InternalFault, InvalidRequest, Overloaded
 from services.frontend import decoding
 from services.frontend.decoding import decode, kind_of
 from services.frontend.transcript_pace import require_plausible, syllables
@@ -117,7 +117,7 @@ def lives(folder: Path) -> bool:
 async def test_a_decoder_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     pretend(monkeypatch, tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 100")
     monkeypatch.setattr(decoding, "_SECONDS", 0.3)
-    with pytest.raises(InvalidRequest, match=r"was not decoded within 0\.3 s"):
+    with pytest.raises(Overloaded, match=r"was not decoded within 0\.3 s"):
         await decode(FILES["16.flac"])
     assert not lives(tmp_path)
 
