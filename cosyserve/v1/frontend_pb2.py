@@ -26,7 +26,7 @@ from cosyserve.v1 import voice_pb2 as cosyserve_dot_v1_dot_voice__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\x1a google/protobuf/field_mask.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\"_\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\x12\"\n\x1a\x63losing_pause_milliseconds\x18\n \x01(\x05\"\x88\x01\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\x05\x66lush\x18\x03 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeFlushH\x00\x42\x06\n\x04part\"\xaa\x01\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\x12/\n\x08progress\x18\x02 \x01(\x0b\x32\x1d.cosyserve.v1.AnalyzeProgress\x12\x12\n\nunfinished\x18\x03 \x01(\x08\x12\"\n\x1a\x63losing_pause_milliseconds\x18\n \x01(\x05\"#\n\x0c\x41nalyzeFlush\x12\x13\n\x0bleast_words\x18\x01 \x01(\x05\"T\n\x0f\x41nalyzeProgress\x12\x12\n\ncharacters\x18\x01 \x01(\x03\x12\x11\n\tsentences\x18\x02 \x01(\x05\x12\x1a\n\x12pause_milliseconds\x18\x03 \x01(\x05\"\xae\x02\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\x12\x1c\n\x14\x61llow_control_tokens\x18\x02 \x01(\x08\x12\x46\n\x0epronunciations\x18\x03 \x03(\x0b\x32..cosyserve.v1.AnalyzeSetup.PronunciationsEntry\x12\x13\n\x0b\x66irst_index\x18\x14 \x01(\x05\x12\x18\n\x10reports_progress\x18\x15 \x01(\x08\x12\x19\n\x11partial_sentences\x18\x16 \x01(\x08\x12 \n\x18\x66irst_pause_milliseconds\x18\x17 \x01(\x05\x1a\x35\n\x13PronunciationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x98\x01\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\x12!\n\x19pause_before_milliseconds\x18\x05 \x01(\x05\x12\'\n\x05words\x18\x1e \x03(\x0b\x32\x18.cosyserve.v1.SpokenWord\"9\n\nSpokenWord\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08\x66irst_id\x18\x02 \x01(\x05\x12\x0b\n\x03ids\x18\x03 \x01(\x05\"\x1d\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"I\n FrontendServiceListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"h\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x14\x44\x65scribeVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"B\n\x15\x44\x65scribeVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"L\n!FrontendServiceCreateVoiceRequest\x12\'\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x18.cosyserve.v1.VoiceDraft\"O\n\"FrontendServiceCreateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"\x8f\x01\n!FrontendServiceUpdateVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\x08metadata\x18\x02 \x01(\x0b\x32\x1b.cosyserve.v1.VoiceMetadata\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"O\n\"FrontendServiceUpdateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"/\n!FrontendServiceDeleteVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"$\n\"FrontendServiceDeleteVoiceResponse2\xa3\x06\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponse\x12X\n\rDescribeVoice\x12\".cosyserve.v1.DescribeVoiceRequest\x1a#.cosyserve.v1.DescribeVoiceResponse\x12p\n\x0b\x43reateVoice\x12/.cosyserve.v1.FrontendServiceCreateVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceCreateVoiceResponse\x12p\n\x0bUpdateVoice\x12/.cosyserve.v1.FrontendServiceUpdateVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceUpdateVoiceResponse\x12p\n\x0b\x44\x65leteVoice\x12/.cosyserve.v1.FrontendServiceDeleteVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceDeleteVoiceResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x63osyserve/v1/frontend.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/voice.proto\x1a google/protobuf/field_mask.proto\"I\n\x0e\x41nalyzeRequest\x12)\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetup\x12\x0c\n\x04text\x18\x02 \x01(\t\"_\n\x0f\x41nalyzeResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\x12\"\n\x1a\x63losing_pause_milliseconds\x18\n \x01(\x05\"\x88\x01\n\x14\x41nalyzeStreamRequest\x12+\n\x05setup\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12+\n\x05\x66lush\x18\x03 \x01(\x0b\x32\x1a.cosyserve.v1.AnalyzeFlushH\x00\x42\x06\n\x04part\"\xaa\x01\n\x15\x41nalyzeStreamResponse\x12(\n\x08sentence\x18\x01 \x01(\x0b\x32\x16.cosyserve.v1.Sentence\x12/\n\x08progress\x18\x02 \x01(\x0b\x32\x1d.cosyserve.v1.AnalyzeProgress\x12\x12\n\nunfinished\x18\x03 \x01(\x08\x12\"\n\x1a\x63losing_pause_milliseconds\x18\n \x01(\x05\"#\n\x0c\x41nalyzeFlush\x12\x13\n\x0bleast_words\x18\x01 \x01(\x05\"T\n\x0f\x41nalyzeProgress\x12\x12\n\ncharacters\x18\x01 \x01(\x03\x12\x11\n\tsentences\x18\x02 \x01(\x05\x12\x1a\n\x12pause_milliseconds\x18\x03 \x01(\x05\"\xae\x02\n\x0c\x41nalyzeSetup\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\x12\x1c\n\x14\x61llow_control_tokens\x18\x02 \x01(\x08\x12\x46\n\x0epronunciations\x18\x03 \x03(\x0b\x32..cosyserve.v1.AnalyzeSetup.PronunciationsEntry\x12\x13\n\x0b\x66irst_index\x18\x14 \x01(\x05\x12\x18\n\x10reports_progress\x18\x15 \x01(\x08\x12\x19\n\x11partial_sentences\x18\x16 \x01(\x08\x12 \n\x18\x66irst_pause_milliseconds\x18\x17 \x01(\x05\x1a\x35\n\x13PronunciationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x98\x01\n\x08Sentence\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x11\n\ttoken_ids\x18\x03 \x03(\x05\x12\x10\n\x08language\x18\x04 \x01(\t\x12!\n\x19pause_before_milliseconds\x18\x05 \x01(\x05\x12\'\n\x05words\x18\x1e \x03(\x0b\x32\x18.cosyserve.v1.SpokenWord\"9\n\nSpokenWord\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x10\n\x08\x66irst_id\x18\x02 \x01(\x05\x12\x0b\n\x03ids\x18\x03 \x01(\x05\"\x1d\n\x0fGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"6\n\x10GetVoiceResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"H\n\x14ReadRecordingRequest\x12\x30\n\trecording\x18\x01 \x01(\x0b\x32\x1d.cosyserve.v1.PromptRecording\";\n\x15ReadRecordingResponse\x12\"\n\x05voice\x18\x01 \x01(\x0b\x32\x13.cosyserve.v1.Voice\"\"\n\x11ReadSpeechRequest\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\"+\n\x12ReadSpeechResponse\x12\x15\n\rspeech_tokens\x18\x01 \x03(\x05\"-\n\x16ReadInstructionRequest\x12\x13\n\x0binstruction\x18\x01 \x01(\t\",\n\x17ReadInstructionResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\"I\n FrontendServiceListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"h\n!FrontendServiceListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\"\n\x14\x44\x65scribeVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"B\n\x15\x44\x65scribeVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"L\n!FrontendServiceCreateVoiceRequest\x12\'\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x18.cosyserve.v1.VoiceDraft\"O\n\"FrontendServiceCreateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"\x8f\x01\n!FrontendServiceUpdateVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\x08metadata\x18\x02 \x01(\x0b\x32\x1b.cosyserve.v1.VoiceMetadata\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"O\n\"FrontendServiceUpdateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"/\n!FrontendServiceDeleteVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"$\n\"FrontendServiceDeleteVoiceResponse2\xae\x08\n\x0f\x46rontendService\x12H\n\x07\x41nalyze\x12\x1c.cosyserve.v1.AnalyzeRequest\x1a\x1d.cosyserve.v1.AnalyzeResponse0\x01\x12\\\n\rAnalyzeStream\x12\".cosyserve.v1.AnalyzeStreamRequest\x1a#.cosyserve.v1.AnalyzeStreamResponse(\x01\x30\x01\x12I\n\x08GetVoice\x12\x1d.cosyserve.v1.GetVoiceRequest\x1a\x1e.cosyserve.v1.GetVoiceResponse\x12X\n\rReadRecording\x12\".cosyserve.v1.ReadRecordingRequest\x1a#.cosyserve.v1.ReadRecordingResponse\x12O\n\nReadSpeech\x12\x1f.cosyserve.v1.ReadSpeechRequest\x1a .cosyserve.v1.ReadSpeechResponse\x12^\n\x0fReadInstruction\x12$.cosyserve.v1.ReadInstructionRequest\x1a%.cosyserve.v1.ReadInstructionResponse\x12m\n\nListVoices\x12..cosyserve.v1.FrontendServiceListVoicesRequest\x1a/.cosyserve.v1.FrontendServiceListVoicesResponse\x12X\n\rDescribeVoice\x12\".cosyserve.v1.DescribeVoiceRequest\x1a#.cosyserve.v1.DescribeVoiceResponse\x12p\n\x0b\x43reateVoice\x12/.cosyserve.v1.FrontendServiceCreateVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceCreateVoiceResponse\x12p\n\x0bUpdateVoice\x12/.cosyserve.v1.FrontendServiceUpdateVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceUpdateVoiceResponse\x12p\n\x0b\x44\x65leteVoice\x12/.cosyserve.v1.FrontendServiceDeleteVoiceRequest\x1a\x30.cosyserve.v1.FrontendServiceDeleteVoiceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -59,26 +59,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETVOICEREQUEST']._serialized_end=1260
   _globals['_GETVOICERESPONSE']._serialized_start=1262
   _globals['_GETVOICERESPONSE']._serialized_end=1316
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=1318
-  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=1391
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=1393
-  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=1497
-  _globals['_DESCRIBEVOICEREQUEST']._serialized_start=1499
-  _globals['_DESCRIBEVOICEREQUEST']._serialized_end=1533
-  _globals['_DESCRIBEVOICERESPONSE']._serialized_start=1535
-  _globals['_DESCRIBEVOICERESPONSE']._serialized_end=1601
-  _globals['_FRONTENDSERVICECREATEVOICEREQUEST']._serialized_start=1603
-  _globals['_FRONTENDSERVICECREATEVOICEREQUEST']._serialized_end=1679
-  _globals['_FRONTENDSERVICECREATEVOICERESPONSE']._serialized_start=1681
-  _globals['_FRONTENDSERVICECREATEVOICERESPONSE']._serialized_end=1760
-  _globals['_FRONTENDSERVICEUPDATEVOICEREQUEST']._serialized_start=1763
-  _globals['_FRONTENDSERVICEUPDATEVOICEREQUEST']._serialized_end=1906
-  _globals['_FRONTENDSERVICEUPDATEVOICERESPONSE']._serialized_start=1908
-  _globals['_FRONTENDSERVICEUPDATEVOICERESPONSE']._serialized_end=1987
-  _globals['_FRONTENDSERVICEDELETEVOICEREQUEST']._serialized_start=1989
-  _globals['_FRONTENDSERVICEDELETEVOICEREQUEST']._serialized_end=2036
-  _globals['_FRONTENDSERVICEDELETEVOICERESPONSE']._serialized_start=2038
-  _globals['_FRONTENDSERVICEDELETEVOICERESPONSE']._serialized_end=2074
-  _globals['_FRONTENDSERVICE']._serialized_start=2077
-  _globals['_FRONTENDSERVICE']._serialized_end=2880
+  _globals['_READRECORDINGREQUEST']._serialized_start=1318
+  _globals['_READRECORDINGREQUEST']._serialized_end=1390
+  _globals['_READRECORDINGRESPONSE']._serialized_start=1392
+  _globals['_READRECORDINGRESPONSE']._serialized_end=1451
+  _globals['_READSPEECHREQUEST']._serialized_start=1453
+  _globals['_READSPEECHREQUEST']._serialized_end=1487
+  _globals['_READSPEECHRESPONSE']._serialized_start=1489
+  _globals['_READSPEECHRESPONSE']._serialized_end=1532
+  _globals['_READINSTRUCTIONREQUEST']._serialized_start=1534
+  _globals['_READINSTRUCTIONREQUEST']._serialized_end=1579
+  _globals['_READINSTRUCTIONRESPONSE']._serialized_start=1581
+  _globals['_READINSTRUCTIONRESPONSE']._serialized_end=1625
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_start=1627
+  _globals['_FRONTENDSERVICELISTVOICESREQUEST']._serialized_end=1700
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_start=1702
+  _globals['_FRONTENDSERVICELISTVOICESRESPONSE']._serialized_end=1806
+  _globals['_DESCRIBEVOICEREQUEST']._serialized_start=1808
+  _globals['_DESCRIBEVOICEREQUEST']._serialized_end=1842
+  _globals['_DESCRIBEVOICERESPONSE']._serialized_start=1844
+  _globals['_DESCRIBEVOICERESPONSE']._serialized_end=1910
+  _globals['_FRONTENDSERVICECREATEVOICEREQUEST']._serialized_start=1912
+  _globals['_FRONTENDSERVICECREATEVOICEREQUEST']._serialized_end=1988
+  _globals['_FRONTENDSERVICECREATEVOICERESPONSE']._serialized_start=1990
+  _globals['_FRONTENDSERVICECREATEVOICERESPONSE']._serialized_end=2069
+  _globals['_FRONTENDSERVICEUPDATEVOICEREQUEST']._serialized_start=2072
+  _globals['_FRONTENDSERVICEUPDATEVOICEREQUEST']._serialized_end=2215
+  _globals['_FRONTENDSERVICEUPDATEVOICERESPONSE']._serialized_start=2217
+  _globals['_FRONTENDSERVICEUPDATEVOICERESPONSE']._serialized_end=2296
+  _globals['_FRONTENDSERVICEDELETEVOICEREQUEST']._serialized_start=2298
+  _globals['_FRONTENDSERVICEDELETEVOICEREQUEST']._serialized_end=2345
+  _globals['_FRONTENDSERVICEDELETEVOICERESPONSE']._serialized_start=2347
+  _globals['_FRONTENDSERVICEDELETEVOICERESPONSE']._serialized_end=2383
+  _globals['_FRONTENDSERVICE']._serialized_start=2386
+  _globals['_FRONTENDSERVICE']._serialized_end=3456
 # @@protoc_insertion_point(module_scope)

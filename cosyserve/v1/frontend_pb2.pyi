@@ -350,6 +350,112 @@ class GetVoiceResponse(google.protobuf.message.Message):
 global___GetVoiceResponse = GetVoiceResponse
 
 @typing.final
+class ReadRecordingRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RECORDING_FIELD_NUMBER: builtins.int
+    @property
+    def recording(self) -> cosyserve.v1.voice_pb2.PromptRecording:
+        """The recording. Refused as a VoiceDraft would be."""
+
+    def __init__(
+        self,
+        *,
+        recording: cosyserve.v1.voice_pb2.PromptRecording | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["recording", b"recording"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["recording", b"recording"]) -> None: ...
+
+global___ReadRecordingRequest = ReadRecordingRequest
+
+@typing.final
+class ReadRecordingResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    VOICE_FIELD_NUMBER: builtins.int
+    @property
+    def voice(self) -> cosyserve.v1.voice_pb2.Voice:
+        """The voice; its id begins with "recording-" and names the content."""
+
+    def __init__(
+        self,
+        *,
+        voice: cosyserve.v1.voice_pb2.Voice | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["voice", b"voice"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["voice", b"voice"]) -> None: ...
+
+global___ReadRecordingResponse = ReadRecordingResponse
+
+@typing.final
+class ReadSpeechRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AUDIO_FIELD_NUMBER: builtins.int
+    audio: builtins.bytes
+    """As ConvertVoiceRequest.audio of synthesis.proto."""
+    def __init__(
+        self,
+        *,
+        audio: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio"]) -> None: ...
+
+global___ReadSpeechRequest = ReadSpeechRequest
+
+@typing.final
+class ReadSpeechResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SPEECH_TOKENS_FIELD_NUMBER: builtins.int
+    @property
+    def speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """25 per second, ids 0 to 6560."""
+
+    def __init__(
+        self,
+        *,
+        speech_tokens: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["speech_tokens", b"speech_tokens"]) -> None: ...
+
+global___ReadSpeechResponse = ReadSpeechResponse
+
+@typing.final
+class ReadInstructionRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INSTRUCTION_FIELD_NUMBER: builtins.int
+    instruction: builtins.str
+    """As SynthesizeRequest.instruction of synthesis.proto."""
+    def __init__(
+        self,
+        *,
+        instruction: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["instruction", b"instruction"]) -> None: ...
+
+global___ReadInstructionRequest = ReadInstructionRequest
+
+@typing.final
+class ReadInstructionResponse(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TOKEN_IDS_FIELD_NUMBER: builtins.int
+    @property
+    def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Its text token ids, the one of `<|endofprompt|>` last."""
+
+    def __init__(
+        self,
+        *,
+        token_ids: collections.abc.Iterable[builtins.int] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["token_ids", b"token_ids"]) -> None: ...
+
+global___ReadInstructionResponse = ReadInstructionResponse
+
+@typing.final
 class FrontendServiceListVoicesRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 

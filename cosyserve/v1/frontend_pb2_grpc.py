@@ -50,6 +50,21 @@ class FrontendServiceStub(object):
                 request_serializer=cosyserve_dot_v1_dot_frontend__pb2.GetVoiceRequest.SerializeToString,
                 response_deserializer=cosyserve_dot_v1_dot_frontend__pb2.GetVoiceResponse.FromString,
                 _registered_method=True)
+        self.ReadRecording = channel.unary_unary(
+                '/cosyserve.v1.FrontendService/ReadRecording',
+                request_serializer=cosyserve_dot_v1_dot_frontend__pb2.ReadRecordingRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_frontend__pb2.ReadRecordingResponse.FromString,
+                _registered_method=True)
+        self.ReadSpeech = channel.unary_unary(
+                '/cosyserve.v1.FrontendService/ReadSpeech',
+                request_serializer=cosyserve_dot_v1_dot_frontend__pb2.ReadSpeechRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_frontend__pb2.ReadSpeechResponse.FromString,
+                _registered_method=True)
+        self.ReadInstruction = channel.unary_unary(
+                '/cosyserve.v1.FrontendService/ReadInstruction',
+                request_serializer=cosyserve_dot_v1_dot_frontend__pb2.ReadInstructionRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_frontend__pb2.ReadInstructionResponse.FromString,
+                _registered_method=True)
         self.ListVoices = channel.unary_unary(
                 '/cosyserve.v1.FrontendService/ListVoices',
                 request_serializer=cosyserve_dot_v1_dot_frontend__pb2.FrontendServiceListVoicesRequest.SerializeToString,
@@ -97,6 +112,28 @@ class FrontendServiceServicer(object):
 
     def GetVoice(self, request, context):
         """A voice with its content. NOT_FOUND when there is none of that id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadRecording(self, request, context):
+        """A voice out of a recording that came with a request: not kept in the storage, only in memory for a while. RESOURCE_EXHAUSTED with a
+        retry hint when too many recordings are being read, FAILED_PRECONDITION when the model has no speech tokenizer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadSpeech(self, request, context):
+        """What is said in a recording, as speech tokens. Refuses as ReadRecording does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadInstruction(self, request, context):
+        """The token ids of an instruction. FAILED_PRECONDITION when the model knows none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,6 +194,21 @@ def add_FrontendServiceServicer_to_server(servicer, server):
                     servicer.GetVoice,
                     request_deserializer=cosyserve_dot_v1_dot_frontend__pb2.GetVoiceRequest.FromString,
                     response_serializer=cosyserve_dot_v1_dot_frontend__pb2.GetVoiceResponse.SerializeToString,
+            ),
+            'ReadRecording': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadRecording,
+                    request_deserializer=cosyserve_dot_v1_dot_frontend__pb2.ReadRecordingRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_frontend__pb2.ReadRecordingResponse.SerializeToString,
+            ),
+            'ReadSpeech': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadSpeech,
+                    request_deserializer=cosyserve_dot_v1_dot_frontend__pb2.ReadSpeechRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_frontend__pb2.ReadSpeechResponse.SerializeToString,
+            ),
+            'ReadInstruction': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReadInstruction,
+                    request_deserializer=cosyserve_dot_v1_dot_frontend__pb2.ReadInstructionRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_frontend__pb2.ReadInstructionResponse.SerializeToString,
             ),
             'ListVoices': grpc.unary_unary_rpc_method_handler(
                     servicer.ListVoices,
@@ -266,6 +318,87 @@ class FrontendService(object):
             '/cosyserve.v1.FrontendService/GetVoice',
             cosyserve_dot_v1_dot_frontend__pb2.GetVoiceRequest.SerializeToString,
             cosyserve_dot_v1_dot_frontend__pb2.GetVoiceResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadRecording(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cosyserve.v1.FrontendService/ReadRecording',
+            cosyserve_dot_v1_dot_frontend__pb2.ReadRecordingRequest.SerializeToString,
+            cosyserve_dot_v1_dot_frontend__pb2.ReadRecordingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadSpeech(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cosyserve.v1.FrontendService/ReadSpeech',
+            cosyserve_dot_v1_dot_frontend__pb2.ReadSpeechRequest.SerializeToString,
+            cosyserve_dot_v1_dot_frontend__pb2.ReadSpeechResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadInstruction(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cosyserve.v1.FrontendService/ReadInstruction',
+            cosyserve_dot_v1_dot_frontend__pb2.ReadInstructionRequest.SerializeToString,
+            cosyserve_dot_v1_dot_frontend__pb2.ReadInstructionResponse.FromString,
             options,
             channel_credentials,
             insecure,

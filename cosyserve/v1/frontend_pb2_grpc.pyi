@@ -39,6 +39,26 @@ class FrontendServiceStub:
     ]
     """A voice with its content. NOT_FOUND when there is none of that id."""
 
+    ReadRecording: grpc.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.ReadRecordingRequest,
+        cosyserve.v1.frontend_pb2.ReadRecordingResponse,
+    ]
+    """A voice out of a recording that came with a request: not kept in the storage, only in memory for a while. RESOURCE_EXHAUSTED with a
+    retry hint when too many recordings are being read, FAILED_PRECONDITION when the model has no speech tokenizer.
+    """
+
+    ReadSpeech: grpc.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.ReadSpeechRequest,
+        cosyserve.v1.frontend_pb2.ReadSpeechResponse,
+    ]
+    """What is said in a recording, as speech tokens. Refuses as ReadRecording does."""
+
+    ReadInstruction: grpc.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.ReadInstructionRequest,
+        cosyserve.v1.frontend_pb2.ReadInstructionResponse,
+    ]
+    """The token ids of an instruction. FAILED_PRECONDITION when the model knows none."""
+
     ListVoices: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.FrontendServiceListVoicesRequest,
         cosyserve.v1.frontend_pb2.FrontendServiceListVoicesResponse,
@@ -94,6 +114,26 @@ class FrontendServiceAsyncStub:
         cosyserve.v1.frontend_pb2.GetVoiceResponse,
     ]
     """A voice with its content. NOT_FOUND when there is none of that id."""
+
+    ReadRecording: grpc.aio.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.ReadRecordingRequest,
+        cosyserve.v1.frontend_pb2.ReadRecordingResponse,
+    ]
+    """A voice out of a recording that came with a request: not kept in the storage, only in memory for a while. RESOURCE_EXHAUSTED with a
+    retry hint when too many recordings are being read, FAILED_PRECONDITION when the model has no speech tokenizer.
+    """
+
+    ReadSpeech: grpc.aio.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.ReadSpeechRequest,
+        cosyserve.v1.frontend_pb2.ReadSpeechResponse,
+    ]
+    """What is said in a recording, as speech tokens. Refuses as ReadRecording does."""
+
+    ReadInstruction: grpc.aio.UnaryUnaryMultiCallable[
+        cosyserve.v1.frontend_pb2.ReadInstructionRequest,
+        cosyserve.v1.frontend_pb2.ReadInstructionResponse,
+    ]
+    """The token ids of an instruction. FAILED_PRECONDITION when the model knows none."""
 
     ListVoices: grpc.aio.UnaryUnaryMultiCallable[
         cosyserve.v1.frontend_pb2.FrontendServiceListVoicesRequest,
@@ -156,6 +196,32 @@ class FrontendServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.frontend_pb2.GetVoiceResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.GetVoiceResponse]]:
         """A voice with its content. NOT_FOUND when there is none of that id."""
+
+    @abc.abstractmethod
+    def ReadRecording(
+        self,
+        request: cosyserve.v1.frontend_pb2.ReadRecordingRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[cosyserve.v1.frontend_pb2.ReadRecordingResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.ReadRecordingResponse]]:
+        """A voice out of a recording that came with a request: not kept in the storage, only in memory for a while. RESOURCE_EXHAUSTED with a
+        retry hint when too many recordings are being read, FAILED_PRECONDITION when the model has no speech tokenizer.
+        """
+
+    @abc.abstractmethod
+    def ReadSpeech(
+        self,
+        request: cosyserve.v1.frontend_pb2.ReadSpeechRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[cosyserve.v1.frontend_pb2.ReadSpeechResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.ReadSpeechResponse]]:
+        """What is said in a recording, as speech tokens. Refuses as ReadRecording does."""
+
+    @abc.abstractmethod
+    def ReadInstruction(
+        self,
+        request: cosyserve.v1.frontend_pb2.ReadInstructionRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[cosyserve.v1.frontend_pb2.ReadInstructionResponse, collections.abc.Awaitable[cosyserve.v1.frontend_pb2.ReadInstructionResponse]]:
+        """The token ids of an instruction. FAILED_PRECONDITION when the model knows none."""
 
     @abc.abstractmethod
     def ListVoices(

@@ -23,6 +23,42 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _PromptMode:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _PromptModeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_PromptMode.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    PROMPT_MODE_UNSPECIFIED: _PromptMode.ValueType  # 0
+    """Not chosen: PROMPT_MODE_INSTRUCT with an instruction; else PROMPT_MODE_ZERO_SHOT for a voice with a transcript,
+    PROMPT_MODE_CROSS_LINGUAL for one without, PROMPT_MODE_SFT for one that is only a speaker vector.
+    """
+    PROMPT_MODE_ZERO_SHOT: _PromptMode.ValueType  # 1
+    """Everything: transcript and speech to the language model, speech to the decoder. Needs a voice with a transcript."""
+    PROMPT_MODE_CROSS_LINGUAL: _PromptMode.ValueType  # 2
+    """Speech to the decoder alone, so that the language of the prompt does not matter. Needs a voice made of a recording."""
+    PROMPT_MODE_INSTRUCT: _PromptMode.ValueType  # 3
+    """The instruction to the language model, speech (if there is any) to the decoder. Needs an instruction."""
+    PROMPT_MODE_SFT: _PromptMode.ValueType  # 4
+    """The speaker vector alone."""
+
+class PromptMode(_PromptMode, metaclass=_PromptModeEnumTypeWrapper):
+    """What the networks are shown of a voice before they speak."""
+
+PROMPT_MODE_UNSPECIFIED: PromptMode.ValueType  # 0
+"""Not chosen: PROMPT_MODE_INSTRUCT with an instruction; else PROMPT_MODE_ZERO_SHOT for a voice with a transcript,
+PROMPT_MODE_CROSS_LINGUAL for one without, PROMPT_MODE_SFT for one that is only a speaker vector.
+"""
+PROMPT_MODE_ZERO_SHOT: PromptMode.ValueType  # 1
+"""Everything: transcript and speech to the language model, speech to the decoder. Needs a voice with a transcript."""
+PROMPT_MODE_CROSS_LINGUAL: PromptMode.ValueType  # 2
+"""Speech to the decoder alone, so that the language of the prompt does not matter. Needs a voice made of a recording."""
+PROMPT_MODE_INSTRUCT: PromptMode.ValueType  # 3
+"""The instruction to the language model, speech (if there is any) to the decoder. Needs an instruction."""
+PROMPT_MODE_SFT: PromptMode.ValueType  # 4
+"""The speaker vector alone."""
+global___PromptMode = PromptMode
+
 class _Guard:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -96,6 +132,9 @@ class SynthesizeRequest(google.protobuf.message.Message):
     SENTENCE_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
     RETRY_FIELD_NUMBER: builtins.int
     RETRIED_SENTENCES_FIELD_NUMBER: builtins.int
+    PROMPT_MODE_FIELD_NUMBER: builtins.int
+    INSTRUCTION_FIELD_NUMBER: builtins.int
+    PROMPT_FIELD_NUMBER: builtins.int
     text: builtins.str
     """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but punctuation, or longer: INVALID_ARGUMENT.
     `[pause 300ms]` and `<break time="300ms"/>` (10 to 5000 ms, several in a row add up to 60 s at most) are silence of that length, whatever
@@ -131,6 +170,15 @@ class SynthesizeRequest(google.protobuf.message.Message):
     That is possible only before any of its audio has left; later, and by default (false), the fault ends the stream with INTERNAL.
     Nothing of a sentence leaves before something in it can be heard then: its first audio comes some tenths of a second later.
     """
+    prompt_mode: global___PromptMode.ValueType
+    """What the networks are shown of the voice. Default PROMPT_MODE_UNSPECIFIED: by instruction and voice. An unknown value, or one that
+    contradicts instruction: INVALID_ARGUMENT. One that needs what the voice lacks: FAILED_PRECONDITION.
+    """
+    instruction: builtins.str
+    """How to speak, in words such as "Speak slowly, as if tired." (CosyVoice2's instruct2), 1 to 500 characters; read as it is written, without
+    normalisation, and not spoken. `<|endofprompt|>` behind it is set by the server; any other control token is plain text. Default
+    (empty): none. Longer, or nothing that the model can read: INVALID_ARGUMENT. A model without instructions: FAILED_PRECONDITION.
+    """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """Encoding and rate of the audio. Default: LINEAR16 at 24000 Hz."""
@@ -148,6 +196,10 @@ class SynthesizeRequest(google.protobuf.message.Message):
         """When resuming: every number in SynthesizeResponse.retried_sentences of the lost request, at most 20000, each at least 0, otherwise
         INVALID_ARGUMENT. They are said with the second seed at once, so that the audio fits. Default: none.
         """
+
+    @property
+    def prompt(self) -> cosyserve.v1.voice_pb2.PromptRecording:
+        """Speak like this recording, which no voice is made of. A resumed request needs the same one. Together with voice: INVALID_ARGUMENT."""
 
     def __init__(
         self,
@@ -167,9 +219,12 @@ class SynthesizeRequest(google.protobuf.message.Message):
         sentence_pause_milliseconds: builtins.int | None = ...,
         retry: builtins.bool = ...,
         retried_sentences: collections.abc.Iterable[builtins.int] | None = ...,
+        prompt_mode: global___PromptMode.ValueType = ...,
+        instruction: builtins.str = ...,
+        prompt: cosyserve.v1.voice_pb2.PromptRecording | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "hops", b"hops", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "language_code", b"language_code", "profile", b"profile", "pronunciations", b"pronunciations", "retried_sentences", b"retried_sentences", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "hops", b"hops", "prompt", b"prompt", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "instruction", b"instruction", "language_code", b"language_code", "profile", b"profile", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retried_sentences", b"retried_sentences", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
     @typing.overload
@@ -420,6 +475,9 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     PRONUNCIATIONS_FIELD_NUMBER: builtins.int
     SENTENCE_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
     RETRY_FIELD_NUMBER: builtins.int
+    PROMPT_MODE_FIELD_NUMBER: builtins.int
+    INSTRUCTION_FIELD_NUMBER: builtins.int
+    PROMPT_FIELD_NUMBER: builtins.int
     text: builtins.str
     """As SynthesizeRequest.text."""
     voice: builtins.str
@@ -436,6 +494,10 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     """As SynthesizeRequest.sentence_pause_milliseconds."""
     retry: builtins.bool
     """As SynthesizeRequest.retry."""
+    prompt_mode: global___PromptMode.ValueType
+    """As SynthesizeRequest.prompt_mode."""
+    instruction: builtins.str
+    """As SynthesizeRequest.instruction."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """As SynthesizeRequest.audio_format."""
@@ -443,6 +505,10 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     @property
     def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """As SynthesizeRequest.pronunciations."""
+
+    @property
+    def prompt(self) -> cosyserve.v1.voice_pb2.PromptRecording:
+        """As SynthesizeRequest.prompt."""
 
     def __init__(
         self,
@@ -457,9 +523,12 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
         pronunciations: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         sentence_pause_milliseconds: builtins.int | None = ...,
         retry: builtins.bool = ...,
+        prompt_mode: global___PromptMode.ValueType = ...,
+        instruction: builtins.str = ...,
+        prompt: cosyserve.v1.voice_pb2.PromptRecording | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "language_code", b"language_code", "pronunciations", b"pronunciations", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "prompt", b"prompt", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "instruction", b"instruction", "language_code", b"language_code", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
     @typing.overload
@@ -501,6 +570,72 @@ class SynthesizeUnaryResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["audio", b"audio", "header", b"header", "summary", b"summary", "words", b"words"]) -> None: ...
 
 global___SynthesizeUnaryResponse = SynthesizeUnaryResponse
+
+@typing.final
+class ConvertVoiceRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AUDIO_FIELD_NUMBER: builtins.int
+    VOICE_FIELD_NUMBER: builtins.int
+    AUDIO_FORMAT_FIELD_NUMBER: builtins.int
+    SPEED_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    PROFILE_FIELD_NUMBER: builtins.int
+    HOPS_FIELD_NUMBER: builtins.int
+    START_SAMPLE_FIELD_NUMBER: builtins.int
+    ENGINE_FIELD_NUMBER: builtins.int
+    PROMPT_MODE_FIELD_NUMBER: builtins.int
+    PROMPT_FIELD_NUMBER: builtins.int
+    audio: builtins.bytes
+    """Somebody speaking; form and limits as VoiceDraft.audio, but silence at the ends is kept. Otherwise: INVALID_ARGUMENT."""
+    voice: builtins.str
+    """As SynthesizeRequest.voice: who shall be heard."""
+    speed: builtins.float
+    """As SynthesizeRequest.speed."""
+    seed: builtins.int
+    """As SynthesizeRequest.seed."""
+    profile: cosyserve.v1.profile_pb2.Profile.ValueType
+    """As SynthesizeRequest.profile."""
+    start_sample: builtins.int
+    """As SynthesizeRequest.start_sample."""
+    engine: builtins.str
+    """As SynthesizeRequest.engine."""
+    prompt_mode: global___PromptMode.ValueType
+    """As SynthesizeRequest.prompt_mode, of which there are two: PROMPT_MODE_CROSS_LINGUAL (default for a voice made of a recording) and
+    PROMPT_MODE_SFT. Another value: INVALID_ARGUMENT.
+    """
+    @property
+    def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
+        """As SynthesizeRequest.audio_format."""
+
+    @property
+    def hops(self) -> cosyserve.v1.profile_pb2.HopSchedule:
+        """As SynthesizeRequest.hops."""
+
+    @property
+    def prompt(self) -> cosyserve.v1.voice_pb2.PromptRecording:
+        """As SynthesizeRequest.prompt."""
+
+    def __init__(
+        self,
+        *,
+        audio: builtins.bytes = ...,
+        voice: builtins.str = ...,
+        audio_format: cosyserve.v1.audio_pb2.AudioFormat | None = ...,
+        speed: builtins.float = ...,
+        seed: builtins.int | None = ...,
+        profile: cosyserve.v1.profile_pb2.Profile.ValueType = ...,
+        hops: cosyserve.v1.profile_pb2.HopSchedule | None = ...,
+        start_sample: builtins.int = ...,
+        engine: builtins.str = ...,
+        prompt_mode: global___PromptMode.ValueType = ...,
+        prompt: cosyserve.v1.voice_pb2.PromptRecording | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "hops", b"hops", "prompt", b"prompt", "seed", b"seed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio", b"audio", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "profile", b"profile", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "seed", b"seed", "speed", b"speed", "start_sample", b"start_sample", "voice", b"voice"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
+
+global___ConvertVoiceRequest = ConvertVoiceRequest
 
 @typing.final
 class SynthesisHeader(google.protobuf.message.Message):

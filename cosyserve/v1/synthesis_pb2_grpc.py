@@ -50,6 +50,11 @@ class SynthesisServiceStub(object):
                 request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeUnaryRequest.SerializeToString,
                 response_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeUnaryResponse.FromString,
                 _registered_method=True)
+        self.ConvertVoice = channel.unary_stream(
+                '/cosyserve.v1.SynthesisService/ConvertVoice',
+                request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.ConvertVoiceRequest.SerializeToString,
+                response_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.FromString,
+                _registered_method=True)
         self.ListVoices = channel.unary_unary(
                 '/cosyserve.v1.SynthesisService/ListVoices',
                 request_serializer=cosyserve_dot_v1_dot_synthesis__pb2.ListVoicesRequest.SerializeToString,
@@ -108,6 +113,15 @@ class SynthesisServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ConvertVoice(self, request, context):
+        """Speaks what is said in a recording with another voice: same words, same timing. The answer is that of Synthesize, without words.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListVoices(self, request, context):
         """All voices, ordered by id, a page at a time.
         """
@@ -161,6 +175,11 @@ def add_SynthesisServiceServicer_to_server(servicer, server):
                     servicer.SynthesizeUnary,
                     request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeUnaryRequest.FromString,
                     response_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeUnaryResponse.SerializeToString,
+            ),
+            'ConvertVoice': grpc.unary_stream_rpc_method_handler(
+                    servicer.ConvertVoice,
+                    request_deserializer=cosyserve_dot_v1_dot_synthesis__pb2.ConvertVoiceRequest.FromString,
+                    response_serializer=cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.SerializeToString,
             ),
             'ListVoices': grpc.unary_unary_rpc_method_handler(
                     servicer.ListVoices,
@@ -270,6 +289,33 @@ class SynthesisService(object):
             '/cosyserve.v1.SynthesisService/SynthesizeUnary',
             cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeUnaryRequest.SerializeToString,
             cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeUnaryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ConvertVoice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/cosyserve.v1.SynthesisService/ConvertVoice',
+            cosyserve_dot_v1_dot_synthesis__pb2.ConvertVoiceRequest.SerializeToString,
+            cosyserve_dot_v1_dot_synthesis__pb2.SynthesizeResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,6 +48,15 @@ class SynthesisServiceStub:
     in the requested format (41 s of LINEAR16 at 48 kHz): INVALID_ARGUMENT.
     """
 
+    ConvertVoice: grpc.UnaryStreamMultiCallable[
+        cosyserve.v1.synthesis_pb2.ConvertVoiceRequest,
+        cosyserve.v1.synthesis_pb2.SynthesizeResponse,
+    ]
+    """Speaks what is said in a recording with another voice: same words, same timing. The answer is that of Synthesize, without words.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
+    """
+
     ListVoices: grpc.UnaryUnaryMultiCallable[
         cosyserve.v1.synthesis_pb2.ListVoicesRequest,
         cosyserve.v1.synthesis_pb2.ListVoicesResponse,
@@ -108,6 +117,15 @@ class SynthesisServiceAsyncStub:
     ]
     """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s, or over 4 MB
     in the requested format (41 s of LINEAR16 at 48 kHz): INVALID_ARGUMENT.
+    """
+
+    ConvertVoice: grpc.aio.UnaryStreamMultiCallable[
+        cosyserve.v1.synthesis_pb2.ConvertVoiceRequest,
+        cosyserve.v1.synthesis_pb2.SynthesizeResponse,
+    ]
+    """Speaks what is said in a recording with another voice: same words, same timing. The answer is that of Synthesize, without words.
+    buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+    buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
     """
 
     ListVoices: grpc.aio.UnaryUnaryMultiCallable[
@@ -176,6 +194,17 @@ class SynthesisServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse, collections.abc.Awaitable[cosyserve.v1.synthesis_pb2.SynthesizeUnaryResponse]]:
         """Speaks a text as a whole under full attention, for those who want quality over latency. Audio over 60 s, or over 4 MB
         in the requested format (41 s of LINEAR16 at 48 kHz): INVALID_ARGUMENT.
+        """
+
+    @abc.abstractmethod
+    def ConvertVoice(
+        self,
+        request: cosyserve.v1.synthesis_pb2.ConvertVoiceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse], collections.abc.AsyncIterator[cosyserve.v1.synthesis_pb2.SynthesizeResponse]]:
+        """Speaks what is said in a recording with another voice: same words, same timing. The answer is that of Synthesize, without words.
+        buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
+        buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """
 
     @abc.abstractmethod

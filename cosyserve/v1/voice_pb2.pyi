@@ -262,3 +262,29 @@ class VoiceDraft(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["audio", b"audio", "id", b"id", "language_code", b"language_code", "metadata", b"metadata", "provenance", b"provenance", "request_id", b"request_id", "transcript", b"transcript"]) -> None: ...
 
 global___VoiceDraft = VoiceDraft
+
+@typing.final
+class PromptRecording(google.protobuf.message.Message):
+    """A recording to speak like in one request; nothing of it is kept on disk."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    AUDIO_FIELD_NUMBER: builtins.int
+    TRANSCRIPT_FIELD_NUMBER: builtins.int
+    LANGUAGE_CODE_FIELD_NUMBER: builtins.int
+    audio: builtins.bytes
+    """As VoiceDraft.audio."""
+    transcript: builtins.str
+    """As VoiceDraft.transcript."""
+    language_code: builtins.str
+    """As VoiceDraft.language_code."""
+    def __init__(
+        self,
+        *,
+        audio: builtins.bytes = ...,
+        transcript: builtins.str = ...,
+        language_code: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "language_code", b"language_code", "transcript", b"transcript"]) -> None: ...
+
+global___PromptRecording = PromptRecording
