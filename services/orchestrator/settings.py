@@ -45,7 +45,7 @@ class OrchestratorSettings(ServerSettings):
     max_voice_makings: int = 8
     """Recordings being made voices at once; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
     voice_seconds: float = 120.0
-    """A frontend that has not made a voice of a recording within this time is taken for dead."""
+    """A frontend that has not read a recording (for a voice, a prompt or a conversion) within this time is taken for dead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

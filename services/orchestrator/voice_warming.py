@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import logging
 
-from cosyserve.channel import Replica
+from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.errors import CosyserveError, NotFound
-from services.orchestrator.frontend_stage import FrontendStage
+from services.orchestrator.prompt_stage import PromptStage
+from services.orchestrator.prompting import show
 from services.orchestrator.token2wav_stage import Token2WavStage
 from services.orchestrator.voice_stage import VoiceStage
 
@@ -18,12 +19,13 @@ _LARGEST_PAGE = 1000
 class VoiceWarming:
     """Call `run` in a task of its own; `changed` wakes it when a replica may have come up.
 
-    most_voices: the first so many of the list, the default voice before all others. What fails is logged and tried again when the replica
+    most_voices: the first so many of the list, the default voice before all others; a voice that is only a vector has no state. What fails is logged and tried again when the replica
     comes up anew: a cold voice costs time, not sound.
     """
 
-    def __init__(self, frontend: FrontendStage, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
+    def __init__(self, frontend: ReplicaSet, prompts: PromptStage, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
         self._frontend = frontend
+        self._prompts = prompts
         self._voices = voices
         self._decoders = decoders
         self._most = most_voices
@@ -38,7 +40,7 @@ class VoiceWarming:
         """Warm every decoder that comes up, until cancelled."""
         while self._most:
             self._changed.clear()
-            serving = self._decoders.replicas.serving_replicas() if self._frontend.replicas.serving else []
+            serving = self._decoders.replicas.serving_replicas() if self._frontend.serving else []
             self._warm.intersection_update(serving)
             for replica in serving:
                 if replica not in self._warm:
@@ -52,6 +54,8 @@ class VoiceWarming:
             for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
                 # There may be no default voice, and any other may have been deleted meanwhile.
                 with contextlib.suppress(NotFound):
-                    await self._decoders.warm(replica, await self._frontend.voice(name))
+                    shown = show(await self._prompts.voice(name))
+                    if shown.key:
+                        await self._decoders.warm(replica, shown)
         except CosyserveError as error:
             log.warning("voices are not warm on token2wav at %s: %s", replica.target, error.message)
