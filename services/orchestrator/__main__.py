@@ -55,7 +55,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
             await service.set_serving(all(replicas.serving for replicas in replica_sets))
             await changed.wait()
 
-    warming = VoiceWarming(frontend, stages.prompts, voices, stages.token2wav, settings.warm_voices)
+    warming = VoiceWarming(stages.prompts, voices, stages.token2wav, settings.warm_voices)
     tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
 
     async def close() -> None:

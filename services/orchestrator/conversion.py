@@ -5,7 +5,8 @@ The recording's speech tokens go straight to the decoder, past the speech-token 
 
 import asyncio
 
-from services.orchestrator.pipeline import Account, Play, Stages
+from services.orchestrator.pipeline import Account, Stages
+from services.orchestrator.silence import Play
 from services.orchestrator.token_stream import Made, TokenStream
 from services.orchestrator.utterance import Sentence, Utterance
 

@@ -17,7 +17,7 @@ class PromptStage:
 
     def __init__(self, replicas: ReplicaSet, patience: Patience, reading: Patience) -> None:
         """reading: as `patience`, for the analysis of a recording."""
-        self._replicas = replicas
+        self.replicas = replicas
         self._patience = patience
         self._reading = reading
 
@@ -32,26 +32,26 @@ class PromptStage:
     async def voice(self, name: str) -> Voice:
         """The voice `name` with its content; NotFound when there is none."""
         request = pb.GetVoiceRequest(id=name)
-        answer = await ask(self._replicas, self._patience, lambda stub: stub.GetVoice(request, metadata=telemetry.outgoing()))
+        answer = await ask(self.replicas, self._patience, lambda stub: stub.GetVoice(request, metadata=telemetry.outgoing()))
         return _voice(answer.voice)
 
     async def recording(self, recording: Recording) -> Voice:
         """The voice of a recording. Overloaded, with a retry hint, when all frontends read as many as they can."""
         told = voice_pb2.PromptRecording(audio=recording.audio, transcript=recording.transcript, language_code=recording.language_code)
         request = pb.ReadRecordingRequest(recording=told)
-        answer = await ask(self._replicas, self._reading, lambda stub: stub.ReadRecording(request, metadata=telemetry.outgoing()))
+        answer = await ask(self.replicas, self._reading, lambda stub: stub.ReadRecording(request, metadata=telemetry.outgoing()))
         return _voice(answer.voice)
 
     async def instruction(self, text: str) -> tuple[int, ...]:
         """The text ids of an instruction; FailedPrecondition when the model knows none."""
         request = pb.ReadInstructionRequest(instruction=text)
-        answer = await ask(self._replicas, self._patience, lambda stub: stub.ReadInstruction(request, metadata=telemetry.outgoing()))
+        answer = await ask(self.replicas, self._patience, lambda stub: stub.ReadInstruction(request, metadata=telemetry.outgoing()))
         return tuple(answer.token_ids)
 
     async def speech(self, audio: bytes) -> tuple[int, ...]:
         """The speech tokens, 25 per second, of the bytes of a sound file. Overloaded as in `recording`."""
         request = pb.ReadSpeechRequest(audio=audio)
-        answer = await ask(self._replicas, self._reading, lambda stub: stub.ReadSpeech(request, metadata=telemetry.outgoing()))
+        answer = await ask(self.replicas, self._reading, lambda stub: stub.ReadSpeech(request, metadata=telemetry.outgoing()))
         if not answer.speech_tokens:
             raise InternalFault("the frontend read no speech token out of a recording")
         return tuple(answer.speech_tokens)

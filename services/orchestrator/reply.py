@@ -10,7 +10,8 @@ from cosyserve import errors
 from cosyserve.audio import Encoding, OutputStream
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
 from services.orchestrator.engines import Engines
-from services.orchestrator.pipeline import Account, Milliseconds, Play
+from services.orchestrator.pipeline import Account, Milliseconds
+from services.orchestrator.silence import Play
 from services.orchestrator.utterance import Utterance
 from services.orchestrator.word_times import WordTime
 

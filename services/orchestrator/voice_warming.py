@@ -1,10 +1,9 @@
 """The state behind a voice's prompt, computed before anybody waits for it: each voice says one token to nobody on each new decoder."""
 
 import asyncio
-import contextlib
 import logging
 
-from cosyserve.channel import Replica, ReplicaSet
+from cosyserve.channel import Replica
 from cosyserve.errors import CosyserveError, NotFound
 from services.orchestrator.prompt_stage import PromptStage
 from services.orchestrator.prompting import show
@@ -19,12 +18,11 @@ _LARGEST_PAGE = 1000
 class VoiceWarming:
     """Call `run` in a task of its own; `changed` wakes it when a replica may have come up.
 
-    most_voices: the first so many of the list, the default voice before all others; a voice that is only a vector has no state. What fails is logged and tried again when the replica
-    comes up anew: a cold voice costs time, not sound.
+    most_voices: the first so many of the list, the default voice before all others; one that is only a vector has no such state. What
+    fails is logged and tried again when the replica comes up anew: a cold voice costs time, not sound.
     """
 
-    def __init__(self, frontend: ReplicaSet, prompts: PromptStage, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
-        self._frontend = frontend
+    def __init__(self, prompts: PromptStage, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
         self._prompts = prompts
         self._voices = voices
         self._decoders = decoders
@@ -33,15 +31,15 @@ class VoiceWarming:
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
-        """Some stage's health may have changed."""
+        """Some stage's health may have changed. A decoder that went away is a new one when it is back."""
+        self._warm.intersection_update(self._decoders.replicas.serving_replicas())
         self._changed.set()
 
     async def run(self) -> None:
         """Warm every decoder that comes up, until cancelled."""
         while self._most:
             self._changed.clear()
-            serving = self._decoders.replicas.serving_replicas() if self._frontend.serving else []
-            self._warm.intersection_update(serving)
+            serving = self._decoders.replicas.serving_replicas() if self._prompts.replicas.serving else []
             for replica in serving:
                 if replica not in self._warm:
                     self._warm.add(replica)
@@ -51,11 +49,16 @@ class VoiceWarming:
     async def _all_voices(self, replica: Replica) -> None:
         try:
             listed, _ = await self._voices.page(min(self._most, _LARGEST_PAGE), "")
-            for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
-                # There may be no default voice, and any other may have been deleted meanwhile.
-                with contextlib.suppress(NotFound):
-                    shown = show(await self._prompts.voice(name))
-                    if shown.key:
-                        await self._decoders.warm(replica, shown)
         except CosyserveError as error:
             log.warning("voices are not warm on token2wav at %s: %s", replica.target, error.message)
+            return
+        for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
+            try:
+                shown = show(await self._prompts.voice(name))
+                if shown.key:
+                    await self._decoders.warm(replica, shown)
+            except NotFound:
+                # There may be no default voice, and any other may have been deleted meanwhile.
+                continue
+            except CosyserveError as error:
+                log.warning("the voice %r is not warm on token2wav at %s: %s", name or "by default", replica.target, error.message)

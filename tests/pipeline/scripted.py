@@ -288,8 +288,8 @@ class Stack:
 
 
 @contextlib.asynccontextmanager
-async def stack(replicas: dict[str, int] | None = None, **settings: Any) -> AsyncIterator[Stack]:
-    """An orchestrator with `replicas` of each scripted stage (default one), serving when the block begins."""
+async def stack(replicas: dict[str, int] | None = None, *, voice: voice_pb2.Voice | None = None, **settings: Any) -> AsyncIterator[Stack]:
+    """An orchestrator with `replicas` of each scripted stage (default one), serving when the block begins. voice: the frontend's one."""
     async with contextlib.AsyncExitStack() as exits:
         scripts: dict[str, list[Script]] = {}
         services: dict[str, list[Service]] = {}
@@ -297,6 +297,8 @@ async def stack(replicas: dict[str, int] | None = None, **settings: Any) -> Asyn
         for name in _STAGES:
             count = (replicas or {}).get(name, 1)
             scripts[name] = [Script() for _ in range(count)]
+            for script in scripts[name]:
+                script.voice.CopyFrom(voice or script.voice)
             services[name] = []
             for number, script in enumerate(scripts[name]):
                 own[(name, number)] = await exits.enter_async_context(contextlib.AsyncExitStack())

@@ -6,8 +6,9 @@ import pytest
 
 from cosyserve.errors import Overloaded
 from services.orchestrator.admission import Admission
+from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.token_stream import Made, TokenStream
-from services.orchestrator.utterance import Sentence, Voice, tokens_to_first_border
+from services.orchestrator.utterance import Sentence, tokens_to_first_border
 
 
 @pytest.mark.parametrize(
@@ -17,11 +18,6 @@ from services.orchestrator.utterance import Sentence, Voice, tokens_to_first_bor
 def test_first_border(prompt: int, first_hop: int, border: int) -> None:
     assert tokens_to_first_border(prompt, first_hop) == border
     assert (prompt + border) % 25 == 0
-
-
-def test_a_prompt_without_transcript_is_none_to_the_speech_token_model() -> None:
-    assert Voice("a", "h", (1,), (2, 3), b"", b"").transcribed_speech_tokens == (2, 3)
-    assert Voice("a", "h", (), (2, 3), b"", b"").transcribed_speech_tokens == ()
 
 
 def test_admission_gives_each_place_once_and_takes_it_back() -> None:
@@ -57,3 +53,10 @@ async def test_tokens_are_read_from_the_start_by_every_reader() -> None:
 
 async def _all(stream: TokenStream) -> list[int]:
     return [token async for piece in stream.read() for token in piece]
+
+
+def test_less_room_than_a_sentence_may_need_is_no_setting() -> None:
+    stages = {"listen": "127.0.0.1:0", "frontend": ("a:1",), "llm": ("b:1",), "token2wav": ("c:1",)}
+    OrchestratorSettings(**stages, max_waiting_characters=1_000)
+    with pytest.raises(ValueError, match="MAX_WAITING_CHARACTERS is 999, allowed are at least 1000"):
+        OrchestratorSettings(**stages, max_waiting_characters=999)
