@@ -16,7 +16,9 @@ def prompting(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.Synthesiz
     mode = _mode(request.prompt_mode)
     instruction = request.instruction.strip()
     if request.instruction and not 1 <= len(instruction) <= _LONGEST_INSTRUCTION:
-        raise InvalidRequest(f"instruction has {len(instruction)} characters between the blanks, allowed are 1 to {_LONGEST_INSTRUCTION}")
+        raise InvalidRequest(
+            f"instruction has {len(instruction)} characters besides the blanks around it, allowed are 1 to {_LONGEST_INSTRUCTION}"
+        )
     if instruction and mode not in (None, PromptMode.INSTRUCT):
         raise InvalidRequest(f"prompt_mode is PROMPT_MODE_{mode.name}, which takes no instruction; PROMPT_MODE_INSTRUCT does")
     if mode is PromptMode.INSTRUCT and not instruction:

@@ -16,6 +16,8 @@ class OrchestratorSettings(ServerSettings):
     """Addresses of the frontend's replicas, comma separated: host:port or any gRPC target such as dns:///name:port."""
     llm: tuple[str, ...]
     token2wav: tuple[str, ...]
+    max_message_bytes: int = 22 * 1024 * 1024
+    """Room for two recordings of 10 MiB: what is to be converted, and whom to speak like."""
     max_streams: int = 16
     """Requests at once, at most what the stages behind it take; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
     max_characters: int = 20_000

@@ -28,8 +28,8 @@ INSTRUCTION: list[tuple[dict[str, Any], str]] = [
     ({"instruction": "slowly", "prompt_mode": 2}, "prompt_mode is PROMPT_MODE_CROSS_LINGUAL, which takes no instruction"),
     ({"instruction": "slowly", "prompt_mode": 4}, "prompt_mode is PROMPT_MODE_SFT, which takes no instruction; PROMPT_MODE_INSTRUCT does"),
     ({"prompt_mode": 3}, "prompt_mode is PROMPT_MODE_INSTRUCT, which needs an instruction of 1 to 500 characters"),
-    ({"instruction": " \n"}, "instruction has 0 characters between the blanks, allowed are 1 to 500"),
-    ({"instruction": "a" * 501}, "instruction has 501 characters between the blanks, allowed are 1 to 500"),
+    ({"instruction": " \n"}, "instruction has 0 characters besides the blanks around it, allowed are 1 to 500"),
+    ({"instruction": "a" * 501}, "instruction has 501 characters besides the blanks around it, allowed are 1 to 500"),
 ]
 
 
