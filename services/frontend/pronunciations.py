@@ -72,7 +72,9 @@ class Dictionary:
             start = place = end
         respelt = "".join([*parts, text[start:]])
         if len(respelt) > max(MOST_RESPELT, len(text)):
-            raise InvalidRequest(f"pronunciations make {len(respelt)} characters of a text of {len(text)}, allowed are at most {MOST_RESPELT}")
+            raise InvalidRequest(
+                f"pronunciations make {len(respelt)} characters of a text of {len(text)}, allowed are at most {MOST_RESPELT}"
+            )
         return respelt
 
     def has_begun(self, text: str) -> bool:
