@@ -13,7 +13,7 @@ _ID_DIGITS = 16
 _RECORDINGS = telemetry.meter.create_counter(
     "cosyserve.frontend.recordings",
     "{request}",
-    "Recordings that came with a request, by result: hit (its voice was kept), shared (it was being read for another), miss (it was read)",
+    "Recordings that came with a request, by result: hit (its voice was kept), shared (it was being read for another), miss (neither)",
 )
 
 
@@ -35,8 +35,11 @@ class RecordedVoices:
         self._under_way: dict[str, _Reading] = {}
 
     async def voice(self, recording: PromptRecording) -> Voice:
-        """The voice of a recording that was found readable, named by its content. Who hangs up ends the work only when nobody else waits for
-        it. Raises as `RecordingReader.voice` does, and Overloaded when as many recordings as are allowed are being read."""
+        """The voice of a recording that was found readable, named by its content.
+
+        Who hangs up ends the work only when nobody else waits for it. Raises as `RecordingReader.voice` does, and Overloaded when as many
+        recordings as are allowed are being read.
+        """
         # Not in the event loop: the file may have 10 MiB.
         key = await asyncio.to_thread(recording.sha256)
         kept = self._kept.get(key)
