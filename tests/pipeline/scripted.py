@@ -47,7 +47,9 @@ class Script:
     """Of the AnalyzeStream calls."""
     received_characters: int = 0
     letters: tuple[int, ...] = ()
-    """Ids of the letters of the first sentence, told one by one in parts; without: 1 for each."""
+    """Ids of the letters of the first sentence, told one by one in parts; without: 1 for each. Of a whole text: of each sentence."""
+    instruction: tuple[int, ...] = ()
+    """Ids of any instruction; without: see ReadInstruction."""
     voice: voice_pb2.Voice = field(default_factory=lambda: voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192)))
     read: Callable[[Any], Any] | None = None
     """Before a recording, speech or an instruction is answered."""
@@ -86,7 +88,8 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         for index, word in enumerate(request.text.split()):
             if self.script.analyze:
                 await self.script.analyze(context)
-            yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=[len(word)]))
+            ids = self.script.letters or [len(word)]
+            yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=ids))
 
     async def AnalyzeStream(self, request_iterator: Any, context: Any) -> AsyncIterator[frontend_pb2.AnalyzeStreamResponse]:
         """A word is complete when a blank follows it, the flush or the end; in parts it is told letter by letter."""
@@ -145,7 +148,8 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
     async def ReadInstruction(self, request: frontend_pb2.ReadInstructionRequest, context: Any) -> frontend_pb2.ReadInstructionResponse:
         """An id for each word and one for its end."""
         await self._reading(context)
-        return frontend_pb2.ReadInstructionResponse(token_ids=[*(len(word) for word in request.instruction.split()), 999])
+        ids = self.script.instruction or [*(len(word) for word in request.instruction.split()), 999]
+        return frontend_pb2.ReadInstructionResponse(token_ids=ids)
 
     async def _reading(self, context: Any) -> None:
         self.script.calls.append("read")
