@@ -115,6 +115,20 @@ async def test_a_frontend_that_dies_over_a_recording_is_replaced() -> None:
     assert audio == expected_audio(TEXT)
 
 
+async def test_a_frontend_of_the_release_before_is_passed_over() -> None:
+    async with stack({"frontend": 2}, **IMPATIENT) as running:
+
+        async def unknown(context: Any) -> None:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+        running.scripts["frontend"][0].read = unknown
+        assert (await speak(running, prompt=PROMPT))[0] == expected_audio(TEXT)
+        running.scripts["frontend"][1].read = unknown
+        error = await status_of(running, prompt=PROMPT)
+    assert error.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert "Method not found!" in error.details()
+
+
 async def test_a_recording_may_take_longer_than_any_other_answer() -> None:
     async with stack(**IMPATIENT) as running:
 
