@@ -16,13 +16,14 @@ from services.frontend.voice import Voice
 
 
 class Reader(RecordingReader):
-    """Takes its places as the real one does; reads when it is let."""
+    """Takes its places as the real one does; reads when it is let, and takes as long as it is told to end what nobody waits for."""
 
     def __init__(self, most_at_once: int = 2) -> None:
         super().__init__(None, None, None, most_at_once)  # type: ignore[arg-type]
         self.begun: list[bytes] = []
         self.ended: list[bytes] = []
-        self.go = asyncio.Event()
+        self.go, self.may_end = asyncio.Event(), asyncio.Event()
+        self.may_end.set()
         self.fault: Exception | None = None
 
     @property
@@ -33,8 +34,12 @@ class Reader(RecordingReader):
         self.begun.append(recording.audio)
         try:
             await self.go.wait()
-        finally:
+        except asyncio.CancelledError:
+            await self.may_end.wait()
             self.ended.append(recording.audio)
+            if self.fault is not None:
+                raise self.fault from None
+            raise
         if self.fault is not None:
             raise self.fault
         return Voice(voice_id, (), (1,) * 10, bytes(10 * 2 * 80 * 4), bytes(192 * 4))
@@ -148,13 +153,19 @@ async def test_who_asks_while_the_work_is_being_ended_begins_anew() -> None:
     voices = RecordedVoices(reader, 1 << 20)
     lost = ask(voices)
     await until(lambda: reader.begun)
+    reader.may_end.clear()
     lost.cancel()
     new = ask(voices)
     await until(lambda: len(reader.begun) == 2)
-    reader.go.set()
-    assert (await new).id.startswith("recording-")
     assert lost.cancelled()
-    assert len(voices._kept) == 1
+    reader.may_end.set()
+    await until(lambda: reader.ended)
+    joined = ask(voices)
+    await asyncio.sleep(0.05)
+    reader.go.set()
+    assert await new is await joined
+    assert len(reader.begun) == 2
+    assert (len(voices._kept), reader.places_taken) == (1, 0)
 
 
 async def test_a_refusal_reaches_all_and_is_not_kept(counted: Counter[str]) -> None:
@@ -180,7 +191,6 @@ async def test_a_failure_that_nobody_waits_for_any_more_is_not_complained_of() -
     asked = ask(voices)
     await until(lambda: reader.begun)
     reader.fault = InvalidRequest("too late")
-    reader.go.set()
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
