@@ -107,7 +107,7 @@ class AnalyzeStreamResponse(google.protobuf.message.Message):
     @property
     def sentence(self) -> global___Sentence:
         """One sentence, in order. Unset on a message that only shows progress. With setup.partial_sentences the message has the token ids that
-        are new, and no text.
+        are new and the words that they say, each whole and with its place in all ids of the sentence, and no text.
         """
 
     @property
@@ -300,7 +300,7 @@ class SpokenWord(google.protobuf.message.Message):
     text: builtins.str
     """The word after normalisation, without marks: "forty" and "two" for "42"."""
     first_id: builtins.int
-    """Place of its first text id in Sentence.token_ids, from 0."""
+    """Place of its first text id among all those of the sentence, from 0."""
     ids: builtins.int
     """How many text ids say it, at least 1."""
     def __init__(

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -172,7 +172,7 @@ class _Call:
             token_ids=sentence.token_ids,
             language=sentence.language,
             pause_before_milliseconds=self._take_pause(),
-            words=[pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in sentence.words],
+            words=_words(sentence.words),
         )
 
     def streamed(self, piece: Sentence | Part) -> pb.AnalyzeStreamResponse:
@@ -180,7 +180,11 @@ class _Call:
             return pb.AnalyzeStreamResponse(sentence=self.message(piece))
         self._language = piece.language
         sentence = pb.Sentence(
-            index=self.sentences, token_ids=piece.token_ids, language=piece.language, pause_before_milliseconds=self._take_pause()
+            index=self.sentences,
+            token_ids=piece.token_ids,
+            language=piece.language,
+            pause_before_milliseconds=self._take_pause(),
+            words=_words(piece.words),
         )
         self.sentences += not piece.unfinished
         return pb.AnalyzeStreamResponse(sentence=sentence, unfinished=piece.unfinished)
@@ -194,6 +198,10 @@ class _Call:
             "text.characters": self._characters, "text.language": self._language, "text.sentences": self.sentences,
         }  # fmt: skip
         telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
+
+
+def _words(words: Iterable[tuple[str, int, int]]) -> list[pb.SpokenWord]:
+    return [pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in words]
 
 
 async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> pb.AnalyzeSetup:
