@@ -79,6 +79,8 @@ class PartialSentences:
         self._plain_before = False
         self._before = ""
         self._language = ""
+        self.ended = 0
+        """Sentences of the open unit that are over, though the unit is not."""
 
     def _runs(self, unit: str, *, complete: bool) -> Iterator[Part]:
         """Cut in front of each word that is complete and plain, as the one before it is."""
@@ -106,6 +108,7 @@ class PartialSentences:
             begin = self._made + len(opening)
             room = LONGEST_SENTENCE - begin
             if self._made and len(certain.ids) > room:
+                self.ended += 1
                 yield Part((), self._language, unfinished=False)
                 self._made = 0
                 continue

@@ -87,7 +87,8 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
                     async for message in self._streamed(pieces, call):
                         yield message
                 if setup.reports_progress:
-                    progress = pb.AnalyzeProgress(characters=text.settled, sentences=call.sentences, pause_milliseconds=call.pause)
+                    sentences = call.sentences - text.unsettled_sentences
+                    progress = pb.AnalyzeProgress(characters=text.settled, sentences=sentences, pause_milliseconds=call.pause)
                     yield pb.AnalyzeStreamResponse(progress=progress)
             call.require_text()
             async for message in self._streamed(text.finish(), call):

@@ -20,6 +20,11 @@ class WrittenText:
         self.settled = 0
         """Characters in complete units: what comes behind them does not depend on them."""
 
+    @property
+    def unsettled_sentences(self) -> int:
+        """Sentences given in whole that stand behind the settled characters."""
+        return 0 if self._partial is None else self._partial.ended
+
     def feed(self, fragment: str) -> Iterator[Piece]:
         yield from self._complete(self._units.feed(fragment))
         if self._partial is not None:

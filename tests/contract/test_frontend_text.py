@@ -89,6 +89,25 @@ async def test_a_call_that_goes_on_from_another_tells_the_pause_that_waits(stub:
         assert rest[-1].closing_pause_milliseconds == 400
 
 
+async def test_a_call_that_goes_on_from_another_counts_no_sentence_of_the_open_unit(stub: Any) -> None:
+    """A unit that is longer than the model's longest sentence has several, of which all are told again."""
+    text = "One here. " + "extraordinary " * 25
+
+    def heard(responses: list[Any]) -> dict[int, list[int]]:
+        """Ids of each sentence, by its index."""
+        found: dict[int, list[int]] = {}
+        for sentence in (response.sentence for response in responses if response.HasField("sentence")):
+            found.setdefault(sentence.index, []).extend(sentence.token_ids)
+        return found
+
+    fragments = [text[place : place + 40] for place in range(0, len(text), 40)]
+    whole = await stream(stub, fragments, partial_sentences=True, reports_progress=True)
+    assert len(heard(whole)) > 2
+    for left in (response.progress for response in whole if response.HasField("progress")):
+        rest = await stream(stub, [text[left.characters :]], partial_sentences=True, first_index=left.sentences)
+        assert heard(rest) == {index: ids for index, ids in heard(whole).items() if index >= left.sentences}
+
+
 @pytest.mark.parametrize(
     ("text", "setup", "message"),
     [

@@ -125,7 +125,7 @@ def test_a_run_of_numbers_is_cut_between_two_of_its_words() -> None:
 
 def test_a_word_that_is_longer_than_a_sentence_ends_with_it() -> None:
     found = parts(MODELS[0], ["Well Nike."], "en", {"Nike": "/" + "nI" * 99 + "/"})
-    assert [[word for word, _, _ in each] for each in words(found)][0] == ["Well"]
+    assert [word for word, _, _ in words(found)[0]] == ["Well"]
     for ids, told in zip(sentences(found), words(found), strict=True):
         assert all(first + count <= len(ids) for _, first, count in told)
 
