@@ -27,6 +27,7 @@ class Word(NamedTuple):
 
 MARKS = "?!….;:—,"
 """Strongest first: of several marks in a row the strongest stays."""
+_ENDS = frozenset(".!?…")
 _RANK = {mark: rank for rank, mark in enumerate(MARKS)}
 _SIGNS = {"&": "and", "@": "at", "%": "percent", "+": "plus", "/": "slash", "=": "equals", "#": "number", "°": "degrees", "-": "minus"}
 _CURRENCIES = {"$": ("dollar", "cent"), "£": ("pound", "pence"), "€": ("euro", "cent")}
@@ -104,6 +105,13 @@ def read_words(text: str) -> list[Word]:
         else:
             words += [Word(word) for word in _number(kind, found)]
     return words
+
+
+def ended(words: list[Word]) -> list[Word]:
+    """`words`, the last of which ends a sentence: with a full stop in place of a weaker mark, or of none."""
+    if not words or words[-1].mark in _ENDS:
+        return words
+    return [*words[:-1], Word(words[-1].text, ".")]
 
 
 def _fold(text: str) -> str:
