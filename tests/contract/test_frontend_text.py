@@ -89,6 +89,24 @@ async def test_a_call_that_goes_on_from_another_tells_the_pause_that_waits(stub:
         assert rest[-1].closing_pause_milliseconds == 400
 
 
+@pytest.mark.parametrize("partial", [False, True])
+async def test_a_call_that_goes_on_from_another_reads_digits_in_the_language_before_it(stub: Any, partial: bool) -> None:
+    (*_, progress) = await stream(stub, ["今天很好。 "], partial_sentences=partial, reports_progress=True)
+    assert (progress.progress.last_language_code, progress.progress.sentences) == ("zh", 1)
+
+    async def ids(**setup: Any) -> bytes:
+        told = await stream(stub, ["12"], partial_sentences=partial, **setup)
+        return bytes(token for response in told for token in response.sentence.token_ids)
+
+    assert (await ids(last_language_code=progress.progress.last_language_code)).decode() == "十二。"
+    assert (await ids(last_language_code="zh-Hans-CN")).decode() == "十二。"
+    assert await ids() == b"twelve."
+    assert await ids(language_code="en", last_language_code="zh") == b"twelve."
+    assert (await ids(last_language_code="und")) == b"12."
+    with pytest.raises(grpc.aio.AioRpcError, match="last_language_code is 'zh_CN'; expected a BCP-47 tag"):
+        await stream(stub, ["12"], last_language_code="zh_CN")
+
+
 @pytest.mark.parametrize(
     ("text", "setup", "message"),
     [
