@@ -16,13 +16,14 @@ from services.frontend.partial import PartialSentences, Spoken
 from services.frontend.pauses import Pause, passages
 from services.frontend.pronunciations import MOST_OF_A_SERVER, Dictionary
 from services.frontend.scripts import language_by_script, spans
-from services.frontend.sentences import Splitter, cut_to_limit, is_only_marks
+from services.frontend.sentences import MOST, Splitter, cut_to_limit, is_only_marks
 from services.frontend.text_tokenizer import GrowingIds, Tokenizer
 from services.frontend.units import runs_of
 
 RUN_CHARACTERS = 200
 """Characters normalised at a time: about 0.02 s, during which the text normalisation package holds the interpreter lock."""
-MEASURED_CHARACTERS = 1024
+MEASURED_CHARACTERS = 512
+"""Of a segment: what is longer has the 80 tokens at which a segment may end, or nothing in it is spoken."""
 NO_DICTIONARY = Dictionary({}, None, MOST_OF_A_SERVER)
 
 
@@ -212,7 +213,7 @@ class _Source:
 
     def length_of_start(self, text: str) -> int:
         """Enough for the splitter, which only asks about lengths up to 80 tokens."""
-        return self.length(text[:MEASURED_CHARACTERS])
+        return self.length(text) if len(text) <= MEASURED_CHARACTERS else MOST + 1
 
     def _carry(self, phonemes: str) -> str:
         if len(self.sounds) >= carriers.MOST_SOUNDS:

@@ -54,6 +54,10 @@ _FOLDED = str.maketrans(
     }
 )  # fmt: skip
 _KEPT = "—…£€°"
+_UNREADABLE = re.compile(
+    "[ \n.,!?;:…—\u3001-\u3003\u3008-\u3011\u3041-\u3096\u30a1-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3，！？；：]*"
+)
+"""Nothing but scripts without an English reading and marks: known at a glance, since whole texts may be so."""
 _INVISIBLE = ("Cf", "Mn", "Me")
 _MARKUP = re.compile("|".join(re.escape(mark) for mark in MARKUP))
 _GIVEN = re.compile(f"({BEGIN}[^{BEGIN}{END}]{{1,200}}{END})")
@@ -85,6 +89,8 @@ _MARK_KINDS = {"ellipsis": "…", "dash": "—", "mark": "", "bracket": ","}
 def read_words(text: str) -> list[Word]:
     """The words of `text` in order. Pure, never raises; time grows with the length of the text and no faster."""
     words: list[Word] = []
+    if _UNREADABLE.fullmatch(text):
+        return words
     text = "".join(part if part[:1] == GIVEN else _fold(part) for part in _GIVEN.split(text)) if GIVEN in text else _fold(text)
     for found in _PARTS.finditer(text):
         kind = found.lastgroup or ""
