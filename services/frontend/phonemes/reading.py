@@ -54,9 +54,7 @@ _FOLDED = str.maketrans(
     }
 )  # fmt: skip
 _KEPT = "—…£€°"
-_UNREADABLE = re.compile(
-    "[ \n.,!?;:…—\u3001-\u3003\u3008-\u3011\u3041-\u3096\u30a1-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3，！？；：]*"
-)
+_UNREADABLE = re.compile("[ \n.,!?;:…—\u3001-\u3003\u3008-\u3011\u3041-\u3096\u30a1-\u30ff\u3400-\u9fff\uac00-\ud7a3，！？；：]*")
 """Nothing but scripts without an English reading and marks: known at a glance, since whole texts may be so."""
 _INVISIBLE = ("Cf", "Mn", "Me")
 _MARKUP = re.compile("|".join(re.escape(mark) for mark in MARKUP))
