@@ -14,7 +14,7 @@ from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis import Analyzer, Reading, Sentence
-from services.frontend.language import require_tag
+from services.frontend.language import language_of, require_tag
 from services.frontend.partial import Part
 from services.frontend.pauses import LONGEST_TOGETHER, Pause, added
 from services.frontend.units import Units
@@ -69,10 +69,13 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
     ) -> AsyncIterator[pb.AnalyzeStreamResponse]:
         """The sentences are those of Analyze for each unit of the text (see `services.frontend.units`), in order: they depend on the text
         and its flushes alone, not on how it was cut into fragments. Analyze joins short units of a whole text into longer sentences, this
-        does not wait for them; and an empty language code is decided by script unit by unit."""
+        does not wait for them; and an empty language code is decided by script unit by unit, what has no letters read in the language
+        before it."""
         setup = await _setup_of(requests)
         call = self._call(setup, setup.first_index, setup.first_pause_milliseconds)
-        text = WrittenText(self._analyzer, call.reading, Units(LONGEST_UNIT), partial=setup.partial_sentences)
+        require_tag(setup.last_language_code, "last_language_code")
+        last_language = language_of(setup.last_language_code, "") if setup.last_language_code else ""
+        text = WrittenText(self._analyzer, call.reading, Units(LONGEST_UNIT), partial=setup.partial_sentences, last_language=last_language)
         # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
         await context.send_initial_metadata(())
         try:
@@ -87,8 +90,12 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
                     async for message in self._streamed(pieces, call):
                         yield message
                 if setup.reports_progress:
-                    sentences = call.sentences - text.unsettled_sentences
-                    progress = pb.AnalyzeProgress(characters=text.settled, sentences=sentences, pause_milliseconds=call.pause)
+                    progress = pb.AnalyzeProgress(
+                        characters=text.settled,
+                        sentences=call.sentences - text.unsettled_sentences,
+                        pause_milliseconds=call.pause,
+                        last_language_code=text.last_language,
+                    )
                     yield pb.AnalyzeStreamResponse(progress=progress)
             call.require_text()
             async for message in self._streamed(text.finish(), call):

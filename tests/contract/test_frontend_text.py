@@ -108,6 +108,24 @@ async def test_a_call_that_goes_on_from_another_counts_no_sentence_of_the_open_u
         assert heard(rest) == {index: ids for index, ids in heard(whole).items() if index >= left.sentences}
 
 
+@pytest.mark.parametrize("partial", [False, True])
+async def test_a_call_that_goes_on_from_another_reads_digits_in_the_language_before_it(stub: Any, partial: bool) -> None:
+    (*_, progress) = await stream(stub, ["今天很好。 "], partial_sentences=partial, reports_progress=True)
+    assert (progress.progress.last_language_code, progress.progress.sentences) == ("zh", 1)
+
+    async def ids(**setup: Any) -> bytes:
+        told = await stream(stub, ["12"], partial_sentences=partial, **setup)
+        return bytes(token for response in told for token in response.sentence.token_ids)
+
+    assert (await ids(last_language_code=progress.progress.last_language_code)).decode() == "十二。"
+    assert (await ids(last_language_code="zh-Hans-CN")).decode() == "十二。"
+    assert await ids() == b"twelve."
+    assert await ids(language_code="en", last_language_code="zh") == b"twelve."
+    assert (await ids(last_language_code="und")) == b"12."
+    with pytest.raises(grpc.aio.AioRpcError, match="last_language_code is 'zh_CN'; expected a BCP-47 tag"):
+        await stream(stub, ["12"], last_language_code="zh_CN")
+
+
 @pytest.mark.parametrize(
     ("text", "setup", "message"),
     [

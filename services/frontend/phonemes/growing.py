@@ -10,17 +10,17 @@ import re
 from collections.abc import Mapping
 
 from services.frontend.phonemes.joined import joined
-from services.frontend.phonemes.reading import Word, read_words
+from services.frontend.phonemes.reading import Word, ended, read_words
 from services.frontend.phonemes.symbols import START
 from services.frontend.phonemes.words import Pronouncer
 from services.frontend.text_tokenizer import Certain
 
 WORDS_AHEAD = 2
-_ENDS = frozenset(".!?…")
 
 
 class GrowingPhonemes:
-    """One text, a unit of 400 characters: its time grows with the square of the length. Meets `text_tokenizer.GrowingIds`."""
+    """One unit of a text, at most 4,000 characters with its replacements (`course`): its time grows with their square. Meets
+    `text_tokenizer.GrowingIds`."""
 
     def __init__(self, pronouncer: Pronouncer, ids: Mapping[str, int], silent: re.Pattern[str] | None) -> None:
         """silent: what is passed over."""
@@ -34,9 +34,7 @@ class GrowingPhonemes:
         return self._certain(words, len(words) - WORDS_AHEAD)
 
     def finish(self, run: str) -> Certain:
-        words = self._words(run)
-        if words and words[-1].mark not in _ENDS:
-            words[-1] = Word(words[-1].text, ".")
+        words = ended(self._words(run))
         return self._certain(words, len(words))
 
     def _words(self, run: str) -> list[Word]:

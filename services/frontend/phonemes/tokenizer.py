@@ -17,12 +17,11 @@ from services.frontend.phonemes.growing import GrowingPhonemes
 from services.frontend.phonemes.joined import Joined, joined
 from services.frontend.phonemes.letters import read_letters
 from services.frontend.phonemes.lexicon import read_lexicon
-from services.frontend.phonemes.reading import Word, read_words
+from services.frontend.phonemes.reading import ended, read_words
 from services.frontend.phonemes.symbols import START, is_pronunciation, read_symbols
 from services.frontend.phonemes.words import Pronouncer
 
 FILES = ("phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz")
-_ENDS = frozenset(".!?…")
 _CONTROLS = re.compile("|".join(re.escape(token) for token in CONTROLS))
 
 
@@ -73,7 +72,5 @@ class PhonemeTokenizer:
         return [word.text for word in read_words(text) if not self._pronouncer.knows(word.text)]
 
     def _joined(self, text: str) -> Joined:
-        words = read_words(text)
-        if words and words[-1].mark not in _ENDS:
-            words[-1] = Word(words[-1].text, ".")
+        words = ended(read_words(text))
         return joined(words, self._pronouncer.pronounce(words), first=True)
