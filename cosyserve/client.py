@@ -13,9 +13,7 @@ from typing import Self, cast
 
 import grpc
 
-from cosyserve import telemetry
 from cosyserve.audio import Encoding
-from cosyserve.channel import as_error
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
 from cosyserve.speech import Speech
@@ -125,6 +123,7 @@ class Client(VoiceCalls):
         max_hop_tokens: int = 0,
         start_sample: int = 0,
         sentence_pause_milliseconds: int | None = None,
+        retry: bool = False,
         timeout: float | None = None,
     ) -> StreamingSpeech:
         """Speak a text while it is written: by `fragments`, or by the methods of what is returned. Ranges as in StreamingSynthesizeSetup of
@@ -148,6 +147,7 @@ class Client(VoiceCalls):
             max_hop_tokens=max_hop_tokens,
             start_sample=start_sample,
             sentence_pause_milliseconds=sentence_pause_milliseconds,
+            retry=retry,
         ).request
         with _unrepresentable():
             setup = synthesis_pb2.StreamingSynthesizeSetup(
@@ -170,6 +170,8 @@ class Client(VoiceCalls):
         language_code: str = "",
         allow_control_tokens: bool = False,
         pronunciations: Mapping[str, str] | None = None,
+        sentence_pause_milliseconds: int | None = None,
+        retry: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 - the call's deadline, sent to the server
     ) -> tuple[bytes, Header, Summary]:
         """Speak a text as a whole under full attention; at most 60 s of audio."""
@@ -183,11 +185,10 @@ class Client(VoiceCalls):
                 language_code=language_code,
                 allow_control_tokens=allow_control_tokens,
                 pronunciations=pronunciations,
+                sentence_pause_milliseconds=sentence_pause_milliseconds,
+                retry=retry,
             )
-        try:
-            response = await self._stub.SynthesizeUnary(request, timeout=timeout, metadata=telemetry.outgoing())
-        except grpc.aio.AioRpcError as error:
-            raise as_error(error, "server", self.target) from error
+        response = await self._ask(self._stub.SynthesizeUnary, request, timeout)
         return response.audio, read_header(response.header), read_summary(response.summary)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, AsyncIterator
 from typing import Any
 
 import grpc
@@ -35,12 +35,14 @@ class StreamingSpeech(Speech):
         seconds: float | None,
         fragments: AsyncIterable[str] | None,
     ) -> None:
-        """fragments: text that is written by itself, to its end, once the call has begun."""
+        """fragments: text that is written by itself, to its end, once the call has begun. What it raises ends the call and is raised to
+        whoever listens."""
         super().__init__(channel, target, setup.request, bytes_per_sample, seconds, resumptions=0)
         self._setup = setup
         self._fragments = fragments
         self._pouring: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None] | None = None
+        self._failed: Exception | None = None
 
     async def write(self, fragment: str) -> None:
         """More text, in any cutting. Waits while the server is behind. Raises what ended the call, should it be over."""
@@ -75,6 +77,14 @@ class StreamingSpeech(Speech):
         if self._fragments is not None:
             self._pouring = asyncio.create_task(self._pour(self._fragments))
         return call
+
+    async def _next(self) -> synthesis_pb2.SynthesizeResponse | None:
+        try:
+            return await super()._next()
+        except asyncio.CancelledError:
+            if self._failed is None:
+                raise
+        raise self._failed
 
     async def _introduce(self, call: Any) -> None:
         await call.write(Request(setup=self._setup))
@@ -111,6 +121,16 @@ class StreamingSpeech(Speech):
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             if self._ready is not None:
                 await self._ready
-            async for fragment in fragments:
+            async for fragment in self._theirs(fragments):
                 await self._call.write(Request(text=fragment))
             await self._call.done_writing()
+
+    async def _theirs(self, fragments: AsyncIterable[str]) -> AsyncIterator[str]:
+        """`fragments`; an error of theirs ends the call, so that half a text does not pass for a whole one."""
+        try:
+            async for fragment in fragments:
+                yield fragment
+        except Exception as error:
+            self._failed = error
+            self._call.cancel()
+            raise

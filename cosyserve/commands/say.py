@@ -53,6 +53,9 @@ async def run(arguments: argparse.Namespace) -> int:
     if arguments.stream != (arguments.text is None):
         print("say TEXT, or --stream to speak standard input as it arrives", file=sys.stderr)
         return 2
+    if arguments.stream and arguments.unary:
+        print("--stream speaks as the text arrives, --unary as a whole: choose one", file=sys.stderr)
+        return 2
     out = _Output(arguments)
     try:
         async with Client(arguments.server) as client:
@@ -118,6 +121,7 @@ async def _unary(client: Client, arguments: argparse.Namespace, play: Play) -> H
         sample_rate=arguments.rate,
         encoding=arguments.encoding,
         language_code=arguments.language,
+        sentence_pause_milliseconds=arguments.pause,
         timeout=arguments.timeout,
     )
     wall = time.monotonic() - begin

@@ -11,6 +11,7 @@ _MOST_BYTES = 4_096
 
 async def typed(descriptor: int) -> AsyncIterator[str]:
     """What can be read from `descriptor` (UTF-8; bytes that are none become U+FFFD), each time something is there, until its end.
+    Raises OSError when it cannot be read.
 
     The reading thread is a daemon: leaving does not wait for input that never comes.
     """
@@ -26,12 +27,20 @@ async def typed(descriptor: int) -> AsyncIterator[str]:
 async def _daemon(loop: asyncio.AbstractEventLoop, descriptor: int) -> bytes:
     arrived: asyncio.Future[bytes] = loop.create_future()
 
-    def give(piece: bytes) -> None:
-        if not arrived.done():
+    def give(piece: bytes | OSError) -> None:
+        if arrived.done():
+            return
+        if isinstance(piece, OSError):
+            arrived.set_exception(piece)
+        else:
             arrived.set_result(piece)
 
     def read() -> None:
-        piece = os.read(descriptor, _MOST_BYTES)
+        piece: bytes | OSError
+        try:
+            piece = os.read(descriptor, _MOST_BYTES)
+        except OSError as error:
+            piece = error
         # The loop may be gone: then nobody listens.
         if not loop.is_closed():
             loop.call_soon_threadsafe(give, piece)

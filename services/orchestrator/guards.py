@@ -6,19 +6,18 @@ caller, who brings the list back when it resumes: so the same audio comes again.
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from cosyserve import spec, telemetry
 from cosyserve.errors import SpeechFault
 from services.orchestrator.engines import Engines
 from services.orchestrator.llm_stage import LlmStage
+from services.orchestrator.silence import Play
 from services.orchestrator.token2wav_stage import Decoded, Token2WavStage
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, Voice
 from services.orchestrator.word_times import WordTime, word_times
 
-Play = Callable[[bytes], Awaitable[None]]
 _RETRIES = telemetry.meter.create_counter(
     "cosyserve.speech.retries", "{sentence}", "Sentences said anew with another seed, by the guard that the first attempt failed"
 )

@@ -6,7 +6,6 @@ sentences into speech tokens, always one sentence ahead, and `_speak` turns toke
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from cosyserve import spec
@@ -17,14 +16,13 @@ from services.orchestrator.engines import Engines
 from services.orchestrator.frontend_stage import FrontendStage
 from services.orchestrator.guards import Attempts
 from services.orchestrator.llm_stage import LlmStage
-from services.orchestrator.silence import play_silence
+from services.orchestrator.silence import Play, play_silence
 from services.orchestrator.token2wav_stage import Token2WavStage
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, Voice
 from services.orchestrator.written_pause import behind_pause
 
 _ANALYZED_AHEAD = 16
-Play = Callable[[bytes], Awaitable[None]]
 Analyzed = Sentence | OpenSentence | None
 
 
@@ -54,8 +52,6 @@ class Account:
     sentences: int = 0
     speech_tokens: int = 0
     takeovers: int = 0
-    paused_milliseconds: int = 0
-    """Silence before sentences and at the end."""
 
     def sounded(self) -> None:
         """Audio is about to leave; the first time counts."""
@@ -123,19 +119,21 @@ async def _write(
 ) -> None:
     known_voice = await voice
     account.voice = known_voice.id
+    tokens = paused = 0
     while (sentence := await analyzed.get()) is not None:
         if sentence.index == 0:
             account.first_sound.frontend = account.total.frontend = account.milliseconds
-        account.paused_milliseconds += _pause_before(sentence, utterance)
+        paused += _pause_before(sentence, utterance)
         stream = guards.first_attempt(utterance, sentence)
         await written.put(stream)
         if not sentence.silent:
             # Not `+= await`, as in _read.
             takeovers = await guards.write(utterance, known_voice, stream, stages.llm, account.engines)
             account.takeovers += takeovers
-            _settle(stream, account)
+            # What failed a guard is said anew, and counted by whoever speaks it.
+            tokens += 0 if stream.fault else len(stream.tokens)
         if longest_seconds is not None:
-            _refuse_longer(account, utterance.speed, longest_seconds)
+            _refuse_longer(tokens / spec.TOKENS_PER_SECOND / utterance.speed + paused / 1000, longest_seconds)
     await written.put(None)
 
 
@@ -159,8 +157,7 @@ async def _speak(
         spoken, decoded = await guards.speak(
             utterance, await voice, stream, (stages.llm, stages.token2wav), play_sentence, account.engines, account.attempts
         )
-        if spoken is not stream:
-            _settle(spoken, account)
+        _settle(spoken, account)
         account.takeovers += decoded.takeovers
         account.total.flow += decoded.summary.flow_milliseconds
         account.total.vocoder += decoded.summary.vocoder_milliseconds
@@ -177,9 +174,7 @@ def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance) -> in
 
 
 def _settle(stream: TokenStream, account: Account) -> None:
-    """Count a sentence; one that failed a guard counts when it has been said anew."""
-    if stream.fault is not None:
-        return
+    """Count a sentence that was spoken."""
     account.sentences += 1
     account.speech_tokens += len(stream.tokens)
     if stream.made is None:
@@ -191,8 +186,7 @@ def _settle(stream: TokenStream, account: Account) -> None:
         account.first_sound.llm_decode = stream.made.first_hop
 
 
-def _refuse_longer(account: Account, speed: float, longest_seconds: float) -> None:
-    seconds = account.speech_tokens / spec.TOKENS_PER_SECOND / speed + account.paused_milliseconds / 1000
+def _refuse_longer(seconds: float, longest_seconds: float) -> None:
     if seconds > longest_seconds:
         raise InvalidRequest(
             f"the utterance is over {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once; use Synthesize"

@@ -6,6 +6,8 @@ from cosyserve.server import ServerSettings
 
 PREFIX = "COSYSERVE_ORCHESTRATOR_"
 LONGEST_IDLE_SECONDS = 180
+_LEAST_WAITING_CHARACTERS = 1_000
+"""Text waits until its sentence is complete; one that does not end is cut behind 400 characters, and with less room would wait for ever."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +22,8 @@ class OrchestratorSettings(ServerSettings):
     max_stream_characters: int = 200_000
     """Text of one StreamingSynthesize, all fragments together; the frontends have a setting of the same name. An hour is about 60,000."""
     max_waiting_characters: int = 20_000
-    """Text of one StreamingSynthesize that is read before it can be spoken; with so much waiting its caller is read no further."""
+    """Text of one StreamingSynthesize that is read before it can be spoken; with so much waiting its caller is read no further. At
+    least 1000."""
     max_stream_seconds: float = 14_400.0
     """A StreamingSynthesize that takes longer ends with DEADLINE_EXCEEDED."""
     idle_seconds: float = 30.0
@@ -57,7 +60,6 @@ class OrchestratorSettings(ServerSettings):
             "max_characters",
             "attempts",
             "max_stream_characters",
-            "max_waiting_characters",
             "max_stream_seconds",
             "max_unary_seconds",
             "stall_seconds",
@@ -68,6 +70,8 @@ class OrchestratorSettings(ServerSettings):
         ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name.upper()} must be positive, got {getattr(self, name)}")
+        if self.max_waiting_characters < _LEAST_WAITING_CHARACTERS:
+            raise ValueError(f"MAX_WAITING_CHARACTERS is {self.max_waiting_characters}, allowed are at least {_LEAST_WAITING_CHARACTERS}")
         if not 1 <= self.idle_seconds <= LONGEST_IDLE_SECONDS:
             raise ValueError(f"IDLE_SECONDS is {self.idle_seconds:g}, allowed are 1 to {LONGEST_IDLE_SECONDS}")
         if self.warm_voices < 0:

@@ -6,6 +6,7 @@ from cosyserve.spec import SAMPLE_RATE
 
 _PIECE_MILLISECONDS = 1_000
 Play = Callable[[bytes], Awaitable[None]]
+"""Takes the next samples of an utterance: s16le, 24 kHz."""
 
 
 async def play_silence(milliseconds: int, play: Play) -> None:

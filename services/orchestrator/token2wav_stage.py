@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -14,12 +13,12 @@ from cosyserve.errors import InternalFault
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.engine_stage import from_message, to_message
 from services.orchestrator.engines import Engines
+from services.orchestrator.silence import Play
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import Utterance, Voice
 
 _WARM_SECONDS = 120.0
-Play = Callable[[bytes], Awaitable[None]]
 DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]
 
 

@@ -6,7 +6,6 @@ from typing import Any
 import grpc
 
 from cosyserve.v1 import synthesis_pb2 as pb
-from cosyserve.v1 import voice_pb2
 from services.orchestrator.admission import Admission
 from services.orchestrator.voice_stage import VoiceStage
 
@@ -28,11 +27,10 @@ class VoiceMethods:
         return pb.SynthesisServiceGetVoiceResponse(voice=await self._voices.describe(request.id))
 
     async def CreateVoice(self, request: pb.CreateVoiceRequest, context: Context) -> pb.CreateVoiceResponse:
-        draft = voice_pb2.VoiceDraft()
-        draft.CopyFrom(request.draft)
-        draft.id = draft.id or f"voice-{secrets.token_hex(8)}"
-        draft.request_id = draft.request_id or secrets.token_hex(16)
+        draft = request.draft
         with self._makings.admit():
+            draft.id = draft.id or f"voice-{secrets.token_hex(8)}"
+            draft.request_id = draft.request_id or secrets.token_hex(16)
             return pb.CreateVoiceResponse(voice=await self._voices.create(draft))
 
     async def UpdateVoice(self, request: pb.UpdateVoiceRequest, context: Context) -> pb.UpdateVoiceResponse:

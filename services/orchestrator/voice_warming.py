@@ -1,7 +1,6 @@
 """The state behind a voice's prompt, computed before anybody waits for it: each voice says one token to nobody on each new decoder."""
 
 import asyncio
-import contextlib
 import logging
 
 from cosyserve.channel import Replica
@@ -31,7 +30,8 @@ class VoiceWarming:
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
-        """Some stage's health may have changed."""
+        """Some stage's health may have changed. A decoder that went away is a new one when it is back."""
+        self._warm.intersection_update(self._decoders.replicas.serving_replicas())
         self._changed.set()
 
     async def run(self) -> None:
@@ -39,7 +39,6 @@ class VoiceWarming:
         while self._most:
             self._changed.clear()
             serving = self._decoders.replicas.serving_replicas() if self._frontend.replicas.serving else []
-            self._warm.intersection_update(serving)
             for replica in serving:
                 if replica not in self._warm:
                     self._warm.add(replica)
@@ -49,9 +48,14 @@ class VoiceWarming:
     async def _all_voices(self, replica: Replica) -> None:
         try:
             listed, _ = await self._voices.page(min(self._most, _LARGEST_PAGE), "")
-            for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
-                # There may be no default voice, and any other may have been deleted meanwhile.
-                with contextlib.suppress(NotFound):
-                    await self._decoders.warm(replica, await self._frontend.voice(name))
         except CosyserveError as error:
             log.warning("voices are not warm on token2wav at %s: %s", replica.target, error.message)
+            return
+        for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
+            try:
+                await self._decoders.warm(replica, await self._frontend.voice(name))
+            except NotFound:
+                # There may be no default voice, and any other may have been deleted meanwhile.
+                continue
+            except CosyserveError as error:
+                log.warning("the voice %r is not warm on token2wav at %s: %s", name or "by default", replica.target, error.message)

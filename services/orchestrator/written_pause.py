@@ -1,10 +1,6 @@
 """The pause that a text asks for in front of a sentence, among the samples of that sentence's sound."""
 
-from collections.abc import Awaitable, Callable
-
-from services.orchestrator.silence import play_silence
-
-Play = Callable[[bytes], Awaitable[None]]
+from services.orchestrator.silence import Play, play_silence
 
 
 def behind_pause(milliseconds: int, play: Play) -> Play:

@@ -140,5 +140,7 @@ def test_say_speaks_standard_input_while_it_is_written(endpoint: str, tmp_path: 
 
     both = _cosyserve("say", "Hello", "--stream", "-o", "-", *options)
     neither = _cosyserve("say", "-o", "-", *options)
-    assert (both.returncode, neither.returncode) == (2, 2)
+    unary = _cosyserve("say", "--stream", "--unary", "-o", "-", *options)
+    assert (both.returncode, neither.returncode, unary.returncode) == (2, 2, 2)
+    assert b"choose one" in unary.stderr
     assert b"--stream to speak standard input" in both.stderr

@@ -117,3 +117,14 @@ async def test_nothing_to_speak_is_refused(stack: WholeStack) -> None:
     for fragments in ([], ["..", "."]):
         with pytest.raises(InvalidRequest, match="nothing to speak"):
             await say(stack, fragments)
+
+
+async def test_an_error_in_what_the_caller_writes_is_raised_to_it(stack: WholeStack) -> None:
+    async def breaks() -> AsyncIterator[str]:
+        yield "The first half of "
+        raise OSError("the model that wrote this is gone")
+
+    speech = stack.client.streaming_synthesize(breaks())
+    with pytest.raises(OSError, match="is gone"):
+        await speech.read()
+    await speech.close()

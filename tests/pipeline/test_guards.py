@@ -30,6 +30,13 @@ async def heard(stub: Any, text: str = TEXT, **fields: Any) -> tuple[bytes, list
     return audio, retried
 
 
+async def sentences_of(stub: Any, **fields: Any) -> int:
+    """How many sentences the summary counts."""
+    return [response async for response in stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT, **fields), timeout=20)][
+        -1
+    ].summary.sentences
+
+
 async def fault_of(stub: Any, text: str = TEXT, **fields: Any) -> SpeechFault:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await heard(stub, text, **fields)
@@ -63,6 +70,7 @@ async def test_a_second_attempt_mends_what_nobody_has_heard(stage: str, fault: s
     seeds, mended = range(12), 0
     async with misbehaving() as stub:
         sound = {seed: await heard(stub, seed=seed) for seed in seeds}
+        sentences = await sentences_of(stub, seed=0)
     async with misbehaving(**settings(stage, fault, 0.3)) as stub:
         for seed in seeds:
             try:
@@ -76,6 +84,7 @@ async def test_a_second_attempt_mends_what_nobody_has_heard(stage: str, fault: s
             assert (audio == sound[seed][0]) is not bool(retried)
             if retried:
                 mended += 1
+                assert await sentences_of(stub, seed=seed, retry=True) == sentences
                 assert isinstance(await fault_of(stub, seed=seed), SpeechFault)
     assert mended >= 3
 

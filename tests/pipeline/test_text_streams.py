@@ -196,8 +196,8 @@ async def test_cancel_before_any_text_is_a_clean_end(running: Stack) -> None:
 
 
 async def test_a_caller_ahead_of_speech_is_read_no_further() -> None:
-    """What waits is bounded by the setting, a fragment and what the stages and the wire hold; it is all spoken in the end."""
-    async with stack(max_waiting_characters=50, max_stream_characters=10**8) as running:
+    """What waits is bounded by the setting, a fragment and what the stages and the wire hold."""
+    async with stack(max_waiting_characters=1_000, max_stream_characters=10**8) as running:
         gate = asyncio.Event()
         running.scripts["token2wav"][0].decode = lambda context, sent: gate.wait()
         call = running.stub.StreamingSynthesize(timeout=60)

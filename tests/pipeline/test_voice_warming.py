@@ -3,7 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
+import pytest
+
+from cosyserve.errors import NotFound, Overloaded
+from cosyserve.v1 import voice_pb2
+from services.orchestrator.voice_warming import VoiceWarming
 from services.token2wav.continuous import ContinuousDecoder
 from services.token2wav.request import Profile
 from tests.pipeline.calling import speak
@@ -25,8 +32,40 @@ async def test_each_decoder_is_warmed_when_it_comes_up() -> None:
         await running.services["token2wav"][1].set_serving(True)
         await _until(lambda: running.scripts["token2wav"][1].warmed == ["h", "h"])
         assert running.scripts["token2wav"][0].warmed == ["h"]
+        await running.services["frontend"][0].set_serving(False)
+        await asyncio.sleep(0.2)
+        await running.services["frontend"][0].set_serving(True)
+        await asyncio.sleep(0.2)
+        assert [script.warmed for script in running.scripts["token2wav"]] == [["h"], ["h", "h"]]
         audio, _ = await speak(running, "word")
     assert audio == expected_audio("word")
+
+
+async def test_a_voice_that_fails_leaves_the_others_warm(caplog: pytest.LogCaptureFixture) -> None:
+    warmed: list[str] = []
+    replica = Mock(target="here:1")
+
+    async def page(size: int, token: str) -> tuple[list[voice_pb2.VoiceSummary], str]:
+        return [voice_pb2.VoiceSummary(id=name) for name in ("anna", "gone", "bert", "later")], ""
+
+    async def voice(name: str) -> str:
+        if name in ("", "gone"):
+            raise NotFound("there is none")
+        return name
+
+    async def warm(replica: object, name: str) -> None:
+        if name == "anna":
+            raise Overloaded("full")
+        warmed.append(name)
+
+    up = SimpleNamespace(serving=True, serving_replicas=lambda: [replica])
+    decoders = SimpleNamespace(replicas=up, warm=warm)
+    warming = VoiceWarming(SimpleNamespace(replicas=up, voice=voice), SimpleNamespace(page=page), decoders, most_voices=4)
+    task = asyncio.create_task(warming.run())
+    await _until(lambda: warmed == ["bert"])
+    task.cancel()
+    assert "'anna' is not warm on token2wav at here:1: full" in caplog.text
+    assert "gone" not in caplog.text
 
 
 async def test_the_first_request_finds_its_voices_state() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from cosyserve.errors import Overloaded
 from services.orchestrator.admission import Admission
+from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.token_stream import Made, TokenStream
 from services.orchestrator.utterance import Sentence, Voice, tokens_to_first_border
 
@@ -57,3 +58,10 @@ async def test_tokens_are_read_from_the_start_by_every_reader() -> None:
 
 async def _all(stream: TokenStream) -> list[int]:
     return [token async for piece in stream.read() for token in piece]
+
+
+def test_less_room_than_a_sentence_may_need_is_no_setting() -> None:
+    stages = {"listen": "127.0.0.1:0", "frontend": ("a:1",), "llm": ("b:1",), "token2wav": ("c:1",)}
+    OrchestratorSettings(**stages, max_waiting_characters=1_000)
+    with pytest.raises(ValueError, match="MAX_WAITING_CHARACTERS is 999, allowed are at least 1000"):
+        OrchestratorSettings(**stages, max_waiting_characters=999)
