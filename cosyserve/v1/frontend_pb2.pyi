@@ -107,7 +107,7 @@ class AnalyzeStreamResponse(google.protobuf.message.Message):
     @property
     def sentence(self) -> global___Sentence:
         """One sentence, in order. Unset on a message that only shows progress. With setup.partial_sentences the message has the token ids that
-        are new, and no text.
+        are new and the words that they say, each whole and with its place in all ids of the sentence, and no text.
         """
 
     @property
@@ -150,7 +150,7 @@ global___AnalyzeFlush = AnalyzeFlush
 @typing.final
 class AnalyzeProgress(google.protobuf.message.Message):
     """How far a text has been read: another call that begins behind these characters, with first_index = sentences and first_pause_milliseconds =
-    pause_milliseconds, gives the sentences that this one would have given.
+    pause_milliseconds and last_language_code = last_language_code, gives the sentences that this one would have given.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -158,20 +158,26 @@ class AnalyzeProgress(google.protobuf.message.Message):
     CHARACTERS_FIELD_NUMBER: builtins.int
     SENTENCES_FIELD_NUMBER: builtins.int
     PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    LAST_LANGUAGE_CODE_FIELD_NUMBER: builtins.int
     characters: builtins.int
     """Characters of this call that are needed no more."""
     sentences: builtins.int
     """Sentences of the text up to there, setup.first_index included."""
     pause_milliseconds: builtins.int
     """Silence that the text up to there asks for in front of the next sentence, 0 to 60000 milliseconds; first_pause_milliseconds of that call."""
+    last_language_code: builtins.str
+    """Language in which the letters up to there were read last: "zh", "en", "ja", "ko", or "und" for another script; last_language_code of that
+    call. Empty: no letters yet, or setup.language_code says it.
+    """
     def __init__(
         self,
         *,
         characters: builtins.int = ...,
         sentences: builtins.int = ...,
         pause_milliseconds: builtins.int = ...,
+        last_language_code: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["characters", b"characters", "pause_milliseconds", b"pause_milliseconds", "sentences", b"sentences"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["characters", b"characters", "last_language_code", b"last_language_code", "pause_milliseconds", b"pause_milliseconds", "sentences", b"sentences"]) -> None: ...
 
 global___AnalyzeProgress = AnalyzeProgress
 
@@ -204,6 +210,7 @@ class AnalyzeSetup(google.protobuf.message.Message):
     REPORTS_PROGRESS_FIELD_NUMBER: builtins.int
     PARTIAL_SENTENCES_FIELD_NUMBER: builtins.int
     FIRST_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    LAST_LANGUAGE_CODE_FIELD_NUMBER: builtins.int
     language_code: builtins.str
     """BCP-47 tag such as "en-US" or "zh"; decides the normaliser. Default (empty): by script. A language that has no normaliser passes through
     untouched. Not a tag: INVALID_ARGUMENT.
@@ -224,6 +231,10 @@ class AnalyzeSetup(google.protobuf.message.Message):
     """Silence that the text of an earlier call asks for in front of the first sentence, 0 to 60000 milliseconds. Default 0. Outside the range:
     INVALID_ARGUMENT. Only in AnalyzeStream.
     """
+    last_language_code: builtins.str
+    """Language of the text of an earlier call, in which text without letters of its own is read where language_code is empty. A BCP-47 tag, or
+    empty (default): none is known. Not a tag: INVALID_ARGUMENT. Only in AnalyzeStream.
+    """
     @property
     def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """How words are said: written form (1 to 64 characters, a letter or digit among them) to a respelling, or to phonemes between slashes where
@@ -241,8 +252,9 @@ class AnalyzeSetup(google.protobuf.message.Message):
         reports_progress: builtins.bool = ...,
         partial_sentences: builtins.bool = ...,
         first_pause_milliseconds: builtins.int = ...,
+        last_language_code: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["allow_control_tokens", b"allow_control_tokens", "first_index", b"first_index", "first_pause_milliseconds", b"first_pause_milliseconds", "language_code", b"language_code", "partial_sentences", b"partial_sentences", "pronunciations", b"pronunciations", "reports_progress", b"reports_progress"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allow_control_tokens", b"allow_control_tokens", "first_index", b"first_index", "first_pause_milliseconds", b"first_pause_milliseconds", "language_code", b"language_code", "last_language_code", b"last_language_code", "partial_sentences", b"partial_sentences", "pronunciations", b"pronunciations", "reports_progress", b"reports_progress"]) -> None: ...
 
 global___AnalyzeSetup = AnalyzeSetup
 
@@ -300,7 +312,7 @@ class SpokenWord(google.protobuf.message.Message):
     text: builtins.str
     """The word after normalisation, without marks: "forty" and "two" for "42"."""
     first_id: builtins.int
-    """Place of its first text id in Sentence.token_ids, from 0."""
+    """Place of its first text id among all those of the sentence, from 0."""
     ids: builtins.int
     """How many text ids say it, at least 1."""
     def __init__(

@@ -8,6 +8,7 @@ from services.frontend import carriers
 from services.frontend.addresses import spoken_addresses
 from services.frontend.characters import speakable, without_pictures
 from services.frontend.control_tokens import without_controls
+from services.frontend.course import Course
 from services.frontend.language import CHINESE, ENGLISH, language_of
 from services.frontend.markdown import without_markdown
 from services.frontend.normalize import Normalizer
@@ -15,13 +16,14 @@ from services.frontend.partial import PartialSentences, Spoken
 from services.frontend.pauses import Pause, passages
 from services.frontend.pronunciations import MOST_OF_A_SERVER, Dictionary
 from services.frontend.scripts import language_by_script, spans
-from services.frontend.sentences import Splitter, cut_to_limit, is_only_marks
-from services.frontend.text_tokenizer import Tokenizer
+from services.frontend.sentences import MOST, Splitter, cut_to_limit, is_only_marks
+from services.frontend.text_tokenizer import GrowingIds, Tokenizer
 from services.frontend.units import runs_of
 
 RUN_CHARACTERS = 200
 """Characters normalised at a time: about 0.02 s, during which the text normalisation package holds the interpreter lock."""
-MEASURED_CHARACTERS = 1024
+MEASURED_CHARACTERS = 512
+"""Of a segment: what is longer has the 80 tokens at which a segment may end, or nothing in it is spoken."""
 NO_DICTIONARY = Dictionary({}, None, MOST_OF_A_SERVER)
 
 
@@ -80,22 +82,33 @@ class Analyzer:
         dictionary = self._dictionary.with_request(pronunciations, self.tokenizer.is_phonemes)
         return Reading(language_code, allow_control_tokens, dictionary)
 
-    def parts(self, text: str, reading: Reading = DEFAULT_READING) -> "Iterator[Sentence | Pause]":
-        """The sentences of `text` and the pauses that it asks for, in order. Raises InvalidRequest for a pause outside its range, before
-        anything else, and for a language code that is none."""
-        for passage in list(passages(text)):
+    def parts(self, text: str, reading: Reading = DEFAULT_READING, course: Course | None = None) -> "Iterator[Sentence | Pause]":
+        """The sentences of `text` and the pauses that it asks for, in order. course: of the text that this is a unit of; None for a whole
+        text, of which a passage without letters is read in the language before it, else in that of the text.
+
+        Raises InvalidRequest for a pause outside its range, before anything else, for a language code that is none, and for pronunciations
+        that make the text too long.
+        """
+        found = list(passages(text))
+        if course is None:
+            words = [passage for passage in found if isinstance(passage, str)]
+            course = Course(language_by_script(" ".join(words)) if len(words) > 1 else "")
+        for passage in found:
             if isinstance(passage, Pause):
                 yield passage
             else:
-                yield from self.sentences(passage, reading.language_code, reading)
+                yield from self.sentences(passage, reading.language_code, reading, course)
 
-    def sentences(self, text: str, language_code: str = "", reading: Reading = DEFAULT_READING) -> Iterator[Sentence]:
+    def sentences(
+        self, text: str, language_code: str = "", reading: Reading = DEFAULT_READING, course: Course | None = None
+    ) -> Iterator[Sentence]:
         """The sentences of `text` in order, each as soon as it is known. Nothing is left of a text that holds only punctuation and
-        pictures, and nothing of what the tokenizer cannot express (another script, for a model of English phonemes).
+        pictures, and nothing of what the tokenizer cannot express (another script, for a model of English phonemes). course: of the text
+        that this is a part of.
 
-        Raises InvalidRequest when `language_code` is neither empty nor a BCP-47 tag.
+        Raises InvalidRequest when `language_code` is neither empty nor a BCP-47 tag, and for pronunciations that make the text too long.
         """
-        source = _Source(self, text, language_code, reading)
+        source = _Source(self, text, language_code, reading, course or Course())
         for segment in self._segments(source):
             for part in cut_to_limit(segment, LONGEST_SENTENCE, source.length):
                 ids = source.encode(part)
@@ -103,26 +116,32 @@ class Analyzer:
                     words = self.tokenizer.spoken_words(carriers.for_tokenizer(part, source.sounds), allow_special=source.allow_special)
                     yield Sentence(carriers.for_reader(part, source.sounds), tuple(ids), source.language, tuple(words))
 
-    def partial(self, reading: Reading = DEFAULT_READING) -> PartialSentences:
-        """The sentences of one text while it is being written, language decided run by run where the code is empty."""
+    def partial(self, reading: Reading, course: Course) -> PartialSentences:
+        """The sentences of one text while it is being written, language decided run by run where the code is empty. course: of that text,
+        by run."""
 
         def spoken(run: str, before: str, last: bool) -> Spoken:
-            source = _Source(self, run, reading.language_code, reading)
+            source = _Source(self, run, reading.language_code, reading, course, alone=last and not before)
             text = source.text if source.as_is else "".join(self._run(source.text, source.language, before, last))
             return Spoken(carriers.for_tokenizer(text, source.sounds), source.language)
 
         allow_special = self._allow_special or reading.allow_control_tokens
         dictionary = reading.dictionary or self._dictionary
-        return PartialSentences(spoken, lambda: self.tokenizer.growing(allow_special=allow_special), dictionary.has_begun)
+
+        def growing() -> GrowingIds:
+            course.begin_unit()
+            return self.tokenizer.growing(allow_special=allow_special)
+
+        return PartialSentences(spoken, growing, dictionary.has_begun)
 
     def segments(self, text: str, language_code: str = "") -> Iterator[str]:
         """The normalised and split text (the specification's split mode), before anything is cut to the model's limit."""
-        source = _Source(self, text, language_code, DEFAULT_READING)
+        source = _Source(self, text, language_code, DEFAULT_READING, Course())
         return (carriers.for_reader(segment, source.sounds) for segment in self._segments(source))
 
     def normalise(self, text: str, language_code: str = "") -> str:
         """The normalised text as a whole (the specification's no-split mode, used for prompt transcripts); no dictionary is asked."""
-        source = _Source(self, text, language_code, Reading(dictionary=NO_DICTIONARY))
+        source = _Source(self, text, language_code, Reading(dictionary=NO_DICTIONARY), Course())
         if source.as_is:
             return source.text
         return carriers.for_reader("".join(self._runs(source)), source.sounds)
@@ -168,7 +187,7 @@ class Analyzer:
 class _Source:
     """One text on its way: as it will be normalised, and what was taken out of it meanwhile."""
 
-    def __init__(self, analyzer: Analyzer, text: str, language_code: str, reading: Reading) -> None:
+    def __init__(self, analyzer: Analyzer, text: str, language_code: str, reading: Reading, course: Course, *, alone: bool = True) -> None:
         self._tokenizer = analyzer.tokenizer
         self.allow_special = analyzer._allow_special or reading.allow_control_tokens
         self.sounds: list[str] = []
@@ -179,9 +198,11 @@ class _Source:
         text = speakable(text)
         self.as_is = self.allow_special and _is_markup(text)
         if not self.as_is:
-            text = (reading.dictionary or analyzer._dictionary).apply(carriers.carry_marks(text), self._carry)
+            text = (reading.dictionary or analyzer._dictionary).apply(carriers.carry_marks(text), self._carry, course)
             text = without_pictures(without_markdown(without_controls(carriers.carry_marks(text))))
-        self.language = language_of(language_code, text) if language_code else language_by_script(text)
+        if not language_code:
+            course.language = language_by_script(without_controls(text), course.language, alone=alone)
+        self.language = language_of(language_code, text) if language_code else course.language or ENGLISH
         self.text = text if self.as_is else spoken_addresses(text, self.language)
 
     def encode(self, text: str) -> list[int]:
@@ -192,7 +213,7 @@ class _Source:
 
     def length_of_start(self, text: str) -> int:
         """Enough for the splitter, which only asks about lengths up to 80 tokens."""
-        return self.length(text[:MEASURED_CHARACTERS])
+        return self.length(text) if len(text) <= MEASURED_CHARACTERS else MOST + 1
 
     def _carry(self, phonemes: str) -> str:
         if len(self.sounds) >= carriers.MOST_SOUNDS:

@@ -40,7 +40,7 @@ def language_of(code: str, text: str) -> str:
     return _PRIMARY.get(code.split("-")[0].lower(), code)
 
 
-def require_tag(code: str) -> None:
-    """Raise InvalidRequest unless `code` is empty or has the form of a BCP-47 tag."""
+def require_tag(code: str, name: str = "language_code") -> None:
+    """Raise InvalidRequest naming the field unless `code` is empty or has the form of a BCP-47 tag."""
     if code and (len(code) > LONGEST_TAG or not _TAG.fullmatch(code)):
-        raise InvalidRequest(f'language_code is {code[:LONGEST_TAG]!r}; expected a BCP-47 tag such as "en-US" or "zh", or nothing')
+        raise InvalidRequest(f'{name} is {code[:LONGEST_TAG]!r}; expected a BCP-47 tag such as "en-US" or "zh", or nothing')

@@ -15,7 +15,7 @@ from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.language import CHINESE
 from services.frontend.pauses import Pause, passages
 from services.frontend.sentences import is_only_marks
-from services.frontend.text_tokenizer import GrowingIds
+from services.frontend.text_tokenizer import Certain, GrowingIds
 
 _WORD = re.compile(r"[，、：]?[^\s，、：]+")
 _PLAIN = re.compile(r"[，、：]?[^\W\d_]+(?:['’-][^\W\d_]+)*,?")
@@ -40,6 +40,8 @@ class Part:
     token_ids: tuple[int, ...]
     language: str
     unfinished: bool
+    words: tuple[tuple[str, int, int], ...] = ()
+    """Those that the new ids say, as `Tokenizer.spoken_words`; places are counted from the sentence's first id."""
 
 
 class PartialSentences:
@@ -77,6 +79,8 @@ class PartialSentences:
         self._plain_before = False
         self._before = ""
         self._language = ""
+        self.ended = 0
+        """Sentences of the open unit that are over, though the unit is not."""
 
     def _runs(self, unit: str, *, complete: bool) -> Iterator[Part]:
         """Cut in front of each word that is complete and plain, as the one before it is."""
@@ -98,17 +102,31 @@ class PartialSentences:
         self._before = run[-1:]
         return spoken.text
 
-    def _parts(self, ids: list[int]) -> Iterator[Part]:
-        while ids:
+    def _parts(self, certain: Certain) -> Iterator[Part]:
+        while certain.ids:
             opening = () if self._made else self._ids.opening
-            room = LONGEST_SENTENCE - self._made - len(opening)
-            if self._made and len(ids) > room:
+            begin = self._made + len(opening)
+            room = LONGEST_SENTENCE - begin
+            if self._made and len(certain.ids) > room:
+                self.ended += 1
                 yield Part((), self._language, unfinished=False)
                 self._made = 0
                 continue
-            taken, ids = (*opening, *ids[:room]), ids[room:]
-            self._made += len(taken)
-            yield Part(taken, self._language, unfinished=True)
+            taken, certain = _cut(certain, room)
+            words = tuple((word, begin + place, count) for word, place, count in taken.words)
+            self._made = begin + len(taken.ids)
+            yield Part((*opening, *taken.ids), self._language, unfinished=True, words=words)
+
+
+def _cut(certain: Certain, most: int) -> tuple[Certain, Certain]:
+    """The first ids, `most` of them or as far as the words in them go, and the rest. A word that is longer ends with them."""
+    ids, words = certain
+    if len(ids) <= most:
+        return certain, Certain([])
+    cut = max((place for _, place, _ in words if 0 < place <= most), default=most)
+    before = [(word, place, min(count, cut - place)) for word, place, count in words if place < cut]
+    behind = [(word, place - cut, count) for word, place, count in words if place >= cut]
+    return Certain(ids[:cut], before), Certain(ids[cut:], behind)
 
 
 def _in_brackets(run: str) -> bool:

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from cosyserve.errors import InvalidRequest
 from services.frontend.characters import speakable
+from services.frontend.course import Course
 
 MOST_OF_A_REQUEST = 200
 MOST_OF_A_SERVER = 20_000
 LONGEST_WRITTEN = 64
 LONGEST_SPOKEN = 200
-MOST_RESPELT = 40_000
-"""Characters that a text may grow to by its replacements."""
 _LETTER = re.compile("[0-9A-Za-z\u00c0-\u024f\u0300-\u036f\u0370-\u0e00\u1e00-\u1fff]")
 _GAP = re.compile(r"\s+|(?=[，、：])")
 _SLASHED = re.compile(r"/(?P<phonemes>[^/]+)/")
@@ -53,14 +52,15 @@ class Dictionary:
         """This dictionary with a request's entries in front of it."""
         return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, behind=self) if entries else self
 
-    def apply(self, text: str, carry: Callable[[str], str]) -> str:
-        """`text` with every written form replaced; carry: makes of phonemes the character that stands for them.
+    def apply(self, text: str, carry: Callable[[str], str], course: Course | None = None) -> str:
+        """`text` with every written form replaced; carry: makes of phonemes the character that stands for them; course: of the text that
+        this is a part of, None for a whole one.
 
-        Raises InvalidRequest when that makes it longer than MOST_RESPELT characters.
+        Raises InvalidRequest when replacements make the text too long (`Course.respell`).
         """
         if not self._lengths and (self._behind is None or not self._behind._lengths):
             return text
-        parts, start, place = [], 0, 0
+        parts, start, place, grown = [], 0, 0, 0
         while place < len(text):
             found = self._at(text, place)
             if found is None:
@@ -69,13 +69,10 @@ class Dictionary:
             end, spoken = found
             slashed = _SLASHED.fullmatch(spoken)
             parts += [text[start:place], carry(slashed["phonemes"]) if slashed else spoken]
+            grown += len(spoken) - (end - place)
             start = place = end
-        respelt = "".join([*parts, text[start:]])
-        if len(respelt) > max(MOST_RESPELT, len(text)):
-            raise InvalidRequest(
-                f"pronunciations make {len(respelt)} characters of a text of {len(text)}, allowed are at most {MOST_RESPELT}"
-            )
-        return respelt
+        (course or Course()).respell(len(text), len(text) + grown)
+        return "".join([*parts, text[start:]])
 
     def has_begun(self, text: str) -> bool:
         """Whether a written form of several words may go on behind `text`, which ends between two words."""

@@ -46,18 +46,26 @@ class _Group(NamedTuple):
     words: int
 
 
-def language_by_script(text: str) -> str:
+def language_by_script(text: str, before: str = "", *, alone: bool = True) -> str:
     """ "zh" as soon as there is a Han character (specification section 2.1), unless more than a third as many kana say Japanese; else "en"
-    where Latin letters are in the majority, else the language that has no normaliser. A text without
-    letters is "en"."""
+    where Latin letters are in the majority, else the language that has no normaliser.
+
+    before: the language of the text in front of this part; a part without letters, or with a single Latin word, which is no English by
+    itself, is read in it. Empty, in front of everything: then a single word is "en", and what has no letters "". alone: `text` is no run
+    of a unit of several, whose one word may have others around it.
+    """
     count: Counter[str] = Counter()
+    words = 0
     for atom in _ATOMS.finditer(text):
         count[atom.lastgroup or ""] += len(atom[0])
+        words += atom.lastgroup == _LATIN and _is_word(atom[0])
     if count[_HAN]:
         return JAPANESE if 3 * len(_KANA.findall(text)) > count[_HAN] else CHINESE
     if count[_FOREIGN] > count[_LATIN]:
         return _foreign_language(text)
-    return ENGLISH
+    if before and (not count[_LATIN] or (alone and words < 2)):
+        return before
+    return ENGLISH if count[_LATIN] else ""
 
 
 def spans(text: str, language: str) -> list[Span]:

@@ -36,7 +36,7 @@ class Splitter:
         self._rest, self._scanned = "", 0
         self._last_character = ""
         self._piece: str | None = None
-        self._segment = ""
+        self._segment, self._size = "", 0
         self._held: str | None = None
 
     def feed(self, run: str) -> Iterator[str]:
@@ -55,7 +55,7 @@ class Splitter:
         yield from self._scan(len(self._rest))
         if self._piece is not None:
             yield from self._join(self._piece)
-        if self._segment and self._held is not None and self._length(self._segment) < TOO_SHORT:
+        if self._segment and self._held is not None and self._size < TOO_SHORT:
             self._held, self._segment = self._held + self._segment, ""
         yield from (segment for segment in (self._held, self._segment) if segment)
 
@@ -80,11 +80,13 @@ class Splitter:
 
     def _join(self, piece: str) -> Iterator[str]:
         """Pass 2; the newest segment stays held: a short last one may be glued to it."""
-        if self._length(self._segment + piece) > MOST and self._length(self._segment) > ENOUGH:
+        size = self._length(self._segment + piece)
+        if size > MOST and self._size > ENOUGH:
             if self._held is not None:
                 yield self._held
             self._held, self._segment = self._segment, ""
-        self._segment += piece
+            size = self._length(piece)
+        self._segment, self._size = self._segment + piece, size
 
 
 def is_only_marks(segment: str, *, reference: bool = False) -> bool:

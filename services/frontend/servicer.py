@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis import Analyzer, Reading, Sentence
-from services.frontend.language import require_tag
+from services.frontend.language import language_of, require_tag
 from services.frontend.partial import Part
 from services.frontend.pauses import LONGEST_TOGETHER, Pause, added
 from services.frontend.prompt_servicer import PromptMethods
@@ -72,10 +72,13 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
     ) -> AsyncIterator[pb.AnalyzeStreamResponse]:
         """The sentences are those of Analyze for each unit of the text (see `services.frontend.units`), in order: they depend on the text
         and its flushes alone, not on how it was cut into fragments. Analyze joins short units of a whole text into longer sentences, this
-        does not wait for them; and an empty language code is decided by script unit by unit."""
+        does not wait for them; and an empty language code is decided by script unit by unit, what has no letters read in the language
+        before it."""
         setup = await _setup_of(requests)
         call = self._call(setup, setup.first_index, setup.first_pause_milliseconds)
-        text = WrittenText(self._analyzer, call.reading, Units(LONGEST_UNIT), partial=setup.partial_sentences)
+        require_tag(setup.last_language_code, "last_language_code")
+        last_language = language_of(setup.last_language_code, "") if setup.last_language_code else ""
+        text = WrittenText(self._analyzer, call.reading, Units(LONGEST_UNIT), partial=setup.partial_sentences, last_language=last_language)
         # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
         await context.send_initial_metadata(())
         try:
@@ -90,7 +93,12 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
                     async for message in self._streamed(pieces, call):
                         yield message
                 if setup.reports_progress:
-                    progress = pb.AnalyzeProgress(characters=text.settled, sentences=call.sentences, pause_milliseconds=call.pause)
+                    progress = pb.AnalyzeProgress(
+                        characters=text.settled,
+                        sentences=call.sentences - text.unsettled_sentences,
+                        pause_milliseconds=call.pause,
+                        last_language_code=text.last_language,
+                    )
                     yield pb.AnalyzeStreamResponse(progress=progress)
             call.require_text()
             async for message in self._streamed(text.finish(), call):
@@ -175,7 +183,7 @@ class _Call:
             token_ids=sentence.token_ids,
             language=sentence.language,
             pause_before_milliseconds=self._take_pause(),
-            words=[pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in sentence.words],
+            words=_words(sentence.words),
         )
 
     def streamed(self, piece: Sentence | Part) -> pb.AnalyzeStreamResponse:
@@ -183,7 +191,11 @@ class _Call:
             return pb.AnalyzeStreamResponse(sentence=self.message(piece))
         self._language = piece.language
         sentence = pb.Sentence(
-            index=self.sentences, token_ids=piece.token_ids, language=piece.language, pause_before_milliseconds=self._take_pause()
+            index=self.sentences,
+            token_ids=piece.token_ids,
+            language=piece.language,
+            pause_before_milliseconds=self._take_pause(),
+            words=_words(piece.words),
         )
         self.sentences += not piece.unfinished
         return pb.AnalyzeStreamResponse(sentence=sentence, unfinished=piece.unfinished)
@@ -197,6 +209,10 @@ class _Call:
             "text.characters": self._characters, "text.language": self._language, "text.sentences": self.sentences,
         }  # fmt: skip
         telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
+
+
+def _words(words: Iterable[tuple[str, int, int]]) -> list[pb.SpokenWord]:
+    return [pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in words]
 
 
 async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> pb.AnalyzeSetup:

@@ -1,9 +1,16 @@
 """The tokenizer that a model directory brings: byte-level BPE as published, or phonemes."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from cosyserve.model_directory import ModelDirectory
+
+
+class Certain(NamedTuple):
+    """Ids that no later text changes. words: those that they say, as `Tokenizer.spoken_words`, places counted in `ids`."""
+
+    ids: list[int]
+    words: Sequence[tuple[str, int, int]] = ()
 
 
 class GrowingIds(Protocol):
@@ -14,11 +21,11 @@ class GrowingIds(Protocol):
         """Ids in front of every sentence; not among those that `feed` and `finish` give."""
         ...
 
-    def feed(self, run: str) -> list[int]:
-        """The ids that are certain with this run."""
+    def feed(self, run: str) -> Certain:
+        """The ids that are certain with this run, all those of a word together."""
         ...
 
-    def finish(self, run: str) -> list[int]:
+    def finish(self, run: str) -> Certain:
         """The ids that are left, with the last run."""
         ...
 

@@ -14,6 +14,7 @@ from tokenizers.models import BPE
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.control_tokens import CONTROLS, MARKUP
+from services.frontend.text_tokenizer import Certain
 
 FOLDER = "CosyVoice-BlankEN"
 FILES = (f"{FOLDER}/vocab.json", f"{FOLDER}/merges.txt", f"{FOLDER}/tokenizer_config.json")
@@ -74,10 +75,10 @@ class GrowingWords:
     def __init__(self, tokenizer: TextTokenizer, allow_special: bool) -> None:
         self._tokenizer, self._allow_special = tokenizer, allow_special
 
-    def feed(self, run: str) -> list[int]:
-        return self._tokenizer.encode(run, allow_special=self._allow_special)
+    def feed(self, run: str) -> Certain:
+        return Certain(self._tokenizer.encode(run, allow_special=self._allow_special))
 
-    def finish(self, run: str) -> list[int]:
+    def finish(self, run: str) -> Certain:
         return self.feed(run)
 
 

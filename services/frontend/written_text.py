@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from services.frontend.analysis import Analyzer, Reading, Sentence
+from services.frontend.course import Course
 from services.frontend.partial import Part
 from services.frontend.pauses import Pause
 from services.frontend.units import Units
@@ -13,12 +14,21 @@ Piece = Sentence | Part | Pause
 class WrittenText:
     """One text. Everything that `feed`, `flush` and `finish` give has to be taken before the next of them is called."""
 
-    def __init__(self, analyzer: Analyzer, reading: Reading, units: Units, *, partial: bool) -> None:
-        """partial: give the ids of a sentence as soon as they are certain, not its whole when it is complete."""
+    def __init__(self, analyzer: Analyzer, reading: Reading, units: Units, *, partial: bool, last_language: str = "") -> None:
+        """partial: give the ids of a sentence as soon as they are certain, not its whole when it is complete; last_language: of an earlier
+        call that this one goes on from."""
         self._analyzer, self._reading, self._units = analyzer, reading, units
-        self._partial = analyzer.partial(reading) if partial else None
+        self._course = Course(last_language, by_run=partial)
+        self._partial = analyzer.partial(reading, self._course) if partial else None
+        self.last_language = last_language
+        """In which the complete units were read last (`Course.language`)."""
         self.settled = 0
         """Characters in complete units: what comes behind them does not depend on them."""
+
+    @property
+    def unsettled_sentences(self) -> int:
+        """Sentences given in whole that stand behind the settled characters."""
+        return 0 if self._partial is None else self._partial.ended
 
     def feed(self, fragment: str) -> Iterator[Piece]:
         yield from self._complete(self._units.feed(fragment))
@@ -36,5 +46,9 @@ class WrittenText:
         for unit in units:
             if not unit:
                 continue
+            if self._partial is None:
+                yield from self._analyzer.parts(unit, self._reading, self._course)
+            else:
+                yield from self._partial.finish(unit)
             self.settled += len(unit)
-            yield from self._analyzer.parts(unit, self._reading) if self._partial is None else self._partial.finish(unit)
+            self.last_language = self._course.language

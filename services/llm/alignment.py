@@ -7,7 +7,7 @@
     leave  float32 [text vocabulary]         that none does
     skip   float32 [text vocabulary]         that no token at all says the id: a stress mark, a blank without a pause
 
-Exact (no beam), no network, about a millisecond for a sentence. Published model directories have no such table.
+Exact (no beam), no network. Published model directories have no such table.
 Viterbi: Forney, "The Viterbi Algorithm", 1973.
 """
 

@@ -68,6 +68,7 @@ class FrontendStage:
                             text.forget(begin + response.progress.characters)
                             setup.first_index = response.progress.sentences
                             setup.first_pause_milliseconds = response.progress.pause_milliseconds
+                            setup.last_language_code = response.progress.last_language_code
                             read.set()
                     if not told.is_set():
                         raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a text before its end")

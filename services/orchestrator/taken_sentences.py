@@ -42,12 +42,13 @@ class TakenSentences:
         """Take what was not told before."""
         known = 0 if self._open is None else self._open.length
         fresh = news.token_ids[max(0, known - self._told) :]
+        words = [word for word in news.words if word.first_id >= known]
         if fresh and self._open is None:
             self._open = OpenSentence(news.index, news.pause_before_milliseconds)
-            self._open.extend(fresh)
+            self._open.extend(fresh, words)
             await self._take(self._open)
         elif self._open is not None:
-            self._open.extend(fresh)
+            self._open.extend(fresh, words)
 
     def _end(self) -> None:
         if self._open is not None:

@@ -1,7 +1,7 @@
 """A request as the pipeline sees it: checked, defaults filled in, nothing of the wire left."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cosyserve import spec
@@ -63,6 +63,11 @@ class Sentence:
     def silent(self) -> bool:
         return not self.token_ids
 
+    @property
+    def length(self) -> int:
+        """Its ids."""
+        return len(self.token_ids)
+
 
 class OpenSentence:
     """A sentence that is being written: its ids come in pieces. Bounded by the frontend, which ends a sentence after 200 of them."""
@@ -74,12 +79,16 @@ class OpenSentence:
         self.pause_before_milliseconds = pause_before_milliseconds
         self.pieces: list[tuple[int, ...]] = []
         """As they came: a reader that begins anew is told the same pieces."""
+        self.words: list[SpokenWord] = []
+        """Those that the ids so far say."""
         self.length = 0
         """Ids so far."""
         self.complete = False
         self._changed = asyncio.Event()
 
-    def extend(self, token_ids: tuple[int, ...]) -> None:
+    def extend(self, token_ids: tuple[int, ...], words: Iterable[SpokenWord] = ()) -> None:
+        """words: those that `token_ids` say."""
+        self.words += words
         if token_ids:
             self.pieces.append(token_ids)
             self.length += len(token_ids)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from cosyserve import spec
 from services.orchestrator.token_stream import TokenStream
-from services.orchestrator.utterance import OpenSentence
 
 
 @dataclass(frozen=True)
@@ -21,10 +20,9 @@ def word_times(stream: TokenStream, first_sample: int, speed: float) -> list[Wor
     """The words of a sentence whose first sample (24 kHz) is `first_sample` of the utterance; none when its tokens are not aligned."""
     starts = stream.made.text_starts if stream.made is not None else ()
     sentence = stream.sentence
-    # The words of a sentence that was still being written when its speech began are not told.
-    if isinstance(sentence, OpenSentence) or len(starts) != len(sentence.token_ids):
+    ids = sentence.length
+    if len(starts) != ids:
         return []
-    ids = len(sentence.token_ids)
     border = (*starts, len(stream.tokens))
 
     def seconds(place: int) -> float:

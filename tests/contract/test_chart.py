@@ -117,6 +117,17 @@ def test_each_pod_is_locked_down_and_probed_by_its_own_health() -> None:
         assert service in proto.DESCRIPTOR.services_by_name, name
 
 
+def test_the_keys_of_the_voices_are_the_frontends_alone() -> None:
+    documents = render(CHART / "ci" / "hostpath-values.yaml")
+    for name, deployment in named(documents, "Deployment").items():
+        expected = [{"secretRef": {"name": "speech-bucket"}}] if name == "cosyserve-frontend" else None
+        assert container(deployment).get("envFrom") == expected, name
+        assert "speech-bucket" not in str(container(deployment)["env"])
+    for values in VALUES:
+        if values is None or "hostpath" not in values.stem:
+            assert not any("envFrom" in container(each) for each in named(render(values), "Deployment").values())
+
+
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [
@@ -124,6 +135,9 @@ def test_each_pod_is_locked_down_and_probed_by_its_own_health() -> None:
         ("services.llm.replica=2", "replica"),
         ("services.narrator.port=1", "narrator"),
         ("model.claim=weights,model.hostPath=/srv", "model"),
+        ("voices.secret=keys", "voices"),
+        ("voices.secret=keys,voices.claim=voices", "voices"),
+        ("voices.secret=Keys_1,voices.url=s3://bucket/voices", "voices"),
     ],
 )
 def test_wrong_values_are_refused_by_name(setting: str, complaint: str) -> None:

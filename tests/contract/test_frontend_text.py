@@ -89,6 +89,43 @@ async def test_a_call_that_goes_on_from_another_tells_the_pause_that_waits(stub:
         assert rest[-1].closing_pause_milliseconds == 400
 
 
+async def test_a_call_that_goes_on_from_another_counts_no_sentence_of_the_open_unit(stub: Any) -> None:
+    """A unit that is longer than the model's longest sentence has several, of which all are told again."""
+    text = "One here. " + "extraordinary " * 25
+
+    def heard(responses: list[Any]) -> dict[int, list[int]]:
+        """Ids of each sentence, by its index."""
+        found: dict[int, list[int]] = {}
+        for sentence in (response.sentence for response in responses if response.HasField("sentence")):
+            found.setdefault(sentence.index, []).extend(sentence.token_ids)
+        return found
+
+    fragments = [text[place : place + 40] for place in range(0, len(text), 40)]
+    whole = await stream(stub, fragments, partial_sentences=True, reports_progress=True)
+    assert len(heard(whole)) > 2
+    for left in (response.progress for response in whole if response.HasField("progress")):
+        rest = await stream(stub, [text[left.characters :]], partial_sentences=True, first_index=left.sentences)
+        assert heard(rest) == {index: ids for index, ids in heard(whole).items() if index >= left.sentences}
+
+
+@pytest.mark.parametrize("partial", [False, True])
+async def test_a_call_that_goes_on_from_another_reads_digits_in_the_language_before_it(stub: Any, partial: bool) -> None:
+    (*_, progress) = await stream(stub, ["今天很好。 "], partial_sentences=partial, reports_progress=True)
+    assert (progress.progress.last_language_code, progress.progress.sentences) == ("zh", 1)
+
+    async def ids(**setup: Any) -> bytes:
+        told = await stream(stub, ["12"], partial_sentences=partial, **setup)
+        return bytes(token for response in told for token in response.sentence.token_ids)
+
+    assert (await ids(last_language_code=progress.progress.last_language_code)).decode() == "十二。"
+    assert (await ids(last_language_code="zh-Hans-CN")).decode() == "十二。"
+    assert await ids() == b"twelve."
+    assert await ids(language_code="en", last_language_code="zh") == b"twelve."
+    assert (await ids(last_language_code="und")) == b"12."
+    with pytest.raises(grpc.aio.AioRpcError, match="last_language_code is 'zh_CN'; expected a BCP-47 tag"):
+        await stream(stub, ["12"], last_language_code="zh_CN")
+
+
 @pytest.mark.parametrize(
     ("text", "setup", "message"),
     [

@@ -102,8 +102,19 @@ async def test_the_pause_between_sentences_moves_the_words_behind_it(stack: Whol
     assert moved == pytest.approx([0.5 * word.sentence for word in none], abs=0.001)
 
 
-async def test_a_text_that_is_written_in_sentences_has_words_and_one_by_token_none(stack: WholeStack) -> None:
+async def test_a_text_that_is_written_in_sentences_has_the_words_of_the_whole(stack: WholeStack) -> None:
     fragments = ("[pause 100ms]It co", "sts 42 dol", "lars.")
     whole, _ = await words(stack, "".join(fragments))
     assert await written(stack, *fragments) == whole
-    assert await written(stack, *fragments, mode="tokens") == []
+
+
+async def test_a_text_that_is_spoken_by_token_has_words_however_it_is_cut(stack: WholeStack) -> None:
+    """Another speech than that of the whole sentence, so at other times."""
+    whole = await written(stack, TEXT, mode="tokens")
+    assert [word.text.lower() for word in whole] == [word.lower() for word in WORDS]
+    assert [word.sentence for word in whole] == [0] * 5 + [1] * 5
+    assert all(0.04 <= word.end - word.start < 1.2 for word in whole)
+    assert all(before.end <= after.start for before, after in itertools.pairwise(whole))
+    assert await written(stack, *TEXT, mode="tokens") == whole
+    assert await written(stack, TEXT[:13], TEXT[13:40], TEXT[40:], mode="tokens") == whole
+    assert await written(stack, *TEXT, mode="tokens", start_sample=30_000) == whole

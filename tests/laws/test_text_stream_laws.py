@@ -11,12 +11,13 @@ import pytest
 import pytest_asyncio
 
 from cosyserve.errors import InvalidRequest
-from cosyserve.utterance import Summary
+from cosyserve.utterance import Summary, WordTime
 from tests.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 MODES = ("sentences", "tokens")
 TEXT = "Dr. Li paid $3.50. Who knew? 👩‍👩‍👧 Café open"
+SPOKEN = ["doctor", "li", "paid", "three", "dollars", "fifty", "cents", "who", "knew", "cafe", "open"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -31,12 +32,12 @@ async def arriving(fragments: list[str], seconds: float = 0.0) -> AsyncIterator[
         await asyncio.sleep(seconds)
 
 
-async def say(stack: WholeStack, fragments: list[str], **options: Any) -> tuple[bytes, Summary]:
+async def say(stack: WholeStack, fragments: list[str], **options: Any) -> tuple[bytes, Summary, list[WordTime]]:
     speech = stack.client.streaming_synthesize(arriving(fragments), **{"seed": 11, **options})
     async with speech:
         audio = await speech.read()
     assert speech.summary is not None
-    return audio, speech.summary
+    return audio, speech.summary, speech.words
 
 
 def cut(text: str, cuts: list[int]) -> list[str]:
@@ -44,14 +45,17 @@ def cut(text: str, cuts: list[int]) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_any_cutting_gives_the_same_samples(stack: WholeStack, mode: str) -> None:
-    whole, summary = await say(stack, [TEXT], mode=mode)
+async def test_any_cutting_gives_the_same_samples_and_words(stack: WholeStack, mode: str) -> None:
+    whole, summary, words = await say(stack, [TEXT], mode=mode)
     assert summary.sentences == 3
     assert len(whole) > 2 * 24_000 * 3
-    assert (await say(stack, list(TEXT), mode=mode))[0] == whole
+    assert [word.text.lower() for word in words] == SPOKEN
     choice = random.Random(5)
     cuts = [choice.randrange(len(TEXT)) for _ in range(8)]
-    assert (await say(stack, cut(TEXT, cuts), mode=mode))[0] == whole
+    for fragments in (list(TEXT), cut(TEXT, cuts)):
+        heard, _, told = await say(stack, fragments, mode=mode)
+        assert heard == whole
+        assert told == words
 
 
 async def test_a_sentence_is_what_synthesize_makes_of_it(stack: WholeStack) -> None:
@@ -61,7 +65,7 @@ async def test_a_sentence_is_what_synthesize_makes_of_it(stack: WholeStack) -> N
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_lost_stream_is_resumed_by_its_text(stack: WholeStack, mode: str) -> None:
-    whole, _ = await say(stack, [TEXT], mode=mode)
+    whole, *_ = await say(stack, [TEXT], mode=mode)
     assert (await say(stack, list(TEXT), mode=mode, start_sample=30_001))[0] == whole[60_002:]
 
 

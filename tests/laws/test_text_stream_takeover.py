@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from cosyserve.client import Client
 from cosyserve.supervision.stack import Stack, running_stack
-from cosyserve.utterance import Mode, Summary
+from cosyserve.utterance import Mode, Summary, WordTime
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FIRST = "This one is complete. One word after another and "
@@ -22,8 +22,8 @@ async def stack() -> AsyncIterator[Stack]:
         yield running
 
 
-async def speak(stack: Stack, mode: Mode, killed: str | None = None) -> tuple[bytes, Summary]:
-    """killed: the stage whose replica dies between two fragments, with sound already heard."""
+async def speak(stack: Stack, mode: Mode, killed: str | None = None) -> tuple[bytes, list[WordTime], Summary]:
+    """The sound, its words, and what it took. killed: the stage whose replica dies between two fragments, with sound already heard."""
     async with Client(stack.address) as client, client.streaming_synthesize(seed=5, mode=mode) as speech:
         for letter in FIRST:
             await speech.write(letter)
@@ -36,16 +36,18 @@ async def speak(stack: Stack, mode: Mode, killed: str | None = None) -> tuple[by
         await speech.finish()
         heard += await speech.read()
     assert speech.summary is not None
-    return heard, speech.summary
+    return heard, speech.words, speech.summary
 
 
 @pytest.mark.parametrize("mode", ["sentences", "tokens"])
 async def test_a_killed_process_is_not_heard(stack: Stack, mode: Mode) -> None:
-    undisturbed, summary = await speak(stack, mode)
+    undisturbed, words, summary = await speak(stack, mode)
+    assert [word.text for word in words] == (FIRST + REST).replace(".", "").split()
     assert (summary.sentences, summary.resumptions) == (3, 0)
     for stage in ("frontend", "llm", "token2wav"):
-        heard, summary = await speak(stack, mode, killed=stage)
+        heard, told, summary = await speak(stack, mode, killed=stage)
         assert heard == undisturbed, stage
+        assert told == words, stage
         # In sentence mode nobody may be at work in the speech-token model just then.
         assert summary.resumptions == 1 or (stage == "llm" and mode == "sentences" and summary.resumptions == 0)
         async with asyncio.timeout(60):

@@ -45,6 +45,8 @@ class Script:
     replayed: list[int] = field(default_factory=list)
     first_indices: list[int] = field(default_factory=list)
     """Of the AnalyzeStream calls."""
+    last_languages: list[str] = field(default_factory=list)
+    """Of the same."""
     received_characters: int = 0
     letters: tuple[int, ...] = ()
     """Ids of the letters of the first sentence, told one by one in parts; without: 1 for each. Of a whole text: of each sentence."""
@@ -99,6 +101,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         await context.send_initial_metadata(())
         index, waiting, settled, given = setup.first_index, "", 0, 0
         script.first_indices.append(index)
+        script.last_languages.append(setup.last_language_code)
 
         def told(word: str, unfinished: bool) -> frontend_pb2.AnalyzeStreamResponse:
             ids = [1] * len(word[given:]) if setup.partial_sentences else [len(word)]
@@ -122,7 +125,7 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
                 until = given + 1 if script.letters else len(waiting)
                 yield told(waiting[:until], True)
                 given = until
-            progress = frontend_pb2.AnalyzeProgress(characters=settled, sentences=index)
+            progress = frontend_pb2.AnalyzeProgress(characters=settled, sentences=index, last_language_code=f"x-{index}" if index else "")
             yield frontend_pb2.AnalyzeStreamResponse(progress=progress)
         if waiting:
             yield told(waiting, False)

@@ -292,6 +292,9 @@ async def test_a_stage_that_dies_is_not_heard(mode: int, stage: str) -> None:
         assert len(calls) >= 2
         if stage == "frontend":
             assert [index for script in running.scripts[stage] for index in script.first_indices] in ([0, 2], [2, 0], [0, 1], [1, 0])
+            # Who takes over is told in which language the text before was read.
+            for script in running.scripts[stage]:
+                assert script.last_languages == [f"x-{index}" if index else "" for index in script.first_indices]
         if stage == "llm":
             assert any(replayed for script in running.scripts[stage] for replayed in script.replayed)
 

@@ -79,6 +79,16 @@ def mutated(source: random.Random) -> str:
     return text
 
 
+def growing(text: str, source: random.Random, *, phonemes: bool) -> dict[str, str]:
+    """Pronunciations that make much of `text`: words and letters of its own, said with up to 200 characters."""
+    words = [word[: source.randint(1, 64)] for word in text.split()] + list(text[:40])
+    written = [word for word in words if any(character.isalnum() for character in word)]
+    spoken = [" ".join(source.sample(words, min(len(words), 9))), source.choice(words or [""]) * 100, source.choice(SEEDS), "la " * 66]
+    spoken += ["/" + "nˈIki " * 30 + "n/"] if phonemes else []
+    chosen = source.sample(written, min(len(written), source.randint(1, 6)))
+    return {word: source.choice(spoken).strip()[:200] or "x" for word in chosen}
+
+
 def _mutation(text: str, source: random.Random) -> str:
     start, end = sorted((source.randint(0, len(text)), source.randint(0, len(text))))
     kind = source.randrange(7)

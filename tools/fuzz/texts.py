@@ -1,7 +1,8 @@
 """`python -m tools.fuzz.texts`: mutated texts through the whole analysis, in process and (one in a hundred) over gRPC.
 
 Every text must give sentences of 1 to 200 ids that the model has, or be refused with InvalidRequest (INVALID_ARGUMENT); in any cutting the
-same; and in time that is bounded by its length. A failure is printed with the seed that makes it again, and ends the run with status 1.
+same, whole and by token; and in time that is bounded by its length with its pronunciations, which now and then make it much longer. A
+failure is printed with the seed that makes it again, and ends the run with status 1.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -24,13 +26,16 @@ from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load
 from services.frontend.analysis import Analyzer, Reading, Sentence
 from services.frontend.control_tokens import CONTROLS
+from services.frontend.course import MOST_RESPELT
 from services.frontend.normalize import Normalizer
+from services.frontend.partial import Part
 from services.frontend.pauses import Pause, added
 from services.frontend.settings import FrontendSettings
 from services.frontend.text_tokenizer import Tokenizer, read_tokenizer
 from services.frontend.units import Units
 from services.frontend.wetext_package import WeText
-from tools.fuzz.mutation import mutated
+from services.frontend.written_text import Piece, WrittenText
+from tools.fuzz.mutation import growing, mutated
 
 MODELS = ("models/demo", "tests/golden/tiny")
 """One that reads phonemes, one that reads bytes."""
@@ -66,21 +71,27 @@ class Subject:
         allowed = source.random() < 0.1
         pronunciations = PRONUNCIATIONS if source.random() < 0.2 else {}
         language = source.choice(LANGUAGES)
-        reading = self.analyzer.reading(language, allow_control_tokens=allowed, pronunciations=pronunciations)
+        grows = source.random() < 0.1
+        if grows:
+            pronunciations = growing(text, source, phonemes=self.tokenizer.is_phonemes is not None)
         begin = time.thread_time()
         try:
+            reading = self.analyzer.reading(language, allow_control_tokens=allowed, pronunciations=pronunciations)
             parts = list(self.analyzer.parts(text, reading))
         except InvalidRequest:
             return "refused"
         seconds = time.thread_time() - begin
-        limit = SECONDS + SECONDS_A_CHARACTER * len(text)
+        limit = SECONDS + SECONDS_A_CHARACTER * max(len(text), _grown(text, reading))
         _require(seconds < limit, f"took {seconds:.2f} s, allowed {limit:.2f} s")
         sentences = [part for part in parts if isinstance(part, Sentence)]
         for sentence in sentences:
             self._check(sentence, allowed=allowed)
-        if len(text) < 1000 and source.random() < 0.05:
-            cuts = sorted(source.randint(0, len(text)) for _ in range(4))
-            _require(self._streamed(text, cuts, reading) == self._streamed(text, [], reading), "the cutting shows")
+        if len(text) < 1000 and (grows or source.random() < 0.05):
+            cuts, partial = sorted(source.randint(0, len(text)) for _ in range(4)), source.random() < 0.5
+            begin = time.thread_time()
+            whole = self._streamed(text, [], reading, partial=partial)
+            _require(time.thread_time() - begin < 2 * limit, f"a stream took {time.thread_time() - begin:.2f} s, allowed {2 * limit:.2f} s")
+            _require(self._streamed(text, cuts, reading, partial=partial) == whole, "the cutting shows")
         return "spoken" if sentences else "silent"
 
     def _check(self, sentence: Sentence, *, allowed: bool) -> None:
@@ -89,20 +100,37 @@ class Subject:
         sentence.text.encode()
         _require(allowed or not self.controls.intersection(sentence.token_ids), "a control token that nobody allowed")
 
-    def _streamed(self, text: str, cuts: list[int], reading: Reading) -> list[Sentence | int]:
-        """Sentences and the pauses between them, of a text that comes in pieces."""
-        units, heard, waiting = Units(LONGEST_UNIT), list[Sentence | int](), 0
-        borders = [0, *cuts, len(text)]
-        fed = [unit for start, end in itertools.pairwise(borders) for unit in units.feed(text[start:end])]
-        for unit in [*fed, units.finish()]:
-            for part in self.analyzer.parts(unit, reading):
-                try:
-                    waiting = added(waiting, part) if isinstance(part, Pause) else waiting
-                except InvalidRequest:
-                    return heard
-                heard += [waiting, part] if isinstance(part, Sentence) else []
-                waiting = 0 if isinstance(part, Sentence) else waiting
+    def _streamed(self, text: str, cuts: list[int], reading: Reading, *, partial: bool) -> list[object]:
+        """Sentences and the pauses between them, of a text that comes in pieces, as far as it is not refused."""
+        of = WrittenText(self.analyzer, reading, Units(LONGEST_UNIT), partial=partial)
+        heard, waiting, ids = list[object](), 0, list[int]()
+
+        def pieces() -> Iterator[Piece]:
+            for start, end in itertools.pairwise([0, *cuts, len(text)]):
+                yield from of.feed(text[start:end])
+            yield from of.finish()
+
+        try:
+            for piece in pieces():
+                if isinstance(piece, Pause):
+                    waiting = added(waiting, piece)
+                elif isinstance(piece, Part):
+                    ids += piece.token_ids
+                    heard += [] if piece.unfinished else [waiting, tuple(ids)]
+                    waiting, ids = (waiting, ids) if piece.unfinished else (0, [])
+                else:
+                    heard, waiting = [*heard, waiting, piece], 0
+        except InvalidRequest:
+            return [*heard, tuple(ids), "refused"]
         return [*heard, waiting]
+
+
+def _grown(text: str, reading: Reading) -> int:
+    """Characters of `text` with its pronunciations."""
+    try:
+        return len(reading.dictionary.apply(text, str)) if reading.dictionary else len(text)
+    except InvalidRequest:
+        return MOST_RESPELT
 
 
 async def over_grpc(texts: list[str], model: str) -> Counter[str]:

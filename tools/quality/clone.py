@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         presets, voices = make_voices(directory, originals)
         speech = asyncio.run(speak(model, [voice.id for voice in presets], voices, sentences, arguments.seed))
         found = measure(directory, originals, presets, voices, speech)
-    except InvalidRequest as error:
+    except (InvalidRequest, ValueError) as error:
         top.error(str(error))
     except (CosyserveError, ModelError, StackFailed, OSError) as error:
         print(f"clone: {error}", file=sys.stderr)

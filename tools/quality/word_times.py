@@ -1,8 +1,11 @@
-"""`python -m tools.quality.word_times [--sentences N] [--model DIR] [--json]`: how exact the word times of the server are.
+"""`python -m tools.quality.word_times [--sentences N] [--model DIR] [--by-token] [--json]`: how exact the word times of the server are.
 
 Speaks N sentences of the held-out list with each voice through the running services and compares when each word begins and ends with what
 Whisper hears (its cross-attention's alignment, which is itself good to a few hundredths of a second at best). Words are compared where
-both wrote the same word.
+both wrote the same word. Where a sentence comes out of silence, or ends in it, the first word's beginning and the last one's end are
+compared with those of the sound too.
+
+Exit status: 0 measured, 1 it failed, 2 bad arguments.
 """
 
 import argparse
@@ -11,28 +14,30 @@ import difflib
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from cosyserve.audio import from_pcm
 from cosyserve.client import Client
-from cosyserve.errors import CosyserveError
+from cosyserve.commands.options import model_directory
+from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.spec import SAMPLE_RATE
-from cosyserve.supervision.stack import running_stack
+from cosyserve.supervision.stack import StackFailed, running_stack
 from cosyserve.utterance import WordTime
 from tools.quality.recognise import HeardWord, Recogniser
 from tools.quality.recording import Recording
 from tools.quality.sentences import Sentence, read_sentences, spread
+from tools.quality.sounding import sounding
 
 SEED = 1
 
 
 @dataclass(frozen=True)
 class Exactness:
-    """Seconds between the server's times and the recogniser's. bias: mean of server less recogniser. median, ninety_percent: of absolute
-    differences. spread: as ninety_percent with the bias taken off, since the recogniser may be late as a whole."""
+    """Seconds between the server's times and another measure's. bias: mean of server less the other. median, ninety_percent: of absolute
+    differences. spread: as ninety_percent with the bias taken off, since a recogniser may be late as a whole."""
 
     border: str
     words: int
@@ -42,12 +47,35 @@ class Exactness:
     spread: float
 
 
-def compare(pairs: Sequence[tuple[WordTime, HeardWord]]) -> list[Exactness]:
-    """For the beginnings and the ends of the same words."""
-    return [
-        _exactness("start", [told.start - heard.start for told, heard in pairs]),
-        _exactness("end", [told.end - heard.end for told, heard in pairs]),
-    ]
+@dataclass
+class Compared:
+    """What the words of all sentences came to so far."""
+
+    pairs: list[tuple[WordTime, HeardWord]] = field(default_factory=list)
+    """The server's and the recogniser's."""
+    begins: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    """Seconds of the first word's beginning, the last one's end, less those of the sound."""
+
+    def add(self, told: Sequence[WordTime], heard: Sequence[HeardWord], sound: tuple[float | None, float | None]) -> None:
+        """One sentence; `sound` as `sounding` gives it."""
+        self.pairs += same_words(told, heard)
+        begin, end = sound
+        if told and begin is not None:
+            self.begins.append(told[0].start - begin)
+        if told and end is not None:
+            self.ends.append(told[-1].end - end)
+
+    def exactness(self) -> list[Exactness]:
+        """Against the recogniser, then against the sound. Raises ValueError when there are no words to compare."""
+        if not self.pairs:
+            raise ValueError("no word that the server gave a time for was heard")
+        against_sound = [("sound's start", self.begins), ("sound's end", self.ends)]
+        return [
+            _exactness("start", [told.start - heard.start for told, heard in self.pairs]),
+            _exactness("end", [told.end - heard.end for told, heard in self.pairs]),
+            *(_exactness(border, errors) for border, errors in against_sound if errors),
+        ]
 
 
 def same_words(told: Sequence[WordTime], heard: Sequence[HeardWord]) -> list[tuple[WordTime, HeardWord]]:
@@ -73,37 +101,52 @@ def _letters(word: str) -> str:
     return "".join(letter for letter in word.lower() if letter.isalnum())
 
 
-async def measure(model: Path, sentences: list[Sentence]) -> list[Exactness]:
-    """Over all sentences and voices. Raises ValueError when the model tells no times."""
-    recogniser, pairs = Recogniser(), []
+async def measure(model: Path, sentences: list[Sentence], *, by_token: bool) -> list[Exactness]:
+    """Over all sentences and voices. by_token: spoken while they are being written. Raises ValueError when the model tells no times."""
+    compared = Compared()
     async with running_stack(model) as stack, Client(stack.address) as client:
+        recogniser = Recogniser()
         for voice in await client.voices():
             for sentence in sentences:
-                speech = client.synthesize(sentence.text, voice=voice.id, seed=SEED)
-                recording = Recording(sentence, from_pcm(await speech.read()), SAMPLE_RATE)
-                pairs += same_words(speech.words, await asyncio.to_thread(recogniser.words_of, recording))
-    if not pairs:
-        raise ValueError(f"{model} gives no word times")
-    return compare(pairs)
+                recording, words = await _spoken(client, sentence, voice.id, by_token=by_token)
+                heard = await asyncio.to_thread(recogniser.words_of, recording)
+                compared.add(words, heard, sounding(recording.samples, recording.sample_rate))
+    return compared.exactness()
+
+
+async def _spoken(client: Client, sentence: Sentence, voice: str, *, by_token: bool) -> tuple[Recording, list[WordTime]]:
+    speech = client.synthesize(sentence.text, voice=voice, seed=SEED)
+    if not by_token:
+        return Recording(sentence, from_pcm(await speech.read()), SAMPLE_RATE), speech.words
+    async with client.streaming_synthesize(voice=voice, seed=SEED, mode="tokens") as written:
+        await written.write(sentence.text)
+        await written.finish()
+        return Recording(sentence, from_pcm(await written.read()), SAMPLE_RATE), written.words
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
     parser = argparse.ArgumentParser(prog="python -m tools.quality.word_times", description="Word times against a recogniser's.")
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: models/demo)")
+    parser.add_argument("--model", type=Path, metavar="DIR", help="model directory (default: models/demo)")
     parser.add_argument("--sentences", type=int, default=50, help="sentences of the held-out list, evenly spread (default 50)")
+    parser.add_argument("--by-token", action="store_true", help="speak them while they are being written (MODE_TOKENS)")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
     try:
-        found = asyncio.run(measure(options.model, spread(read_sentences(), options.sentences)))
-    except (CosyserveError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 3
+        sentences = spread(read_sentences(), options.sentences)
+    except ValueError as error:
+        parser.error(str(error))
+    try:
+        found = asyncio.run(measure(model_directory(options.model), sentences, by_token=options.by_token))
+    except (CosyserveError, ModelError, SettingsError, StackFailed, OSError, ValueError) as error:
+        print(f"word_times: {error}", file=sys.stderr)
+        return 1
     if options.json:
         print(json.dumps([asdict(each) for each in found], indent=1))
     else:
-        print(f"{'border':<8}{'words':>7}{'bias s':>9}{'median s':>10}{'90 % s':>9}{'spread s':>10}")
+        print(f"{'border':<14}{'words':>7}{'bias s':>9}{'median s':>10}{'90 % s':>9}{'spread s':>10}")
         for each in found:
-            print(f"{each.border:<8}{each.words:>7}{each.bias:>9.3f}{each.median:>10.3f}{each.ninety_percent:>9.3f}{each.spread:>10.3f}")
+            print(f"{each.border:<14}{each.words:>7}{each.bias:>9.3f}{each.median:>10.3f}{each.ninety_percent:>9.3f}{each.spread:>10.3f}")
     return 0
 
 

@@ -19,8 +19,9 @@ def speak(work: Path, count: int) -> list[tuple[list[int], list[int]]]:
     kept.parent.mkdir(parents=True, exist_ok=True)
     lines = (work / "text" / "sentences.tsv").read_text(encoding="utf-8").splitlines()
     texts = [text for _, split, text, _ in (line.split("\t") for line in lines) if split == "train"][:count]
-    model = work / "model" / "llm.pt"
-    if kept.exists() and kept.stat().st_mtime < model.stat().st_mtime:
+    # Weights, and in the yaml how tokens are chosen.
+    speaker = (work / "model" / name for name in ("llm.pt", "cosyvoice2.yaml"))
+    if kept.exists() and any(kept.stat().st_mtime < file.stat().st_mtime for file in speaker):
         # What another model said.
         kept.unlink()
     done = len(kept.read_text(encoding="utf-8").splitlines()) if kept.exists() else 0

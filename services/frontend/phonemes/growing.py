@@ -9,16 +9,18 @@ text in capitals.
 import re
 from collections.abc import Mapping
 
-from services.frontend.phonemes.reading import Word, read_words
-from services.frontend.phonemes.symbols import BLANK, START
+from services.frontend.phonemes.joined import joined
+from services.frontend.phonemes.reading import Word, ended, read_words
+from services.frontend.phonemes.symbols import START
 from services.frontend.phonemes.words import Pronouncer
+from services.frontend.text_tokenizer import Certain
 
 WORDS_AHEAD = 2
-_ENDS = frozenset(".!?…")
 
 
 class GrowingPhonemes:
-    """One text, a unit of 400 characters: its time grows with the square of the length. Meets `text_tokenizer.GrowingIds`."""
+    """One unit of a text, at most 4,000 characters with its replacements (`course`): its time grows with their square. Meets
+    `text_tokenizer.GrowingIds`."""
 
     def __init__(self, pronouncer: Pronouncer, ids: Mapping[str, int], silent: re.Pattern[str] | None) -> None:
         """silent: what is passed over."""
@@ -27,25 +29,23 @@ class GrowingPhonemes:
         self._text = ""
         self._given = 0
 
-    def feed(self, run: str) -> list[int]:
+    def feed(self, run: str) -> Certain:
         words = self._words(run)
-        return self._ids_of(words, len(words) - WORDS_AHEAD)
+        return self._certain(words, len(words) - WORDS_AHEAD)
 
-    def finish(self, run: str) -> list[int]:
-        words = self._words(run)
-        if words and words[-1].mark not in _ENDS:
-            words[-1] = Word(words[-1].text, ".")
-        return self._ids_of(words, len(words))
+    def finish(self, run: str) -> Certain:
+        words = ended(self._words(run))
+        return self._certain(words, len(words))
 
     def _words(self, run: str) -> list[Word]:
         self._text += run if self._silent is None else self._silent.sub(" ", run)
         return read_words(self._text)
 
-    def _ids_of(self, words: list[Word], until: int) -> list[int]:
-        """The ids of the words from the first that was not given yet up to `until`."""
+    def _certain(self, words: list[Word], until: int) -> Certain:
+        """The words from the first that was not given yet up to `until`."""
         if until <= self._given:
-            return []
-        sounds = self._pronouncer.pronounce(words)
-        given = [(BLANK if place else "") + sounds[place] + words[place].mark for place in range(self._given, until)]
+            return Certain([])
+        given = slice(self._given, until)
+        symbols, found = joined(words[given], self._pronouncer.pronounce(words)[given], first=not self._given)
         self._given = until
-        return [self._ids[symbol] for symbol in "".join(given)]
+        return Certain([self._ids[symbol] for symbol in symbols], found)

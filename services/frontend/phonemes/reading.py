@@ -27,6 +27,7 @@ class Word(NamedTuple):
 
 MARKS = "?!….;:—,"
 """Strongest first: of several marks in a row the strongest stays."""
+_ENDS = frozenset(".!?…")
 _RANK = {mark: rank for rank, mark in enumerate(MARKS)}
 _SIGNS = {"&": "and", "@": "at", "%": "percent", "+": "plus", "/": "slash", "=": "equals", "#": "number", "°": "degrees", "-": "minus"}
 _CURRENCIES = {"$": ("dollar", "cent"), "£": ("pound", "pence"), "€": ("euro", "cent")}
@@ -53,6 +54,8 @@ _FOLDED = str.maketrans(
     }
 )  # fmt: skip
 _KEPT = "—…£€°"
+_UNREADABLE = re.compile("[ \n.,!?;:…—\u3001-\u3003\u3008-\u3011\u3041-\u3096\u30a1-\u30ff\u3400-\u9fff\uac00-\ud7a3，！？；：]*")
+"""Nothing but scripts without an English reading and marks: known at a glance, since whole texts may be so."""
 _INVISIBLE = ("Cf", "Mn", "Me")
 _MARKUP = re.compile("|".join(re.escape(mark) for mark in MARKUP))
 _GIVEN = re.compile(f"({BEGIN}[^{BEGIN}{END}]{{1,200}}{END})")
@@ -84,6 +87,8 @@ _MARK_KINDS = {"ellipsis": "…", "dash": "—", "mark": "", "bracket": ","}
 def read_words(text: str) -> list[Word]:
     """The words of `text` in order. Pure, never raises; time grows with the length of the text and no faster."""
     words: list[Word] = []
+    if _UNREADABLE.fullmatch(text):
+        return words
     text = "".join(part if part[:1] == GIVEN else _fold(part) for part in _GIVEN.split(text)) if GIVEN in text else _fold(text)
     for found in _PARTS.finditer(text):
         kind = found.lastgroup or ""
@@ -104,6 +109,13 @@ def read_words(text: str) -> list[Word]:
         else:
             words += [Word(word) for word in _number(kind, found)]
     return words
+
+
+def ended(words: list[Word]) -> list[Word]:
+    """`words`, the last of which ends a sentence: with a full stop in place of a weaker mark, or of none."""
+    if not words or words[-1].mark in _ENDS:
+        return words
+    return [*words[:-1], Word(words[-1].text, ".")]
 
 
 def _fold(text: str) -> str:

@@ -14,14 +14,14 @@ import re
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.control_tokens import CONTROLS
 from services.frontend.phonemes.growing import GrowingPhonemes
+from services.frontend.phonemes.joined import Joined, joined
 from services.frontend.phonemes.letters import read_letters
 from services.frontend.phonemes.lexicon import read_lexicon
-from services.frontend.phonemes.reading import GIVEN, Word, read_words
-from services.frontend.phonemes.symbols import BLANK, START, is_pronunciation, read_symbols
+from services.frontend.phonemes.reading import ended, read_words
+from services.frontend.phonemes.symbols import START, is_pronunciation, read_symbols
 from services.frontend.phonemes.words import Pronouncer
 
 FILES = ("phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz")
-_ENDS = frozenset(".!?…")
 _CONTROLS = re.compile("|".join(re.escape(token) for token in CONTROLS))
 
 
@@ -60,24 +60,17 @@ class PhonemeTokenizer:
 
     def phonemes(self, text: str) -> str:
         """The phonemes of `text` as a string of symbols without the leading `^`; empty when there is nothing to speak."""
-        words = read_words(text)
-        if not words:
-            return ""
-        if words[-1].mark not in _ENDS:
-            words[-1] = Word(words[-1].text, ".")
-        return BLANK.join([sound + word.mark for sound, word in zip(self._pronouncer.pronounce(words), words, strict=True)])
+        return self._joined(text).symbols
 
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
         """The words of `text` as they are spoken, each with the place of its first id in `encode` of the same and the number of its ids."""
-        words, found, place = read_words(_CONTROLS.sub(" ", text) if allow_special else text), [], len(START)
-        if words and words[-1].mark not in _ENDS:
-            words[-1] = Word(words[-1].text, ".")
-        for word, sound in zip(words, self._pronouncer.pronounce(words), strict=True):
-            if sound:
-                found.append((f"/{sound}/" if word.text.startswith(GIVEN) else word.text, place, len(sound)))
-            place += len(sound) + len(word.mark) + len(BLANK)
-        return found
+        found = self._joined(_CONTROLS.sub(" ", text) if allow_special else text).words
+        return [(word, len(START) + place, count) for word, place, count in found]
 
     def unknown_words(self, text: str) -> list[str]:
         """The words of `text` whose pronunciation is told from their letters."""
         return [word.text for word in read_words(text) if not self._pronouncer.knows(word.text)]
+
+    def _joined(self, text: str) -> Joined:
+        words = ended(read_words(text))
+        return joined(words, self._pronouncer.pronounce(words), first=True)

@@ -14,6 +14,7 @@ from services.frontend.analysis import Analyzer, Reading
 from services.frontend.normalize import Normalizer
 from services.frontend.partial import Part
 from services.frontend.pauses import Pause
+from services.frontend.phonemes.symbols import BLANK, MARKS, START
 from services.frontend.text_tokenizer import Tokenizer, read_tokenizer
 from services.frontend.units import Units
 from services.frontend.wetext_package import WeText
@@ -60,22 +61,73 @@ def sentences(found: list[Part]) -> list[tuple[int, ...]]:
     return complete
 
 
+def words(found: list[Part]) -> list[list[tuple[str, int, int]]]:
+    """The words of each sentence, with their places in all its ids."""
+    complete, told = [], list[tuple[str, int, int]]()
+    for part in found:
+        told += part.words
+        if not part.unfinished:
+            complete.append(told)
+            told = []
+    return complete
+
+
 @pytest.mark.parametrize("model", MODELS)
 @settings(deadline=None, max_examples=150)
 @given(st.lists(ALPHABET, max_size=60).map("".join), st.lists(st.integers(0, 200), max_size=8), st.sampled_from(["", "zh", "en", "de"]))
 def test_any_cutting_gives_the_same_sentences(model: str, text: str, cuts: list[int], language: str) -> None:
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    whole = sentences(parts(model, [text], language))
-    assert sentences(parts(model, [text[a:b] for a, b in itertools.pairwise(borders)], language)) == whole
-    assert sentences(parts(model, list(text), language)) == whole
+    once = parts(model, [text], language)
+    whole = sentences(once)
+    for fragments in ([text[a:b] for a, b in itertools.pairwise(borders)], list(text)):
+        cut = parts(model, fragments, language)
+        assert sentences(cut) == whole
+        assert words(cut) == words(once)
     assert all(0 < len(ids) <= LONGEST_SENTENCE for ids in whole)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(ALPHABET, max_size=60).map("".join))
+def test_words_cover_the_sounds_of_their_sentence_in_order(text: str) -> None:
+    found = parts(MODELS[0], list(text), "en")
+    silent = {tokenizer(MODELS[0]).id_of(symbol) for symbol in START + MARKS + BLANK}
+    for ids, told in zip(sentences(found), words(found), strict=True):
+        covered = [place for _, first, count in told for place in range(first, first + count)]
+        assert covered == [place for place, token_id in enumerate(ids) if token_id not in silent]
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("text", PLAIN)
-def test_plain_sentences_have_the_ids_of_the_whole(model: str, text: str) -> None:
+def test_plain_sentences_have_the_ids_and_words_of_the_whole(model: str, text: str) -> None:
     (whole,) = analyzer(model).sentences(text)
-    assert sentences(parts(model, list(text))) == [whole.token_ids]
+    found = parts(model, list(text))
+    assert sentences(found) == [whole.token_ids]
+    assert words(found) == [list(whole.words)]
+
+
+def test_words_leave_with_the_ids_that_say_them() -> None:
+    place = 0
+    for part in parts(MODELS[0], list(PLAIN[0])):
+        assert all(place <= first and first + count <= place + len(part.token_ids) for _, first, count in part.words)
+        place += len(part.token_ids)
+
+
+def test_a_run_of_numbers_is_cut_between_two_of_its_words() -> None:
+    """Nothing in it may be normalised by itself, so all of it comes at once."""
+    found = parts(MODELS[0], ["7 " * 150], "en")
+    ids, told = sentences(found), words(found)
+    assert len(ids) > 1
+    assert all(len(each) <= LONGEST_SENTENCE for each in ids)
+    assert [word for each in told for word, _, _ in each] == ["seven"] * 150
+    (seven,) = {each[first : first + count] for each, found_in in zip(ids, told, strict=True) for _, first, count in found_in}
+    assert all(each[1 : 1 + len(seven)] == seven for each in ids)
+
+
+def test_a_word_that_is_longer_than_a_sentence_ends_with_it() -> None:
+    found = parts(MODELS[0], ["Well Nike."], "en", {"Nike": "/" + "nI" * 99 + "/"})
+    assert [word for word, _, _ in words(found)[0]] == ["Well"]
+    for ids, told in zip(sentences(found), words(found), strict=True):
+        assert all(first + count <= len(ids) for _, first, count in told)
 
 
 @pytest.mark.parametrize(("model", "behind"), [(MODELS[0], 3), (MODELS[1], 1)])

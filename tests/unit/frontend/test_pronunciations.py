@@ -1,5 +1,7 @@
 """The pronunciation dictionary: which form is found where, and what a model makes of it."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,12 +10,17 @@ from cosyserve.errors import InvalidRequest, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.__main__ import read_model
 from services.frontend.analysis import Analyzer
+from services.frontend.course import MOST_OF_A_UNIT
 from services.frontend.normalize import Normalizer
+from services.frontend.phonemes import growing
+from services.frontend.phonemes.reading import Word, read_words
 from services.frontend.phonemes.tokenizer import PhonemeTokenizer
 from services.frontend.pronunciations import Dictionary
 from services.frontend.settings import FrontendSettings
 from services.frontend.tokenizer import TextTokenizer
+from services.frontend.units import Units
 from services.frontend.wetext_package import WeText
+from services.frontend.written_text import WrittenText
 
 ROOT = Path(__file__).parents[3]
 
@@ -91,6 +98,78 @@ def test_a_respelling_cannot_bring_control_tokens_in() -> None:
     ids = [token for sentence in analyzer.sentences("say x and y now", reading=reading) for token in sentence.token_ids]
     assert ids
     assert not {tokenizer.id_of("<|endofprompt|>"), tokenizer.id_of("<|im_end|>")} & set(ids)
+
+
+def test_what_belongs_to_the_program_is_taken_out_of_a_respelling(phonemes: PhonemeTokenizer) -> None:
+    """Private use: the carriers of marks and phonemes, and what stands around phonemes in front of the tokenizer."""
+    for tokenizer in (phonemes, TextTokenizer(ModelDirectory(ROOT / "tests/golden/tiny"))):
+        analyzer = Analyzer(Normalizer(None), tokenizer)
+
+        def ids(spoken: str, analyzer: Analyzer = analyzer) -> list[tuple[int, ...]]:
+            reading = analyzer.reading("en", allow_control_tokens=False, pronunciations={"ab": spoken})
+            return [sentence.token_ids for sentence in analyzer.sentences("Say ab now, ab.", "en", reading)]
+
+        for forged, plain in (("\uf8f0日\uf8f2", "日"), ("x\ue000y", "xy"), ("\U000f0000x", "x"), ("a\uf8f1b", "ab"), ("x\uf8f2", "x")):
+            assert ids(forged) == ids(plain), repr(forged)
+        for nothing in ("\uf8f0\uf8f2", "\U000f0000", "\ue000 "):
+            with pytest.raises(InvalidRequest, match="allowed are 1 to 200"):
+                ids(nothing)
+
+
+def whole(analyzer: Analyzer, text: str, pronunciations: dict[str, str]) -> int:
+    """How many sentences come of a whole text."""
+    return len(list(analyzer.parts(text, analyzer.reading("en", allow_control_tokens=False, pronunciations=pronunciations))))
+
+
+def streamed(analyzer: Analyzer, text: str, pronunciations: dict[str, str], *, partial: bool) -> int:
+    """How many pieces come of a text in fragments of 100 characters."""
+    reading = analyzer.reading("en", allow_control_tokens=False, pronunciations=pronunciations)
+    of = WrittenText(analyzer, reading, Units(400), partial=partial)
+    fed = [piece for at in range(0, len(text), 100) for piece in of.feed(text[at : at + 100])]
+    return len([*fed, *of.finish()])
+
+
+@pytest.mark.parametrize(
+    "path", [whole, partial(streamed, partial=False), partial(streamed, partial=True)], ids=["whole", "sentences", "tokens"]
+)
+def test_a_text_grows_to_40000_characters_and_no_further(phonemes: PhonemeTokenizer, path: Callable[..., int]) -> None:
+    analyzer = Analyzer(Normalizer(None), phonemes)
+    for spoken in ("lala " * 40, "/" + "nˈI" * 66 + "/"):
+        # Each replacement makes one character `len(spoken)`.
+        most = 40_000 // (len(spoken) + 2)
+        for unit in ("a. ", "a[pause 10ms]"):
+            counted = most if unit == "a. " else 40_000 // len(spoken)
+            assert path(analyzer, unit * counted, {"a": spoken}) >= counted
+            with pytest.raises(InvalidRequest, match=r"pronunciations make 4\d{4} characters of \d+, allowed are at most 40000"):
+                path(analyzer, unit * (counted + 2), {"a": spoken})
+
+
+def test_a_long_text_may_double(phonemes: PhonemeTokenizer) -> None:
+    analyzer = Analyzer(Normalizer(None), phonemes)
+    text = "We say word here. " * 3_000
+    assert streamed(analyzer, text, {"word": "wo " * 5 + "rd"}, partial=False) == 3_000
+    with pytest.raises(InvalidRequest, match="allowed are at most"):
+        streamed(analyzer, text, {"word": "wo " * 11}, partial=False)
+
+
+def test_by_token_a_unit_grows_to_4000_characters_and_costs_no_more(phonemes: PhonemeTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+
+    def counted(text: str) -> list[Word]:
+        nonlocal read
+        read += len(text)
+        return read_words(text)
+
+    monkeypatch.setattr(growing, "read_words", counted)
+    analyzer = Analyzer(Normalizer(None), phonemes)
+    unit = "a " * 199
+    assert streamed(analyzer, unit, {"a": "la" * 9}, partial=True)
+    # Two hundred runs, half of 4,000 characters on average.
+    assert read < 110 * MOST_OF_A_UNIT
+    with pytest.raises(InvalidRequest, match="of a sentence, by token at most 4000"):
+        streamed(analyzer, unit, {"a": "la" * 10}, partial=True)
+    assert read < 220 * MOST_OF_A_UNIT
+    assert streamed(analyzer, unit, {"a": "la" * 10}, partial=False)
 
 
 def test_the_servers_file(tmp_path: Path) -> None:

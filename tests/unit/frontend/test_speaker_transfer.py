@@ -92,6 +92,29 @@ def test_what_a_layout_cannot_hold_is_told(tmp_path: Path, capsys: pytest.Captur
     assert "there is a voice 'zs' already" in capsys.readouterr().err
 
 
+def test_the_id_of_a_preset_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = saved(tmp_path, {"aa": zero_shot(), "zs_a": zero_shot()})
+    assert transfer(tmp_path, "import", file) == 1
+    assert (
+        "ALREADY_EXISTS: there is a voice 'zs_a' already, which comes with the model; choose others with --only" in capsys.readouterr().err
+    )
+    assert store(tmp_path).ids() == []
+    assert transfer(tmp_path, "import", file, "--only", "aa") == 0
+    assert store(tmp_path).ids() == ["aa"]
+
+
+def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert transfer(tmp_path, "import", saved(tmp_path, {"zs": zero_shot()})) == 0
+    for target in (tmp_path / "missing" / "out.pt", tmp_path / "in.pt" / "out.pt"):
+        capsys.readouterr()
+        assert transfer(tmp_path, "export", target) == 1
+        said = capsys.readouterr()
+        assert said.err.startswith("cosyserve: [Errno ")
+        assert said.err.count("\n") == 1
+        assert str(target.parent) in said.err
+        assert said.out == ""
+
+
 def test_voices_of_another_model_are_on_another_shelf(tmp_path: Path) -> None:
     demo = ModelDirectory(TINY.parents[2] / "models" / "demo")
     assert voice_model(demo) != voice_model(ModelDirectory(TINY))

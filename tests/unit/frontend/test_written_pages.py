@@ -73,7 +73,7 @@ def test_control_tokens_are_blanks(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "language"),
     [
-        ("12", "en"),
+        ("12", ""),
         ("hello", "en"),
         ("hello 世界", "zh"),
         ("これは本です", "ja"),

@@ -1,5 +1,7 @@
 """Verdicts on tokens: what is a fault, what is none, and that cutting does not matter."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,15 @@ def test_a_pause_or_a_held_sound_is_no_repetition() -> None:
     assert not is_repetition([5] * 60, 25, [5] * 60)
     few = (list(range(DISTINCT_TOKENS - 1)) * 20)[:60]
     assert not is_repetition(few, 25, few)
+
+
+@pytest.mark.parametrize("made", [[5] * 1024, [*[5] * 999, *range(RUN_TOKENS)], [5, 6, 7] * 341])
+def test_a_held_sound_against_a_long_prompt_of_it_is_told_apart_at_once(made: list[int]) -> None:
+    """Every stretch equals every stretch: comparing them all took half a minute."""
+    prompt = (made * 2)[:900] + [5] * 600
+    begin = time.thread_time()
+    guards(prompt).see(made)
+    assert time.thread_time() - begin < 3
 
 
 def test_replayed_tokens_count() -> None:

@@ -1,5 +1,6 @@
 """Cloning, measured: what is cut from a recording, what the copied model holds, who is near to whom, what is refused."""
 
+import shutil
 import wave
 from pathlib import Path
 
@@ -126,6 +127,22 @@ def test_a_name_that_the_model_has_already(tmp_path: Path) -> None:
     originals = clone.read_originals([write(tmp_path / f"{name}.wav", tone(1.0))], None, 5.0, heard)
     with pytest.raises(ValueError, match=f"the model has a voice {name} already"):
         clone.make_voices(ModelDirectory(TINY), originals)
+
+
+def test_what_no_voice_can_be_made_of_ends_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Found when the voices are made: the name of a preset, and a model without one."""
+    name = read_voices(ModelDirectory(TINY), read_tokenizer(ModelDirectory(TINY)))[0].id
+    bare = tmp_path / "bare"
+    shutil.copytree(TINY, bare, ignore=shutil.ignore_patterns("spk2info.pt"))
+    for model, recorded, said in (
+        (TINY, name, f"the model has a voice {name} already; give the recording another name"),
+        (bare, "ann", "bare has no voice to tell a new one from"),
+    ):
+        recording = write(tmp_path / f"{recorded}.wav", tone(3.0))
+        with pytest.raises(SystemExit) as ended:
+            clone.main(["--model", str(model), "--recording", str(recording), "--text", "She says so."])
+        assert ended.value.code == 2
+        assert said in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_bad_arguments_end_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,10 +1,17 @@
-"""Word times are compared where both sides wrote the same word."""
+"""Word times are compared where both sides wrote the same word, and with the sound where it comes out of silence."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from cosyserve.utterance import WordTime
+from tools.quality import word_times
 from tools.quality.recognise import HeardWord
-from tools.quality.word_times import compare, same_words
+from tools.quality.sounding import sounding
+from tools.quality.word_times import Compared, same_words
+
+NO_SOUND = (None, None)
 
 
 def test_only_words_that_both_have_are_compared() -> None:
@@ -15,9 +22,50 @@ def test_only_words_that_both_have_are_compared() -> None:
 
 
 def test_bias_is_signed_and_the_rest_is_not() -> None:
-    errors = (-0.1, -0.1, -0.1, 0.1)
-    pairs = [(WordTime("a", 1.0 + error, 2.0, 0), HeardWord("a", 1.0, 2.0)) for error in errors]
-    start, end = compare(pairs)
+    compared = Compared()
+    for error in (-0.1, -0.1, -0.1, 0.1):
+        compared.add([WordTime("a", 1.0 + error, 2.0, 0)], [HeardWord("a", 1.0, 2.0)], NO_SOUND)
+    start, end = compared.exactness()
     assert (start.words, start.bias, start.median, start.ninety_percent) == (4, -0.05, 0.1, 0.1)
     assert start.spread == pytest.approx(0.12)
     assert (end.bias, end.median, end.ninety_percent, end.spread) == (0, 0, 0, 0)
+
+
+def test_the_sound_is_another_measure_of_the_first_and_the_last_word() -> None:
+    told = [WordTime("a", 1.0, 1.5, 0), WordTime("b", 1.5, 2.0, 0)]
+    compared = Compared()
+    compared.add(told, [HeardWord("a", 1.0, 1.5)], (1.25, 1.75))
+    compared.add(told, [HeardWord("a", 1.0, 1.5)], (0.75, None))
+    *_, begin, end = compared.exactness()
+    assert (begin.border, begin.words, begin.bias, begin.median) == ("sound's start", 2, 0, 0.25)
+    assert (end.border, end.words, end.bias) == ("sound's end", 1, 0.25)
+
+
+def test_nothing_to_compare_is_told() -> None:
+    with pytest.raises(ValueError, match="no word"):
+        Compared().exactness()
+
+
+@pytest.mark.parametrize(
+    ("silence", "sound", "rest", "found"),
+    [(0.1, 0.5, 0.2, (0.1, 0.6)), (0.02, 0.5, 0.2, (None, 0.52)), (0.1, 0.5, 0.03, (0.1, None)), (0.1, 0.0, 0.1, (None, None))],
+)
+def test_sound_begins_and_ends_next_to_silence(silence: float, sound: float, rest: float, found: tuple[float | None, float | None]) -> None:
+    levels = [(silence, 0.001), (sound, 0.1), (rest, 0.001)]
+    samples = np.concatenate([np.full(round(seconds * 24_000), level, np.float32) for seconds, level in levels])
+    for measured, expected in zip(sounding(samples, 24_000), found, strict=True):
+        assert measured == (None if expected is None else pytest.approx(expected))
+
+
+def test_a_model_that_is_none_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert word_times.main(["--model", str(tmp_path), "--sentences", "1"]) == 1
+    told = capsys.readouterr().err
+    assert "word_times: " in told
+    assert str(tmp_path) in told
+    assert "Traceback" not in told
+
+
+def test_a_count_that_is_none_is_refused() -> None:
+    with pytest.raises(SystemExit) as exit_:
+        word_times.main(["--sentences", "0"])
+    assert exit_.value.code == 2

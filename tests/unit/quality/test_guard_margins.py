@@ -1,0 +1,67 @@
+"""How near to a guard's threshold speech comes, by the guard's own measure."""
+
+import json
+import random
+
+import pytest
+
+from cosyserve.errors import PromptSpoken
+from services.llm.config import LengthBounds
+from services.llm.guards import EQUAL_TOKENS, TokenGuards
+from services.llm.request import Prompt
+from tools.quality import guard_margins
+from tools.quality.guard_margins import SpokenTokens, margins, repeated
+
+PROMPT = random.Random(1).sample(range(3000), 60)
+OTHER = random.Random(2).sample(range(3000, 6000), 80)
+
+
+def with_equal(count: int) -> list[int]:
+    """Speech of which `count` tokens of one second are the prompt's."""
+    made = list(OTHER)
+    for place in random.Random(count).sample(range(25), count):
+        made[40 + place] = PROMPT[10 + place]
+    return made
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 19, 20, 25])
+def test_it_counts_what_the_guard_counts(count: int) -> None:
+    made = with_equal(count)
+    assert repeated(made, PROMPT) == count
+    guards = TokenGuards(Prompt((), tuple(PROMPT)), LengthBounds())
+    if count < EQUAL_TOKENS:
+        guards.see(made)
+    else:
+        with pytest.raises(PromptSpoken):
+            guards.see(made)
+
+
+def test_what_hardly_changes_and_what_is_short_repeats_nothing() -> None:
+    assert repeated([5] * 60, [5] * 60) == 0
+    assert repeated(PROMPT[:24], PROMPT) == 0
+    assert repeated(PROMPT, PROMPT[:24]) == 0
+    assert repeated(PROMPT, PROMPT) == 25
+
+
+def test_sentences_that_do_not_end_say_nothing_about_length() -> None:
+    prompt = Prompt((1,), tuple(PROMPT))
+    said = [
+        (SpokenTokens(10, OTHER[:12], True), prompt),
+        (SpokenTokens(10, OTHER[:21], True), prompt),
+        (SpokenTokens(10, OTHER, False), prompt),
+    ]
+    found = margins(said, [(SpokenTokens(40, with_equal(16), True), prompt)])
+    assert (found.sentences, found.did_not_end) == (3, 1)
+    assert (found.fewest_per_text_id, found.most_per_text_id) == (1.2, 2.1)
+    assert (found.repeated, found.prompts_said_again, found.repeated_by_the_prompts_words) == (0, 1, 16)
+    with pytest.raises(ValueError, match="none of 1"):
+        margins(said[2:], [])
+
+
+def test_the_bundled_voices_are_far_from_every_guard(capsys: pytest.CaptureFixture[str]) -> None:
+    assert guard_margins.main(["--sentences", "1", "--seeds", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["sentences"] == found["prompts_said_again"] == 2
+    assert found["did_not_end"] == 0
+    assert 0.6 < found["fewest_per_text_id"] <= found["most_per_text_id"] < 4
+    assert found["repeated"] < EQUAL_TOKENS
