@@ -13,7 +13,7 @@ Joiners stay: Persian and Hindi need them."""
 _PILE = "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff]"
 _PILES = re.compile(f"({_PILE}{{6}}){_PILE}+")
 """More marks on one letter than any language writes: putting them in order takes time that grows with the square of their number."""
-_LINE_ENDS = re.compile("\r\n|[\x0b\x0c\x85\u2028\u2029]")
+_LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _PICTURES = "\u200d\u20e3\u231a\u231b\u23e9-\u23f3\u2600-\u27bf\u2b00-\u2bff\ufe0e\ufe0f\U0001f000-\U0001faff"
 _PICTURED = re.compile(rf"(?!\u200d)[{_PICTURES}][{_PICTURES} ]*")
 _WIDE = {0xFEE0 + ord(c): c for c in "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"}

@@ -70,6 +70,7 @@ def test_pictures_are_not_spoken(text: str, left: str) -> None:
 
 def test_commands_to_a_terminal_and_other_forms_of_letters() -> None:
     assert speakable("\x1b[1;31mred\x1b[0m \x1b[2Kx") == "red x"
+    assert speakable("a\r\nb\rc\u2028d") == "a\nb\nc\nd"
     assert speakable("ﬁne ｆｕｌｌ １２３ ﬃ") == "fine full 123 ffi"
 
 
