@@ -13,12 +13,11 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from bench.player import Heard, listen
 from cosyserve.client import Client
-from cosyserve.spec import SAMPLE_RATE
-from cosyserve.speech import Speech
 from cosyserve.supervision.stack import running_stack
 from cosyserve.utterance import Mode
 
@@ -32,16 +31,6 @@ CHARACTERS_PER_TOKEN = 4
 WAYS: tuple[str, ...] = ("whole text", "sentences", "tokens")
 
 
-@dataclass(frozen=True)
-class Heard:
-    """Seconds since the first token of the text."""
-
-    first_sound: float
-    end: float
-    stalls: float
-    audio: float
-
-
 async def written(text: str, tokens_per_second: float) -> AsyncIterator[str]:
     """Tokens, each at its time."""
     begin = time.monotonic()
@@ -50,25 +39,13 @@ async def written(text: str, tokens_per_second: float) -> AsyncIterator[str]:
         yield text[place : place + CHARACTERS_PER_TOKEN]
 
 
-async def hear(speech: Speech, begin: float) -> Heard:
-    first = stalls = audio = ready = 0.0
-    async with speech:
-        async for chunk in speech:
-            now = time.monotonic() - begin
-            first = first or now
-            stalls += max(0.0, now - ready) if audio else 0.0
-            ready = max(ready, now) + len(chunk.audio) / 2 / SAMPLE_RATE
-            audio += len(chunk.audio) / 2 / SAMPLE_RATE
-    return Heard(first, time.monotonic() - begin, stalls, audio)
-
-
-async def listen(client: Client, way: str, seed: int, tokens_per_second: float) -> Heard:
+async def speak(client: Client, way: str, seed: int, tokens_per_second: float) -> Heard:
     begin = time.monotonic()
     if way == "whole text":
         text = "".join([token async for token in written(TEXT, tokens_per_second)])
-        return await hear(client.synthesize(text, seed=seed), begin)
+        return await listen(client.synthesize(text, seed=seed), begin)
     mode: Mode = "tokens" if way == "tokens" else "sentences"
-    return await hear(client.streaming_synthesize(written(TEXT, tokens_per_second), mode=mode, seed=seed), begin)
+    return await listen(client.streaming_synthesize(written(TEXT, tokens_per_second), mode=mode, seed=seed), begin)
 
 
 async def measure(model: Path, runs: int, tokens_per_second: float) -> dict[str, list[Heard]]:
@@ -77,7 +54,7 @@ async def measure(model: Path, runs: int, tokens_per_second: float) -> dict[str,
     async with running_stack(model, environ={}) as stack, Client(stack.address) as client:
         for seed in range(-1, runs):
             for way in WAYS:
-                heard = await listen(client, way, max(seed, 0), tokens_per_second)
+                heard = await speak(client, way, max(seed, 0), tokens_per_second)
                 if seed >= 0:
                     found[way].append(heard)
     return found

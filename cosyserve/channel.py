@@ -28,6 +28,8 @@ _BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
     grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
     grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
     grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
+    # A peer of the release before, which lacks the method; another replica may have it.
+    grpc.StatusCode.UNIMPLEMENTED: errors.FailedPrecondition,
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Overloaded,
     grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
     # A peer that hangs up on us is going away; our own cancellation never arrives as a status.

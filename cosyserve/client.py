@@ -6,20 +6,19 @@ async with Client("127.0.0.1:50051") as client, client.synthesize("Hello.") as s
     print(speech.header.seed, speech.summary.real_time_factor)
 """
 
-import contextlib
-from collections.abc import AsyncIterable, Iterator, Mapping
+from collections.abc import AsyncIterable, Mapping
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self, Unpack, cast
 
 import grpc
 
 from cosyserve.audio import Encoding
-from cosyserve.errors import InvalidRequest
-from cosyserve.spec import SAMPLE_RATE
 from cosyserve.speech import Speech
 from cosyserve.streaming_speech import StreamingSpeech
-from cosyserve.utterance import Growth, Header, Mode, Profile, Summary, audio_format, read_header, read_summary
-from cosyserve.v1 import profile_pb2, synthesis_pb2, synthesis_pb2_grpc
+from cosyserve.synthesis_options import ConversionOptions, SynthesisOptions, UnaryOptions, request_of, setup_of
+from cosyserve.utterance import Header, Mode, Summary, read_header, read_summary
+from cosyserve.v1 import synthesis_pb2 as pb
+from cosyserve.v1 import synthesis_pb2_grpc
 from cosyserve.voice_calls import VoiceCalls
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
@@ -28,7 +27,10 @@ _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 class Client(VoiceCalls):
     """One connection to a cosyserve endpoint. Server errors are raised as the classes of cosyserve.errors; a trace of the caller goes on
-    in the server."""
+    in the server.
+
+    What can be chosen beside the text (`**how`): `cosyserve.synthesis_options`. Values no message can carry raise InvalidRequest.
+    """
 
     def __init__(self, target: str) -> None:
         """target: host:port; nothing is sent before the first call."""
@@ -53,54 +55,19 @@ class Client(VoiceCalls):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
-    def synthesize(
-        self,
-        text: str,
-        *,
-        voice: str = "",
-        seed: int | None = None,
-        speed: float = 1.0,
-        sample_rate: int = SAMPLE_RATE,
-        encoding: Encoding = Encoding.LINEAR16,
-        profile: Profile = "continuous",
-        language_code: str = "",
-        allow_control_tokens: bool = False,
-        pronunciations: Mapping[str, str] | None = None,
-        first_hop_tokens: int = 0,
-        growth: Growth | None = None,
-        max_hop_tokens: int = 0,
-        start_sample: int = 0,
-        sentence_pause_milliseconds: int | None = None,
-        retry: bool = False,
-        timeout: float | None = None,
-        resumptions: int = 0,
-    ) -> Speech:
-        """Speak a text; ranges as in SynthesizeRequest of synthesis.proto, which the server checks.
+    def synthesize(self, text: str, *, timeout: float | None = None, resumptions: int = 0, **how: Unpack[SynthesisOptions]) -> Speech:
+        """Speak a text.
 
         timeout: seconds for the whole stream. resumptions: how often in a row a lost connection is taken up again where the audio
-        stopped, waiting for the server up to 30 s each time; 0 raises at once. Raises InvalidRequest for values no message can carry.
+        stopped, waiting for the server up to 30 s each time; 0 raises at once.
         """
-        with _unrepresentable():
-            request = synthesis_pb2.SynthesizeRequest(
-                text=text,
-                voice=voice,
-                audio_format=audio_format(encoding, sample_rate),
-                speed=speed,
-                seed=seed,
-                language_code=language_code,
-                allow_control_tokens=allow_control_tokens,
-                pronunciations=pronunciations,
-                profile=profile_pb2.Profile.Value(f"PROFILE_{profile.upper()}"),
-                hops=profile_pb2.HopSchedule(
-                    first_hop_tokens=first_hop_tokens,
-                    growth=profile_pb2.HopSchedule.Growth.Value(f"GROWTH_{(growth or 'unspecified').upper()}"),
-                    max_hop_tokens=max_hop_tokens,
-                ),
-                start_sample=start_sample,
-                sentence_pause_milliseconds=sentence_pause_milliseconds,
-                retry=retry,
-            )
-        return Speech(self._channel, self.target, request, encoding.bytes_per_sample, timeout, resumptions)
+        return self._hear(request_of(pb.SynthesizeRequest, how, text=text), how, timeout, resumptions)
+
+    def convert_voice(
+        self, audio: bytes, *, timeout: float | None = None, resumptions: int = 0, **how: Unpack[ConversionOptions]
+    ) -> Speech:
+        """Speak what is said in `audio`, the bytes of a sound file, with another voice. timeout, resumptions: as in `synthesize`."""
+        return self._hear(request_of(pb.ConvertVoiceRequest, how, audio=audio), how, timeout, resumptions)
 
     def streaming_synthesize(
         self,
@@ -109,92 +76,32 @@ class Client(VoiceCalls):
         mode: Mode = "sentences",
         buffer_delay_milliseconds: int = 0,
         idle_timeout_milliseconds: int = 0,
-        voice: str = "",
-        seed: int | None = None,
-        speed: float = 1.0,
-        sample_rate: int = SAMPLE_RATE,
-        encoding: Encoding = Encoding.LINEAR16,
-        profile: Profile = "continuous",
-        language_code: str = "",
-        allow_control_tokens: bool = False,
-        pronunciations: Mapping[str, str] | None = None,
-        first_hop_tokens: int = 0,
-        growth: Growth | None = None,
-        max_hop_tokens: int = 0,
-        start_sample: int = 0,
-        sentence_pause_milliseconds: int | None = None,
-        retry: bool = False,
         timeout: float | None = None,
+        **how: Unpack[SynthesisOptions],
     ) -> StreamingSpeech:
-        """Speak a text while it is written: by `fragments`, or by the methods of what is returned. Ranges as in StreamingSynthesizeSetup of
-        synthesis.proto, which the server checks.
-
-        timeout: seconds for the whole stream. Raises InvalidRequest for values no message can carry.
-        """
-        request = self.synthesize(
-            "",
-            voice=voice,
-            seed=seed,
-            speed=speed,
-            sample_rate=sample_rate,
-            encoding=encoding,
-            profile=profile,
-            language_code=language_code,
-            allow_control_tokens=allow_control_tokens,
-            pronunciations=pronunciations,
-            first_hop_tokens=first_hop_tokens,
-            growth=growth,
-            max_hop_tokens=max_hop_tokens,
-            start_sample=start_sample,
-            sentence_pause_milliseconds=sentence_pause_milliseconds,
-            retry=retry,
-        ).request
-        with _unrepresentable():
-            setup = synthesis_pb2.StreamingSynthesizeSetup(
-                request=request,
-                mode=synthesis_pb2.StreamingSynthesizeSetup.Mode.Value(f"MODE_{mode.upper()}"),
-                buffer_delay_milliseconds=buffer_delay_milliseconds,
-                idle_timeout_milliseconds=idle_timeout_milliseconds,
-            )
-        return StreamingSpeech(self._channel, self.target, setup, encoding.bytes_per_sample, timeout, fragments)
+        """Speak a text while it is written: by `fragments`, or by the methods of what is returned. mode and milliseconds: as in
+        StreamingSynthesizeSetup of synthesis.proto. timeout: seconds for the whole stream."""
+        setup = setup_of(how, mode, buffer_delay_milliseconds, idle_timeout_milliseconds)
+        return StreamingSpeech(self._channel, self.target, setup, _width(how), timeout, fragments)
 
     async def synthesize_unary(
         self,
         text: str,
         *,
-        voice: str = "",
-        seed: int | None = None,
-        speed: float = 1.0,
-        sample_rate: int = SAMPLE_RATE,
-        encoding: Encoding = Encoding.LINEAR16,
-        language_code: str = "",
-        allow_control_tokens: bool = False,
-        pronunciations: Mapping[str, str] | None = None,
-        sentence_pause_milliseconds: int | None = None,
-        retry: bool = False,
         timeout: float | None = None,  # noqa: ASYNC109 - the call's deadline, sent to the server
+        **how: Unpack[UnaryOptions],
     ) -> tuple[bytes, Header, Summary]:
         """Speak a text as a whole under full attention; at most 60 s of audio."""
-        with _unrepresentable():
-            request = synthesis_pb2.SynthesizeUnaryRequest(
-                text=text,
-                voice=voice,
-                audio_format=audio_format(encoding, sample_rate),
-                speed=speed,
-                seed=seed,
-                language_code=language_code,
-                allow_control_tokens=allow_control_tokens,
-                pronunciations=pronunciations,
-                sentence_pause_milliseconds=sentence_pause_milliseconds,
-                retry=retry,
-            )
-        response = await self._ask(self._stub.SynthesizeUnary, request, timeout)
+        response = await self._ask(self._stub.SynthesizeUnary, request_of(pb.SynthesizeUnaryRequest, how, text=text), timeout)
         return response.audio, read_header(response.header), read_summary(response.summary)
 
+    def _hear(
+        self, request: pb.SynthesizeRequest | pb.ConvertVoiceRequest, how: Mapping[str, Any], seconds: float | None, resumptions: int
+    ) -> Speech:
+        return Speech(self._channel, self.target, request, _width(how), seconds, resumptions)
 
-@contextlib.contextmanager
-def _unrepresentable() -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, TypeError) as error:
-        raise InvalidRequest(f"the request cannot be written as a message: {error}") from error
+
+def _width(how: Mapping[str, Any]) -> int:
+    """Bytes of a sample."""
+    encoding: Encoding = how.get("encoding", Encoding.LINEAR16)
+    return encoding.bytes_per_sample

@@ -5,7 +5,7 @@ CosyserveError
 ├── NotFound              NOT_FOUND            no such voice
 ├── AlreadyExists         ALREADY_EXISTS       a voice of that id is there
 ├── OutOfRange            OUT_OF_RANGE         a resume point behind the end of the audio
-├── FailedPrecondition    FAILED_PRECONDITION  another engine than the one that began the request
+├── FailedPrecondition    FAILED_PRECONDITION  another engine than the one that began the request; what the voice, model or peer lacks
 ├── Overloaded            RESOURCE_EXHAUSTED   full; carries when to come back
 ├── Unavailable           UNAVAILABLE          a peer is down or this service is draining
 ├── DeadlineExceeded      DEADLINE_EXCEEDED    a peer gave no answer in time

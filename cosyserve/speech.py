@@ -26,7 +26,7 @@ class Speech:
         self,
         channel: grpc.aio.Channel,
         target: str,
-        request: synthesis_pb2.SynthesizeRequest,
+        request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.ConvertVoiceRequest,
         bytes_per_sample: int,
         seconds: float | None,
         resumptions: int,
@@ -98,7 +98,8 @@ class Speech:
         self._check(message)
         if message.HasField("header"):
             self.header = read_header(message.header)
-        self.request.retried_sentences.extend(set(message.retried_sentences).difference(self.request.retried_sentences))
+        if isinstance(self.request, synthesis_pb2.SynthesizeRequest):
+            self.request.retried_sentences.extend(set(message.retried_sentences).difference(self.request.retried_sentences))
         self._hear_of(message.words)
         if message.HasField("summary"):
             self._last = read_summary(message.summary)
@@ -109,7 +110,8 @@ class Speech:
 
     def _begin(self, seconds: float | None) -> Any:
         """The call; `seconds` is its deadline."""
-        return self._stub.Synthesize(self.request, timeout=seconds, metadata=tuple(telemetry.outgoing()))
+        method: Any = self._stub.Synthesize if isinstance(self.request, synthesis_pb2.SynthesizeRequest) else self._stub.ConvertVoice
+        return method(self.request, timeout=seconds, metadata=tuple(telemetry.outgoing()))
 
     def _hear_of(self, words: Iterable[synthesis_pb2.WordTime]) -> None:
         """Words of sentences that are not known yet: a stream that was taken up again tells the first ones once more."""

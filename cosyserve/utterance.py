@@ -10,7 +10,17 @@ from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, voice_pb2
 Profile = Literal["continuous", "upstream", "offline"]
 Mode = Literal["sentences", "tokens"]
 Growth = Literal["fixed", "exponential"]
+PromptMode = Literal["zero_shot", "cross_lingual", "instruct", "sft"]
 STAGES = ("frontend", "llm_prefill", "llm_decode", "flow", "vocoder")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A recording to speak like in one request: the bytes of a sound file, what is said in it, and the BCP-47 tag of that."""
+
+    audio: bytes
+    transcript: str = ""
+    language_code: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from cosyserve.audio import Encoding
@@ -37,6 +38,18 @@ def encoding(text: str) -> Encoding:
         return Encoding(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(Encoding)}") from None
+
+
+def pair(form: str) -> Callable[[str], tuple[str, str]]:
+    """argparse type of two texts with = between them; form: how that is written, such as "KEY=VALUE"."""
+
+    def split(text: str) -> tuple[str, str]:
+        first, equals, second = text.partition("=")
+        if not equals:
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+        return first, second
+
+    return split
 
 
 def replicas(text: str) -> dict[str, int]:

@@ -10,12 +10,11 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cosyserve.client import Client
-from cosyserve.commands.options import SERVER, add_json, model_directory, voices_url
-from cosyserve.errors import InvalidRequest
+from cosyserve.commands.form import read_recording
+from cosyserve.commands.options import SERVER, add_json, model_directory, pair, voices_url
 from cosyserve.utterance import VoiceDetails, VoiceLine
 
 HELP = "list, add, show, change and remove voices; import and export spk2info.pt"
-MOST_BYTES = 10 * 1024 * 1024
 _TRANSFER = "services.frontend.speaker_transfer"
 
 
@@ -59,15 +58,8 @@ def add_server_and_json(parser: argparse.ArgumentParser, server: str) -> None:
 def _add_labels(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--display-name", metavar="TEXT", help="name for people")
     parser.add_argument("--description", metavar="TEXT")
-    parser.add_argument("--label", action="append", type=_label, metavar="KEY=VALUE", help="may be given again")
+    parser.add_argument("--label", action="append", type=pair("KEY=VALUE"), metavar="KEY=VALUE", help="may be given again")
     add_server_and_json(parser, argparse.SUPPRESS)
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE")
-    return key, value
 
 
 async def run(arguments: argparse.Namespace) -> int:
@@ -100,7 +92,7 @@ async def _remove(client: Client, arguments: argparse.Namespace) -> int:
 
 async def _add(client: Client, arguments: argparse.Namespace) -> int:
     voice = await client.create_voice(
-        await asyncio.to_thread(_read, arguments.recording),
+        await asyncio.to_thread(read_recording, arguments.recording),
         voice_id=arguments.name,
         transcript=arguments.transcript,
         language_code=arguments.language,
@@ -110,12 +102,6 @@ async def _add(client: Client, arguments: argparse.Namespace) -> int:
         labels=dict(arguments.label or ()),
     )
     return _print(voice, arguments)
-
-
-def _read(path: Path) -> bytes:
-    if (size := path.stat().st_size) > MOST_BYTES:
-        raise InvalidRequest(f"{path} has {size} bytes, allowed 1 to {MOST_BYTES}")
-    return path.read_bytes()
 
 
 async def _set(client: Client, arguments: argparse.Namespace) -> int:

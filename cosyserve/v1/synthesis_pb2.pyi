@@ -177,7 +177,8 @@ class SynthesizeRequest(google.protobuf.message.Message):
     instruction: builtins.str
     """How to speak, in words such as "Speak slowly, as if tired." (CosyVoice2's instruct2), 1 to 500 characters; read as it is written, without
     normalisation, and not spoken. `<|endofprompt|>` behind it is set by the server; any other control token is plain text. Default
-    (empty): none. Longer, or nothing that the model can read: INVALID_ARGUMENT. A model without instructions: FAILED_PRECONDITION.
+    (empty): none. Longer, nothing that the model can read, or in MODE_TOKENS: INVALID_ARGUMENT. A model without instructions:
+    FAILED_PRECONDITION.
     """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:

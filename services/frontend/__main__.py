@@ -16,14 +16,13 @@ from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis import NO_DICTIONARY, Analyzer
 from services.frontend.prompt import PromptReader
 from services.frontend.pronunciations import read_dictionary
+from services.frontend.recording_reader import RecordingReader
 from services.frontend.registry import Registry
 from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
-from services.frontend.text_tokenizer import Tokenizer
 from services.frontend.voice import Voice
 from services.frontend.voice_labels import is_given_id
 from services.frontend.voice_library import VoiceLibrary
-from services.frontend.voice_maker import VoiceMaker
 from services.frontend.voice_store import VoiceStore
 
 SERVICE = "cosyserve.v1.FrontendService"
@@ -38,10 +37,10 @@ class Loaded:
     """Everything that takes time before the first call."""
 
     analyzer: Analyzer
-    tokenizer: Tokenizer
     presets: Registry
     store: VoiceStore | None
-    reader: PromptReader | None
+    listeners: PromptReader | None
+    """None: the model directory has none."""
 
 
 def read_model(settings: FrontendSettings) -> Loaded:
@@ -69,8 +68,7 @@ def read_model(settings: FrontendSettings) -> Loaded:
     analyzer = Analyzer(Normalizer(package), tokenizer, allow_special=settings.allow_special, dictionary=dictionary)
     for text in WARM_UP:
         list(analyzer.sentences(text))
-    store, reader = _voice_keeping(directory, settings)
-    return Loaded(analyzer, tokenizer, presets, store, reader)
+    return Loaded(analyzer, presets, _store(directory, settings), _listeners(directory, settings))
 
 
 def _presets(voices: list[Voice], settings: FrontendSettings) -> Registry:
@@ -84,12 +82,11 @@ def _presets(voices: list[Voice], settings: FrontendSettings) -> Registry:
         raise SettingsError(f"{PREFIX}DEFAULT_VOICE: {error}") from error
 
 
-def _voice_keeping(directory: ModelDirectory, settings: FrontendSettings) -> tuple[VoiceStore | None, PromptReader | None]:
+def _store(directory: ModelDirectory, settings: FrontendSettings) -> VoiceStore | None:
     if not settings.voices_url:
-        return None, None
+        return None
     from services.frontend.blobs import open_blobs
-    from services.frontend.onnx_network import available_device
-    from services.frontend.voice_model import can_make_voices, voice_model
+    from services.frontend.voice_model import voice_model
 
     try:
         store = VoiceStore(open_blobs(settings.voices_url, voice_model(directory)))
@@ -100,12 +97,19 @@ def _voice_keeping(directory: ModelDirectory, settings: FrontendSettings) -> tup
     except Overloaded as error:
         # The model's own voices are there all the same.
         log.warning("kept voices are out of reach for now: %s", error.message)
-    if not can_make_voices(directory):
-        return store, None
+    return store
+
+
+def _listeners(directory: ModelDirectory, settings: FrontendSettings) -> PromptReader | None:
+    from services.frontend.onnx_network import available_device
+    from services.frontend.voice_model import can_listen
+
+    if not can_listen(directory):
+        return None
     device = available_device() if settings.prompt_device == "auto" else settings.prompt_device
     reader = PromptReader(directory, device=device, threads=settings.prompt_threads)
     log.info("prompts are listened to by %s", reader.provider)
-    return store, reader
+    return reader
 
 
 async def load(service: Service, settings: FrontendSettings) -> Close:
@@ -129,11 +133,19 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         fresh_seconds=settings.voices_fresh_seconds,
         most_voices=settings.max_voices,
     )
-    maker = None
-    if loaded.reader is not None:
-        maker = VoiceMaker(loaded.reader, loaded.analyzer, loaded.tokenizer, prompts, settings.max_voice_makings)
+    reader = None
+    if loaded.listeners is not None:
+        reader = RecordingReader(loaded.listeners, loaded.analyzer, prompts, settings.max_voice_makings)
     log.info("%d voices of the model, default %s, normalizer %s", len(loaded.presets.all()), library.default, settings.normalizer)
-    servicer = FrontendServicer(loaded.analyzer, library, maker, text, settings.max_characters, settings.max_stream_characters)
+    servicer = FrontendServicer(
+        loaded.analyzer,
+        library,
+        reader,
+        text,
+        settings.max_characters,
+        settings.max_stream_characters,
+        settings.recordings_cache_bytes,
+    )
     frontend_pb2_grpc.add_FrontendServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
     sweeping = asyncio.create_task(_sweep(library))
 

@@ -2,7 +2,9 @@
 
 import re
 
-CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|endofprompt|>")
+END_OF_PROMPT = "<|endofprompt|>"
+"""Stands between what the model is told and what it says."""
+CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", END_OF_PROMPT)
 """Tokens that steer the model; parsed in text only on demand."""
 MARKUP = (
     "[breath]", "<strong>", "</strong>", "[noise]", "[laughter]", "[cough]", "[clucking]", "[accent]", "[quick_breath]", "<laughter>",

@@ -58,9 +58,7 @@ class PromptReader:
         ids of what is said in it. Raises InvalidRequest for a recording that `check_recording` refuses and for an id or a transcript that
         `Voice` refuses; InternalFault when a network makes what no voice can hold.
         """
-        check_recording(wave, rate)
-        # Of the few samples that may lie beyond full scale one could be so large that its power is no number.
-        wave = wave.clamp(-1.0, 1.0)
+        wave = _checked(wave, rate)
         low = resample(wave[None], rate, _LISTENING_RATE)
         tokens = self._speech_tokens(low)
         mel = mel_spectrogram(resample(wave[None], rate, SAMPLE_RATE))[0].T.numpy()
@@ -70,6 +68,10 @@ class PromptReader:
             return Voice(voice_id, tuple(transcript_ids), tokens[:length], _bytes(mel[: MEL_FRAMES_PER_TOKEN * length]), vector)
         except ValueError as error:
             raise InvalidRequest(f"the voice's {error}") from error
+
+    def speech_tokens(self, wave: Tensor, rate: int) -> tuple[int, ...]:
+        """What is said in a recording, 25 tokens a second. Blocks for a fraction of its duration. wave, rate, errors: as `read`."""
+        return self._speech_tokens(resample(_checked(wave, rate)[None], rate, _LISTENING_RATE))
 
     def _speech_tokens(self, wave: Tensor) -> tuple[int, ...]:
         log_mel = whisper_mel.whisper_log_mel(wave).numpy()
@@ -84,6 +86,12 @@ class PromptReader:
         if len(vector) != SPEAKER_DIMENSION:
             raise InternalFault(f"{SPEAKER_ENCODER} made {len(vector)} values, expected {SPEAKER_DIMENSION}")
         return _bytes(vector)
+
+
+def _checked(wave: Tensor, rate: int) -> Tensor:
+    check_recording(wave, rate)
+    # Of the few samples that may lie beyond full scale one could be so large that its power is no number.
+    return wave.clamp(-1.0, 1.0)
 
 
 def _bytes(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> bytes:

@@ -17,9 +17,10 @@ from services.frontend.analysis import Analyzer, Reading, Sentence
 from services.frontend.language import language_of, require_tag
 from services.frontend.partial import Part
 from services.frontend.pauses import LONGEST_TOGETHER, Pause, added
+from services.frontend.prompt_servicer import PromptMethods
+from services.frontend.recording_reader import RecordingReader
 from services.frontend.units import Units
 from services.frontend.voice_library import VoiceLibrary
-from services.frontend.voice_maker import VoiceMaker
 from services.frontend.voice_servicer import VoiceMethods
 from services.frontend.written_text import Piece, WrittenText
 
@@ -30,7 +31,7 @@ MOST_FLUSHED_WORDS = 100
 T = TypeVar("T")
 
 
-class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
+class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
     worker: runs the text work, a sentence at a time, so that calls take turns and the event loop stays free; hanging up stops a call's
@@ -41,12 +42,14 @@ class FrontendServicer(VoiceMethods, frontend_pb2_grpc.FrontendServiceServicer):
         self,
         analyzer: Analyzer,
         library: VoiceLibrary,
-        maker: VoiceMaker | None,
+        reader: RecordingReader | None,
         worker: Executor,
         most_characters: int,
         most_stream_characters: int,
+        recordings_cache_bytes: int,
     ) -> None:
-        super().__init__(library, maker)
+        VoiceMethods.__init__(self, library, reader)
+        PromptMethods.__init__(self, reader, recordings_cache_bytes, analyzer.tokenizer, worker)
         self._analyzer = analyzer
         self._worker = worker
         self._most_characters = most_characters

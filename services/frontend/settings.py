@@ -41,7 +41,10 @@ class FrontendSettings(ServerSettings):
     max_voices: int = 10_000
     """Voices kept at once; more are refused with RESOURCE_EXHAUSTED."""
     max_voice_makings: int = 4
-    """Voices being made at once; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
+    """Recordings being read at once, whether for a new voice, for one request or to be spoken anew; more are refused with
+    RESOURCE_EXHAUSTED and a retry hint."""
+    recordings_cache_bytes: int = 64 * 1024 * 1024
+    """Of the voices of recordings that came with a request, held in memory, those that were used last; 0 holds none."""
     prompt_device: str = "auto"
     """Of the two networks that listen to a prompt: cpu, cuda, or auto for a GPU where this build of ONNX Runtime knows one."""
     prompt_threads: int = 1
@@ -60,7 +63,8 @@ class FrontendSettings(ServerSettings):
                 raise ValueError(f"{name.upper()} is {getattr(self, name)}, allowed from 1")
         if not 0 <= self.voices_fresh_seconds <= MOST_FRESH_SECONDS:
             raise ValueError(f"VOICES_FRESH_SECONDS is {self.voices_fresh_seconds:g}, allowed 0 to {MOST_FRESH_SECONDS}")
-        if self.voices_cache_bytes < 0:
-            raise ValueError(f"VOICES_CACHE_BYTES is {self.voices_cache_bytes}, allowed from 0")
+        for name in ("voices_cache_bytes", "recordings_cache_bytes"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name.upper()} is {getattr(self, name)}, allowed from 0")
         if self.prompt_device != "auto" and not PROMPT_DEVICE.fullmatch(self.prompt_device):
             raise ValueError(f"PROMPT_DEVICE is {self.prompt_device!r}, expected auto, cpu, cuda or cuda:0")

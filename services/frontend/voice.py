@@ -50,6 +50,11 @@ class Voice:
         object.__setattr__(self, "content_hash", digest.hexdigest()[:32])
 
     @property
+    def bytes_held(self) -> int:
+        """Memory that it takes, about: an id is a Python integer in a tuple."""
+        return len(self.prompt_mel) + len(self.speaker_embedding) + 40 * (len(self.prompt_text_ids) + len(self.prompt_speech_tokens)) + 500
+
+    @property
     def prompt_seconds(self) -> float:
         return len(self.prompt_speech_tokens) / TOKENS_PER_SECOND
 

@@ -46,11 +46,8 @@ class KeptVoice:
 
     @property
     def bytes_held(self) -> int:
-        """Memory that it takes, about: an id is a Python integer in a tuple."""
-        voice = self.voice
-        ids = len(voice.prompt_text_ids) + len(voice.prompt_speech_tokens)
-        texts = sum(len(value) for value in vars(self.origin).values())
-        return len(voice.prompt_mel) + len(voice.speaker_embedding) + 40 * ids + 4 * texts + 1000
+        """Memory that it takes, about."""
+        return self.voice.bytes_held + 4 * sum(len(value) for value in vars(self.origin).values()) + 500
 
 
 def now() -> str:

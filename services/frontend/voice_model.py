@@ -20,6 +20,6 @@ def voice_model(directory: ModelDirectory) -> str:
     return digest.hexdigest()[:16]
 
 
-def can_make_voices(directory: ModelDirectory) -> bool:
+def can_listen(directory: ModelDirectory) -> bool:
     """Whether the directory has the two networks that listen."""
     return all((directory.path / name).exists() for name in (SPEECH_TOKENIZER, SPEAKER_ENCODER))

@@ -12,24 +12,26 @@ from cosyserve.errors import FailedPrecondition, InvalidRequest
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
+from services.frontend.prompt_recording import PromptRecording
+from services.frontend.recording_reader import RecordingReader
 from services.frontend.voice import Voice
 from services.frontend.voice_labels import Labels
 from services.frontend.voice_library import Details, Line, VoiceLibrary
-from services.frontend.voice_maker import Draft, VoiceMaker
+from services.frontend.voice_maker import Draft, make_voice
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _PAGE, _MOST_PAGE = 100, 1000
 
 
 class VoiceMethods:
-    """The voice methods of FrontendService. maker: None where voices cannot be made."""
+    """The voice methods of FrontendService. reader: None where no recording can be read."""
 
-    def __init__(self, library: VoiceLibrary, maker: VoiceMaker | None) -> None:
+    def __init__(self, library: VoiceLibrary, reader: RecordingReader | None) -> None:
         self._library = library
-        self._maker = maker
+        self._reader = reader
 
     async def GetVoice(self, request: pb.GetVoiceRequest, context: Context) -> pb.GetVoiceResponse:
-        return pb.GetVoiceResponse(voice=_voice_message(await self._library.voice(request.id)))
+        return pb.GetVoiceResponse(voice=voice_message(await self._library.voice(request.id)))
 
     async def DescribeVoice(self, request: pb.DescribeVoiceRequest, context: Context) -> pb.DescribeVoiceResponse:
         return pb.DescribeVoiceResponse(voice=_details_message(await self._library.details(request.id)))
@@ -45,13 +47,12 @@ class VoiceMethods:
         draft = _draft(request.draft).checked()
         details = await self._library.require_room(draft.id, draft.request_id)
         if details is None:
-            if self._maker is None:
+            if self._reader is None:
                 raise FailedPrecondition("no voice can be made: the model directory has no speech tokenizer or no speaker encoder")
-            with self._maker.place():
+            with self._reader.place():
                 start = time.time_ns()
-                kept = await self._maker.make(draft)
-                seconds = {"voice.prompt_seconds": kept.voice.prompt_seconds, "voice.transcript_characters": len(draft.transcript)}
-                telemetry.record(Timing("frontend.make_voice", start, time.time_ns(), {**seconds, "text.language": draft.language_code}))
+                kept = await make_voice(draft, self._reader)
+                telemetry.record(Timing("frontend.make_voice", start, time.time_ns(), traced(draft.recording, kept.voice)))
                 details = await self._library.add(kept, draft.labels)
         return pb.FrontendServiceCreateVoiceResponse(voice=_details_message(details))
 
@@ -75,9 +76,7 @@ def _after(page_token: str) -> str:
 def _draft(message: voice_pb2.VoiceDraft) -> Draft:
     return Draft(
         id=message.id,
-        audio=message.audio,
-        transcript=message.transcript,
-        language_code=message.language_code,
+        recording=PromptRecording(message.audio, message.transcript, message.language_code),
         provenance=message.provenance,
         labels=_labels(message.metadata),
         request_id=message.request_id,
@@ -88,7 +87,17 @@ def _labels(message: voice_pb2.VoiceMetadata) -> Labels:
     return Labels(message.display_name, message.description, dict(message.labels))
 
 
-def _voice_message(voice: Voice) -> voice_pb2.Voice:
+def traced(recording: PromptRecording, voice: Voice) -> dict[str, int | float | str]:
+    """What a trace says of a recording that was read: lengths and language."""
+    return {
+        "voice.prompt_seconds": voice.prompt_seconds,
+        "voice.transcript_characters": len(recording.transcript),
+        "text.language": recording.language_code,
+    }
+
+
+def voice_message(voice: Voice) -> voice_pb2.Voice:
+    """A voice with its content."""
     return voice_pb2.Voice(
         id=voice.id,
         content_hash=voice.content_hash,

@@ -11,6 +11,7 @@ from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator.frontend_stage import FrontendStage
 from services.orchestrator.llm_stage import LlmStage
 from services.orchestrator.pipeline import Stages
+from services.orchestrator.prompt_stage import PromptStage
 from services.orchestrator.servicer import SynthesisServicer
 from services.orchestrator.settings import PREFIX, OrchestratorSettings
 from services.orchestrator.takeover import Patience
@@ -37,10 +38,14 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     ]
     frontend, llm, token2wav = replica_sets
     patience = Patience(settings.stall_seconds, settings.recovery_seconds, settings.attempts)
+    reading = Patience(settings.voice_seconds, settings.recovery_seconds, settings.attempts)
     stages = Stages(
-        FrontendStage(frontend, patience), LlmStage(llm, patience, settings.guards), Token2WavStage(token2wav, patience, settings.guards)
+        FrontendStage(frontend, patience),
+        PromptStage(frontend, patience, reading),
+        LlmStage(llm, patience, settings.guards),
+        Token2WavStage(token2wav, patience, settings.guards),
     )
-    voices = VoiceStage(frontend, patience, Patience(settings.voice_seconds, settings.recovery_seconds, settings.attempts))
+    voices = VoiceStage(frontend, patience, reading)
     servicer = SynthesisServicer(stages, voices, settings)
     synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
@@ -50,7 +55,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
             await service.set_serving(all(replicas.serving for replicas in replica_sets))
             await changed.wait()
 
-    warming = VoiceWarming(stages.frontend, voices, stages.token2wav, settings.warm_voices)
+    warming = VoiceWarming(stages.prompts, voices, stages.token2wav, settings.warm_voices)
     tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
 
     async def close() -> None:

@@ -1,4 +1,4 @@
-"""The frontend as the pipeline calls it: text to sentences, and voices by name."""
+"""The frontend as the pipeline calls it: text to sentences."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc
 from services.orchestrator.arriving_text import ArrivingText, Flush
 from services.orchestrator.taken_sentences import TakenSentences
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.utterance import OpenSentence, Sentence, SpokenWord, Utterance, Voice
+from services.orchestrator.utterance import OpenSentence, Sentence, SpokenWord, Utterance
 
 Take = Callable[[Sentence | OpenSentence], Awaitable[None]]
 AnalyzeCall = grpc.aio.StreamStreamCall[frontend_pb2.AnalyzeStreamRequest, frontend_pb2.AnalyzeStreamResponse]
@@ -74,25 +74,6 @@ class FrontendStage:
                         raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a text before its end")
 
         return await carried_on(self.replicas, self._patience, attempt)
-
-    async def voice(self, name: str) -> Voice:
-        """The voice `name` with its content; NotFound when there is none."""
-        response = frontend_pb2.GetVoiceResponse()
-
-        async def attempt(replica: Replica, _: Pulse) -> None:
-            request = frontend_pb2.GetVoiceRequest(id=name)
-            response.CopyFrom(await _stub(replica).GetVoice(request, metadata=telemetry.outgoing()))
-
-        await carried_on(self.replicas, self._patience, attempt)
-        found = response.voice
-        return Voice(
-            id=found.id,
-            content_hash=found.content_hash,
-            prompt_text_ids=tuple(found.prompt_text_ids),
-            prompt_speech_tokens=tuple(found.prompt_speech_tokens),
-            prompt_mel=found.prompt_mel,
-            speaker_embedding=found.speaker_embedding,
-        )
 
 
 def _setup(utterance: Utterance) -> frontend_pb2.AnalyzeSetup:

@@ -12,10 +12,11 @@ from cosyserve import spec, telemetry
 from cosyserve.errors import SpeechFault
 from services.orchestrator.engines import Engines
 from services.orchestrator.llm_stage import LlmStage
+from services.orchestrator.prompting import Shown
 from services.orchestrator.silence import Play
 from services.orchestrator.token2wav_stage import Decoded, Token2WavStage
 from services.orchestrator.token_stream import TokenStream
-from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, Voice
+from services.orchestrator.utterance import OpenSentence, Sentence, Utterance
 from services.orchestrator.word_times import WordTime, word_times
 
 _RETRIES = telemetry.meter.create_counter(
@@ -46,10 +47,10 @@ def first_attempt(utterance: Utterance, sentence: Sentence | OpenSentence) -> To
     return _stream(utterance, sentence, 1 if sentence.index in utterance.retried_sentences else 0)
 
 
-async def write(utterance: Utterance, voice: Voice, stream: TokenStream, llm: LlmStage, engines: Engines) -> int:
+async def write(utterance: Utterance, shown: Shown, stream: TokenStream, llm: LlmStage, engines: Engines) -> int:
     """Fill `stream`; returns the number of takeovers. A fault of the speech goes into the stream, to whoever speaks it."""
     try:
-        return await llm.generate(utterance, voice, stream, engines)
+        return await llm.generate(utterance, shown, stream, engines)
     except SpeechFault as fault:
         stream.fail(fault)
         return 0
@@ -57,7 +58,7 @@ async def write(utterance: Utterance, voice: Voice, stream: TokenStream, llm: Ll
 
 async def speak(
     utterance: Utterance,
-    voice: Voice,
+    shown: Shown,
     stream: TokenStream,
     stages: tuple[LlmStage, Token2WavStage],
     play: Play,
@@ -85,7 +86,7 @@ async def speak(
 
     speaking = stream
     try:
-        decoded = await token2wav.decode(utterance, voice, stream, counted, engines)
+        decoded = await token2wav.decode(utterance, shown, stream, counted, engines)
         place_words(stream)
         return stream, decoded
     except SpeechFault as fault:
@@ -95,8 +96,8 @@ async def speak(
     second = speaking = _stream(utterance, stream.sentence, stream.attempt + 1)
     attempts.retried.append(stream.sentence.index)
     async with asyncio.TaskGroup() as group:
-        writing = group.create_task(write(utterance, voice, second, llm, engines))
-        decoded = await token2wav.decode(utterance, voice, second, counted, engines)
+        writing = group.create_task(write(utterance, shown, second, llm, engines))
+        decoded = await token2wav.decode(utterance, shown, second, counted, engines)
         decoded.takeovers += await writing
     place_words(second)
     return second, decoded

@@ -12,9 +12,10 @@ from cosyserve.errors import InternalFault
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
 from services.orchestrator.engine_stage import from_message, to_message
 from services.orchestrator.engines import Engines
+from services.orchestrator.prompting import Shown
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
 from services.orchestrator.token_stream import Made, TokenStream
-from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, Voice, tokens_to_first_border
+from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, tokens_to_first_border
 
 GenerateCall = grpc.aio.StreamStreamCall[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse]
 
@@ -27,9 +28,9 @@ class LlmStage:
         self._patience = patience
         self._guards = guards
 
-    async def generate(self, utterance: Utterance, voice: Voice, stream: TokenStream, engines: Engines) -> int:
+    async def generate(self, utterance: Utterance, shown: Shown, stream: TokenStream, engines: Engines) -> int:
         """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of takeovers."""
-        setup = _setup(utterance, voice, stream, self._guards)
+        setup = _setup(utterance, shown, stream, self._guards)
         if engines.llm is not None:
             setup.expected_identity.CopyFrom(to_message(engines.llm))
         begin = time.monotonic()
@@ -88,11 +89,11 @@ async def _pour(call: GenerateCall, setup: llm_pb2.GenerateSetup, sentence: Open
         return
 
 
-def _setup(utterance: Utterance, voice: Voice, stream: TokenStream, guards: bool) -> llm_pb2.GenerateSetup:
-    first_hop = tokens_to_first_border(len(voice.prompt_speech_tokens), utterance.first_hop_tokens)
+def _setup(utterance: Utterance, shown: Shown, stream: TokenStream, guards: bool) -> llm_pb2.GenerateSetup:
+    first_hop = tokens_to_first_border(len(shown.speech_tokens), utterance.first_hop_tokens)
     return llm_pb2.GenerateSetup(
-        prompt_text_ids=voice.prompt_text_ids,
-        prompt_speech_tokens=voice.transcribed_speech_tokens,
+        prompt_text_ids=shown.text_ids,
+        prompt_speech_tokens=shown.heard_tokens,
         seed=stream.seed,
         guards=guards,
         sentence_index=stream.sentence.index,

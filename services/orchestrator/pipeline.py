@@ -16,10 +16,12 @@ from services.orchestrator.engines import Engines
 from services.orchestrator.frontend_stage import FrontendStage
 from services.orchestrator.guards import Attempts
 from services.orchestrator.llm_stage import LlmStage
+from services.orchestrator.prompt_stage import PromptStage
+from services.orchestrator.prompting import Shown
 from services.orchestrator.silence import Play, play_silence
 from services.orchestrator.token2wav_stage import Token2WavStage
 from services.orchestrator.token_stream import TokenStream
-from services.orchestrator.utterance import OpenSentence, Sentence, Utterance, Voice
+from services.orchestrator.utterance import OpenSentence, Sentence, Utterance
 from services.orchestrator.written_pause import behind_pause
 
 _ANALYZED_AHEAD = 16
@@ -69,6 +71,7 @@ class Stages:
     """Whom the pipeline calls."""
 
     frontend: FrontendStage
+    prompts: PromptStage
     llm: LlmStage
     token2wav: Token2WavStage
 
@@ -90,10 +93,10 @@ async def speak(
     # One place: the sentence being written waits here until the one before it is spoken. So at most two are ahead of the listener.
     written: asyncio.Queue[TokenStream | None] = asyncio.Queue(maxsize=1)
     async with asyncio.TaskGroup() as group:
-        voice = group.create_task(stages.frontend.voice(utterance.voice))
+        shown = group.create_task(stages.prompts.shown(utterance.prompting))
         group.create_task(_read(utterance, text, stages, analyzed, account))
-        group.create_task(_write(utterance, stages, voice, analyzed, written, account, longest_seconds))
-        await _speak(utterance, stages, voice, written, play, account)
+        group.create_task(_write(utterance, stages, shown, analyzed, written, account, longest_seconds))
+        await _speak(utterance, stages, shown, written, play, account)
 
 
 async def _read(
@@ -111,14 +114,14 @@ async def _read(
 async def _write(
     utterance: Utterance,
     stages: Stages,
-    voice: "asyncio.Task[Voice]",
+    shown: "asyncio.Task[Shown]",
     analyzed: "asyncio.Queue[Analyzed]",
     written: "asyncio.Queue[TokenStream | None]",
     account: Account,
     longest_seconds: float | None,
 ) -> None:
-    known_voice = await voice
-    account.voice = known_voice.id
+    known = await shown
+    account.voice = known.voice
     tokens = paused = 0
     while (sentence := await analyzed.get()) is not None:
         if sentence.index == 0:
@@ -128,7 +131,7 @@ async def _write(
         await written.put(stream)
         if not sentence.silent:
             # Not `+= await`, as in _read.
-            takeovers = await guards.write(utterance, known_voice, stream, stages.llm, account.engines)
+            takeovers = await guards.write(utterance, known, stream, stages.llm, account.engines)
             account.takeovers += takeovers
             # What failed a guard is said anew, and counted by whoever speaks it.
             tokens += 0 if stream.fault else len(stream.tokens)
@@ -140,7 +143,7 @@ async def _write(
 async def _speak(
     utterance: Utterance,
     stages: Stages,
-    voice: "asyncio.Task[Voice]",
+    shown: "asyncio.Task[Shown]",
     written: "asyncio.Queue[TokenStream | None]",
     play: Play,
     account: Account,
@@ -155,7 +158,7 @@ async def _speak(
             continue
         play_sentence = behind_pause(pause, play) if first else play
         spoken, decoded = await guards.speak(
-            utterance, await voice, stream, (stages.llm, stages.token2wav), play_sentence, account.engines, account.attempts
+            utterance, await shown, stream, (stages.llm, stages.token2wav), play_sentence, account.engines, account.attempts
         )
         _settle(spoken, account)
         account.takeovers += decoded.takeovers

@@ -16,6 +16,8 @@ class OrchestratorSettings(ServerSettings):
     """Addresses of the frontend's replicas, comma separated: host:port or any gRPC target such as dns:///name:port."""
     llm: tuple[str, ...]
     token2wav: tuple[str, ...]
+    max_message_bytes: int = 22 * 1024 * 1024
+    """Room for two recordings of 10 MiB: what is to be converted, and whom to speak like."""
     max_streams: int = 16
     """Requests at once, at most what the stages behind it take; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
     max_characters: int = 20_000
@@ -48,7 +50,7 @@ class OrchestratorSettings(ServerSettings):
     max_voice_makings: int = 8
     """Recordings being made voices at once; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
     voice_seconds: float = 120.0
-    """A frontend that has not made a voice of a recording within this time is taken for dead."""
+    """A frontend that has not read a recording (for a voice, a prompt or a conversion) within this time is taken for dead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,10 +13,11 @@ from cosyserve.errors import InternalFault
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.engine_stage import from_message, to_message
 from services.orchestrator.engines import Engines
+from services.orchestrator.prompting import Shown
 from services.orchestrator.silence import Play
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
 from services.orchestrator.token_stream import TokenStream
-from services.orchestrator.utterance import Utterance, Voice
+from services.orchestrator.utterance import Utterance
 
 _WARM_SECONDS = 120.0
 DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]
@@ -38,9 +39,11 @@ class Token2WavStage:
         self._patience = patience
         self._guards = guards
 
-    async def decode(self, utterance: Utterance, voice: Voice, stream: TokenStream, play: Play, engines: Engines) -> Decoded:
-        """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat."""
-        setup = _setup(utterance, voice, stream, self._guards)
+    async def decode(
+        self, utterance: Utterance, shown: Shown, stream: TokenStream, play: Play, engines: Engines, *, may_be_silent: bool = False
+    ) -> Decoded:
+        """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat. may_be_silent: silence is no fault."""
+        setup = _setup(utterance, shown, stream, self._guards and not may_be_silent)
         if engines.token2wav is not None:
             setup.expected_identity.CopyFrom(to_message(engines.token2wav))
         decoded = Decoded()
@@ -72,10 +75,10 @@ class Token2WavStage:
         decoded.takeovers = await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
         return decoded
 
-    async def warm(self, replica: Replica, voice: Voice) -> None:
-        """Let `replica` say one token with `voice` to nobody, so that it keeps the state behind the voice's prompt."""
+    async def warm(self, replica: Replica, shown: Shown) -> None:
+        """Let `replica` say one token to nobody, so that it keeps the state behind the voice's prompt."""
         stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
-        request = token2wav_pb2.DecodeRequest(setup=_voice_setup(voice), speech_tokens=[0])
+        request = token2wav_pb2.DecodeRequest(setup=_shown_setup(shown), speech_tokens=[0])
         try:
             with hung_up(stub.Decode(request, timeout=_WARM_SECONDS)) as call:
                 async for _ in call:
@@ -111,13 +114,13 @@ async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: Toke
         return
 
 
-def _setup(utterance: Utterance, voice: Voice, stream: TokenStream, guards: bool) -> token2wav_pb2.DecodeSetup:
+def _setup(utterance: Utterance, shown: Shown, stream: TokenStream, guards: bool) -> token2wav_pb2.DecodeSetup:
     hops = profile_pb2.HopSchedule(
         first_hop_tokens=utterance.first_hop_tokens,
         growth=cast("profile_pb2.HopSchedule.Growth.ValueType", utterance.growth),
         max_hop_tokens=utterance.max_hop_tokens,
     )
-    setup = _voice_setup(voice)
+    setup = _shown_setup(shown)
     setup.seed = stream.seed
     setup.guards = guards
     setup.holds_silence = guards and utterance.retry and not stream.attempt
@@ -128,10 +131,10 @@ def _setup(utterance: Utterance, voice: Voice, stream: TokenStream, guards: bool
     return setup
 
 
-def _voice_setup(voice: Voice) -> token2wav_pb2.DecodeSetup:
+def _shown_setup(shown: Shown) -> token2wav_pb2.DecodeSetup:
     return token2wav_pb2.DecodeSetup(
-        prompt_speech_tokens=voice.prompt_speech_tokens,
-        prompt_mel=voice.prompt_mel,
-        speaker_embedding=voice.speaker_embedding,
-        voice_hash=voice.content_hash,
+        prompt_speech_tokens=shown.speech_tokens,
+        prompt_mel=shown.mel,
+        speaker_embedding=shown.speaker_embedding,
+        voice_hash=shown.key,
     )

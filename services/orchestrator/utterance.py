@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cosyserve import spec
+from services.orchestrator.prompting import Prompting
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,7 @@ class Utterance:
     """What is to be said and how. `profile`, `growth` and `encoding` carry the numbers of their protobuf enums."""
 
     text: str
-    voice: str
+    prompting: Prompting
     language_code: str
     seed: int
     speed: float
@@ -37,24 +38,6 @@ class Utterance:
     """Whether a sentence that fails a guard may be said anew with another seed."""
     retried_sentences: frozenset[int] = frozenset()
     """Sentences that the lost request, of which this is the rest, has said with another seed."""
-
-
-@dataclass(frozen=True)
-class Voice:
-    """Everything a voice is, as voice.proto says; it travels with every sentence."""
-
-    id: str
-    content_hash: str
-    prompt_text_ids: tuple[int, ...]
-    prompt_speech_tokens: tuple[int, ...]
-    prompt_mel: bytes
-    speaker_embedding: bytes
-
-    @property
-    def transcribed_speech_tokens(self) -> tuple[int, ...]:
-        """The prompt's speech as the speech-token model may see it: only beside its transcript. Of a prompt without one the model would
-        take the words for its own and garble those it is to say (compatibility specification section 2.4, cross_lingual)."""
-        return self.prompt_speech_tokens if self.prompt_text_ids else ()
 
 
 @dataclass(frozen=True)

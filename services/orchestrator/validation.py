@@ -10,11 +10,12 @@ from dataclasses import replace
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
+from services.orchestrator import prompt_validation
 from services.orchestrator.caller_text import Waiting
+from services.orchestrator.prompting import Prompting
 from services.orchestrator.settings import LONGEST_IDLE_SECONDS
 from services.orchestrator.utterance import Utterance
 
-_LONGEST_VOICE_ID = 128
 SENTENCE_PAUSE_MILLISECONDS = 200
 """With the 250 that the bundled voice leaves by itself (bench.sentence_pause) it is what readers pause."""
 _LONGEST_PAUSE_MILLISECONDS = 10_000
@@ -22,6 +23,7 @@ _LONGEST_IDLE_BY_TOKEN_SECONDS = 30
 """The stages behind hold a sentence open and take a minute without tokens for the end of their caller."""
 _MOST_RETRIED = 20_000
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
+_StreamingRequest = synthesis_pb2.SynthesizeRequest | synthesis_pb2.ConvertVoiceRequest
 _STREAMING_PROFILES = (profile_pb2.PROFILE_CONTINUOUS, profile_pb2.PROFILE_UPSTREAM)
 
 
@@ -42,6 +44,10 @@ def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float)
     if setup.request.text:
         raise InvalidRequest("setup.request.text is set; in StreamingSynthesize text comes in messages behind the setup")
     by_token = setup.mode == modes.MODE_TOKENS
+    if by_token and setup.request.instruction:
+        raise InvalidRequest(
+            "setup.request.instruction is set; in MODE_TOKENS it would stand among the words and be spoken, MODE_SENTENCES takes one"
+        )
     delay, idle = setup.buffer_delay_milliseconds, setup.idle_timeout_milliseconds
     if delay and by_token:
         raise InvalidRequest("setup.buffer_delay_milliseconds is set; MODE_TOKENS waits for no sentence, so there is nothing to delay")
@@ -54,10 +60,25 @@ def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float)
     return replace(_streaming(setup.request), by_token=by_token), waiting
 
 
+def conversion(request: synthesis_pb2.ConvertVoiceRequest) -> Utterance:
+    """How a `ConvertVoice` request wants to be spoken; its utterance has no text. Raises InvalidRequest."""
+    return _in_hops(request, _form(request, prompt_validation.conversion(request), _streaming_profile(request)))
+
+
 def _streaming(request: synthesis_pb2.SynthesizeRequest) -> Utterance:
+    utterance = _shared(request, _streaming_profile(request))
+    return replace(_in_hops(request, utterance), retried_sentences=_retried(request.retried_sentences))
+
+
+def _streaming_profile(request: _StreamingRequest) -> int:
     profile = request.profile or profile_pb2.PROFILE_CONTINUOUS
     if profile not in _STREAMING_PROFILES:
         raise InvalidRequest(f"profile {_name(profile)} does not stream; allowed: PROFILE_CONTINUOUS, PROFILE_UPSTREAM")
+    return profile
+
+
+def _in_hops(request: _StreamingRequest, utterance: Utterance) -> Utterance:
+    """With what a streamed answer has beside: where it is cut, and what it resumes."""
     if request.start_sample < 0:
         raise InvalidRequest(f"start_sample is {request.start_sample}, it must not be negative")
     if request.start_sample and not request.HasField("seed"):
@@ -67,8 +88,7 @@ def _streaming(request: synthesis_pb2.SynthesizeRequest) -> Utterance:
     max_hop = _in_range("hops.max_hop_tokens", hops.max_hop_tokens or 100, 25, 400)
     if hops.growth not in profile_pb2.HopSchedule.Growth.values():
         raise InvalidRequest(f"hops.growth is {hops.growth}, no value of that number exists")
-    utterance = _shared(request, profile)
-    if profile == profile_pb2.PROFILE_UPSTREAM and utterance.speed != 1.0:
+    if utterance.profile == profile_pb2.PROFILE_UPSTREAM and utterance.speed != 1.0:
         raise InvalidRequest(f"speed is {utterance.speed:g}; PROFILE_UPSTREAM has only 1.0, PROFILE_CONTINUOUS has 0.5 to 2.0")
     return replace(
         utterance,
@@ -77,16 +97,13 @@ def _streaming(request: synthesis_pb2.SynthesizeRequest) -> Utterance:
         max_hop_tokens=max_hop,
         start_sample=request.start_sample,
         engine=request.engine,
-        sentence_pause_milliseconds=_pause(request, profile),
-        retried_sentences=_retried(request.retried_sentences),
     )
 
 
 def unary(request: synthesis_pb2.SynthesizeUnaryRequest, max_characters: int) -> Utterance:
     """The utterance of a `SynthesizeUnary` request; raises InvalidRequest."""
     _require_text(request.text, max_characters)
-    profile = profile_pb2.PROFILE_OFFLINE
-    return replace(_shared(request, profile), sentence_pause_milliseconds=_pause(request, profile))
+    return _shared(request, profile_pb2.PROFILE_OFFLINE)
 
 
 def _require_text(text: str, max_characters: int) -> None:
@@ -97,10 +114,22 @@ def _require_text(text: str, max_characters: int) -> None:
 
 
 def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeUnaryRequest, profile: int) -> Utterance:
-    if len(request.voice) > _LONGEST_VOICE_ID:
-        raise InvalidRequest(f"voice has {len(request.voice)} characters, allowed are at most {_LONGEST_VOICE_ID}")
+    """What every request with a text says of it and of how it is spoken."""
     if request.language_code and not _LANGUAGE_TAG.fullmatch(request.language_code):
         raise InvalidRequest(f"language_code {request.language_code!r} is not a BCP-47 tag such as en-US or zh")
+    return replace(
+        _form(request, prompt_validation.prompting(request), profile),
+        text=request.text,
+        language_code=request.language_code,
+        retry=request.retry,
+        allow_control_tokens=request.allow_control_tokens,
+        pronunciations=dict(request.pronunciations),
+        sentence_pause_milliseconds=_pause(request, profile),
+    )
+
+
+def _form(request: _StreamingRequest | synthesis_pb2.SynthesizeUnaryRequest, prompting: Prompting, profile: int) -> Utterance:
+    """Whom to hear, how fast, in which form; no text, one hop after the other."""
     speed = request.speed or 1.0
     if not (math.isfinite(speed) and 0.5 <= speed <= 2.0):
         raise InvalidRequest(f"speed is {speed:g}, allowed are 0.5 to 2.0")
@@ -109,9 +138,9 @@ def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeU
         raise InvalidRequest(f"audio_format.encoding is {encoding}, no value of that number exists")
     rate = request.audio_format.sample_rate_hertz or spec.SAMPLE_RATE
     return Utterance(
-        text=request.text,
-        voice=request.voice,
-        language_code=request.language_code,
+        text="",
+        prompting=prompting,
+        language_code="",
         seed=request.seed if request.HasField("seed") else secrets.randbits(63),
         speed=speed,
         profile=profile,
@@ -119,10 +148,7 @@ def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeU
         growth=profile_pb2.HopSchedule.GROWTH_UNSPECIFIED,
         max_hop_tokens=100,
         encoding=encoding,
-        retry=request.retry,
         sample_rate=_in_range("audio_format.sample_rate_hertz", rate, 8_000, 48_000),
-        allow_control_tokens=request.allow_control_tokens,
-        pronunciations=dict(request.pronunciations),
     )
 
 

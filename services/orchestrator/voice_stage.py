@@ -61,13 +61,20 @@ class VoiceStage:
         await self._call(once)
 
     async def _call(
-        self, ask: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Awaitable[Answer]]", *, making: bool = False
+        self, call: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Awaitable[Answer]]", *, making: bool = False
     ) -> Answer:
-        answers: list[Answer] = []
+        return await ask(self._replicas, self._making if making else self._patience, call)
 
-        async def attempt(replica: Replica, _: Pulse) -> None:
-            stub = frontend_pb2_grpc.FrontendServiceStub(replica.channel)
-            answers.append(await ask(cast("frontend_pb2_grpc.FrontendServiceAsyncStub", stub)))
 
-        await carried_on(self._replicas, self._making if making else self._patience, attempt)
-        return answers[0]
+async def ask(
+    replicas: ReplicaSet, patience: Patience, call: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Awaitable[Answer]]"
+) -> Answer:
+    """The answer to `call` from one of the frontend's `replicas`, of another one if one fails (see `carried_on`)."""
+    answers: list[Answer] = []
+
+    async def attempt(replica: Replica, _: Pulse) -> None:
+        stub = frontend_pb2_grpc.FrontendServiceStub(replica.channel)
+        answers.append(await call(cast("frontend_pb2_grpc.FrontendServiceAsyncStub", stub)))
+
+    await carried_on(replicas, patience, attempt)
+    return answers[0]

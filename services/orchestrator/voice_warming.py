@@ -5,7 +5,8 @@ import logging
 
 from cosyserve.channel import Replica
 from cosyserve.errors import CosyserveError, NotFound
-from services.orchestrator.frontend_stage import FrontendStage
+from services.orchestrator.prompt_stage import PromptStage
+from services.orchestrator.prompting import show
 from services.orchestrator.token2wav_stage import Token2WavStage
 from services.orchestrator.voice_stage import VoiceStage
 
@@ -17,12 +18,12 @@ _LARGEST_PAGE = 1000
 class VoiceWarming:
     """Call `run` in a task of its own; `changed` wakes it when a replica may have come up.
 
-    most_voices: the first so many of the list, the default voice before all others. What fails is logged and tried again when the replica
-    comes up anew: a cold voice costs time, not sound.
+    most_voices: the first so many of the list, the default voice before all others; one that is only a vector has no such state. What
+    fails is logged and tried again when the replica comes up anew: a cold voice costs time, not sound.
     """
 
-    def __init__(self, frontend: FrontendStage, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
-        self._frontend = frontend
+    def __init__(self, prompts: PromptStage, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
+        self._prompts = prompts
         self._voices = voices
         self._decoders = decoders
         self._most = most_voices
@@ -38,7 +39,7 @@ class VoiceWarming:
         """Warm every decoder that comes up, until cancelled."""
         while self._most:
             self._changed.clear()
-            serving = self._decoders.replicas.serving_replicas() if self._frontend.replicas.serving else []
+            serving = self._decoders.replicas.serving_replicas() if self._prompts.replicas.serving else []
             for replica in serving:
                 if replica not in self._warm:
                     self._warm.add(replica)
@@ -53,7 +54,9 @@ class VoiceWarming:
             return
         for name in [_DEFAULT, *(voice.id for voice in listed if not voice.is_default)][: self._most]:
             try:
-                await self._decoders.warm(replica, await self._frontend.voice(name))
+                shown = show(await self._prompts.voice(name))
+                if shown.key:
+                    await self._decoders.warm(replica, shown)
             except NotFound:
                 # There may be no default voice, and any other may have been deleted meanwhile.
                 continue

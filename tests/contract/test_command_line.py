@@ -48,6 +48,25 @@ def test_say_in_another_form(endpoint: str, tmp_path: Path) -> None:
     assert int.from_bytes(header[24:28], "little") == 8_000
 
 
+def test_say_in_every_mode(endpoint: str, tmp_path: Path) -> None:
+    """Of a zero-shot voice; the fakes do not hear the difference, the tests of the pipeline do."""
+    modes = [("--prompt-mode", mode) for mode in ("zero_shot", "cross_lingual", "sft")]
+    for options in (*modes, ("--instruction", "Slowly.")):
+        target = tmp_path / "out.wav"
+        spoken = _cosyserve("say", TEXT, "-o", str(target), "--voice", "zs_a", *options, "--retry", "--server", endpoint)
+        assert spoken.returncode == 0, spoken.stderr
+        assert target.stat().st_size > 10_000
+        target.unlink()
+
+
+def test_a_word_is_read_as_it_is_pronounced(endpoint: str) -> None:
+    options = ("-o", "-", "--seed", "1", "--server", endpoint)
+    told = _cosyserve("say", "A cosy voice.", *options, "--pronounce", "cosy=very long and winding", "--allow-control-tokens")
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == _cosyserve("say", "A very long and winding voice.", *options).stdout
+    assert told.stdout != _cosyserve("say", "A cosy voice.", *options).stdout
+
+
 def test_a_listener_who_leaves_is_no_error(endpoint: str) -> None:
     command = [sys.executable, "-m", "cosyserve", "say", TEXT * 20, "-o", "-", "--server", endpoint]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -74,6 +93,10 @@ def test_voices(endpoint: str) -> None:
         (("say", TEXT, "-o", "{file}", "--rate", "7999"), "cosyserve: INVALID_ARGUMENT: audio_format.sample_rate_hertz is 7999"),
         (("say", TEXT, "-o", "{file}", "--seed", "-1"), "cosyserve: INVALID_ARGUMENT: the request cannot be written as a message"),
         (("say", TEXT, "-o", "/nowhere/out.wav"), "cosyserve: [Errno 2] No such file or directory: '/nowhere/out.wav'"),
+        (("say", TEXT, "-o", "{file}", "--prompt-mode", "zero_shot"), "cosyserve: FAILED_PRECONDITION: server at "),
+        (("say", TEXT, "-o", "{file}", "--prompt", "README.md"), "cosyserve: INVALID_ARGUMENT: "),
+        (("convert", "README.md", "-o", "{file}"), "cosyserve: INVALID_ARGUMENT: "),
+        (("convert", "/dev/null", "-o", "{file}"), "cosyserve: INVALID_ARGUMENT: /dev/null has 0 bytes, allowed 1 to 10485760"),
         (("voices", "--server", "127.0.0.1:1"), "cosyserve: UNAVAILABLE: server at 127.0.0.1:1: "),
     ],
 )
@@ -94,6 +117,10 @@ def test_an_error_is_one_line_and_leaves_no_file(endpoint: str, tmp_path: Path, 
         (("sing",), "invalid choice: 'sing'"),
         (("say", "x"), "the following arguments are required: -o/--output"),
         (("say", "x", "-o", "y", "--encoding", "mp3"), "'mp3' is none of linear16, mulaw, alaw"),
+        (("say", "x", "-o", "y", "--pronounce", "cosy"), "'cosy' is not of the form WRITTEN=SPOKEN"),
+        (("say", "x", "-o", "y", "--transcript", "what"), "--transcript and --prompt-language say what is in --prompt, which is missing"),
+        (("convert", "x.wav", "-o", "y", "--voice", "a", "--prompt", "z"), "--voice and --prompt: speak like one of them"),
+        (("convert", "x.wav", "-o", "y", "--prompt-mode", "instruct"), "invalid choice: 'instruct'"),
         (("up", "--replicas", "llm"), "'llm' is not of the form token2wav=2,llm=1"),
         (("up", "--replicas", "gateway=2"), "'gateway' has no replicas; services that can have some: frontend, llm, token2wav"),
         (("up", "--replicas", "llm=17"), "17 replicas of llm were asked for, allowed are 1 to 16"),

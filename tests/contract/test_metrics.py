@@ -2,23 +2,37 @@
 
 from pathlib import Path
 
+import grpc
+
 from cosyserve.client import Client
 from cosyserve.errors import TooShort
-from cosyserve.supervision.stack import running_stack
+from cosyserve.supervision.stack import Stack, running_stack
+from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
 from tests.contract.metrics_receiver import metrics_receiver
 from tests.contract.up_process import TINY
+from tools.fuzz.upload_seeds import seeds
 
-PROMPTS = "cosyserve.token2wav.prompts"
+PROMPTS, RECORDINGS = "cosyserve.token2wav.prompts", "cosyserve.frontend.recordings"
 
 
-async def test_prompts_that_were_kept_are_counted() -> None:
+async def read_recording(stack: Stack, times: int) -> None:
+    (frontend,) = [child for child in stack.children if child.name == "frontend"]
+    request = frontend_pb2.ReadRecordingRequest(recording=voice_pb2.PromptRecording(audio=seeds()["pcm16.wav"]))
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{frontend.port}") as channel:
+        for _ in range(times):
+            await frontend_pb2_grpc.FrontendServiceStub(channel).ReadRecording(request)
+
+
+async def test_prompts_and_recordings_that_were_kept_are_counted() -> None:
     async with metrics_receiver() as (receiver, environ):
         # Leaving the stack makes every service send what it still holds.
         stack_of = running_stack(Path("models/demo"), environ={**environ, "COSYSERVE_ORCHESTRATOR_WARM_VOICES": "0"})
         async with stack_of as stack, Client(stack.address) as client:
             for _ in range(3):
                 await client.synthesize("Counted.", seed=1).read()
+            await read_recording(stack, 4)
     assert (receiver.total(PROMPTS, result="hit"), receiver.total(PROMPTS, result="miss")) == (2, 1)
+    assert (receiver.total(RECORDINGS, result="hit"), receiver.total(RECORDINGS, result="miss")) == (3, 1)
 
 
 async def test_faults_and_second_attempts_are_counted_by_guard() -> None:

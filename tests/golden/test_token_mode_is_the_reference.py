@@ -31,7 +31,7 @@ def golden() -> dict[str, np.ndarray]:
 
 
 @contextlib.asynccontextmanager
-async def door(script: Script) -> AsyncIterator[Any]:
+async def door(script: Script, **door_settings: Any) -> AsyncIterator[Any]:
     backend = torch_backend.TorchBackend.load(LlmSettings(listen="127.0.0.1:0", model=TINY, backend="torch", device="cpu"))
 
     async def load(service: Service) -> Any:
@@ -46,7 +46,7 @@ async def door(script: Script) -> AsyncIterator[Any]:
             "token2wav": await exits.enter_async_context(stage("token2wav", script)),
         }
         addresses = {name: (f"127.0.0.1:{service.port}",) for name, service in services.items()}
-        settings = OrchestratorSettings(listen="127.0.0.1:0", drain_seconds=0.0, **addresses)
+        settings = OrchestratorSettings(listen="127.0.0.1:0", drain_seconds=0.0, **addresses, **door_settings)
         public = await exits.enter_async_context(
             running(orchestrator.SERVICE, settings, lambda service: orchestrator.load(service, settings), owns_health=True)
         )

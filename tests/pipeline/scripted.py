@@ -49,8 +49,15 @@ class Script:
     """Of the same."""
     received_characters: int = 0
     letters: tuple[int, ...] = ()
-    """Ids of the letters of the first sentence, told one by one in parts; without: 1 for each."""
+    """Ids of the letters of the first sentence, told one by one in parts; without: 1 for each. Of a whole text: of each sentence."""
+    instruction: tuple[int, ...] = ()
+    """Ids of any instruction; without: see ReadInstruction."""
     voice: voice_pb2.Voice = field(default_factory=lambda: voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192)))
+    read: Callable[[Any], Any] | None = None
+    """Before a recording, speech or an instruction is answered."""
+    recordings: list[voice_pb2.PromptRecording] = field(default_factory=list)
+    llm_setups: list[llm_pb2.GenerateSetup] = field(default_factory=list)
+    decode_setups: list[token2wav_pb2.DecodeSetup] = field(default_factory=list)
     active: int = 0
     """Calls now inside LLM or token2wav."""
     silent_tokens: bool = False
@@ -62,6 +69,18 @@ def expected_audio(text: str) -> bytes:
     return np.repeat(np.array(tokens, dtype="<i2"), 960).tobytes()
 
 
+def prompted_voice(name: str, text_ids: list[int], tokens: list[int]) -> voice_pb2.Voice:
+    """A voice made of a recording; its mel is all ones."""
+    return voice_pb2.Voice(
+        id=name,
+        content_hash=f"hash of {name}",
+        prompt_text_ids=text_ids,
+        prompt_speech_tokens=tokens,
+        prompt_mel=np.ones((2 * len(tokens), 80), "<f4").tobytes(),
+        speaker_embedding=np.ones(192, "<f4").tobytes(),
+    )
+
+
 class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -71,7 +90,8 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
         for index, word in enumerate(request.text.split()):
             if self.script.analyze:
                 await self.script.analyze(context)
-            yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=[len(word)]))
+            ids = self.script.letters or [len(word)]
+            yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=ids))
 
     async def AnalyzeStream(self, request_iterator: Any, context: Any) -> AsyncIterator[frontend_pb2.AnalyzeStreamResponse]:
         """A word is complete when a blank follows it, the flush or the end; in parts it is told letter by letter."""
@@ -115,6 +135,34 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no voice {request.id!r}; known: anna")
         return frontend_pb2.GetVoiceResponse(voice=self.script.voice)
 
+    async def ReadRecording(self, request: frontend_pb2.ReadRecordingRequest, context: Any) -> frontend_pb2.ReadRecordingResponse:
+        """A voice of as many speech tokens as the sound has bytes; of as many text ids as the transcript has words."""
+        await self._reading(context)
+        self.script.recordings.append(request.recording)
+        said, tokens = request.recording.transcript.split(), list(request.recording.audio)
+        voice = prompted_voice("recording-0", list(range(len(said))), tokens)
+        return frontend_pb2.ReadRecordingResponse(voice=voice)
+
+    async def ReadSpeech(self, request: frontend_pb2.ReadSpeechRequest, context: Any) -> frontend_pb2.ReadSpeechResponse:
+        """The bytes of the sound are its tokens."""
+        await self._reading(context)
+        return frontend_pb2.ReadSpeechResponse(speech_tokens=list(request.audio))
+
+    async def ReadInstruction(self, request: frontend_pb2.ReadInstructionRequest, context: Any) -> frontend_pb2.ReadInstructionResponse:
+        """An id for each word and one for its end."""
+        await self._reading(context)
+        ids = self.script.instruction or [*(len(word) for word in request.instruction.split()), 999]
+        return frontend_pb2.ReadInstructionResponse(token_ids=ids)
+
+    async def _reading(self, context: Any) -> None:
+        self.script.calls.append("read")
+        self.script.active += 1
+        try:
+            if self.script.read:
+                await self.script.read(context)
+        finally:
+            self.script.active -= 1
+
     async def ListVoices(self, request: Any, context: Any) -> frontend_pb2.FrontendServiceListVoicesResponse:
         return frontend_pb2.FrontendServiceListVoicesResponse(voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)])
 
@@ -127,6 +175,7 @@ class Llm(llm_pb2_grpc.LlmServiceServicer):
         script, replay = self.script, list(request.setup.replay_tokens)
         script.calls.append("generate")
         script.replayed.append(len(replay))
+        script.llm_setups.append(request.setup)
         if request.setup.HasField("expected_identity") and request.setup.expected_identity != script.identity:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another engine")
         tokens = list(range(5 * request.text_ids[0]))
@@ -185,6 +234,7 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
         script.active += 1
         try:
             setup = (await anext(request_iterator)).setup
+            script.decode_setups.append(setup)
             if setup.HasField("expected_identity") and setup.expected_identity != script.identity:
                 await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "another engine")
             audio = token2wav_pb2.DecodedAudio(start_sample=setup.start_sample, identity=script.identity)
@@ -245,8 +295,8 @@ class Stack:
 
 
 @contextlib.asynccontextmanager
-async def stack(replicas: dict[str, int] | None = None, **settings: Any) -> AsyncIterator[Stack]:
-    """An orchestrator with `replicas` of each scripted stage (default one), serving when the block begins."""
+async def stack(replicas: dict[str, int] | None = None, *, voice: voice_pb2.Voice | None = None, **settings: Any) -> AsyncIterator[Stack]:
+    """An orchestrator with `replicas` of each scripted stage (default one), serving when the block begins. voice: the frontend's one."""
     async with contextlib.AsyncExitStack() as exits:
         scripts: dict[str, list[Script]] = {}
         services: dict[str, list[Service]] = {}
@@ -254,6 +304,8 @@ async def stack(replicas: dict[str, int] | None = None, **settings: Any) -> Asyn
         for name in _STAGES:
             count = (replicas or {}).get(name, 1)
             scripts[name] = [Script() for _ in range(count)]
+            for script in scripts[name]:
+                script.voice.CopyFrom(voice or script.voice)
             services[name] = []
             for number, script in enumerate(scripts[name]):
                 own[(name, number)] = await exits.enter_async_context(contextlib.AsyncExitStack())

@@ -10,11 +10,12 @@ import pytest
 
 from cosyserve.errors import NotFound, Overloaded
 from cosyserve.v1 import voice_pb2
+from services.orchestrator.prompting import Shown, Voice
 from services.orchestrator.voice_warming import VoiceWarming
 from services.token2wav.continuous import ContinuousDecoder
 from services.token2wav.request import Profile
 from tests.pipeline.calling import speak
-from tests.pipeline.scripted import expected_audio, stack
+from tests.pipeline.scripted import expected_audio, prompted_voice, stack
 from tests.whole_stack import whole_stack
 
 
@@ -25,18 +26,18 @@ async def _until(done: Callable[[], bool]) -> None:
 
 
 async def test_each_decoder_is_warmed_when_it_comes_up() -> None:
-    async with stack({"token2wav": 2}, warm_voices=4) as running:
-        await _until(lambda: [script.warmed for script in running.scripts["token2wav"]] == [["h"], ["h"]])
+    async with stack({"token2wav": 2}, voice=prompted_voice("anna", [1], [2, 3]), warm_voices=4) as running:
+        await _until(lambda: [script.warmed for script in running.scripts["token2wav"]] == [["hash of anna"], ["hash of anna"]])
         await running.services["token2wav"][1].set_serving(False)
         await asyncio.sleep(0.2)
         await running.services["token2wav"][1].set_serving(True)
-        await _until(lambda: running.scripts["token2wav"][1].warmed == ["h", "h"])
-        assert running.scripts["token2wav"][0].warmed == ["h"]
+        await _until(lambda: running.scripts["token2wav"][1].warmed == ["hash of anna", "hash of anna"])
+        assert running.scripts["token2wav"][0].warmed == ["hash of anna"]
         await running.services["frontend"][0].set_serving(False)
         await asyncio.sleep(0.2)
         await running.services["frontend"][0].set_serving(True)
         await asyncio.sleep(0.2)
-        assert [script.warmed for script in running.scripts["token2wav"]] == [["h"], ["h", "h"]]
+        assert [script.warmed for script in running.scripts["token2wav"]] == [["hash of anna"], ["hash of anna", "hash of anna"]]
         audio, _ = await speak(running, "word")
     assert audio == expected_audio("word")
 
@@ -46,21 +47,21 @@ async def test_a_voice_that_fails_leaves_the_others_warm(caplog: pytest.LogCaptu
     replica = Mock(target="here:1")
 
     async def page(size: int, token: str) -> tuple[list[voice_pb2.VoiceSummary], str]:
-        return [voice_pb2.VoiceSummary(id=name) for name in ("anna", "gone", "bert", "later")], ""
+        return [voice_pb2.VoiceSummary(id=name) for name in ("anna", "gone", "later", "bert")], ""
 
-    async def voice(name: str) -> str:
+    async def voice(name: str) -> Voice:
         if name in ("", "gone"):
             raise NotFound("there is none")
-        return name
+        return Voice(name, "h", (), () if name == "later" else (1,), b"", b"")
 
-    async def warm(replica: object, name: str) -> None:
-        if name == "anna":
+    async def warm(replica: object, shown: Shown) -> None:
+        if shown.voice == "anna":
             raise Overloaded("full")
-        warmed.append(name)
+        warmed.append(shown.voice)
 
     up = SimpleNamespace(serving=True, serving_replicas=lambda: [replica])
     decoders = SimpleNamespace(replicas=up, warm=warm)
-    warming = VoiceWarming(SimpleNamespace(replicas=up, voice=voice), SimpleNamespace(page=page), decoders, most_voices=4)
+    warming = VoiceWarming(SimpleNamespace(replicas=up, voice=voice), SimpleNamespace(page=page), decoders, most_voices=8)
     task = asyncio.create_task(warming.run())
     await _until(lambda: warmed == ["bert"])
     task.cancel()

@@ -22,9 +22,11 @@ from services.frontend.compressed_sound import read_compressed
 from services.frontend.decoding import kind_of
 from services.frontend.normalize import Normalizer
 from services.frontend.prompt import PromptReader
+from services.frontend.prompt_recording import PromptRecording
+from services.frontend.recording_reader import RecordingReader
 from services.frontend.text_tokenizer import read_tokenizer
 from services.frontend.voice_labels import Labels
-from services.frontend.voice_maker import Draft, VoiceMaker
+from services.frontend.voice_maker import Draft
 from services.frontend.wav_reader import read_wav
 from tools.fuzz.damage import damaged
 from tools.fuzz.upload_seeds import seeds
@@ -55,48 +57,52 @@ def upload(number: int, seed: int, files: list[bytes]) -> Draft:
     """The draft of this number: always the same for the same seed."""
     source = random.Random(f"{seed} {number}")  # noqa: S311 - not a secret
     plain = source.random() < 0.8
-    return Draft(
-        id="voice" if plain else source.choice(_IDS),
+    voice_id = "voice" if plain else source.choice(_IDS)
+    recording = PromptRecording(
         audio=damaged(files, source),
         transcript=source.choice(_TEXTS[:3]) if plain else source.choice(_TEXTS),
         language_code="" if plain else source.choice(_TAGS),
+    )
+    return Draft(
+        id=voice_id,
+        recording=recording,
         provenance="" if plain else "p" * source.choice((0, 2000, 2001)),
         labels=Labels(),
         request_id="",
     )
 
 
-def try_upload(maker: VoiceMaker, draft: Draft) -> str:
+def try_upload(reader: RecordingReader, draft: Draft) -> str:
     """What came of it: "voice", or "refused" and the first words why."""
     try:
         checked = draft.checked()
-        kind = kind_of(checked.audio)
-        sound = read_wav(checked.audio) if kind == "wav" else read_compressed(checked.audio, kind)
-        kept = maker.analyse(checked, sound)
+        audio = checked.recording.audio
+        kind = kind_of(audio)
+        sound = read_wav(audio) if kind == "wav" else read_compressed(audio, kind)
+        voice = reader.analyse(checked.id, checked.recording, sound)
     except InvalidRequest as error:
         return f"refused: {' '.join(error.message.split()[:4])}" if draft.id == "voice" else "refused: a draft"
-    if not 0 < len(kept.voice.prompt_speech_tokens) <= MOST_TOKENS:
-        raise ValueError(f"a voice of {len(kept.voice.prompt_speech_tokens)} tokens")
+    if not 0 < len(voice.prompt_speech_tokens) <= MOST_TOKENS:
+        raise ValueError(f"a voice of {len(voice.prompt_speech_tokens)} tokens")
     return "voice"
 
 
-def voice_maker(model: Path) -> VoiceMaker:
-    """As the frontend makes voices, but for the pools."""
+def recording_reader(model: Path) -> RecordingReader:
+    """As the frontend reads recordings, but for the pools."""
     from concurrent.futures import ThreadPoolExecutor
 
     directory = ModelDirectory(model)
-    tokenizer = read_tokenizer(directory)
-    return VoiceMaker(PromptReader(directory), Analyzer(Normalizer(None), tokenizer), tokenizer, ThreadPoolExecutor(1), 1)
+    return RecordingReader(PromptReader(directory), Analyzer(Normalizer(None), read_tokenizer(directory)), ThreadPoolExecutor(1), 1)
 
 
 def _work(connection: Connection, model: Path, numbers: range, seed: int) -> None:
     # The decoder of MP3 complains of every file.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
-    maker, files = voice_maker(model), list(seeds().values())
+    reader, files = recording_reader(model), list(seeds().values())
     connection.send("ready")
     for number in numbers:
         try:
-            connection.send(try_upload(maker, upload(number, seed, files)))
+            connection.send(try_upload(reader, upload(number, seed, files)))
         except Exception as error:  # whatever it is, it is what is looked for
             connection.send(f"FAULT {type(error).__name__}: {error}")
 
@@ -149,8 +155,8 @@ def fuzz(model: Path, count: int, seed: int, keep: Path | None, first: int = 0) 
 def _failed(number: int, outcome: str, draft: Draft, keep: Path | None) -> str:
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        (keep / f"{number}.bin").write_bytes(draft.audio)
-    return f"upload {number} ({len(draft.audio)} bytes): {outcome}"
+        (keep / f"{number}.bin").write_bytes(draft.recording.audio)
+    return f"upload {number} ({len(draft.recording.audio)} bytes): {outcome}"
 
 
 def main() -> int:

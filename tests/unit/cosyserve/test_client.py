@@ -11,7 +11,7 @@ from cosyserve import errors
 from cosyserve.audio import Encoding
 from cosyserve.client import Client
 from cosyserve.server import ServerSettings, Service, running
-from cosyserve.utterance import Chunk, Header
+from cosyserve.utterance import Chunk, Header, Prompt
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
 
 WHOLE = bytes(range(200))
@@ -56,10 +56,23 @@ class Door(synthesis_pb2_grpc.SynthesisServiceServicer):
     def __init__(self, answers: Iterable[Answer]) -> None:
         self.answers = list(answers)
         self.requests: list[Any] = []
+        self.setups: list[Any] = []
 
     async def Synthesize(self, request: Any, context: Any) -> AsyncIterator[Any]:
         self.requests.append(request)
         async for message in self.answers[min(len(self.requests), len(self.answers)) - 1](request, context):
+            yield message
+
+    async def ConvertVoice(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        async for message in self.Synthesize(request, context):
+            yield message
+
+    async def StreamingSynthesize(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
+        async for request in request_iterator:
+            if request.HasField("setup"):
+                await context.send_initial_metadata(())
+                self.setups.append(request.setup)
+        for message in _speech(self.setups[-1].request):
             yield message
 
     async def SynthesizeUnary(self, request: Any, context: Any) -> Any:
@@ -233,11 +246,52 @@ async def test_nobody_there() -> None:
             await client.voices()
 
 
-@pytest.mark.parametrize("values", [{"seed": -1}, {"seed": 1 << 64}, {"profile": "fast"}, {"sample_rate": 1 << 40}, {"growth": "slow"}])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"seed": -1},
+        {"seed": 1 << 64},
+        {"profile": "fast"},
+        {"sample_rate": 1 << 40},
+        {"growth": "slow"},
+        {"prompt_mode": "loud"},
+        {"prompt": b""},
+        {"tempo": 2},
+    ],
+)
 async def test_values_that_no_message_can_carry(values: dict[str, Any]) -> None:
     async with Client("127.0.0.1:1") as client:
         with pytest.raises(errors.InvalidRequest, match="cannot be written as a message"):
             client.synthesize("x", **values)
+
+
+async def test_modes_reach_every_call_that_has_them() -> None:
+    how: dict[str, Any] = {"prompt_mode": "instruct", "instruction": "Slowly.", "prompt": Prompt(b"RIFF", "Hello.", "en"), "retry": True}
+    async with _door(_complete) as (client, door):
+        await client.synthesize("x", **how).read()
+        await client.synthesize_unary("x", **how)
+        async with client.streaming_synthesize(profile="upstream", mode="tokens", **how) as speech:
+            await speech.finish()
+            await speech.read()
+    requests = [*door.requests, door.setups[0].request]
+    assert len(requests) == 3
+    for request in requests:
+        assert (request.prompt_mode, request.instruction, request.retry) == (synthesis_pb2.PROMPT_MODE_INSTRUCT, "Slowly.", True)
+        assert request.prompt == voice_pb2.PromptRecording(audio=b"RIFF", transcript="Hello.", language_code="en")
+    assert (requests[2].profile, door.setups[0].mode) == (profile_pb2.PROFILE_UPSTREAM, synthesis_pb2.StreamingSynthesizeSetup.MODE_TOKENS)
+
+
+async def test_a_lost_conversion_is_taken_up_with_the_same_recordings() -> None:
+    async with _door(_broken_after(1), _broken_after(2), _complete) as (client, door):
+        speech = client.convert_voice(b"RIFF", prompt=Prompt(b"ID3"), prompt_mode="sft", speed=1.5, resumptions=1)
+        assert await speech.read() == WHOLE
+    assert [request.start_sample for request in door.requests] == [0, 25, 75]
+    assert [request.seed for request in door.requests[1:]] == [77, 77]
+    for request in door.requests:
+        assert isinstance(request, synthesis_pb2.ConvertVoiceRequest)
+        assert (request.audio, request.prompt.audio, request.speed) == (b"RIFF", b"ID3", 1.5)
+        assert request.prompt_mode == synthesis_pb2.PROMPT_MODE_SFT
+    assert speech.resumed == 2
 
 
 async def test_unary_and_voices() -> None:

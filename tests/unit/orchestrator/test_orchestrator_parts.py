@@ -8,7 +8,7 @@ from cosyserve.errors import Overloaded
 from services.orchestrator.admission import Admission
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.token_stream import Made, TokenStream
-from services.orchestrator.utterance import Sentence, Voice, tokens_to_first_border
+from services.orchestrator.utterance import Sentence, tokens_to_first_border
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,6 @@ from services.orchestrator.utterance import Sentence, Voice, tokens_to_first_bor
 def test_first_border(prompt: int, first_hop: int, border: int) -> None:
     assert tokens_to_first_border(prompt, first_hop) == border
     assert (prompt + border) % 25 == 0
-
-
-def test_a_prompt_without_transcript_is_none_to_the_speech_token_model() -> None:
-    assert Voice("a", "h", (1,), (2, 3), b"", b"").transcribed_speech_tokens == (2, 3)
-    assert Voice("a", "h", (), (2, 3), b"", b"").transcribed_speech_tokens == ()
 
 
 def test_admission_gives_each_place_once_and_takes_it_back() -> None:

@@ -1,0 +1,54 @@
+"""When listeners come: as a closed loop, or by chance."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+Ask = Callable[[int], Awaitable[None]]
+
+
+async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0) -> int:
+    """`streams` askers for `seconds`, each asking anew as soon as its answer is complete. Returns the number of requests.
+
+    Those under way at the end are waited for. ask: gets the number of the request, from `first`.
+    """
+    end, number = time.monotonic() + seconds, first
+
+    async def asker() -> None:
+        nonlocal number
+        while time.monotonic() < end:
+            number += 1
+            await ask(number - 1)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(streams):
+            group.create_task(asker())
+    return number - first
+
+
+async def poisson(ask: Ask, per_second: float, seconds: float, seed: int, first: int = 0, least: int = 1) -> int:
+    """Requests that know nothing of each other, `per_second` on average, for `seconds` and until there are `least`. Returns their number;
+    all are waited for."""
+    number = first
+    async with asyncio.TaskGroup() as group:
+        async for at in _moments(per_second, random.Random(seed)):
+            if at >= seconds and number - first >= least:
+                break
+            group.create_task(_awaited(ask(number)))
+            number += 1
+    return number - first
+
+
+async def _awaited(asked: Awaitable[None]) -> None:
+    await asked
+
+
+async def _moments(per_second: float, rng: random.Random) -> AsyncIterator[float]:
+    """Seconds since the first step, each yielded when it has come."""
+    begin, at = time.monotonic(), 0.0
+    while True:
+        at += rng.expovariate(per_second)
+        # A moment that is over already is not skipped: whoever comes late meets the others' work, as it would have.
+        await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
+        yield at

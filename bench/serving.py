@@ -1,0 +1,208 @@
+"""How many listeners, and how long does each wait? `python -m bench.serving [--model DIR] [--streams 1,2,4] [--json FILE] [--plot FILE]`
+
+All services on this machine, or the endpoint named by --server, over gRPC. Each load is run twice: as a closed loop (so many askers, each
+asking anew as soon as its answer is complete) and with Poisson arrivals (so many listeners at once on average, if each listens in real
+time). A stream has a gap when a player that begins with its first sound runs dry. A load that --json has already is not run again.
+"""
+
+import argparse
+import asyncio
+import itertools
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench.arrivals import closed_loop, poisson
+from bench.player import Heard, listen
+from bench.serving_report import HEAD, Level, level, plot, read_json, row, write_json
+from cosyserve.client import Client
+from cosyserve.errors import CosyserveError, Overloaded
+from cosyserve.supervision.stack import StackFailed, running_stack
+
+ARRIVALS = ("closed", "poisson")
+TEXTS = (
+    "Thank you for calling, how can I help you today?",
+    "Your parcel left our house on Monday and should be with you by Friday.",
+    "I have found two flights in the morning and one late in the evening.",
+    "One moment please, I am looking at your account.",
+    "It will rain until noon, and then the sun comes out.",
+    "Could you tell me the number that is printed on the back of the card?",
+    "The meeting has been moved to half past three, in the room on the second floor.",
+    "That is a good question, and the answer depends on where you live.",
+)
+
+
+@dataclass
+class Tally:
+    """What became of the requests of one load."""
+
+    heard: list[Heard] = field(default_factory=list)
+    refused: int = 0
+    failed: int = 0
+    messages: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Askers:
+    """Asks a server; every request has a seed of its own, so that no two are the same work."""
+
+    clients: tuple[Client, ...]
+    voice: str
+
+    async def ask(self, number: int, tally: Tally) -> None:
+        client = self.clients[number % len(self.clients)]
+        speech = client.synthesize(TEXTS[number % len(TEXTS)], voice=self.voice, seed=number)
+        try:
+            tally.heard.append(await listen(speech))
+        except Overloaded:
+            tally.refused += 1
+        except CosyserveError as error:
+            tally.failed += 1
+            tally.messages.add(error.message)
+
+
+async def measure(askers: Askers, arrivals: str, streams: int, seconds: float) -> Level:
+    """One load, after a warm-up with the same number of askers. Raises ValueError when nothing could be heard."""
+    before = Tally()
+    await asyncio.gather(*(askers.ask(number, before) for number in range(streams)))
+    tally, first, begin = Tally(), 1_000_000, time.monotonic()
+    if arrivals == "closed":
+        await closed_loop(lambda number: askers.ask(number, tally), streams, seconds, first)
+    else:
+        if not before.heard:
+            raise ValueError(f"no request of {streams} was answered: {sorted(before.messages)}")
+        per_second = streams / statistics.fmean(one.audio for one in before.heard)
+        await poisson(lambda number: askers.ask(number, tally), per_second, seconds, streams, first, least=streams)
+    for message in sorted(tally.messages)[:3]:
+        print(f"failed: {message}", file=sys.stderr)
+    return level(arrivals, streams, tally.heard, tally.refused, tally.failed, time.monotonic() - begin, gpu_megabytes())
+
+
+def gpu_megabytes() -> float | None:
+    """In use on all GPUs by all processes, as nvidia-smi tells."""
+    if shutil.which("nvidia-smi") is None:
+        return None
+    told = subprocess.run(
+        ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"), capture_output=True, text=True, check=False
+    )
+    return sum(map(float, told.stdout.split())) if told.returncode == 0 else None
+
+
+def machine_name() -> str:
+    """GPU if there is one, else the processor's kind."""
+    if shutil.which("nvidia-smi") is not None:
+        told = subprocess.run(("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"), capture_output=True, text=True, check=False)
+        if told.returncode == 0:
+            return ", ".join(told.stdout.split("\n")).strip(", ")
+    return platform.machine()
+
+
+@asynccontextmanager
+async def endpoint(told: argparse.Namespace) -> AsyncIterator[str]:
+    """The address to ask: of --server, or of services that live as long as the block."""
+    if told.server:
+        yield told.server
+        return
+    most = max(told.streams) * 2 + 8
+    async with running_stack(told.model, device=told.device, environ=_room_for(most) | dict(told.set), report=_report) as stack:
+        yield stack.address
+
+
+def _room_for(streams: int) -> dict[str, str]:
+    """Settings with which no stage refuses so many: what is measured is the machine, not a limit."""
+    return {
+        "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(streams),
+        "COSYSERVE_LLM_MAX_SEQUENCES": str(2 * streams),
+        "COSYSERVE_LLM_MAX_WAITING": str(2 * streams),
+        "COSYSERVE_TOKEN2WAV_MAX_STREAMS": str(2 * streams),
+    }
+
+
+def _report(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+async def run(told: argparse.Namespace) -> list[Level]:
+    """All loads that are not known yet; each is printed, and kept in --json, as soon as it is measured."""
+    found = read_json(told.json) if told.json else []
+    known = {(one.arrivals, one.streams) for one in found}
+    wanted = [load for load in itertools.product(told.arrivals, told.streams) if load not in known]
+    print(HEAD)
+    for one in found:
+        print(row(one))
+    if not wanted:
+        return found
+    async with endpoint(told) as address:
+        clients = tuple(Client(address) for _ in range(told.connections))
+        askers = Askers(clients, told.voice)
+        try:
+            for number, (arrivals, streams) in enumerate(wanted):
+                print(f"\r{number} of {len(wanted)} loads, now {streams} {arrivals} ", end="", file=sys.stderr, flush=True)
+                found.append(await measure(askers, arrivals, streams, told.seconds))
+                print(row(found[-1]), flush=True)
+                if told.json:
+                    write_json(told.json, machine_name(), found)
+        finally:
+            for client in clients:
+                await client.close()
+    return found
+
+
+def _numbers(text: str) -> list[int]:
+    numbers = [int(part) for part in text.split(",")]
+    if min(numbers) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers from 1 such as 1,2,4")
+    return numbers
+
+
+def _ways(text: str) -> list[str]:
+    ways = text.split(",")
+    if not set(ways) <= set(ARRIVALS):
+        raise argparse.ArgumentTypeError(f"{text!r} is no list out of {', '.join(ARRIVALS)}")
+    return ways
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.startswith("COSYSERVE_"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form COSYSERVE_NAME=value")
+    return name, value
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.serving", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)")
+    parser.add_argument("--server", metavar="HOST:PORT", help="measure this endpoint instead of starting services")
+    parser.add_argument("--device", help="device of the engines (default: the services')")
+    parser.add_argument(
+        "--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a setting of a service; repeatable"
+    )
+    parser.add_argument("--voice", default="", help="(default: the server's)")
+    parser.add_argument("--streams", type=_numbers, default=[1, 2, 4], help="loads (default: 1,2,4)")
+    parser.add_argument("--arrivals", type=_ways, default=list(ARRIVALS), help="closed, poisson or both (default: both)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each load (default: %(default)g)")
+    parser.add_argument("--connections", type=int, default=4, help="connections that share the requests (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="keep figures here; loads that it has are not run again")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them")
+    told = parser.parse_args(arguments)
+    try:
+        found = asyncio.run(run(told))
+    except (CosyserveError, StackFailed, ValueError, OSError) as error:
+        print(f"bench.serving: {error}", file=sys.stderr)
+        return 1
+    if told.plot:
+        plot(told.plot, machine_name(), found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

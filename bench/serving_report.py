@@ -1,0 +1,117 @@
+"""What many listeners heard, in figures, a table and plots."""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.player import Heard
+from cosyserve.utterance import STAGES
+
+
+@dataclass(frozen=True)
+class Level:
+    """One load. arrivals: "closed" or "poisson". streams: askers, or listeners at once on average. Milliseconds are those of the first
+    sound at the client; real_time_factor: median of waiting over audio; audio_per_second: seconds of speech made in a second by all.
+
+    gap_free: share of the streams that never ran dry; stall_seconds: the longest that one of them stood still. stages: median milliseconds
+    of the first sound by stage, as the server tells. megabytes: of GPU memory in use by all processes; None without a GPU.
+    """
+
+    arrivals: str
+    streams: int
+    requests: int
+    refused: int
+    failed: int
+    p50: float
+    p95: float
+    p99: float
+    real_time_factor: float
+    audio_per_second: float
+    gap_free: float
+    stall_seconds: float
+    stages: dict[str, float]
+    megabytes: float | None
+
+
+def level(arrivals: str, streams: int, heard: Sequence[Heard], refused: int, failed: int, seconds: float, megabytes: float | None) -> Level:
+    """The figures of what was heard within `seconds`. Raises ValueError when nothing was."""
+    if not heard:
+        raise ValueError(f"no request of {streams} {arrivals} streams was answered: {refused} refused, {failed} failed")
+    p50, p95, p99 = np.percentile([1000 * one.first_sound for one in heard], (50, 95, 99)).tolist()
+    return Level(
+        arrivals=arrivals,
+        streams=streams,
+        requests=len(heard) + refused + failed,
+        refused=refused,
+        failed=failed,
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        real_time_factor=float(np.median([one.end / one.audio for one in heard])),
+        audio_per_second=sum(one.audio for one in heard) / seconds,
+        gap_free=sum(not one.gaps for one in heard) / len(heard),
+        stall_seconds=max(one.stalls for one in heard),
+        stages={stage: float(np.median([one.summary.first_sound[stage] for one in heard])) for stage in STAGES},
+        megabytes=megabytes,
+    )
+
+
+HEAD = "arrivals streams requests refused failed   first sound p50    p95    p99 ms    RTF   audio s/s   gap-free   longest stall   GPU MB"
+
+
+def row(found: Level) -> str:
+    """A line under HEAD."""
+    memory = "" if found.megabytes is None else f"{found.megabytes:8.0f}"
+    return (
+        f"{found.arrivals:8} {found.streams:7} {found.requests:8} {found.refused:7} {found.failed:6} {found.p50:17.0f} "
+        f"{found.p95:6.0f} {found.p99:6.0f} {found.real_time_factor:9.3f} {found.audio_per_second:11.1f} {found.gap_free:10.1%} "
+        f"{found.stall_seconds:13.2f} s {memory}"
+    )
+
+
+def write_json(path: Path, machine: str, levels: Sequence[Level]) -> None:
+    """All so far, whole or not at all: a run that is cut short leaves what it had."""
+    aside = path.with_name(f".{path.name}.part")
+    aside.write_text(json.dumps({"machine": machine, "levels": [asdict(found) for found in levels]}, indent=1) + "\n")
+    os.replace(aside, path)  # noqa: PTH105 - the same file system
+
+
+def read_json(path: Path) -> list[Level]:
+    """What `write_json` wrote; nothing when there is no file."""
+    return [Level(**found) for found in json.loads(path.read_text())["levels"]] if path.exists() else []
+
+
+def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
+    """Latency against streams, one line for each percentile and way of arriving, and where the first sound's milliseconds went."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, (latency, waterfall) = plt.subplots(1, 2, figsize=(12, 4.5))
+    for arrivals, style in (("closed", "-"), ("poisson", "--")):
+        these = [found for found in levels if found.arrivals == arrivals]
+        for name in ("p50", "p95", "p99") if these else ():
+            latency.plot(
+                [found.streams for found in these], [getattr(found, name) for found in these], style, marker="o", label=f"{arrivals} {name}"
+            )
+    latency.set(xscale="log", yscale="log", xlabel="streams", ylabel="first sound (ms)", title=machine)
+    latency.grid(visible=True, which="both", alpha=0.3)
+    latency.legend()
+    shown = [found for found in levels if found.arrivals == "closed"] or list(levels)
+    base = np.zeros(len(shown))
+    for stage in STAGES:
+        heights = np.asarray([found.stages[stage] for found in shown])
+        waterfall.bar([str(found.streams) for found in shown], heights, bottom=base, label=stage)
+        base += heights
+    rest = np.maximum(np.asarray([found.p50 for found in shown]) - base, 0.0)
+    waterfall.bar([str(found.streams) for found in shown], rest, bottom=base, label="waiting and transport")
+    waterfall.set(xlabel="streams", ylabel="first sound, medians (ms)", title="where the milliseconds went")
+    waterfall.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,33 @@
+"""`cosyserve convert`: what is said in a recording, spoken by another voice."""
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+
+from cosyserve.client import Client
+from cosyserve.commands.form import add_form, cut, form, read_recording, wrong
+from cosyserve.commands.hearing import Heard, Play, hear
+from cosyserve.commands.output import deliver
+
+HELP = "speak what is said in a recording with another voice"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "recording", type=Path, metavar="FILE", help="somebody speaking: WAV, FLAC, MP3 or Ogg, 1 to 30 s, 16000 Hz or more"
+    )
+    add_form(parser, ("cross_lingual", "sft"))
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    if problem := wrong(arguments):
+        print(problem, file=sys.stderr)
+        return 2
+    how = {**await form(arguments), **cut(arguments)}
+    audio = await asyncio.to_thread(read_recording, arguments.recording)
+
+    async def speak(client: Client, play: Play) -> Heard:
+        return await hear(client.convert_voice(audio, timeout=arguments.timeout, resumptions=arguments.resume, **how), play)
+
+    return await deliver(arguments, speak)

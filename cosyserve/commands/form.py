@@ -1,0 +1,81 @@
+"""Options of the commands that speak: whom to hear, how fast, in which form; and how long to try."""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from cosyserve.audio import Encoding
+from cosyserve.commands.options import add_json, add_server, encoding
+from cosyserve.errors import InvalidRequest
+from cosyserve.spec import SAMPLE_RATE
+from cosyserve.utterance import Prompt
+
+_MOST_BYTES = 10 * 1024 * 1024
+
+
+def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
+    """modes: names of prompt modes that the command has."""
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="WAV file; - streams headerless audio to standard output")
+    parser.add_argument("--voice", default="", metavar="ID", help="see `cosyserve voices` (default: the server's)")
+    parser.add_argument("--prompt", type=Path, metavar="FILE", help="speak like this recording (WAV, FLAC, MP3 or Ogg, 1 to 30 s) instead")
+    parser.add_argument("--transcript", default="", metavar="TEXT", help="of --prompt: what is said in it")
+    parser.add_argument("--prompt-language", default="", metavar="TAG", help="of --transcript (default: by script)")
+    parser.add_argument("--prompt-mode", choices=modes, help="what the networks are shown of the voice (default: all that there is)")
+    parser.add_argument("--seed", type=int, metavar="N", help="same seed, same samples (default: chosen by the server)")
+    parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="0.5 to 2.0 (default: %(default)s)")
+    parser.add_argument("--rate", type=_rate, default=SAMPLE_RATE, metavar="HERTZ", help="8000 to 48000 (default: %(default)s)")
+    parser.add_argument(
+        "--encoding", type=encoding, default=Encoding.LINEAR16, metavar="NAME", help=f"{', '.join(Encoding)} (default: linear16)"
+    )
+    parser.add_argument("--profile", choices=("continuous", "upstream"), default="continuous", help="(default: %(default)s)")
+    parser.add_argument("--first-hop", type=int, default=0, metavar="TOKENS", help="fewest tokens before the first sound (default: 1)")
+    parser.add_argument("--resume", type=int, default=3, metavar="N", help="times in a row to take up a lost connection (default: 3)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after this long (default: never)")
+    add_server(parser)
+    add_json(parser)
+
+
+def wrong(arguments: argparse.Namespace) -> str | None:
+    """What of `add_form` does not go together, if anything."""
+    if arguments.prompt is None and (arguments.transcript or arguments.prompt_language):
+        return "--transcript and --prompt-language say what is in --prompt, which is missing"
+    if arguments.prompt is not None and arguments.voice:
+        return "--voice and --prompt: speak like one of them"
+    return None
+
+
+async def form(arguments: argparse.Namespace) -> dict[str, Any]:
+    """`add_form` as FormOptions of the client. Raises OSError or InvalidRequest for a recording that cannot be sent."""
+    options = {
+        "voice": arguments.voice,
+        "prompt_mode": arguments.prompt_mode,
+        "seed": arguments.seed,
+        "speed": arguments.speed,
+        "sample_rate": arguments.rate,
+        "encoding": arguments.encoding,
+    }
+    if arguments.prompt is not None:
+        audio = await asyncio.to_thread(read_recording, arguments.prompt)
+        options["prompt"] = Prompt(audio, arguments.transcript, arguments.prompt_language)
+    return options
+
+
+def cut(arguments: argparse.Namespace) -> dict[str, Any]:
+    """`add_form` as StreamOptions of the client."""
+    return {"profile": arguments.profile, "first_hop_tokens": arguments.first_hop}
+
+
+def read_recording(path: Path) -> bytes:
+    """The bytes of a sound file. Raises OSError, and InvalidRequest for one that no server takes."""
+    if not 1 <= (size := path.stat().st_size) <= _MOST_BYTES:
+        raise InvalidRequest(f"{path} has {size} bytes, allowed 1 to {_MOST_BYTES}")
+    return path.read_bytes()
+
+
+def _rate(argument: str) -> int:
+    """The server says which rates it has; 0 would be its default, and a file must state the rate it holds."""
+    rate = int(argument)
+    if rate < 1:
+        raise argparse.ArgumentTypeError(f"{rate} is not a rate")
+    return rate

@@ -1,0 +1,69 @@
+"""The part of the frontend's gRPC face that reads what a request brings along besides its text: a recording to speak like, speech to speak
+anew, an instruction. Nothing of them is stored, and only lengths and the language reach a trace."""
+
+import asyncio
+import time
+from concurrent.futures import Executor
+from typing import Any
+
+import grpc
+
+from cosyserve import telemetry
+from cosyserve.errors import FailedPrecondition
+from cosyserve.timing import Timing
+from cosyserve.v1 import frontend_pb2 as pb
+from services.frontend.decoding import kind_of
+from services.frontend.instruction import instruction_ids
+from services.frontend.prompt_recording import PromptRecording
+from services.frontend.recorded_voices import RecordedVoices
+from services.frontend.recording_reader import RecordingReader
+from services.frontend.text_tokenizer import Tokenizer
+from services.frontend.voice_servicer import traced, voice_message
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class PromptMethods:
+    """ReadRecording, ReadSpeech and ReadInstruction of FrontendService.
+
+    reader: None where no recording can be read. cache_bytes: as in `RecordedVoices`. worker: runs the text work.
+    """
+
+    def __init__(self, reader: RecordingReader | None, cache_bytes: int, tokenizer: Tokenizer, worker: Executor) -> None:
+        self._ears = reader
+        self._recorded = None if reader is None else RecordedVoices(reader, cache_bytes)
+        self._tokenizer = tokenizer
+        self._text_worker = worker
+
+    async def ReadRecording(self, request: pb.ReadRecordingRequest, context: Context) -> pb.ReadRecordingResponse:
+        start = time.time_ns()
+        told = request.recording
+        recording = PromptRecording(told.audio, told.transcript, told.language_code)
+        recording.require_readable()
+        if self._recorded is None:
+            raise _deaf()
+        voice = await self._recorded.voice(recording)
+        telemetry.record(Timing("frontend.read_recording", start, time.time_ns(), traced(recording, voice)))
+        return pb.ReadRecordingResponse(voice=voice_message(voice))
+
+    async def ReadSpeech(self, request: pb.ReadSpeechRequest, context: Context) -> pb.ReadSpeechResponse:
+        start = time.time_ns()
+        kind_of(request.audio)
+        if self._ears is None:
+            raise _deaf()
+        with self._ears.place():
+            tokens = await self._ears.speech_tokens(request.audio)
+        telemetry.record(Timing("frontend.read_speech", start, time.time_ns(), {"speech.tokens": len(tokens)}))
+        return pb.ReadSpeechResponse(speech_tokens=tokens)
+
+    async def ReadInstruction(self, request: pb.ReadInstructionRequest, context: Context) -> pb.ReadInstructionResponse:
+        start = time.time_ns()
+        loop = asyncio.get_running_loop()
+        ids = await loop.run_in_executor(self._text_worker, instruction_ids, request.instruction, self._tokenizer)
+        attributes: dict[str, int | float | str] = {"instruction.characters": len(request.instruction), "instruction.ids": len(ids)}
+        telemetry.record(Timing("frontend.read_instruction", start, time.time_ns(), attributes))
+        return pb.ReadInstructionResponse(token_ids=ids)
+
+
+def _deaf() -> FailedPrecondition:
+    return FailedPrecondition("no recording can be read: the model directory has no speech tokenizer or no speaker encoder")

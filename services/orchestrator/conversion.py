@@ -1,0 +1,36 @@
+"""Voice conversion: what is said in a recording, spoken by another voice.
+
+The recording's speech tokens go straight to the decoder, past the speech-token model (compatibility specification section 2.4).
+"""
+
+import asyncio
+
+from services.orchestrator.pipeline import Account, Stages
+from services.orchestrator.silence import Play
+from services.orchestrator.token_stream import Made, TokenStream
+from services.orchestrator.utterance import Sentence, Utterance
+
+_NO_TIME = Made(prefill=0.0, first_hop=0.0, decode=0.0)
+
+
+async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play, account: Account) -> None:
+    """Hand what is said in `audio` (bytes of a sound file) to `play` (s16le, 24 kHz) as `utterance` asks, which has no text of its own, and
+    fill `account`. The whole is one sentence to the decoder, as long as the recording; a pause in it is no fault.
+
+    Raises what `PromptStage` raises, and what the decoder does.
+    """
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(stages.prompts.speech(audio))
+        showing = group.create_task(stages.prompts.shown(utterance.prompting))
+    shown, tokens = showing.result(), reading.result()
+    account.voice = shown.voice
+    account.first_sound.frontend = account.total.frontend = account.milliseconds
+    account.sentences, account.speech_tokens = 1, len(tokens)
+    stream = TokenStream(Sentence(0, ()), utterance.seed)
+    stream.extend(tokens)
+    stream.finish(_NO_TIME)
+    decoded = await stages.token2wav.decode(utterance, shown, stream, play, account.engines, may_be_silent=True)
+    account.takeovers += decoded.takeovers
+    spent = decoded.summary
+    account.total.flow, account.total.vocoder = spent.flow_milliseconds, spent.vocoder_milliseconds
+    account.first_sound.flow, account.first_sound.vocoder = spent.first_flow_milliseconds, spent.first_vocoder_milliseconds

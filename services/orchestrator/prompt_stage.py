@@ -1,0 +1,68 @@
+"""The frontend as the source of what the networks are shown: voices, recordings and instructions."""
+
+import asyncio
+
+from cosyserve import telemetry
+from cosyserve.channel import ReplicaSet
+from cosyserve.errors import InternalFault
+from cosyserve.v1 import frontend_pb2 as pb
+from cosyserve.v1 import voice_pb2
+from services.orchestrator.prompting import Prompting, Recording, Shown, Voice, show
+from services.orchestrator.takeover import Patience
+from services.orchestrator.voice_stage import ask
+
+
+class PromptStage:
+    """Every call is repeated on another replica when one fails."""
+
+    def __init__(self, replicas: ReplicaSet, patience: Patience, reading: Patience) -> None:
+        """reading: as `patience`, for the analysis of a recording."""
+        self.replicas = replicas
+        self._patience = patience
+        self._reading = reading
+
+    async def shown(self, prompting: Prompting) -> Shown:
+        """What the networks are shown. Raises FailedPrecondition when the voice or the model lacks what is asked for, NotFound when there
+        is no such voice, InvalidRequest for a recording or an instruction that nothing can be made of."""
+        async with asyncio.TaskGroup() as group:
+            voice = group.create_task(self.voice(prompting.voice) if prompting.recording is None else self.recording(prompting.recording))
+            instruction = group.create_task(self.instruction(prompting.instruction)) if prompting.instruction else None
+        return show(voice.result(), prompting.mode, () if instruction is None else instruction.result())
+
+    async def voice(self, name: str) -> Voice:
+        """The voice `name` with its content; NotFound when there is none."""
+        request = pb.GetVoiceRequest(id=name)
+        answer = await ask(self.replicas, self._patience, lambda stub: stub.GetVoice(request, metadata=telemetry.outgoing()))
+        return _voice(answer.voice)
+
+    async def recording(self, recording: Recording) -> Voice:
+        """The voice of a recording. Overloaded, with a retry hint, when all frontends read as many as they can."""
+        told = voice_pb2.PromptRecording(audio=recording.audio, transcript=recording.transcript, language_code=recording.language_code)
+        request = pb.ReadRecordingRequest(recording=told)
+        answer = await ask(self.replicas, self._reading, lambda stub: stub.ReadRecording(request, metadata=telemetry.outgoing()))
+        return _voice(answer.voice)
+
+    async def instruction(self, text: str) -> tuple[int, ...]:
+        """The text ids of an instruction; FailedPrecondition when the model knows none."""
+        request = pb.ReadInstructionRequest(instruction=text)
+        answer = await ask(self.replicas, self._patience, lambda stub: stub.ReadInstruction(request, metadata=telemetry.outgoing()))
+        return tuple(answer.token_ids)
+
+    async def speech(self, audio: bytes) -> tuple[int, ...]:
+        """The speech tokens, 25 per second, of the bytes of a sound file. Overloaded as in `recording`."""
+        request = pb.ReadSpeechRequest(audio=audio)
+        answer = await ask(self.replicas, self._reading, lambda stub: stub.ReadSpeech(request, metadata=telemetry.outgoing()))
+        if not answer.speech_tokens:
+            raise InternalFault("the frontend read no speech token out of a recording")
+        return tuple(answer.speech_tokens)
+
+
+def _voice(message: voice_pb2.Voice) -> Voice:
+    return Voice(
+        id=message.id,
+        content_hash=message.content_hash,
+        prompt_text_ids=tuple(message.prompt_text_ids),
+        prompt_speech_tokens=tuple(message.prompt_speech_tokens),
+        prompt_mel=message.prompt_mel,
+        speaker_embedding=message.speaker_embedding,
+    )

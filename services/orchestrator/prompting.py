@@ -1,0 +1,106 @@
+"""What each network is shown of a voice before it speaks: the modes of CosyVoice2 (compatibility specification section 2.4).
+
+| | zero_shot | cross_lingual | instruct | sft |
+|---|---|---|---|---|
+| speech-token model: text in front of the text | transcript | - | instruction | - |
+| speech-token model: speech | prompt | - | - | - |
+| decoder: speech tokens and mel | prompt | prompt | prompt | - |
+| decoder: speaker vector | voice's | voice's | voice's | voice's |
+"""
+
+import enum
+from dataclasses import dataclass
+
+from cosyserve.errors import FailedPrecondition
+
+
+class PromptMode(enum.Enum):
+    """Values are those of PromptMode in synthesis.proto."""
+
+    ZERO_SHOT = 1
+    CROSS_LINGUAL = 2
+    INSTRUCT = 3
+    SFT = 4
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Somebody speaking, as a request brings it; fields as in PromptRecording of voice.proto."""
+
+    audio: bytes
+    transcript: str = ""
+    language_code: str = ""
+
+
+@dataclass(frozen=True)
+class Prompting:
+    """Whom a request wants to hear, and how. `recording` stands in place of `voice`; `mode` None: by instruction and voice."""
+
+    voice: str = ""
+    recording: Recording | None = None
+    mode: PromptMode | None = None
+    instruction: str = ""
+
+
+@dataclass(frozen=True)
+class Voice:
+    """Everything a voice is, as voice.proto says."""
+
+    id: str
+    content_hash: str
+    prompt_text_ids: tuple[int, ...]
+    prompt_speech_tokens: tuple[int, ...]
+    prompt_mel: bytes
+    speaker_embedding: bytes
+
+    @property
+    def modes(self) -> tuple[PromptMode, ...]:
+        """What it can be shown in, an instruction provided; the first one is how it is shown when nothing else is said."""
+        if self.prompt_speech_tokens and self.prompt_text_ids:
+            return tuple(PromptMode)
+        if self.prompt_speech_tokens:
+            return (PromptMode.CROSS_LINGUAL, PromptMode.INSTRUCT, PromptMode.SFT)
+        return (PromptMode.SFT, PromptMode.INSTRUCT)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One voice in one mode, the same for every sentence of a request and for every replica that speaks it."""
+
+    voice: str
+    """Id."""
+    text_ids: tuple[int, ...]
+    """What the speech-token model reads in front of the text."""
+    heard_tokens: tuple[int, ...]
+    """What the speech-token model takes for its own speech, only ever beside the words that are said in it: of speech without them it
+    would take the words for its own and garble those it is to say."""
+    speech_tokens: tuple[int, ...]
+    """What the decoder is shown."""
+    mel: bytes
+    """Of speech_tokens: little-endian float32 [2 * speech_tokens, 80]."""
+    speaker_embedding: bytes
+    key: str
+    """Under which a decoder may keep the state behind speech_tokens; empty: there is none worth keeping."""
+
+
+def show(voice: Voice, mode: PromptMode | None = None, instruction_ids: tuple[int, ...] = ()) -> Shown:
+    """`voice` in `mode`, which None leaves to instruction and voice. instruction_ids: of PromptMode.INSTRUCT.
+
+    Raises FailedPrecondition when the mode needs what the voice lacks.
+    """
+    chosen = mode or (PromptMode.INSTRUCT if instruction_ids else voice.modes[0])
+    if chosen not in voice.modes:
+        has = ", ".join(f"PROMPT_MODE_{able.name}" for able in voice.modes)
+        lacks = "transcript" if voice.prompt_speech_tokens else "recording"
+        raise FailedPrecondition(f"voice {voice.id!r} has no {lacks}, which PROMPT_MODE_{chosen.name} needs; it can be spoken in {has}")
+    decoder_listens = chosen is not PromptMode.SFT and bool(voice.prompt_speech_tokens)
+    text = {PromptMode.ZERO_SHOT: voice.prompt_text_ids, PromptMode.INSTRUCT: instruction_ids}
+    return Shown(
+        voice=voice.id,
+        text_ids=text.get(chosen, ()),
+        heard_tokens=voice.prompt_speech_tokens if chosen is PromptMode.ZERO_SHOT else (),
+        speech_tokens=voice.prompt_speech_tokens if decoder_listens else (),
+        mel=voice.prompt_mel if decoder_listens else b"",
+        speaker_embedding=voice.speaker_embedding,
+        key=voice.content_hash if decoder_listens else "",
+    )

@@ -1,0 +1,144 @@
+"""The answer of the public door as it takes shape: sound to protobuf, messages numbered and placed in time."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import grpc
+
+from cosyserve import errors
+from cosyserve.audio import Encoding, OutputStream
+from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
+from services.orchestrator.engines import Engines
+from services.orchestrator.pipeline import Account, Milliseconds
+from services.orchestrator.silence import Play
+from services.orchestrator.utterance import Utterance
+from services.orchestrator.word_times import WordTime
+
+_ENCODINGS = {
+    audio_pb2.AUDIO_ENCODING_LINEAR16: Encoding.LINEAR16,
+    audio_pb2.AUDIO_ENCODING_MULAW: Encoding.MULAW,
+    audio_pb2.AUDIO_ENCODING_ALAW: Encoding.ALAW,
+}
+Context = grpc.aio.ServicerContext[Any, Any]
+_LAST_MESSAGE_SECONDS = 0.5
+
+
+class Reply:
+    """The response stream of one call that speaks: numbers its messages, places them in time."""
+
+    def __init__(self, utterance: Utterance, context: Context, reader_seconds: float) -> None:
+        self._utterance = utterance
+        self._reader_seconds = reader_seconds
+        self._context = context
+        self._account = Account(engines=Engines(wanted=utterance.engine))
+        self._out = output_of(utterance)
+        self._sent = 0
+        self._told = 0
+        """How many of the sentences said anew the caller knows of."""
+        self._place = utterance.start_sample
+        self._writing: asyncio.Future[None] | None = None
+
+    async def stream(self, speak: Callable[[Play, Account], Awaitable[None]]) -> None:
+        """Send what `speak` plays, to its end. Raises what it raises, OutOfRange when the caller resumes behind the end, CallerStalled."""
+        await speak(self._play, self._account)
+        rest = self._out.finish()
+        if self._out.position < self._utterance.start_sample:
+            raise errors.OutOfRange(
+                f"start_sample is {self._utterance.start_sample}, the utterance has {self._out.position} samples at the requested rate"
+            )
+        await self._write(rest, summary_of(self._account, self._out.position / self._utterance.sample_rate))
+
+    async def break_off(self) -> None:
+        """The caller cancelled: end the stream with the summary of what was sent."""
+        if self._writing is not None:
+            await self._written(self._writing)
+        summary = summary_of(self._account, self._place / self._utterance.sample_rate)
+        summary.cancelled = True
+        await self._write(b"", summary)
+
+    async def _play(self, audio: bytes) -> None:
+        self._account.engines.require()
+        ready = self._out.feed(audio)
+        if ready:
+            await self._write(ready, None)
+
+    async def _write(self, audio: bytes, summary: synthesis_pb2.SynthesisSummary | None) -> None:
+        if audio:
+            self._account.sounded()
+        header = header_of(self._utterance, self._account) if self._sent == 0 else None
+        message = synthesis_pb2.SynthesizeResponse(
+            audio=audio, chunk_index=self._sent, start_sample=self._place, header=header, summary=summary
+        )
+        retried = self._account.attempts.retried
+        message.retried_sentences.extend(retried[self._told :])
+        self._told = len(retried)
+        words, self._account.attempts.words = self._account.attempts.words, []
+        message.words.extend(word_message(word) for word in words)
+        self._sent += 1
+        self._place += len(audio) // self._out.encoding.bytes_per_sample
+        self._writing = asyncio.ensure_future(self._context.write(message))
+        self._writing.add_done_callback(_seen)
+        await self._written(self._writing)
+
+    async def _written(self, writing: "asyncio.Future[None]") -> None:
+        """Shielded: a write that has begun goes on when the pipeline is cancelled, and neither another nor a status can be sent before it
+        is over; for that it is given a little time."""
+        try:
+            async with asyncio.timeout(self._reader_seconds):
+                await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing], timeout=_LAST_MESSAGE_SECONDS)
+            raise
+        except TimeoutError as error:
+            writing.cancel()
+            raise errors.CallerStalled(f"the caller took no audio for {self._reader_seconds:g} s") from error
+
+
+def _seen(writing: "asyncio.Future[None]") -> None:
+    """Whoever waited for the write may be gone; its failure is then told by the call itself."""
+    if not writing.cancelled():
+        writing.exception()
+
+
+def word_message(word: WordTime) -> synthesis_pb2.WordTime:
+    """As WordTime of synthesis.proto."""
+    return synthesis_pb2.WordTime(text=word.text, start_seconds=word.start, end_seconds=word.end, sentence=word.sentence)
+
+
+def output_of(utterance: Utterance) -> OutputStream:
+    """From 24 kHz sound to what was asked for, from the sample on that was asked for."""
+    return OutputStream(
+        _ENCODINGS[cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding)], utterance.sample_rate, utterance.start_sample
+    )
+
+
+def header_of(utterance: Utterance, account: Account) -> synthesis_pb2.SynthesisHeader:
+    """What the request came down to; complete with the first audio."""
+    return synthesis_pb2.SynthesisHeader(
+        seed=utterance.seed,
+        voice=account.voice,
+        audio_format=audio_pb2.AudioFormat(
+            encoding=cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding), sample_rate_hertz=utterance.sample_rate
+        ),
+        profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
+        engine=account.engines.name,
+    )
+
+
+def summary_of(account: Account, audio_seconds: float) -> synthesis_pb2.SynthesisSummary:
+    """What it cost up to now."""
+    return synthesis_pb2.SynthesisSummary(
+        audio_seconds=audio_seconds,
+        first_sound_milliseconds=account.first_sound_milliseconds,
+        real_time_factor=account.milliseconds / 1000 / audio_seconds if audio_seconds else 0.0,
+        first_sound=_milliseconds(account.first_sound),
+        total=_milliseconds(account.total),
+        sentences=account.sentences,
+        speech_tokens=account.speech_tokens,
+        resumptions=account.takeovers,
+    )
+
+
+def _milliseconds(spent: Milliseconds) -> synthesis_pb2.StageMilliseconds:
+    return synthesis_pb2.StageMilliseconds(**vars(spent))

@@ -1,0 +1,88 @@
+"""The load generator: what its player hears as a gap, who asks when, and what the report makes of it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from bench.arrivals import closed_loop, poisson
+from bench.player import Heard, Player
+from bench.serving_report import level, plot, read_json, row, write_json
+from cosyserve.utterance import STAGES, Summary
+
+NONE = dict.fromkeys(STAGES, 0.0)
+
+
+def heard(first: float, gaps: int = 0, stalls: float = 0.0) -> Heard:
+    summary = Summary(2.0, 100.0, 0.1, 1, 50, 0, False, {**NONE, "flow": 20.0}, NONE)
+    return Heard(first, 1.0, 2.0, gaps, stalls, summary)
+
+
+def test_a_player_that_is_fed_in_time_has_no_gap() -> None:
+    player = Player()
+    for now in (0.2, 0.3, 1.1, 2.19):
+        player.hear(now, 1.0)
+    assert (player.first_sound, player.gaps, player.stalls, player.audio) == (0.2, 0, 0.0, 4.0)
+
+
+def test_a_player_that_runs_dry_stands_still_until_more_comes() -> None:
+    player = Player()
+    for now in (0.5, 2.0, 2.5, 4.25):
+        player.hear(now, 1.0)
+    # Dry at 1.5, at 3.0 plus the second that came at 2.5.
+    assert player.gaps == 2
+    assert player.stalls == pytest.approx(0.5 + 0.25)
+
+
+async def test_a_closed_loop_has_as_many_under_way_as_it_has_streams() -> None:
+    under_way = most = 0
+    numbers = []
+
+    async def ask(number: int) -> None:
+        nonlocal under_way, most
+        numbers.append(number)
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.01)
+        under_way -= 1
+
+    assert await closed_loop(ask, 3, 0.2, first=10) == len(numbers)
+    assert most == 3
+    assert under_way == 0
+    assert numbers == list(range(10, 10 + len(numbers)))
+
+
+async def test_poisson_arrivals_wait_for_nobody() -> None:
+    under_way = most = 0
+
+    async def ask(number: int) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.3)
+        under_way -= 1
+
+    count = await poisson(ask, 100.0, 0.5, seed=1)
+    assert 25 < count < 80
+    assert most > 10
+    assert under_way == 0
+    assert await poisson(ask, 100.0, 0.0, seed=1, least=3) == 3
+
+
+def test_a_level_counts_who_was_refused_and_who_stood_still(tmp_path: Path) -> None:
+    found = level("closed", 4, [heard(0.1), heard(0.3, 1, 0.5), heard(0.2), heard(0.2)], refused=2, failed=1, seconds=4.0, megabytes=None)
+    assert (found.requests, found.refused, found.failed) == (7, 2, 1)
+    assert found.p50 == pytest.approx(200.0)
+    assert found.gap_free == 0.75
+    assert found.stall_seconds == 0.5
+    assert found.audio_per_second == 2.0
+    assert found.stages["flow"] == 20.0
+    assert "75.0%" in row(found)
+    file = tmp_path / "found.json"
+    assert read_json(file) == []
+    write_json(file, "some GPU", [found])
+    assert read_json(file) == [found]
+    plot(tmp_path / "found.png", "some GPU", [found])
+    assert (tmp_path / "found.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="no request of 2 poisson streams was answered: 1 refused, 0 failed"):
+        level("poisson", 2, [], 1, 0, 1.0, None)
