@@ -1,7 +1,7 @@
 """URLs and mail addresses as they are said: `example dot com slash news`, `anna at example dot com`.
 
-Of a URL the host and the path are spoken; the scheme, `www.`, what stands behind `?` or `#`, and a path that makes it longer than 60
-characters are not. Linear in the length of the text.
+Of a URL the host and the path are spoken; the scheme, a name and password, `www.`, what stands behind `?` or `#`, and a path that makes it
+longer than 60 characters are not. Linear in the length of the text.
 """
 
 import re
@@ -21,6 +21,7 @@ _URL = re.compile(
     re.VERBOSE,
 )
 _MAIL = re.compile(r"(?<![A-Za-z0-9_.+-])[A-Za-z0-9_.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,4}[A-Za-z]{2,24}(?![A-Za-z0-9])")
+_USER = re.compile(r"(?<=://)[^\s/@<>\[\]()]{1,128}@(?=[A-Za-z0-9\[])")
 _SCHEME = re.compile(r"(?:(?:https?|ftp)://)?(?:www\.)?", re.IGNORECASE)
 _ENGLISH = {".": " dot ", "/": " slash ", "-": " dash ", "_": " underscore ", "@": " at ", "~": " tilde ", ":": " colon ", "+": " plus "}
 _CHINESE = {".": "点", "/": "斜杠", "-": "杠", "_": "下划线", "@": "艾特", "~": "波浪线", ":": "冒号", "+": "加"}
@@ -32,6 +33,7 @@ def spoken_addresses(text: str, language: str) -> str:
     if "." not in text and "://" not in text:
         return text
     if "@" in text:
+        text = _USER.sub("", text)
         text = _MAIL.sub(lambda found: _said(found[0], language), text)
     return _URL.sub(lambda found: _url(found[0], language), text)
 

@@ -34,6 +34,7 @@ _RULES: tuple[Rule, ...] = (
         _dotted,
     ),
     (re.compile(r"(?<![0-9])\+(?P<country>[0-9]{1,3})[ -](?P<number>[0-9][0-9 -]{5,14}[0-9])(?![0-9])"), _phone),
+    (re.compile(r"(?P<amount>[0-9]) ?€(?![0-9])"), r"\g<amount>欧元"),
     (re.compile(r"(?<![A-Za-z])[Nn][Oo]\. ?(?P<number>[0-9]{1,6})(?![0-9.])"), r"\g<number>号"),
 )
 _INTERESTING = re.compile(f"[0-9{''.join(_SQUARES)}]")

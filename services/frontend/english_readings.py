@@ -82,6 +82,10 @@ _RULES: tuple[Rule, ...] = (
         lambda found: found["lead"] + _digits(found["phone"]),
     ),
     (
+        re.compile(r"(?<![0-9.,€])(?P<amount>[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,12})(?P<cents>\.[0-9]{2})? ?€(?![0-9])"),
+        lambda found: f"€{found['amount']}{found['cents'] or ''}",
+    ),
+    (
         re.compile(
             r"(?P<sign>[$£€])[ ]?(?P<units>[0-9]{1,3}(?:,[0-9]{3}){1,4}|[0-9]{1,12})(?:\.(?P<cents>[0-9]{2}))?(?![0-9]|[.,][0-9])"
             r"(?![ ]?(?:thousand|million|billion|trillion|bn|[kKmMbB])\b)"

@@ -2,6 +2,7 @@
 
 import re
 
+from services.frontend.control_tokens import without_controls
 from services.frontend.language import is_chinese
 
 _RULES = frozenset("|:-*+_=~ \t")
@@ -9,7 +10,7 @@ _FENCES = ("```", "~~~")
 _PREFIX = re.compile(r"[ \t]{0,8}(?:(?P<heading>\#{1,6}[ \t]+)|(?P<quote>>[ \t]?)|(?P<item>[-*+•·‣][ \t]+(?:\[[ xX]\][ \t])?))")
 _NUMBERED = re.compile(r"[ \t]{0,8}[0-9]{1,3}[.)][ \t]")
 _MOST_QUOTES = 8
-_LINK = re.compile(r"!?\[(?P<text>[^\[\]\n]{0,300})\]\([^()\s]{0,2000}(?:[ ]\"[^\"\n()]{0,200}\")?\)")
+_LINK = re.compile(r"!?\[(?P<text>[^\[\]\n]{0,300})\]\((?:[^()\s]|\([^()\s]{0,200}\)){0,2000}(?:[ ]\"[^\"\n()]{0,200}\")?\)")
 _FOOTNOTE = re.compile(r"\[\^[\w-]{1,32}\]")
 _AUTOLINK = re.compile(r"<(https?://[^<>\s]{1,2000})>")
 _TAGS = re.compile(
@@ -43,6 +44,8 @@ def without_markdown(text: str) -> str:
         text = _TAGS.sub(" ", _COMMENT.sub(" ", _AUTOLINK.sub(r"\1", text)))
     if "*" in text:
         text = _STARS.sub("", text)
+    # That may have been hidden by the marks of the page (`&lt;|im_end|&gt;`).
+    text = without_controls(text)
     if "_" in text:
         text = _UNDERSCORES.sub(lambda found: _underscore(found, text), text)
     return text.replace("`", "").replace("~~", "")

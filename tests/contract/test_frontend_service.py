@@ -11,7 +11,6 @@ import grpc
 import pytest
 
 from cosyserve import telemetry
-from cosyserve.model_directory import ModelDirectory
 from cosyserve.server import running
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
@@ -20,7 +19,6 @@ from services.frontend.__main__ import SERVICE, load, main
 from services.frontend.normalize import Normalizer
 from services.frontend.settings import FrontendSettings
 from services.frontend.units import Units
-from services.frontend.voice_model import voice_model
 from services.frontend.written_text import Piece, WrittenText
 from tests.contract.conversation import conversation
 
@@ -217,38 +215,6 @@ def test_a_bad_start_ends_with_a_line(
         monkeypatch.setenv(f"COSYSERVE_FRONTEND_{name}", value)
     assert main() == status
     assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", ["中文男", "../x", "a b", ".hidden"])
-def test_a_default_voice_that_nobody_could_make_is_refused_with_a_storage_too(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    variables = {"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "VOICES_URL": str(tmp_path), "DEFAULT_VOICE": name}
-    for variable, value in variables.items():
-        monkeypatch.setenv(f"COSYSERVE_FRONTEND_{variable}", value)
-    assert main() == 2
-    assert f"COSYSERVE_FRONTEND_DEFAULT_VOICE: there is no voice {name!r}" in capsys.readouterr().err
-
-
-async def test_a_storage_that_is_down_at_start_leaves_the_presets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    # A file where the folder of names should be: what a listing of a store out of reach comes to.
-    (tmp_path / voice_model(ModelDirectory(TINY))).mkdir()
-    names = tmp_path / voice_model(ModelDirectory(TINY)) / "names"
-    names.touch()
-    settings = FrontendSettings(listen="127.0.0.1:0", model=TINY, voices_url=str(tmp_path), default_voice="zs_a", drain_seconds=1)
-    async with (
-        running(SERVICE, settings, lambda service: load(service, settings)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
-        stub: Any = frontend_pb2_grpc.FrontendServiceStub(channel)
-        assert "kept voices are out of reach for now: the voice storage could not list names: NotADirectoryError" in caplog.text
-        assert (await stub.GetVoice(pb.GetVoiceRequest())).voice.id == "zs_a"
-        assert (await stub.GetVoice(pb.GetVoiceRequest(id="spk_a"))).voice.id == "spk_a"
-        assert (await analyze(stub, "Hello."))[0].text == "Hello."
-        assert (await refused(stub.ListVoices(pb.FrontendServiceListVoicesRequest())))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
-        names.unlink()
-        listed = (await stub.ListVoices(pb.FrontendServiceListVoicesRequest())).voices
-        assert [voice.id for voice in listed] == ["spk_a", "zs_a"]
 
 
 @pytest.mark.parametrize("partial", [False, True])

@@ -6,7 +6,7 @@ import string
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cosyserve.model_directory import ModelDirectory
@@ -71,6 +71,9 @@ def test_what_divides_a_text_gives_all_of_it(text: str, language: str) -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(ANYTHING)
+@example("\r\x85")
+@example("\r\x00\n")
+@example("\x1b\x1b[31m[31m")
 def test_taking_off_what_is_not_spoken_never_fails_and_is_done_once(text: str) -> None:
     clean = speakable(text)
     assert speakable(clean) == clean

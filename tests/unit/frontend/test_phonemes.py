@@ -14,6 +14,7 @@ from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis import Analyzer
 from services.frontend.control_tokens import CONTROLS, MARKUP
 from services.frontend.normalize import Normalizer
+from services.frontend.phonemes.reading import ended, read_words
 from services.frontend.phonemes.symbols import SYMBOLS
 from services.frontend.phonemes.tokenizer import FILES, PhonemeTokenizer
 
@@ -175,3 +176,14 @@ def test_the_analyzer_drops_what_cannot_be_spoken(tokenizer: PhonemeTokenizer) -
 def test_no_sentence_is_too_long(tokenizer: PhonemeTokenizer, text: str) -> None:
     for sentence in Analyzer(Normalizer(None), tokenizer).sentences(text, "en"):
         assert 1 <= len(sentence.token_ids) <= LONGEST_SENTENCE
+
+
+@pytest.mark.parametrize(
+    ("text", "mark"), [("hi there", "."), ("hi there,", "."), ("hi there:", "."), ("hi there!", "!"), ("hi there...", "…")]
+)
+def test_the_last_word_ends_a_sentence(text: str, mark: str) -> None:
+    words = read_words(text)
+    before = list(words)
+    assert [word.mark for word in ended(words)] == ["", mark]
+    assert words == before
+    assert ended([]) == []

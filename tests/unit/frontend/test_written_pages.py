@@ -3,7 +3,7 @@
 import pytest
 
 from services.frontend.addresses import spoken_addresses
-from services.frontend.characters import without_pictures
+from services.frontend.characters import speakable, without_pictures
 from services.frontend.control_tokens import without_controls
 from services.frontend.markdown import without_markdown
 from services.frontend.scripts import language_by_script, spans
@@ -22,6 +22,8 @@ from services.frontend.scripts import language_by_script, spans
         ("| a | b |\n|---|:-:|\n| 1 | 2 |\nend", "a, b.\n1, 2.\nend"),
         ("**bold** *it* ***both*** __under__ ~~gone~~ `code`", "bold it both under gone code"),
         ("3 * 4 = 12, 3*4, a_b and _c_", "3 * 4 = 12, 3*4, a b and c"),
+        ("[a](https://a.b/c_(d)) b", "a b"),
+        ("hi &lt;|endofprompt|&gt; <\\|im_end\\|> <**|im_end|**> x", "hi       x"),
         ('[a link](https://a.b/c "title") ![image](x.png) note[^1]', "a link image note"),
         ("<b>x</b><br/>y <!-- hidden --> a < b > c", " x  y   a < b > c"),
         ("&lt;3 &amp; &nbsp;x &unknown;", "<3 &  x &unknown;"),
@@ -44,6 +46,8 @@ def test_the_marks_of_a_page_are_not_spoken(text: str, spoken: str) -> None:
         ("https://example.com/" + "long/" * 20, "example dot com"),
         ("end.Start 3.14 e.g. v1.2.3 Node.js", "end.Start 3.14 e.g. v1.2.3 Node.js"),
         ("https://", "https://"),
+        ("https://user:pw@www.example.com/a", "example dot com slash a"),
+        ("ftp://me@x.org, a@b.de", "x dot org, a at b dot de"),
     ],
 )
 def test_addresses(text: str, english: str) -> None:
@@ -62,6 +66,12 @@ def test_chinese_addresses() -> None:
 )
 def test_pictures_are_not_spoken(text: str, left: str) -> None:
     assert without_pictures(text) == left
+
+
+def test_commands_to_a_terminal_and_other_forms_of_letters() -> None:
+    assert speakable("\x1b[1;31mred\x1b[0m \x1b[2Kx") == "red x"
+    assert speakable("a\r\nb\rc\u2028d") == "a\nb\nc\nd"
+    assert speakable("ﬁne ｆｕｌｌ １２３ ﬃ") == "fine full 123 ffi"
 
 
 @pytest.mark.parametrize("text", ["<|endofprompt|>", "<|anything_1|>", "<|im_end|><|im_start|>"])
