@@ -40,6 +40,11 @@ class LengthBounds:
     max_token_text_ratio: float = MAX_TOKENS_PER_TEXT_TOKEN
     """Most speech tokens per text id."""
 
+    @property
+    def typical(self) -> float:
+        """Speech tokens per text id in the middle between fewest and most."""
+        return math.sqrt(self.min_token_text_ratio * self.max_token_text_ratio)
+
     def shortest(self, text_ids: int) -> int:
         """Tokens before which a sentence of so many text ids cannot end."""
         return int(text_ids * self.min_token_text_ratio)

@@ -3,6 +3,8 @@
 A verdict depends on the sentence's tokens alone, not on how they are cut into hops, so that a replica that takes over comes to the same.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,19 +15,20 @@ from services.llm.request import FinishReason, Hop, Prompt
 RUN_TOKENS = 25
 """A second of speech: so long a stretch is compared with every stretch of the prompt."""
 EQUAL_TOKENS = 20
-"""So many of RUN_TOKENS that equal the prompt's at the same places are a repetition. Speaking the same words anew does not come near:
-the sampler draws among several ids at nearly every token."""
+"""So many of RUN_TOKENS that equal the prompt's at the same places are a repetition."""
 DISTINCT_TOKENS = 8
 """A repetition has at least so many different ids: a pause or a held vowel sounds alike everywhere."""
 Ids = NDArray[np.int64]
 
 
 class TokenGuards:
-    """Of one sentence."""
+    """Of one sentence. text_ids: its own, so far; the caller may add to them."""
 
-    def __init__(self, prompt: Prompt, lengths: LengthBounds) -> None:
+    def __init__(self, prompt: Prompt, lengths: LengthBounds, text_ids: Sequence[int]) -> None:
         self._prompt = np.asarray(prompt.speech_tokens, np.int64)
+        self._prompt_text_ids = prompt.text_ids
         self._lengths = lengths
+        self._text_ids = text_ids
         self._tail: list[int] = []
         self._count = 0
 
@@ -37,18 +40,26 @@ class TokenGuards:
         if min(len(recent), len(self._prompt)) < RUN_TOKENS:
             return
         at = _repeated(np.asarray(recent, np.int64), self._prompt)
-        if at is not None:
+        if at is not None and not self._is_asked_for():
             raise PromptSpoken(f"the voice's prompt is being spoken: tokens up to {self._count} repeat its tokens from {at} on")
 
-    def end(self, hop: Hop, text_ids: int) -> None:
-        """The last hop has been seen; the sentence had so many text ids. Raises Runaway or TooShort."""
+    def end(self, hop: Hop) -> None:
+        """The last hop has been seen. Raises Runaway or TooShort."""
         if hop.outcome is None:
             return
+        text_ids = len(self._text_ids)
         if hop.outcome.reason is FinishReason.LENGTH:
             raise Runaway(f"the sentence did not end: {self._count} speech tokens for {text_ids} text ids, where none was left to be made")
         fewest = self._lengths.shortest(text_ids)
         if self._count <= fewest:
             raise TooShort(f"the sentence ended at once: {self._count} speech tokens for {text_ids} text ids, due are {fewest + 1}")
+
+    def _is_asked_for(self) -> bool:
+        """Whether the text has words of the prompt's transcript in it, as many as are said in EQUAL_TOKENS: whoever says them anew may say
+        them alike."""
+        run = max(1, int(EQUAL_TOKENS / self._lengths.typical))
+        asked = {tuple(self._text_ids[at : at + run]) for at in range(len(self._text_ids) - run + 1)}
+        return any(self._prompt_text_ids[at : at + run] in asked for at in range(len(self._prompt_text_ids) - run + 1))
 
 
 def _repeated(made: Ids, prompt: Ids) -> int | None:

@@ -113,7 +113,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
     ) -> AsyncGenerator[llm_pb2.SpeechTokens]:
         """One message a hop, the first with the identity; the timings of the hop become spans of the call. Raises what the guards raise."""
         first, made = True, list(generation.replay)
-        guards = TokenGuards(generation.prompt, self._backend.lengths) if generation.guarded else None
+        guards = TokenGuards(generation.prompt, self._backend.lengths, told.ids) if generation.guarded else None
         if guards:
             guards.see(generation.replay)
         async with contextlib.aclosing(self._backend.generate(generation)) as hops:
@@ -123,7 +123,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                     telemetry.record(timing)
                 if guards:
                     guards.see(hop.tokens)
-                    guards.end(hop, len(told.ids))
+                    guards.end(hop)
                 message = llm_pb2.SpeechTokens(tokens=hop.tokens)
                 if first:
                     await context.send_initial_metadata(())

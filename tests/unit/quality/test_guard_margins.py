@@ -28,7 +28,7 @@ def with_equal(count: int) -> list[int]:
 def test_it_counts_what_the_guard_counts(count: int) -> None:
     made = with_equal(count)
     assert repeated(made, PROMPT) == count
-    guards = TokenGuards(Prompt((), tuple(PROMPT)), LengthBounds())
+    guards = TokenGuards(Prompt((), tuple(PROMPT)), LengthBounds(), [])
     if count < EQUAL_TOKENS:
         guards.see(made)
     else:
