@@ -29,8 +29,9 @@ async def speak(stack: Stack, mode: Mode, killed: str | None = None) -> tuple[by
             await speech.write(letter)
         heard = (await anext(speech)).audio
         if killed is not None:
-            # With nobody else about, the first replica that serves has the call; of the frontends it looks up the voice meanwhile.
-            stack.kill(killed, 1 if killed == "frontend" else 0)
+            # With nobody else about, the first replica that serves has the call: the frontend that reads the text is asked before the
+            # other one looks up the voice.
+            stack.kill(killed, 0)
         for letter in REST:
             await speech.write(letter)
         await speech.finish()
