@@ -2,7 +2,8 @@
 
 All services on this machine, or the endpoint named by --server, over gRPC. Each load is run twice: as a closed loop (so many askers, each
 asking anew as soon as its answer is complete) and with Poisson arrivals (so many listeners at once on average, if each listens in real
-time). A stream has a gap when a player that begins with its first sound runs dry. A load that --json has already is not run again.
+time). A stream has a gap when a player that begins with its first sound runs dry. A load that --json has already is not run again: model
+and settings have to be the same.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from cosyserve.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.supervision.stack import StackFailed, running_stack
 
+_BACK_OFF_SECONDS = 0.2
 ARRIVALS = ("closed", "poisson")
 TEXTS = (
     "Thank you for calling, how can I help you today?",
@@ -61,8 +63,9 @@ class Askers:
         speech = client.synthesize(TEXTS[number % len(TEXTS)], voice=self.voice, seed=number)
         try:
             tally.heard.append(await listen(speech))
-        except Overloaded:
+        except Overloaded as error:
             tally.refused += 1
+            await asyncio.sleep(error.retry_after or _BACK_OFF_SECONDS)
         except CosyserveError as error:
             tally.failed += 1
             tally.messages.add(error.message)
@@ -131,7 +134,7 @@ def _report(line: str) -> None:
 
 async def run(told: argparse.Namespace) -> list[Level]:
     """All loads that are not known yet; each is printed, and kept in --json, as soon as it is measured."""
-    found = read_json(told.json) if told.json else []
+    found = read_json(told.json, machine_name()) if told.json else []
     known = {(one.arrivals, one.streams) for one in found}
     wanted = [load for load in itertools.product(told.arrivals, told.streams) if load not in known]
     print(HEAD)

@@ -80,9 +80,14 @@ def write_json(path: Path, machine: str, levels: Sequence[Level]) -> None:
     os.replace(aside, path)  # noqa: PTH105 - the same file system
 
 
-def read_json(path: Path) -> list[Level]:
-    """What `write_json` wrote; nothing when there is no file."""
-    return [Level(**found) for found in json.loads(path.read_text())["levels"]] if path.exists() else []
+def read_json(path: Path, machine: str) -> list[Level]:
+    """What `write_json` wrote; nothing when there is no file. Raises ValueError when it was another machine."""
+    if not path.exists():
+        return []
+    kept = json.loads(path.read_text())
+    if kept["machine"] != machine:
+        raise ValueError(f"{path} holds figures of {kept['machine']!r}, this is {machine!r}; name another file")
+    return [Level(**found) for found in kept["levels"]]
 
 
 def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:

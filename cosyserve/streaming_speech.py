@@ -11,6 +11,7 @@ from cosyserve import telemetry
 from cosyserve.channel import as_error
 from cosyserve.errors import InvalidRequest
 from cosyserve.speech import Speech
+from cosyserve.utterance import Chunk
 from cosyserve.v1 import synthesis_pb2
 
 Request = synthesis_pb2.StreamingSynthesizeRequest
@@ -78,9 +79,9 @@ class StreamingSpeech(Speech):
             self._pouring = asyncio.create_task(self._pour(self._fragments))
         return call
 
-    async def _next(self) -> synthesis_pb2.SynthesizeResponse | None:
+    async def __anext__(self) -> Chunk:
         try:
-            return await super()._next()
+            return await super().__anext__()
         except asyncio.CancelledError:
             if self._failed is None:
                 raise

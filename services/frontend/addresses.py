@@ -21,7 +21,7 @@ _URL = re.compile(
     re.VERBOSE,
 )
 _MAIL = re.compile(r"(?<![A-Za-z0-9_.+-])[A-Za-z0-9_.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,4}[A-Za-z]{2,24}(?![A-Za-z0-9])")
-_USER = re.compile(r"(?<=://)[^\s/@<>\[\]()]{1,128}@(?=[A-Za-z0-9\[])")
+_USER = re.compile(r"(?<=://)[A-Za-z0-9._~!$&'*+=:%@-]{1,128}@(?=[\w\[])")
 _SCHEME = re.compile(r"(?:(?:https?|ftp)://)?(?:www\.)?", re.IGNORECASE)
 _ENGLISH = {".": " dot ", "/": " slash ", "-": " dash ", "_": " underscore ", "@": " at ", "~": " tilde ", ":": " colon ", "+": " plus "}
 _CHINESE = {".": "点", "/": "斜杠", "-": "杠", "_": "下划线", "@": "艾特", "~": "波浪线", ":": "冒号", "+": "加"}

@@ -30,10 +30,10 @@ class PromptMethods:
     """
 
     def __init__(self, reader: RecordingReader | None, cache_bytes: int, tokenizer: Tokenizer, worker: Executor) -> None:
-        self._ears = reader
+        self._reader = reader
         self._recorded = None if reader is None else RecordedVoices(reader, cache_bytes)
         self._tokenizer = tokenizer
-        self._text_worker = worker
+        self._worker = worker
 
     async def ReadRecording(self, request: pb.ReadRecordingRequest, context: Context) -> pb.ReadRecordingResponse:
         start = time.time_ns()
@@ -49,17 +49,17 @@ class PromptMethods:
     async def ReadSpeech(self, request: pb.ReadSpeechRequest, context: Context) -> pb.ReadSpeechResponse:
         start = time.time_ns()
         kind_of(request.audio)
-        if self._ears is None:
+        if self._reader is None:
             raise _deaf()
-        with self._ears.place():
-            tokens = await self._ears.speech_tokens(request.audio)
+        with self._reader.place():
+            tokens = await self._reader.speech_tokens(request.audio)
         telemetry.record(Timing("frontend.read_speech", start, time.time_ns(), {"speech.tokens": len(tokens)}))
         return pb.ReadSpeechResponse(speech_tokens=tokens)
 
     async def ReadInstruction(self, request: pb.ReadInstructionRequest, context: Context) -> pb.ReadInstructionResponse:
         start = time.time_ns()
         loop = asyncio.get_running_loop()
-        ids = await loop.run_in_executor(self._text_worker, instruction_ids, request.instruction, self._tokenizer)
+        ids = await loop.run_in_executor(self._worker, instruction_ids, request.instruction, self._tokenizer)
         attributes: dict[str, int | float | str] = {"instruction.characters": len(request.instruction), "instruction.ids": len(ids)}
         telemetry.record(Timing("frontend.read_instruction", start, time.time_ns(), attributes))
         return pb.ReadInstructionResponse(token_ids=ids)

@@ -8,7 +8,6 @@ any text, or, where the model reads phonemes, phonemes between slashes: `/nˈIki
 
 import json
 import re
-import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -37,7 +36,7 @@ class Dictionary:
     ) -> None:
         if len(entries) > most:
             raise InvalidRequest(f"pronunciations has {len(entries)} entries, allowed are at most {most}")
-        own = {unicodedata.normalize("NFC", written): _checked(written, spoken, is_phonemes) for written, spoken in entries.items()}
+        own = {speakable(written): _checked(written, spoken, is_phonemes) for written, spoken in entries.items()}
         self._behind = behind
         self._exact = {form: spoken for form, spoken in own.items() if form != form.lower()}
         self._folded = {form: spoken for form, spoken in own.items() if form == form.lower()}
@@ -120,7 +119,8 @@ def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | Non
     # Private-use characters among them are the carriers of `carriers`, which no caller may write.
     spoken = speakable(spoken)
     if not 1 <= len(spoken.strip()) <= LONGEST_SPOKEN:
-        raise InvalidRequest(f"pronunciations[{written!r}] has {len(spoken)} characters, allowed are 1 to {LONGEST_SPOKEN}")
+        length = f"{len(spoken.strip())} characters besides blanks around it"
+        raise InvalidRequest(f"pronunciations[{written!r}] has {length}, allowed are 1 to {LONGEST_SPOKEN}")
     slashed = _SLASHED.fullmatch(spoken)
     if slashed is None:
         return spoken

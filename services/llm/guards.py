@@ -1,6 +1,6 @@
 """What tokens give away about speech that must not be heard: a sentence that does not end, ends at once, or speaks the prompt.
 
-A verdict depends on the sentence's tokens alone, not on how they are cut into hops, so that a replica that takes over comes to the same.
+A verdict depends on the sentence's tokens and on its text as far as it has come, not on how the tokens are cut into hops.
 """
 
 from collections.abc import Sequence

@@ -112,17 +112,18 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         self, generation: Generation, told: "_Told", context: ServicerContext[Any, Any]
     ) -> AsyncGenerator[llm_pb2.SpeechTokens]:
         """One message a hop, the first with the identity; the timings of the hop become spans of the call. Raises what the guards raise."""
-        first, made = True, list(generation.replay)
+        first, made, unseen = True, list(generation.replay), generation.replay
         guards = TokenGuards(generation.prompt, self._backend.lengths, told.ids) if generation.guarded else None
-        if guards:
-            guards.see(generation.replay)
         async with contextlib.aclosing(self._backend.generate(generation)) as hops:
             async for hop in hops:
                 made += hop.tokens
                 for timing in hop.timings:
                     telemetry.record(timing)
                 if guards:
-                    guards.see(hop.tokens)
+                    # An empty hop shows that a replay goes on: its text may still be on its way.
+                    if hop.tokens or hop.outcome:
+                        guards.see([*unseen, *hop.tokens])
+                        unseen = ()
                     guards.end(hop)
                 message = llm_pb2.SpeechTokens(tokens=hop.tokens)
                 if first:

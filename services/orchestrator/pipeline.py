@@ -133,10 +133,10 @@ async def _write(
             # Not `+= await`, as in _read.
             takeovers = await guards.write(utterance, known, stream, stages.llm, account.engines)
             account.takeovers += takeovers
-            # What failed a guard is said anew, and counted by whoever speaks it.
+            # What failed a guard is said anew, and measured when it is played.
             tokens += 0 if stream.fault else len(stream.tokens)
         if longest_seconds is not None:
-            _refuse_longer(tokens / spec.TOKENS_PER_SECOND / utterance.speed + paused / 1000, longest_seconds)
+            refuse_longer(tokens / spec.TOKENS_PER_SECOND / utterance.speed + paused / 1000, longest_seconds)
     await written.put(None)
 
 
@@ -189,7 +189,8 @@ def _settle(stream: TokenStream, account: Account) -> None:
         account.first_sound.llm_decode = stream.made.first_hop
 
 
-def _refuse_longer(seconds: float, longest_seconds: float) -> None:
+def refuse_longer(seconds: float, longest_seconds: float) -> None:
+    """Raise InvalidRequest for an utterance that is longer than can be given at once."""
     if seconds > longest_seconds:
         raise InvalidRequest(
             f"the utterance is over {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once; use Synthesize"

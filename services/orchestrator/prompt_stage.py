@@ -27,7 +27,7 @@ class PromptStage:
         async with asyncio.TaskGroup() as group:
             voice = group.create_task(self.voice(prompting.voice) if prompting.recording is None else self.recording(prompting.recording))
             instruction = group.create_task(self.instruction(prompting.instruction)) if prompting.instruction else None
-        return show(voice.result(), prompting.mode, () if instruction is None else instruction.result())
+        return show(voice.result(), prompting.mode, () if instruction is None else instruction.result(), prompting.allowed)
 
     async def voice(self, name: str) -> Voice:
         """The voice `name` with its content; NotFound when there is none."""

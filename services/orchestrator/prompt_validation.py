@@ -33,7 +33,7 @@ def conversion(request: synthesis_pb2.ConvertVoiceRequest) -> Prompting:
     if mode not in (None, *_CONVERSION_MODES):
         allowed = ", ".join(f"PROMPT_MODE_{each.name}" for each in _CONVERSION_MODES)
         raise InvalidRequest(f"prompt_mode is PROMPT_MODE_{mode.name}; a conversion has {allowed}")
-    return Prompting(request.voice, _recording(request), mode)
+    return Prompting(request.voice, _recording(request), mode, allowed=_CONVERSION_MODES)
 
 
 def require_size(field: str, audio: bytes) -> None:

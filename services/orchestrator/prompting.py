@@ -34,12 +34,14 @@ class Recording:
 
 @dataclass(frozen=True)
 class Prompting:
-    """Whom a request wants to hear, and how. `recording` stands in place of `voice`; `mode` None: by instruction and voice."""
+    """Whom a request wants to hear, and how. `recording` stands in place of `voice`; `mode` None: by instruction and voice. allowed: modes
+    that this kind of request has."""
 
     voice: str = ""
     recording: Recording | None = None
     mode: PromptMode | None = None
     instruction: str = ""
+    allowed: tuple[PromptMode, ...] = tuple(PromptMode)
 
 
 @dataclass(frozen=True)
@@ -83,14 +85,19 @@ class Shown:
     """Under which a decoder may keep the state behind speech_tokens; empty: there is none worth keeping."""
 
 
-def show(voice: Voice, mode: PromptMode | None = None, instruction_ids: tuple[int, ...] = ()) -> Shown:
-    """`voice` in `mode`, which None leaves to instruction and voice. instruction_ids: of PromptMode.INSTRUCT.
+def show(
+    voice: Voice,
+    mode: PromptMode | None = None,
+    instruction_ids: tuple[int, ...] = (),
+    allowed: tuple[PromptMode, ...] = tuple(PromptMode),
+) -> Shown:
+    """`voice` in `mode`, which None leaves to instruction and voice. instruction_ids: of PromptMode.INSTRUCT. allowed: as in `Prompting`.
 
     Raises FailedPrecondition when the mode needs what the voice lacks.
     """
     chosen = mode or (PromptMode.INSTRUCT if instruction_ids else voice.modes[0])
     if chosen not in voice.modes:
-        has = ", ".join(f"PROMPT_MODE_{able.name}" for able in voice.modes)
+        has = ", ".join(f"PROMPT_MODE_{able.name}" for able in voice.modes if able in allowed)
         lacks = "transcript" if voice.prompt_speech_tokens else "recording"
         raise FailedPrecondition(f"voice {voice.id!r} has no {lacks}, which PROMPT_MODE_{chosen.name} needs; it can be spoken in {has}")
     decoder_listens = chosen is not PromptMode.SFT and bool(voice.prompt_speech_tokens)

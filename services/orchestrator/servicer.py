@@ -16,7 +16,7 @@ from services.orchestrator.arriving_text import ArrivingText
 from services.orchestrator.caller_text import CancelledByCaller, Fragment, listen
 from services.orchestrator.conversion import convert
 from services.orchestrator.deadline import within
-from services.orchestrator.pipeline import Account, Stages, speak
+from services.orchestrator.pipeline import Account, Stages, refuse_longer, speak
 from services.orchestrator.reply import Reply, header_of, output_of, summary_of, word_message
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.voice_servicer import VoiceMethods
@@ -77,12 +77,15 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         utterance = validation.unary(request, self._settings.max_characters)
         out, account, pieces = output_of(utterance), Account(), list[bytes]()
 
+        longest = self._longest_unary(out)
+
         async def play(audio: bytes) -> None:
             pieces.append(out.feed(audio))
+            refuse_longer(out.position / out.sample_rate, longest)
 
         with self.admission.admit():
             async with within(self._settings.max_request_seconds, context.time_remaining()):
-                await speak(utterance, self._stages, play, account, self._longest_unary(out))
+                await speak(utterance, self._stages, play, account, longest)
         pieces.append(out.finish())
         account.sounded()
         return synthesis_pb2.SynthesizeUnaryResponse(

@@ -19,7 +19,8 @@ class OrchestratorSettings(ServerSettings):
     max_message_bytes: int = 22 * 1024 * 1024
     """Room for two recordings of 10 MiB: what is to be converted, and whom to speak like."""
     max_streams: int = 16
-    """Requests at once, at most what the stages behind it take; more are refused with RESOURCE_EXHAUSTED and a retry hint."""
+    """Requests at once, at most what the stages behind it take; more are refused with RESOURCE_EXHAUSTED and a retry hint. One
+    that brings two recordings of the largest size holds 80 MB while it lasts."""
     max_characters: int = 20_000
     max_stream_characters: int = 200_000
     """Text of one StreamingSynthesize, all fragments together; the frontends have a setting of the same name. An hour is about 60,000."""

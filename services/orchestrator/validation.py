@@ -22,7 +22,7 @@ _LONGEST_PAUSE_MILLISECONDS = 10_000
 _LONGEST_IDLE_BY_TOKEN_SECONDS = 30
 """The stages behind hold a sentence open and take a minute without tokens for the end of their caller."""
 _MOST_RETRIED = 20_000
-_LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*")
+_LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,8}")
 _StreamingRequest = synthesis_pb2.SynthesizeRequest | synthesis_pb2.ConvertVoiceRequest
 _STREAMING_PROFILES = (profile_pb2.PROFILE_CONTINUOUS, profile_pb2.PROFILE_UPSTREAM)
 

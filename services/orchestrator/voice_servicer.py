@@ -7,6 +7,7 @@ import grpc
 
 from cosyserve.v1 import synthesis_pb2 as pb
 from services.orchestrator.admission import Admission
+from services.orchestrator.prompt_validation import require_size
 from services.orchestrator.voice_stage import VoiceStage
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -28,6 +29,7 @@ class VoiceMethods:
 
     async def CreateVoice(self, request: pb.CreateVoiceRequest, context: Context) -> pb.CreateVoiceResponse:
         draft = request.draft
+        require_size("draft.audio", draft.audio)
         with self._makings.admit():
             draft.id = draft.id or f"voice-{secrets.token_hex(8)}"
             draft.request_id = draft.request_id or secrets.token_hex(16)

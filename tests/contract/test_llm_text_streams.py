@@ -47,6 +47,23 @@ async def test_acceptance_is_told_before_there_is_text_or_a_place() -> None:
         call.cancel()
 
 
+@pytest.mark.parametrize(("text", "is_fault"), [(range(1, 9), False), (range(101, 109), True)])
+async def test_a_replay_is_judged_with_the_text_that_it_says(text: range, is_fault: bool) -> None:
+    """Words of the prompt that the text has too may sound alike; when a replica takes over, the text comes behind the tokens."""
+    said = list(range(1000, 1030))
+    setup = Setup(prompt_text_ids=range(1, 9), prompt_speech_tokens=said, replay_tokens=said[:25], guards=True)
+    requests = [llm_pb2.GenerateStreamRequest(setup=setup)]
+    requests += [llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[number])) for number in text]
+    async with backend() as engine, served(engine) as stub:
+        call = stub.GenerateStream(timeout=30)
+        try:
+            await conversation(call, requests)
+        except grpc.aio.AioRpcError as error:
+            assert ("the voice's prompt is being spoken" in (error.details() or "")) is is_fault
+        else:
+            assert not is_fault
+
+
 async def test_a_refused_setup_is_not_accepted_first() -> None:
     async with backend(max_sequences=1, max_waiting=0) as engine, served(engine) as stub:
         call = stub.GenerateStream(timeout=30)

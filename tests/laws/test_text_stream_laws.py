@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import pytest_asyncio
 
@@ -119,12 +120,21 @@ async def test_nothing_to_speak_is_refused(stack: WholeStack) -> None:
             await say(stack, fragments)
 
 
-async def test_an_error_in_what_the_caller_writes_is_raised_to_it(stack: WholeStack) -> None:
+class TheirOwn(grpc.aio.AioRpcError):
+    """What a caller's own gRPC service raises, whose answer it reads aloud."""
+
+    def __init__(self) -> None:
+        super().__init__(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details="the model is gone")
+
+
+@pytest.mark.parametrize("error", [OSError("the model is gone"), TheirOwn()])
+async def test_an_error_in_what_the_caller_writes_is_raised_to_it(stack: WholeStack, error: Exception) -> None:
     async def breaks() -> AsyncIterator[str]:
         yield "The first half of "
-        raise OSError("the model that wrote this is gone")
+        raise error
 
     speech = stack.client.streaming_synthesize(breaks())
-    with pytest.raises(OSError, match="is gone"):
+    with pytest.raises(type(error)) as caught:
         await speech.read()
+    assert caught.value is error
     await speech.close()

@@ -89,6 +89,28 @@ async def test_a_second_attempt_mends_what_nobody_has_heard(stage: str, fault: s
     assert mended >= 3
 
 
+async def test_what_was_said_anew_counts_toward_the_longest_unary_answer() -> None:
+    faulty = settings("llm", "short", 0.3)
+    request = synthesis_pb2.SynthesizeUnaryRequest
+    seconds = 0.0
+    async with misbehaving(**faulty) as stub:
+        for seed in range(12):
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                _, retried = await heard(stub, seed=seed, retry=True)
+                if retried:
+                    spoken = await stub.SynthesizeUnary(
+                        request(text=TEXT, seed=seed, retry=True, sentence_pause_milliseconds=0), timeout=20
+                    )
+                    seconds = spoken.summary.audio_seconds
+                    break
+    assert seconds > 0
+    async with misbehaving(**faulty, max_unary_seconds=seconds - 0.1) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.SynthesizeUnary(request(text=TEXT, seed=seed, retry=True, sentence_pause_milliseconds=0), timeout=20)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "are given at once" in caught.value.details()
+
+
 async def test_a_request_that_was_retried_resumes_to_the_same_samples() -> None:
     async with misbehaving(**settings("llm", "short", 0.3)) as stub:
         resumed = 0

@@ -79,9 +79,11 @@ def test_a_level_counts_who_was_refused_and_who_stood_still(tmp_path: Path) -> N
     assert found.stages["flow"] == 20.0
     assert "75.0%" in row(found)
     file = tmp_path / "found.json"
-    assert read_json(file) == []
+    assert read_json(file, "some GPU") == []
     write_json(file, "some GPU", [found])
-    assert read_json(file) == [found]
+    assert read_json(file, "some GPU") == [found]
+    with pytest.raises(ValueError, match="holds figures of 'some GPU', this is 'another'"):
+        read_json(file, "another")
     plot(tmp_path / "found.png", "some GPU", [found])
     assert (tmp_path / "found.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(ValueError, match="no request of 2 poisson streams was answered: 1 refused, 0 failed"):

@@ -41,6 +41,7 @@ def phonemes() -> PhonemeTokenizer:
         ({"重庆": "虫庆", "AI": "ei ai"}, "重庆的AI技术", "虫庆的ei ai技术"),
         ({"C++": "see plus plus"}, "C++ code", "see plus plus code"),
         ({"caf\u00e9": "coffee"}, "caf\u00e9s caf\u00e9", "caf\u00e9s coffee"),
+        ({"ＡＢＣ": "letters", "ﬁnd": "seek"}, "find ABC", "seek letters"),
     ],
 )
 def test_what_is_found(entries: dict[str, str], text: str, said: str) -> None:

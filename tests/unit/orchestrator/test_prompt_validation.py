@@ -84,5 +84,5 @@ def test_what_is_asked_for_is_read() -> None:
     assert validation.unary(longest, 100).prompting == Prompting("anna", mode=PromptMode.INSTRUCT, instruction="a" * 500)
     conversion = synthesis_pb2.ConvertVoiceRequest(audio=bytes(LARGEST), voice="anna", prompt_mode=4, seed=0, speed=1.5, start_sample=7)
     utterance = validation.conversion(conversion)
-    assert utterance.prompting == Prompting("anna", mode=PromptMode.SFT)
+    assert utterance.prompting == Prompting("anna", mode=PromptMode.SFT, allowed=(PromptMode.CROSS_LINGUAL, PromptMode.SFT))
     assert (utterance.text, utterance.seed, utterance.speed, utterance.start_sample) == ("", 0, 1.5, 7)
