@@ -35,7 +35,7 @@ async def stack() -> AsyncIterator[WholeStack]:
         ({"speed": 0.1}, INVALID, "speed is 0.1, allowed are 0.5 to 2.0"),
         ({"language_code": "?"}, INVALID, "language_code '?' is not a BCP-47 tag such as en-US or zh"),
         ({"start_sample": 10**9, "seed": 1}, grpc.StatusCode.OUT_OF_RANGE, "start_sample is 1000000000, the utterance has "),
-        ({"text": "x" * 17_000_000}, grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"),
+        ({"text": "x" * 24_000_000}, grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"),
     ],
 )
 async def test_refused(stack: WholeStack, fields: dict[str, Any], code: grpc.StatusCode, message: str) -> None:
