@@ -28,6 +28,8 @@ from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.supervision.stack import StackFailed, running_stack
 
 _BACK_OFF_SECONDS = 0.2
+_MOST_SEQUENCES = 128
+"""Of a step of the speech-token model on a GPU."""
 ARRIVALS = ("closed", "poisson")
 TEXTS = (
     "Thank you for calling, how can I help you today?",
@@ -122,7 +124,7 @@ def _room_for(streams: int) -> dict[str, str]:
     """Settings with which no stage refuses so many: what is measured is the machine, not a limit."""
     return {
         "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(streams),
-        "COSYSERVE_LLM_MAX_SEQUENCES": str(2 * streams),
+        "COSYSERVE_LLM_MAX_SEQUENCES": str(min(2 * streams, _MOST_SEQUENCES)),
         "COSYSERVE_LLM_MAX_WAITING": str(2 * streams),
         "COSYSERVE_TOKEN2WAV_MAX_STREAMS": str(2 * streams),
     }
