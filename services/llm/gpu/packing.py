@@ -1,0 +1,104 @@
+"""The model's weights as the kernels want them: one type, norms folded in, rotary pairs side by side, one embedding table."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from services.llm.config import LlmConfig
+from services.llm.engine.model import SpeechTokenModel
+
+
+@dataclass(frozen=True)
+class PackedLayer:
+    """qkv [heads' width, hidden] with bias float32; out [hidden, query width]; gate_up [2 MLP, hidden]; down [hidden, MLP]."""
+
+    qkv: Tensor
+    bias: Tensor
+    out: Tensor
+    gate_up: Tensor
+    down: Tensor
+
+
+@dataclass(frozen=True)
+class PackedModel:
+    """`table`: the three embedding tables one under the other, [rows, hidden]; `starts`: the first row of each, in the order of `Table`.
+
+    head, head_bias: float32, the last norm folded in. cosines, sines: float32 [positions, head_size / 2].
+    """
+
+    config: LlmConfig
+    table: Tensor
+    starts: tuple[int, int, int]
+    layers: tuple[PackedLayer, ...]
+    head: Tensor
+    head_bias: Tensor
+    cosines: Tensor
+    sines: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.table.dtype
+
+    @property
+    def step_bytes(self) -> int:
+        """Bytes of all weights that one decode step has to read: the floor of its time is this over the memory's bandwidth."""
+        of_layers = sum(
+            part.numel() * part.element_size() for layer in self.layers for part in (layer.qkv, layer.bias, layer.out, layer.gate_up, layer.down)
+        )
+        return of_layers + (self.head.numel() + self.head_bias.numel()) * 4
+
+    @property
+    def step_flops(self) -> int:
+        """Floating-point operations of one row's step in the products, attention left out."""
+        return 2 * sum(part.numel() for layer in self.layers for part in (layer.qkv, layer.out, layer.gate_up, layer.down)) + 2 * self.head.numel()
+
+
+def pack(model: SpeechTokenModel, dtype: torch.dtype, positions: int) -> PackedModel:
+    """A copy of the model on its device, matrices and embeddings in `dtype` (bfloat16 or float32), the head in float32, rotary angles for
+    `positions` positions. The folding is done in float32.
+    """
+    config = model.config
+    paired = _paired_rows(config).to(model.device)
+
+    def cast(matrix: Tensor) -> Tensor:
+        return matrix.to(dtype).contiguous()
+
+    layers = tuple(
+        PackedLayer(
+            qkv=cast((layer.qkv * layer.attention_norm)[paired]),
+            bias=layer.qkv_bias[paired].contiguous(),
+            out=cast(layer.out),
+            gate_up=cast(layer.gate_up * layer.mlp_norm),
+            down=cast(layer.down),
+        )
+        for layer in model.layers
+    )
+    sizes = [len(table) for table in model.tables]
+    angles = torch.arange(positions, device=model.device, dtype=torch.float32)[:, None] * model.rotary_frequencies
+    return PackedModel(
+        config=config,
+        table=torch.cat([table.to(dtype) for table in model.tables]),
+        starts=(0, sizes[0], sizes[0] + sizes[1]),
+        layers=layers,
+        head=(model.head * model.norm).contiguous(),
+        head_bias=model.head_bias.contiguous(),
+        cosines=angles.cos(),
+        sines=angles.sin(),
+    )
+
+
+def _paired_rows(config: LlmConfig) -> Tensor:
+    """Where each row of the packed q, k, v comes from. The model turns numbers i and i + D / 2 of a head as a pair; here 2 i and 2 i + 1.
+
+    Queries and keys are reordered alike, so their products stay what they are.
+    """
+    half, turned = config.head_size // 2, config.heads + config.kv_heads
+    inside = torch.stack([torch.arange(half), torch.arange(half) + half], dim=1).flatten()
+    rows = torch.arange(turned)[:, None] * config.head_size + inside
+    behind = turned * config.head_size
+    return torch.cat([rows.flatten(), torch.arange(behind, behind + config.kv_width)])
