@@ -25,15 +25,13 @@ def wait_for_inputs(PDL: tl.constexpr):
 
 
 @triton.jit
-def fetch_ahead(weights, first, COUNT: tl.constexpr, WIDTH: tl.constexpr, LINES: tl.constexpr, last, PDL: tl.constexpr):
-    """Ask for rows `first` to `first + COUNT - 1` (below `last`) of a row-major matrix of WIDTH columns, a line of 128 bytes at a time.
-
-    LINES: a power of two, at least the lines of a row.
-    """
+def fetch_ahead(weights, first, begin, COUNT: tl.constexpr, WIDTH: tl.constexpr, LINES: tl.constexpr, last, PDL: tl.constexpr):
+    """Ask for rows `first` to `first + COUNT - 1` (below `last`) of a row-major matrix of WIDTH columns, from column `begin` on, LINES lines
+    of 128 bytes each. LINES: a power of two."""
     if PDL:
         per_line: tl.constexpr = 128 // (weights.dtype.element_ty.primitive_bitwidth // 8)
         rows = first + tl.arange(0, COUNT)
-        columns = tl.arange(0, LINES) * per_line
+        columns = begin + tl.arange(0, LINES) * per_line
         rows = tl.minimum(rows, last - 1)
         columns = tl.minimum(columns, WIDTH - 1)
         at = weights + rows[:, None] * WIDTH + columns[None, :]

@@ -63,7 +63,7 @@ def project_heads(
     start_next(PDL)
     WIDTH: tl.constexpr = QUERY + 2 * KEYS
     first = tl.program_id(0) * BN
-    fetch_ahead(weights, first, BN, HIDDEN, LINES, WIDTH, PDL)
+    fetch_ahead(weights, first, 0, BN, HIDDEN, LINES, WIDTH, PDL)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = first + tl.arange(0, BN)
     present, within = rows < batch, columns < WIDTH
@@ -105,10 +105,7 @@ def add_product(
     start_next(PDL)
     first = tl.program_id(0) * BN
     split = tl.program_id(2)
-    if SPLIT == 1:
-        fetch_ahead(weights, first, BN, K, LINES, N, PDL)
-    else:
-        fetch_ahead(weights + split * STEPS * BK, first, BN, K, LINES, N, PDL)
+    fetch_ahead(weights, first, split * STEPS * BK, BN, K, LINES, N, PDL)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = first + tl.arange(0, BN)
     present, within = rows < batch, columns < N
@@ -146,8 +143,8 @@ def gated_product(
     """x [B, HIDDEN] -> out [B, MLP] = silu(gate) * up, of the normed x. weights [2 MLP, HIDDEN]: the gate's rows, then up's."""
     start_next(PDL)
     first = tl.program_id(0) * BN
-    fetch_ahead(weights, first, BN, HIDDEN, LINES, MLP, PDL)
-    fetch_ahead(weights, first + MLP, BN, HIDDEN, LINES, 2 * MLP, PDL)
+    fetch_ahead(weights, first, 0, BN, HIDDEN, LINES, MLP, PDL)
+    fetch_ahead(weights, first + MLP, 0, BN, HIDDEN, LINES, 2 * MLP, PDL)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = first + tl.arange(0, BN)
     present, within = rows < batch, columns < MLP
@@ -199,7 +196,7 @@ def score(
     """x float32 [B, HIDDEN] -> logits float32 [B, VOCABULARY] behind the last norm; weights [VOCABULARY, HIDDEN] and bias float32."""
     start_next(PDL)
     first = tl.program_id(0) * BN
-    fetch_ahead(weights, first, BN, HIDDEN, LINES, VOCABULARY, PDL)
+    fetch_ahead(weights, first, 0, BN, HIDDEN, LINES, VOCABULARY, PDL)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = first + tl.arange(0, BN)
     present, within = rows < batch, columns < VOCABULARY
