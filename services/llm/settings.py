@@ -9,6 +9,8 @@ BACKENDS = ("torch", "fake")
 FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite")
 """No end, an end as soon as there may be one, the prompt's tokens instead of the text's, numbers that are none."""
 DEVICES = ("auto", "cpu", "cuda")
+STEPS = ("auto", "readable", "fused")
+PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +22,12 @@ class LlmSettings(ServerSettings):
     backend: str = "torch"
     device: str = "auto"
     """auto: CUDA where there is a device, else the CPU."""
+    steps: str = "auto"
+    """How the model's steps run. readable: PyTorch, the host samples. fused: CUDA graphs of Triton kernels, the device samples; CUDA only.
+    auto: fused on CUDA, else readable."""
+    precision: str = "auto"
+    """Of matrices, embeddings, keys and values; the head and all sums are float32. auto: bfloat16 with fused steps, else float32, the only
+    one that readable steps have."""
     threads: int = 1
     """Threads of one operation on the CPU. One suits the bundled model; with the published sizes take the cores there are. Part of the
     engine's identity: another number rounds differently."""
@@ -38,7 +46,8 @@ class LlmSettings(ServerSettings):
     """Longest sequence: prompt, text and the most speech tokens that the text can have. A text that may need more is refused; a text that
     arrives over time reserves all of it."""
     kv_budget_mib: int | None = None
-    """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences."""
+    """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences, with fused steps, which take
+    it all at the start, 4096."""
     fake_token_milliseconds: float = 0.0
     """Time that the fake backend takes for a token."""
     fake_fault: str = ""
@@ -48,9 +57,12 @@ class LlmSettings(ServerSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value, allowed in (("backend", self.backend, BACKENDS), ("device", self.device, DEVICES)):
+        for name, value, allowed in (("backend", self.backend, BACKENDS), ("device", self.device, DEVICES), ("steps", self.steps, STEPS),
+            ("precision", self.precision, PRECISIONS)):  # fmt: skip
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")
+        if self.steps == "readable" and self.precision == "bfloat16":
+            raise ValueError("precision is 'bfloat16', which readable steps do not have; allowed with them: auto, float32")
         if self.fake_fault and self.fake_fault not in FAKE_FAULTS:
             raise ValueError(f"fake_fault is {self.fake_fault!r}, allowed: {', '.join(FAKE_FAULTS)}")
         if not 0 <= self.fake_fault_share <= 1:

@@ -44,16 +44,17 @@ class TorchBackend:
         table = directory.path / ALIGNMENT
         alignment = AlignmentTable.read(table, config.text_vocabulary) if table.exists() else None
         model = SpeechTokenModel.build(config, load_tensors(directory, config), device)
+        if settings.steps == "fused" and device.type != "cuda":
+            raise SettingsError("COSYSERVE_LLM_STEPS=fused, but the device is the CPU")
+        fused = device.type == "cuda" and settings.steps != "readable"
         budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
-        limits = Limits(
-            running=settings.max_sequences, waiting=settings.max_waiting, kv_bytes=budget, retry_after=settings.retry_after_seconds
-        )
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
-        engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
+        start = _fused_engine if fused else _readable_engine
+        engine = start(model, settings, budget, invariant, on_fault)
         identity = Identity(
             model_hash=model_hash(directory),
             backend="torch",
-            precision=precision_text(invariant, settings.max_sequences),
+            precision=fused_precision_text(settings) if fused else precision_text(invariant, settings.max_sequences),
             device=device_text(device, settings.threads),
         )
         held = settings.max_positions if budget is None else min(settings.max_positions, budget // cache_bytes(config, 1))
@@ -125,6 +126,21 @@ class TorchBackend:
             hops.put_nowait(error)
 
 
+def _readable_engine(
+    model: SpeechTokenModel, settings: LlmSettings, budget: int | None, invariant: bool, on_fault: Callable[[str], None] | None
+) -> Engine:
+    limits = Limits(running=settings.max_sequences, waiting=settings.max_waiting, kv_bytes=budget, retry_after=settings.retry_after_seconds)
+    return Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
+
+
+def _fused_engine(
+    model: SpeechTokenModel, settings: LlmSettings, budget: int | None, _: bool, on_fault: Callable[[str], None] | None
+) -> Engine:
+    from services.llm.gpu.start import start_engine
+
+    return start_engine(model, settings, budget, on_fault)
+
+
 class _Text:
     """Text ids that arrive over time, counted."""
 
@@ -146,6 +162,12 @@ class _Text:
 def precision_text(batch_invariant: bool, most_rows: int) -> str:
     """The number type, and whether sequences are rows of one batch: sums then round by the shape of the batch."""
     return "float32" if batch_invariant else f"float32, batches of up to {most_rows} rows"
+
+
+def fused_precision_text(settings: LlmSettings) -> str:
+    """The number type of fused steps. Sums round by the bucket of rows."""
+    kind = "bfloat16, head in float32" if settings.precision == "auto" else settings.precision
+    return f"{kind}, fused, batches of up to {settings.max_sequences} rows"
 
 
 def device_text(device: torch.device, threads: int) -> str:
