@@ -39,7 +39,7 @@ def ceilings() -> None:
     print(f"bf16 product 8192^3: {2 * 8192**3 / microseconds(product, 10) / 1e6:.0f} TFLOP/s")
 
 
-def correctness(number_type: str, pdl: bool) -> None:
+def correctness(number_type: str, pdl: int) -> None:
     """Decode and prefill against the readable model on the same device in float32."""
     torch.backends.cuda.matmul.allow_tf32 = False
     config = smaller(PUBLISHED_LLM, text_vocabulary=1000)
@@ -50,12 +50,12 @@ def correctness(number_type: str, pdl: bool) -> None:
     dtype, allowed = (torch.float32, 2e-3) if number_type == "float32" else (torch.bfloat16, 0.5)
     packed = pack(plain, dtype, 2048)
     if True:
-        for batch in (1, 8, 32, 64, 128):
+        for batch in (1, 2, 8, 32, 128):
             if True:
                 memory = Memory.reserve(packed, pages=1024, slots=128, positions=2048)
                 memory.cache.fill_(float("nan"))
                 prefill = PrefillStep(packed, memory)
-                step = DecodeStep(packed, memory, batch, replace(tuning(batch), pdl=pdl))
+                step = DecodeStep(packed, memory, batch, replace(tuning(batch, exact=dtype == torch.float32), pdl=pdl))
                 rows = min(batch, len(lengths))
                 caches = []
                 page_of = {}
@@ -112,19 +112,19 @@ def tuned(path: Path) -> dict[int, Tuning]:
             if items:
                 item = min(items, key=lambda item: item["us"])
                 chosen = replace(chosen, **{kind: Blocks(*(item[key] for key in ("rows", "columns", "depth", "warps", "stages", "split")))})
+        for item in found:
+            if item["batch"] == batch and item["kind"] == "attend":
+                chosen = replace(chosen, **{key: item[key] for key in ("splits", "attend_warps", "attend_stages")})
         best[batch] = chosen
     return best
 
 
 def step_variants(path: Path, batch: int) -> list[tuple[str, Tuning]]:
     best = tuned(path) if path.exists() else {}
-    nearest = {1: 1, 32: 32, 64: 64, 128: 64}.get(batch, 8)
+    nearest = 8 if batch == 16 else batch
     found = [("default", tuning(batch))]
     if nearest in best:
-        found.append(("tuned", best[nearest]))
-        found.append(("tuned, pdl", replace(best[nearest], pdl=True)))
-    else:
-        found.append(("default, pdl", replace(tuning(batch), pdl=True)))
+        found += [(f"tuned, pdl {mode}", replace(best[nearest], pdl=mode)) for mode in (0, 1, 2)]
     return found
 
 
@@ -174,7 +174,7 @@ def profile(path: Path) -> None:
     best = tuned(path) if path.exists() else {}
     prefill = PrefillStep(model, memory)
     for batch in (1, 8, 64):
-        for pdl in (False,):
+        for pdl in (0,):
             step = DecodeStep(model, memory, batch, replace(best.get(batch, tuning(batch)), pdl=pdl))
             step.rows.copy_(torch.arange(1, batch + 1, dtype=torch.int32))
             graph = graph_of(step.launch)
@@ -201,6 +201,33 @@ def profile(path: Path) -> None:
             graph.replay()
         torch.cuda.synchronize()
     print(seen.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=60))
+
+
+def prefill_variants(path: Path) -> None:
+    """Warps and stages of the attention of a chunk."""
+    from services.llm.gpu import attention
+
+    model = model_on(CUDA, PUBLISHED_LLM.layers, torch.bfloat16)
+    memory = filled(model, 300)
+    plain = attention.attend_tile
+
+    class Varied:
+        def __init__(self, warps: int, stages: int) -> None:
+            self.warps, self.stages = warps, stages
+
+        def __getitem__(self, grid: tuple[int, int]) -> object:
+            return lambda *a, **k: plain[grid](*a, **(k | {"num_warps": self.warps, "num_stages": self.stages}))
+
+    for warps in (4, 8):
+        for stages in (1, 2, 3):
+            attention.attend_tile = Varied(warps, stages)
+            prefill = PrefillStep(model, memory)
+            graph = graph_of(prefill.launch)
+            line = []
+            for begin, count in ((0, 96), (0, 256), (768, 256)):
+                prefill.load([Stretch(1, begin, [5] * count, list(range(1, 17)))])
+                line.append(f"{count} from {begin}: {microseconds(graph):.0f} us")
+            print(f"attend_tile warps {warps} stages {stages}: " + ", ".join(line), flush=True)
 
 
 def libraries() -> None:
@@ -254,6 +281,6 @@ if __name__ == "__main__":
     if sys.argv[1] in PARTS:
         PARTS[sys.argv[1]]()
     elif sys.argv[1] == "correctness":
-        correctness(sys.argv[2], sys.argv[3] == "pdl")
+        correctness(sys.argv[2], int(sys.argv[3]))
     else:
-        {"steps": steps, "profile": profile}[sys.argv[1]](Path(sys.argv[2]))
+        {"steps": steps, "profile": profile, "prefill": prefill_variants}[sys.argv[1]](Path(sys.argv[2]))

@@ -24,26 +24,32 @@ SLOTS, POSITIONS = 128, 2048
 
 
 def candidates(batch: int, kind: str) -> list[Blocks]:
+    """Block sizes that may suit one product for so many rows."""
     found = []
-    if batch == 1:
+    for rows in sorted({batch, max(1, batch // 2)}) if batch <= 8 else []:
         grid = {
             "heads": ([2, 4, 8], [1024], [2, 4, 8], [1]),
             "out": ([2, 4, 8], [1024], [2, 4, 8], [1]),
-            "gated": ([2, 4, 8, 16], [512, 1024], [2, 4, 8], [1]),
-            "down": ([2, 4, 8, 16], [1024, 2048], [4, 8], [1, 4]),
-            "score": ([4, 8, 16], [256, 512, 1024], [4], [1]),
+            "gated": ([1, 2, 4], [512, 1024], [2, 4, 8], [1]),
+            "down": ([1, 2, 4], [1024, 2048, 4096], [4, 8, 16], [1]),
+            "score": ([2, 4, 8], [1024], [4, 8], [1]),
         }[kind]
         for bn, bk, warps, split in itertools.product(*grid):
-            found.append(Blocks(1, bn, bk, warps, 3, split))
+            if kind == "heads" and bn < 2:
+                continue
+            of_thread = rows * bn * bk * (2 if kind == "gated" else 1) / (32 * warps)
+            if 8 <= of_thread <= 128:
+                found.append(Blocks(rows, bn, bk, warps, 3, split))
+    if batch < 8:
         return found
-    rows = max(16, min(batch, 128))
-    for bm in {16: [16], 32: [32], 64: [64], 128: [64, 128]}[rows]:
+    padded = max(16, min(batch, 128))
+    for bm in {16: [16], 32: [32], 64: [64], 128: [64, 128]}[padded]:
         few = bm <= 32
         grid2 = {
-            "heads": ([16, 32] if few else [16, 32, 64], [64, 128], [1, 2, 4] if few else [4], [3, 6], [1]),
-            "out": ([16, 32] if few else [16, 32, 64], [64, 128], [2, 4] if few else [4], [4], [1, 4]),
-            "gated": ([16, 32] if few else [32, 64], [64, 128], [1, 2, 4] if few else [4], [3, 5], [1]),
-            "down": ([16, 32, 64], [128, 256], [2, 4] if few else [4], [4], [4, 8, 16]),
+            "heads": ([16, 32], [64, 128], [2, 4] if few else [4], [3, 6], [1]),
+            "out": ([16, 32], [128], [2, 4] if few else [4], [4, 6], [1, 2, 4]),
+            "gated": ([16, 32] if few else [32, 64], [64, 128], [1, 2, 4] if few else [4, 8], [3, 5], [1]),
+            "down": ([16, 32, 64], [128, 256], [2, 4] if few else [4], [3, 4], [2, 4, 8]),
             "score": ([32, 64, 128], [32, 64], [4], [3], [1]),
         }[kind]
         for bn, bk, warps, stages, split in itertools.product(*grid2):
@@ -74,6 +80,11 @@ def filled(model: PackedModel, length: int) -> Memory:
     return memory
 
 
+def attentions() -> list[tuple[int, int, int]]:
+    """Splits, warps, stages."""
+    return list(itertools.product([1, 2, 4, 8, 16], [2, 4], [2, 3]))
+
+
 def one_call(step: DecodeStep, kind: str, blocks: Blocks, index: int) -> None:
     weights = step._model.layers[index]
     if kind == "heads":
@@ -84,13 +95,15 @@ def one_call(step: DecodeStep, kind: str, blocks: Blocks, index: int) -> None:
         step.gate(index)
     elif kind == "down":
         step.add(blocks, step._gated, weights.down, 1)
+    elif kind == "attend":
+        step.attend(index)
     else:
         step.score()
 
 
 def with_blocks(model: PackedModel, memory: Memory, batch: int, kind: str, blocks: Blocks) -> DecodeStep:
-    base = replace(tuning(batch), pdl=False)
-    step = DecodeStep(model, memory, batch, replace(base, **{kind: blocks}))
+    base = replace(tuning(batch), pdl=0)
+    step = DecodeStep(model, memory, batch, base if kind == "attend" else replace(base, **{kind: blocks}))
     step.rows.copy_(torch.arange(1, batch + 1, dtype=torch.int32))
     step._rounded.normal_()
     step._attended.normal_()
@@ -98,7 +111,7 @@ def with_blocks(model: PackedModel, memory: Memory, batch: int, kind: str, block
     return step
 
 
-def compile_all(jobs: list[tuple[int, str, Blocks]]) -> list[str]:
+def compile_all(jobs: list[tuple[int, str, Blocks]], attends: list[tuple[int, int, int]]) -> list[str]:
     device = torch.device("cuda")
     model = model_on(device, 1, torch.bfloat16)
     memory = filled(model, 300)
@@ -109,7 +122,37 @@ def compile_all(jobs: list[tuple[int, str, Blocks]]) -> list[str]:
             torch.cuda.synchronize()
         except Exception as error:
             failed.append(f"{batch} {kind} {blocks}: {type(error).__name__} {str(error)[:100]}")
+    for splits, warps, stages in attends:
+        step = DecodeStep(model, memory, 1, replace(tuning(1), pdl=0, splits=splits, attend_warps=warps, attend_stages=stages))
+        step.enter()
+        step.attend(0)
+    torch.cuda.synchronize()
     return failed
+
+
+def tune_attention(model: PackedModel, batches: tuple[int, ...]) -> dict[int, tuple[int, int, int]]:
+    """Over both a short and a long past."""
+    best = {}
+    memories = {length: filled(model, length) for length in (300, 900)}
+    for batch in batches:
+        timed = []
+        for splits, warps, stages in attentions():
+            line = []
+            for length, memory in memories.items():
+                blocks = replace(tuning(batch), pdl=0, splits=splits, attend_warps=warps, attend_stages=stages)
+                step = DecodeStep(model, memory, batch, blocks)
+                step.rows.copy_(torch.arange(1, batch + 1, dtype=torch.int32))
+                step.enter()
+                graph = graph_of(lambda s=step: [s.attend(index) for index in range(len(model.layers))])  # type: ignore[misc]
+                line.append(microseconds(graph) / len(model.layers))
+                memory.state[1:, Column.LENGTH] = length
+            timed.append((sum(line), line, (splits, warps, stages)))
+        timed.sort()
+        for _, line, choice in timed[:4]:
+            print(f"{batch:4} attend {line[0]:6.2f} us at 300, {line[1]:6.2f} at 900: splits, warps, stages {choice}", flush=True)
+        print(f"{batch:4} attend worst {timed[-1][1]} {timed[-1][2]}")
+        best[batch] = timed[0][2]
+    return best
 
 
 def graph_of(body: Callable[[], None]) -> torch.cuda.CUDAGraph:
@@ -141,7 +184,7 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
     started = time.perf_counter()
     workers = 14
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        for failures in pool.map(compile_all, [jobs[at::workers] for at in range(workers)], chunksize=1):
+        for failures in pool.starmap(compile_all, [(jobs[at::workers], attentions()[at::workers]) for at in range(workers)], chunksize=1):
             for failure in failures:
                 print("failed:", failure)
     print(f"{len(jobs)} variants compiled in {time.perf_counter() - started:.0f} s", flush=True)
@@ -166,14 +209,18 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
             for taken, blocks in timed[:4]:
                 print(f"{batch:4} {kind:6} {taken:7.2f} us  {blocks}")
             print(f"{batch:4} {kind:6} worst {timed[-1][0]:7.2f} us, {len(timed)} variants", flush=True)
-            found += [{"batch": batch, "kind": kind, "us": taken} | asdict(blocks) for taken, blocks in timed]
+            found += [{"batch": batch, "kind": kind, "us": taken} | asdict(blocks) for taken, blocks in timed[:5]]
             chosen = replace(chosen, **{kind: timed[0][1]})
             out.write_text(json.dumps(found))
         best[batch] = chosen
+    for batch, (splits, warps, stages) in tune_attention(model, batches).items():
+        best[batch] = replace(best[batch], splits=splits, attend_warps=warps, attend_stages=stages)
+        found.append({"batch": batch, "kind": "attend", "us": 0.0, "splits": splits, "attend_warps": warps, "attend_stages": stages})
+        out.write_text(json.dumps(found))
     for batch, chosen in best.items():
         print(batch, chosen)
     return best
 
 
 if __name__ == "__main__":
-    tune(Path(sys.argv[1]), tuple(int(word) for word in sys.argv[2].split(",")) if len(sys.argv) > 2 else (1, 8, 32, 64, 128))
+    tune(Path(sys.argv[1]), tuple(int(word) for word in sys.argv[2].split(",")) if len(sys.argv) > 2 else (1, 2, 4, 8, 32, 64, 128))

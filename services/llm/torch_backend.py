@@ -47,10 +47,18 @@ class TorchBackend:
         if settings.steps == "fused" and device.type != "cuda":
             raise SettingsError("COSYSERVE_LLM_STEPS=fused, but the device is the CPU")
         fused = device.type == "cuda" and settings.steps != "readable"
-        budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
-        start = _fused_engine if fused else _readable_engine
-        engine = start(model, settings, budget, invariant, on_fault)
+        budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
+        limits = Limits(
+            running=settings.max_sequences, waiting=settings.max_waiting, kv_bytes=budget, retry_after=settings.retry_after_seconds
+        )
+        if fused:
+            from services.llm.gpu.start import start_engine  # Triton is there on CUDA alone
+
+            dtype = torch.float32 if settings.precision == "float32" else torch.bfloat16
+            engine = start_engine(model, limits, dtype=dtype, positions=settings.max_positions, on_fault=on_fault)
+        else:
+            engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
         identity = Identity(
             model_hash=model_hash(directory),
             backend="torch",
@@ -124,21 +132,6 @@ class TorchBackend:
             self.engine.feed(sequence, None)
         except Exception as error:
             hops.put_nowait(error)
-
-
-def _readable_engine(
-    model: SpeechTokenModel, settings: LlmSettings, budget: int | None, invariant: bool, on_fault: Callable[[str], None] | None
-) -> Engine:
-    limits = Limits(running=settings.max_sequences, waiting=settings.max_waiting, kv_bytes=budget, retry_after=settings.retry_after_seconds)
-    return Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
-
-
-def _fused_engine(
-    model: SpeechTokenModel, settings: LlmSettings, budget: int | None, _: bool, on_fault: Callable[[str], None] | None
-) -> Engine:
-    from services.llm.gpu.start import start_engine
-
-    return start_engine(model, settings, budget, on_fault)
 
 
 class _Text:

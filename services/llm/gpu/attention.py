@@ -14,33 +14,32 @@ from services.llm.gpu.device import start_next, wait_for_inputs
 
 @triton.jit
 def attend_row(
-    queries, cache, pages, row_slot, row_length, partial, partial_stats, arrived, out, scale, most_pages,
+    queries, cache, row_pages, row_length, partial, partial_stats, arrived, out, scale, most_pages,
     HEADS: tl.constexpr, KEY_HEADS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, G: tl.constexpr, SPLITS: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):
-    """One position a row. queries [B, HEADS * D] -> out [B, HEADS * D]; rows of length 0 are left out.
+    """One position a row. queries [B, HEADS * D] -> out [B, HEADS * D]; rows of length 0 are left out. row_pages: int32 [B, most_pages].
 
     Split s takes pages s, s + SPLITS and so on; the program that arrives last adds the splits up in order, so a row's numbers depend on
-    nothing but the row. G: HEADS / KEY_HEADS padded to 16 or more. partial: float32 [B, KEY_HEADS, SPLITS, G, D]; partial_stats: float32
-    [B, KEY_HEADS, SPLITS, 2, G], maximum and sum; arrived: int32 [B, KEY_HEADS], 0 before and after. Moves 2 * D numbers for each position
-    and key head.
+    the row and on SPLITS alone. G: HEADS / KEY_HEADS padded to 16 or more. partial: float32 [B, KEY_HEADS, SPLITS, G, D]; partial_stats:
+    float32 [B, KEY_HEADS, SPLITS, 2, G], maximum and sum; arrived: int32 [B, KEY_HEADS], 0 before and after. Moves 2 * D numbers for each
+    position and key head.
     """
-    start_next(PDL)
+    start_next(PDL, 1)
     row, key_head, split = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     GROUP: tl.constexpr = HEADS // KEY_HEADS
+    members, dims, inside = tl.arange(0, G), tl.arange(0, D), tl.arange(0, PAGE)
+    at = row * (HEADS * D) + (key_head * GROUP + members)[:, None] * D + dims[None, :]
     wait_for_inputs(PDL)
     length = tl.load(row_length + row)
+    query = tl.load(queries + at, mask=(members < GROUP)[:, None], other=0.0)
     used = tl.cdiv(length, PAGE)
     if split < used:
-        slot = tl.load(row_slot + row)
-        members, dims, inside = tl.arange(0, G), tl.arange(0, D), tl.arange(0, PAGE)
-        at = row * (HEADS * D) + (key_head * GROUP + members)[:, None] * D + dims[None, :]
-        query = tl.load(queries + at, mask=(members < GROUP)[:, None], other=0.0)
         highest = tl.full([G], float("-inf"), tl.float32)
         weight = tl.zeros([G], tl.float32)
         total = tl.zeros([G, D], tl.float32)
         for number in range(split, used, SPLITS):
-            page = tl.load(pages + slot * most_pages + number).to(tl.int64)
+            page = tl.load(row_pages + row * most_pages + number).to(tl.int64)
             block = cache + (page * KEY_HEADS + key_head) * (2 * PAGE * D)
             seen = number * PAGE + inside < length
             keys = tl.load(block + inside[:, None] * D + dims[None, :])
@@ -53,27 +52,32 @@ def attend_row(
             weight = weight * fade + tl.sum(shares, axis=1)
             total = tl.dot(shares.to(values.dtype), values, total * fade[:, None], input_precision=PRECISION)
             highest = peak
-        pair = row * KEY_HEADS + key_head
-        grid = members[:, None] * D + dims[None, :]
-        tl.store(partial + (pair * SPLITS + split) * (G * D) + grid, total)
-        stats = partial_stats + (pair * SPLITS + split) * (2 * G) + members
-        tl.store(stats, highest)
-        tl.store(stats + G, weight)
-        tl.debug_barrier()
+        start_next(PDL, 2)
         parts = tl.minimum(used, SPLITS)
-        if tl.atomic_add(arrived + pair, 1, sem="acq_rel") == parts - 1:
-            splits = tl.arange(0, SPLITS)
-            there = splits < parts
-            spread = partial_stats + (pair * SPLITS + splits)[:, None] * (2 * G) + members[None, :]
-            highests = tl.load(spread, mask=there[:, None], other=float("-inf"), cache_modifier=".cg")
-            weights = tl.load(spread + G, mask=there[:, None], other=0.0, cache_modifier=".cg")
-            factors = tl.exp(highests - tl.max(highests, axis=0)[None, :])
-            whole = tl.sum(weights * factors, axis=0)
-            place = partial + (pair * SPLITS + splits)[:, None, None] * (G * D) + grid[None, :, :]
-            totals = tl.load(place, mask=there[:, None, None], other=0.0, cache_modifier=".cg")
-            result = tl.sum(totals * factors[:, :, None], axis=0) / whole[:, None]
-            tl.store(out + at, result.to(out.dtype.element_ty), mask=(members < GROUP)[:, None])
-            tl.store(arrived + pair, 0)
+        if parts == 1:
+            tl.store(out + at, (total / weight[:, None]).to(out.dtype.element_ty), mask=(members < GROUP)[:, None])
+        else:
+            pair = row * KEY_HEADS + key_head
+            grid = members[:, None] * D + dims[None, :]
+            tl.store(partial + (pair * SPLITS + split) * (G * D) + grid, total)
+            stats = partial_stats + (pair * SPLITS + split) * (2 * G) + members
+            tl.store(stats, highest)
+            tl.store(stats + G, weight)
+            tl.debug_barrier()
+            if tl.atomic_add(arrived + pair, 1, sem="acq_rel") == parts - 1:
+                splits = tl.arange(0, SPLITS)
+                there = splits < parts
+                spread = partial_stats + (pair * SPLITS + splits)[:, None] * (2 * G) + members[None, :]
+                highests = tl.load(spread, mask=there[:, None], other=float("-inf"), cache_modifier=".cg")
+                weights = tl.load(spread + G, mask=there[:, None], other=0.0, cache_modifier=".cg")
+                place = partial + (pair * SPLITS + splits)[:, None, None] * (G * D) + grid[None, :, :]
+                real = there[:, None, None] & (members < GROUP)[None, :, None]
+                totals = tl.load(place, mask=real, other=0.0, cache_modifier=".cg")
+                factors = tl.exp(highests - tl.max(highests, axis=0)[None, :])
+                whole = tl.sum(weights * factors, axis=0)
+                result = tl.sum(totals * factors[:, :, None], axis=0) / whole[:, None]
+                tl.store(out + at, result.to(out.dtype.element_ty), mask=(members < GROUP)[:, None])
+                tl.store(arrived + pair, 0)
 
 
 @triton.jit

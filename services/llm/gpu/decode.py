@@ -16,8 +16,6 @@ from services.llm.script import Table
 
 PAGE = 64
 """Positions to a page of the cache."""
-SPLITS = 8
-"""Programs that share the keys of one row and key head."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class DecodeStep:
 
     def __init__(self, model: PackedModel, memory: Memory, batch: int, blocks: Tuning | None = None) -> None:
         self._model, self._memory, self.batch = model, memory, batch
-        self._blocks = blocks or tuning(batch)
+        self._blocks = blocks or tuning(batch, exact=model.dtype == torch.float32)
         config, device = model.config, model.device
         self._precision = "ieee" if model.dtype == torch.float32 else "tf32"
         self._group = max(16, 1 << (config.heads // config.kv_heads - 1).bit_length())
@@ -90,10 +88,14 @@ class DecodeStep:
         self._queries, self._attended = typed(batch, query), typed(batch, query)
         self._gated = typed(batch, config.intermediate_size)
         pairs = batch * config.kv_heads
-        self._partial = real(pairs, SPLITS, self._group, config.head_size)
-        self._stats = real(pairs, SPLITS, 2, self._group)
+        splits = self._blocks.splits
+        self._row_pages = whole(batch, memory.pages.shape[1])
+        self._partial = real(pairs, splits, self._group, config.head_size)
+        self._stats = real(pairs, splits, 2, self._group)
         self._arrived = whole(pairs)
         self._parts, self._part_arrived = self._room_for_parts(real, whole)
+        self._tiles = [self._grid(blocks, config.hidden_size)[0] for blocks in (self._blocks.out, self._blocks.down)]
+        self._squares = [real(tiles, batch) for tiles in self._tiles]
         self.logits = real(batch, SPEECH_ROWS)
         self._best = real(batch, self._pieces, self._top, dtype=torch.int64)
         self._sums, self._peaks = real(batch, self._pieces, dtype=torch.float64), real(batch, self._pieces)
@@ -101,17 +103,25 @@ class DecodeStep:
 
     def launch(self) -> None:
         """The whole step."""
-        model, memory, config, pdl = self._model, self._memory, self._model.config, self._blocks.pdl
-        later = {"launch_pdl": True} if pdl else {}
-        most_pages, hidden = memory.pages.shape[1], config.hidden_size
-        padded = 1 << (hidden - 1).bit_length()
-        entry.enter[(self.batch,)](
-            memory.state, memory.pages, self.rows, model.table, self._position, self._place, self._length, self._residual, self._rounded,
-            most_pages, HIDDEN=hidden, PADDED=padded, PAGE=PAGE, PDL=pdl, num_warps=4,
-        )  # fmt: skip
-        for index in range(config.layers):
+        self.enter()
+        for index in range(self._model.config.layers):
             self.layer(index)
         self.score()
+        self.decide()
+
+    def enter(self) -> None:
+        """Where the rows stand, and their embeddings."""
+        model, memory, hidden, most_pages = self._model, self._memory, self._model.config.hidden_size, self._memory.pages.shape[1]
+        entry.enter[(self.batch,)](
+            memory.state, memory.pages, self.rows, model.table, self._position, self._place, self._length, self._row_pages, self._residual,
+            self._rounded, self._squares[1], most_pages, self.batch, HIDDEN=hidden, PADDED=1 << (hidden - 1).bit_length(),
+            PAGES_PADDED=1 << (most_pages - 1).bit_length(), **self._tiled(1), PAGE=PAGE, PDL=self._blocks.pdl, num_warps=4,
+        )  # fmt: skip
+
+    def decide(self) -> None:
+        """The sampler."""
+        model, memory, config, pdl = self._model, self._memory, self._model.config, self._blocks.pdl
+        later = {"launch_pdl": True} if pdl else {}
         products_of_sampler = dict(VOCABULARY=SPEECH_ROWS, END=END_OF_SPEECH, PIECES=self._pieces, PIECE=sampling.PIECE, TOP=self._top, PDL=pdl)
         sampling.scan[(self.batch, self._pieces)](
             self.logits, memory.state, self.rows, self._best, self._sums, self._peaks, self._finite, **products_of_sampler, num_warps=4, **later
@@ -138,26 +148,27 @@ class DecodeStep:
         query, hidden = config.heads * config.head_size, config.hidden_size
         layer = model.layers[index]
         products.project_heads[self._grid(blocks, query + 2 * config.kv_width)](
-            self._rounded, layer.qkv, layer.bias, model.cosines, model.sines, self._position, self._place, self._queries,
+            self._rounded, self._squares[1], layer.qkv, layer.bias, model.cosines, model.sines, self._position, self._place, self._queries,
             self._memory.cache[index], self.batch, config.rms_norm_eps, HIDDEN=hidden, QUERY=query, KEYS=config.kv_width, D=config.head_size,
-            PAGE=PAGE, **self._form(blocks, hidden, layer.qkv, hidden),
+            PAGE=PAGE, **self._tiled(1), **self._form(blocks, hidden),
         )  # fmt: skip
 
     def attend(self, index: int) -> None:
         config, memory, pdl = self._model.config, self._memory, self._blocks.pdl
-        attention.attend_row[(self.batch, config.kv_heads, SPLITS)](
-            self._queries, memory.cache[index], memory.pages, self.rows, self._length, self._partial, self._stats, self._arrived,
+        attention.attend_row[(self.batch, config.kv_heads, self._blocks.splits)](
+            self._queries, memory.cache[index], self._row_pages, self._length, self._partial, self._stats, self._arrived,
             self._attended, config.head_size**-0.5, memory.pages.shape[1], HEADS=config.heads, KEY_HEADS=config.kv_heads, D=config.head_size,
-            PAGE=PAGE, G=self._group, SPLITS=SPLITS, PRECISION=self._precision, PDL=pdl, num_warps=4, num_stages=2,
+            PAGE=PAGE, G=self._group, SPLITS=self._blocks.splits, PRECISION=self._precision, PDL=pdl,
+            num_warps=self._blocks.attend_warps, num_stages=self._blocks.attend_stages,
             **({"launch_pdl": True} if pdl else {}),
         )  # fmt: skip
 
     def add(self, blocks: Blocks, x: Tensor, weights: Tensor, which: int) -> None:
         width, deep = weights.shape
-        form = self._form(blocks, deep, weights, deep // blocks.split)
+        form = self._form(blocks, deep)
         steps = -(-deep // (form["BK"] * blocks.split))
         products.add_product[(*self._grid(blocks, width), blocks.split)](
-            x, weights, self._residual, self._rounded, self._parts[which], self._part_arrived[which], self.batch,
+            x, weights, self._residual, self._rounded, self._squares[which], self._parts[which], self._part_arrived[which], self.batch,
             N=width, K=deep, SPLIT=blocks.split, STEPS=steps, **form,
         )  # fmt: skip
 
@@ -165,30 +176,33 @@ class DecodeStep:
         config, blocks = self._model.config, self._blocks.gated
         weights = self._model.layers[index].gate_up
         products.gated_product[self._grid(blocks, config.intermediate_size)](
-            self._rounded, weights, self._gated, self.batch, config.rms_norm_eps, MLP=config.intermediate_size, HIDDEN=config.hidden_size,
-            **self._form(blocks, config.hidden_size, weights, config.hidden_size),
+            self._rounded, self._squares[0], weights, self._gated, self.batch, config.rms_norm_eps, MLP=config.intermediate_size, HIDDEN=config.hidden_size,
+            **self._tiled(0), **self._form(blocks, config.hidden_size),
         )  # fmt: skip
 
     def score(self) -> None:
         model, config, blocks = self._model, self._model.config, self._blocks.score
-        form = self._form(blocks, config.hidden_size, model.head, config.hidden_size) | {"PRECISION": "ieee" if blocks.rows < 16 else "tf32x3"}
+        form = self._form(blocks, config.hidden_size) | {"PRECISION": "ieee" if blocks.rows < 16 else "tf32x3"}
         if model.dtype == torch.float32:
             form["PRECISION"] = "ieee"
         products.score[self._grid(blocks, SPEECH_ROWS)](
-            self._residual, model.head, model.head_bias, self.logits, self.batch, config.rms_norm_eps,
-            VOCABULARY=SPEECH_ROWS, HIDDEN=config.hidden_size, **form,
+            self._residual, self._squares[1], model.head, model.head_bias, self.logits, self.batch, config.rms_norm_eps,
+            VOCABULARY=SPEECH_ROWS, HIDDEN=config.hidden_size, **self._tiled(1), **form,
         )  # fmt: skip
 
     def _grid(self, blocks: Blocks, width: int) -> tuple[int, int]:
         return -(-width // blocks.columns), -(-self.batch // blocks.rows)
 
-    def _form(self, blocks: Blocks, width: int, weights: Tensor, fetched: int) -> dict[str, object]:
-        lines = 1 << max(0, (-(-fetched * weights.element_size() // 128) - 1).bit_length())
+    def _form(self, blocks: Blocks, width: int) -> dict[str, object]:
         form: dict[str, object] = {
-            "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows == 1, "PRECISION": self._precision,
-            "LINES": lines, "PDL": self._blocks.pdl, "num_warps": blocks.warps, "num_stages": blocks.stages,
+            "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows < 16, "PRECISION": self._precision,
+            "PDL": self._blocks.pdl, "num_warps": blocks.warps, "num_stages": blocks.stages,
         }  # fmt: skip
         return form | ({"launch_pdl": True} if self._blocks.pdl else {})
+
+    def _tiled(self, which: int) -> dict[str, int]:
+        """Into how many parts the sums of squares come."""
+        return {"TILES": self._tiles[which], "TILES_PADDED": 1 << (self._tiles[which] - 1).bit_length()}
 
     def _room_for_parts(self, real, whole) -> tuple[list[Tensor], list[Tensor]]:  # type: ignore[no-untyped-def]
         parts, arrived = [], []

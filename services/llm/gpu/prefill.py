@@ -92,7 +92,7 @@ class PrefillStep:
         attention.attend_tile[(CHUNK // TILE, config.kv_heads)](
             self._queries, memory.cache[index], memory.pages, self._slots, self._begins, self._counts, self._attended,
             config.head_size**-0.5, memory.pages.shape[1], HEADS=config.heads, KEY_HEADS=config.kv_heads, D=config.head_size, PAGE=PAGE,
-            G=1 << (config.heads // config.kv_heads - 1).bit_length(), TILE=TILE, PRECISION=self._precision, num_warps=4, num_stages=2,
+            G=1 << (config.heads // config.kv_heads - 1).bit_length(), TILE=TILE, PRECISION=self._precision, num_warps=8, num_stages=2,
         )  # fmt: skip
 
     def _gate(self, joined: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def scan(
     """logits float32 [B, VOCABULARY] -> per row and piece: best int64 [B, PIECES, TOP], highest first, score and id in one number; peaks
     float32 [B, PIECES], the highest score; sums float64 [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
     """
-    start_next(PDL)
+    start_next(PDL, 1)
     row, piece = tl.program_id(0), tl.program_id(1)
     wait_for_inputs(PDL)
     slot = state + tl.load(row_slot + row) * WIDTH
@@ -112,7 +112,7 @@ def choose(
     history: int32 [slots, RING], decision d at d % RING, RING >= WINDOW. replay: int32 [slots, most_replayed]. repeats: an id found so often
     among the last WINDOW decisions is drawn anew, over all other ids. first_speech: row of speech token 0 in the joined embedding table.
     """
-    start_next(PDL)
+    start_next(PDL, 1)
     row = tl.program_id(0)
     wait_for_inputs(PDL)
     number = tl.load(row_slot + row)

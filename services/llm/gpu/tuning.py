@@ -8,7 +8,7 @@ BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 @dataclass(frozen=True)
 class Blocks:
-    """Of one product. `rows`: BM, 1 for the multiply-and-add form; `columns`: BN; `depth`: BK at most; `split`: programs that share K."""
+    """Of one product. `rows`: BM, below 16 for the multiply-and-add form; `columns`: BN; `depth`: BK at most; `split`: programs that share K."""
 
     rows: int
     columns: int
@@ -27,43 +27,67 @@ class Tuning:
     gated: Blocks
     down: Blocks
     score: Blocks
-    pdl: bool = False
-    """Programmatic dependent launch."""
+    splits: int = 8
+    """Programs that share the keys of one row and key head."""
+    attend_warps: int = 4
+    attend_stages: int = 2
+    pdl: int = 0
+    """Programmatic dependent launch, see `device`."""
 
 
 ONE = Tuning(
-    heads=Blocks(1, 8, 1024),
-    out=Blocks(1, 8, 1024),
-    gated=Blocks(1, 8, 1024),
-    down=Blocks(1, 8, 1024, warps=8),
-    score=Blocks(1, 16, 512),
+    heads=Blocks(1, 2, 1024),
+    out=Blocks(1, 4, 1024, 8),
+    gated=Blocks(1, 2, 512, 2),
+    down=Blocks(1, 2, 2048, 8),
+    score=Blocks(1, 4, 1024),
 )
 FEW = Tuning(
-    heads=Blocks(16, 16, 128),
+    heads=Blocks(16, 16, 64, 2, 6),
     out=Blocks(16, 16, 128),
-    gated=Blocks(16, 32, 128),
-    down=Blocks(16, 32, 256, split=8),
-    score=Blocks(16, 64, 64),
+    gated=Blocks(16, 32, 128, 2, 3),
+    down=Blocks(16, 16, 128, 2, split=8),
+    score=Blocks(16, 64, 32, stages=3),
+    splits=4,
 )
+SOME = Tuning(
+    heads=Blocks(32, 16, 128, stages=3),
+    out=Blocks(32, 16, 128),
+    gated=Blocks(32, 32, 64, 2, 3),
+    down=Blocks(32, 16, 256, 2, split=4),
+    score=Blocks(32, 64, 32, stages=3),
+    splits=2,
+)
+MANY = Tuning(
+    heads=Blocks(64, 16, 128, stages=3),
+    out=Blocks(64, 16, 128),
+    gated=Blocks(64, 64, 128, stages=3),
+    down=Blocks(64, 32, 128, split=4),
+    score=Blocks(64, 64, 64, stages=3),
+    splits=1,
+)
+EXACT = Tuning(
+    heads=Blocks(16, 16, 64, stages=3),
+    out=Blocks(16, 16, 64, stages=3),
+    gated=Blocks(16, 16, 64, stages=3),
+    down=Blocks(16, 16, 64, stages=3, split=4),
+    score=Blocks(16, 32, 64, stages=3),
+    splits=4,
+)
+"""For matrices in float32, which take twice the room; made for comparison, not for speed."""
 
 
-def _many(rows: int) -> Tuning:
-    return Tuning(
-        heads=Blocks(rows, 32, 128),
-        out=Blocks(rows, 32, 128),
-        gated=Blocks(rows, 64, 128),
-        down=Blocks(rows, 64, 128, split=8),
-        score=Blocks(rows, 64, 32),
-    )
-
-
-def tuning(rows: int) -> Tuning:
-    """For a bucket of so many rows."""
+def tuning(rows: int, *, exact: bool = False) -> Tuning:
+    """For a bucket of so many rows. exact: matrices are float32."""
+    if exact:
+        return EXACT
     if rows == 1:
         return ONE
-    return FEW if rows <= 16 else _many(min(rows, 64))
+    if rows <= 16:
+        return FEW
+    return SOME if rows <= 32 else MANY
 
 
 def depth(blocks: Blocks, width: int) -> int:
     """BK: a power of two; in the form for several rows one that divides `width`."""
-    return blocks.depth if blocks.rows == 1 else min(blocks.depth, width & -width)
+    return blocks.depth if blocks.rows < 16 else min(blocks.depth, width & -width)

@@ -1,0 +1,209 @@
+"""The speech-token engine on a GPU, against what the memory's bandwidth allows: `python -m bench.gpu_llm [--json FILE]`.
+
+Weights are random and of the published sizes. Parts: ceilings (copy, read, matrix product), engine (milliseconds a step at 1 to 128 sentences,
+time to the first token), same (fused steps against the readable path, and many sentences against each alone).
+"""
+
+import argparse
+import json
+import statistics
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.real_size import PUBLISHED_LLM, llm_tensors
+from services.llm.engine.alone import Alone
+from services.llm.engine.engine import Engine
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.outbox import Outbox
+from services.llm.engine.scheduler import Limits
+from services.llm.gpu.packing import PackedModel
+from services.llm.gpu.start import start_engine
+from services.llm.request import Grouping, Hop, Profile, Prompt
+from services.llm.sampling import RepetitionAwareChooser, SeededDraw
+from services.llm.whole_text import WholeText
+
+PROMPT_TEXT, PROMPT_SPEECH = 20, 87
+TEXT_IDS = 20
+PARTS = ("ceilings", "engine", "same")
+
+
+@dataclass
+class Heard:
+    """What one sentence gave, and when."""
+
+    tokens: list[int] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    error: Exception | None = None
+    over: threading.Event = field(default_factory=threading.Event)
+
+    def deliver(self, item: Hop | Exception) -> None:
+        if isinstance(item, Exception):
+            self.error = item
+            self.over.set()
+            return
+        now = time.perf_counter()
+        self.tokens += item.tokens
+        self.times += [now] * len(item.tokens)
+        if item.outcome:
+            self.over.set()
+
+
+def script(seed: int, text_ids: int = TEXT_IDS, speech: int = PROMPT_SPEECH) -> WholeText:
+    """A sentence whose ids follow from its seed."""
+    prompt = Prompt(tuple((31 * seed + i) % 900 for i in range(PROMPT_TEXT)), tuple((17 * seed + 13 * i) % 6561 for i in range(speech)))
+    text = tuple((7 * seed + 3 * i) % 900 for i in range(text_ids))
+    return WholeText(prompt, text, Profile.CONTINUOUS, RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(seed, 0)))
+
+
+def capacity(text_ids: int = TEXT_IDS, speech: int = PROMPT_SPEECH) -> int:
+    return 2 + PROMPT_TEXT + speech + text_ids + PUBLISHED_LLM.lengths.longest(text_ids)
+
+
+def speak(engine: Engine, seeds: range | list[int], text_ids: int = TEXT_IDS, speech: int = PROMPT_SPEECH) -> list[Heard]:
+    """All at once, to the end."""
+    heard = [Heard() for _ in seeds]
+    for seed, one in zip(seeds, heard, strict=True):
+        engine.submit(script(seed, text_ids, speech), capacity(text_ids, speech), Outbox(one.deliver, Grouping(first=1, rest=1)))
+    for one in heard:
+        if not one.over.wait(120):
+            raise TimeoutError("a sentence did not end")
+        if one.error:
+            raise one.error
+    return heard
+
+
+def engine_of(model: SpeechTokenModel, most: int, dtype: torch.dtype) -> Engine:
+    return start_engine(model, Limits(running=most, waiting=most), dtype=dtype, positions=2048, on_fault=print)
+
+
+def random_model(*, ends: bool) -> SpeechTokenModel:
+    device = torch.device("cuda")
+    return SpeechTokenModel.build(PUBLISHED_LLM, llm_tensors(PUBLISHED_LLM, device, ends=ends), device)
+
+
+def timed(body: Callable[[], object], repeats: int = 10) -> float:
+    """Median milliseconds on the device."""
+    body()
+    taken = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        body()
+        end.record()
+        end.synchronize()
+        taken.append(begin.elapsed_time(end))
+    return statistics.median(taken)
+
+
+def ceilings() -> dict[str, float]:
+    """Bytes a second and operations a second that this device reaches."""
+    source = torch.randn(1 << 30, device="cuda")
+    target = torch.empty_like(source)
+    size = source.numel() * 4
+    a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    found = {
+        "copy_terabytes_per_second": 2 * size / timed(lambda: target.copy_(source)) / 1e9,
+        "read_terabytes_per_second": size / timed(lambda: source.sum()) / 1e9,
+        "bf16_teraflops": 2 * 8192**3 / timed(lambda: a @ b) / 1e9,
+    }
+    for name, value in found.items():
+        print(f"{name}: {value:.2f}")
+    return found
+
+
+def speed(bandwidth: float) -> list[dict[str, float]]:
+    """Steps and first tokens at 1 to 128 sentences. bandwidth: bytes a second."""
+    model = random_model(ends=False)
+    started = time.perf_counter()
+    engine = engine_of(model, 128, torch.bfloat16)
+    print(f"engine with all buckets captured in {time.perf_counter() - started:.1f} s")
+    packed = engine.model
+    assert isinstance(packed, PackedModel)
+    del model
+    torch.cuda.empty_cache()
+    rows = []
+    speak(engine, range(4))
+    for count in (1, 2, 4, 8, 16, 32, 64, 128):
+        heard = speak(engine, range(count))
+        whole = [b - a for one in heard for a, b in zip(one.times[150:350], one.times[151:351], strict=True)]
+        positions = PROMPT_TEXT + PROMPT_SPEECH + TEXT_IDS + 250
+        cached = count * positions * packed.config.layers * 2 * packed.config.kv_width * packed.table.element_size()
+        floor = (packed.step_bytes + cached) / bandwidth
+        begun = time.perf_counter()
+        first = speak(engine, range(count), text_ids=1)
+        row = {
+            "sentences": count,
+            "step_ms": 1e3 * statistics.median(whole),
+            "step_p99_ms": 1e3 * sorted(whole)[int(0.99 * len(whole))],
+            "floor_ms": 1e3 * floor,
+            "share_of_floor": floor / statistics.median(whole),
+            "first_token_ms": 1e3 * statistics.median(one.times[0] - begun for one in first),
+            "last_first_token_ms": 1e3 * max(one.times[0] - begun for one in first),
+        }
+        rows.append(row)
+        print(
+            "{sentences:4} sentences: {step_ms:.3f} ms a step (p99 {step_p99_ms:.3f}), floor {floor_ms:.3f} ms, {share_of_floor:.0%} of it; "
+            "first token {first_token_ms:.1f} ms (median), {last_first_token_ms:.1f} ms (last)".format(**row),
+            flush=True,
+        )
+    for speech in (87, 256 - PROMPT_TEXT - 3, 512, 1000):
+        firsts = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            firsts.append(speak(engine, [1], 1, speech)[0].times[0] - begun)
+        print(f"alone, prompt of {PROMPT_TEXT + speech + 3} positions: first token after {1e3 * statistics.median(firsts):.2f} ms", flush=True)
+    engine.close()
+    return rows
+
+
+def same() -> dict[str, Any]:
+    """Tokens against the readable path and against the sentence alone."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    model = random_model(ends=True)
+    seeds = list(range(32))
+    found: dict[str, Any] = {}
+    with torch.inference_mode():
+        slow = [Alone(model, script(seed, 6), capacity(6)).run() for seed in seeds[:12]]
+    for precision in ("float32", "bfloat16"):
+        engine = engine_of(model, 32, getattr(torch, precision))
+        together = [one.tokens for one in speak(engine, seeds, 6)]
+        alone = [speak(engine, [seed], 6)[0].tokens for seed in seeds]
+        again = [one.tokens for one in speak(engine, seeds, 6)]
+        engine.close()
+        for name, left, right in (("readable path", together, slow), ("alone", together, alone), ("again", together, again)):
+            pairs = list(zip(left, right, strict=False))
+            equal = sum(a == b for a, b in pairs)
+            agreed = sum(next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))) for a, b in pairs)
+            lost = len(pairs) - equal
+            found[f"{precision} {name}"] = {"equal": equal, "of": len(pairs), "agreed_tokens": agreed}
+            print(f"{precision}, 32 together against {name}: {equal} of {len(pairs)} sentences equal, {lost} partings in {agreed} tokens", flush=True)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=PARTS, help="one part only")
+    parser.add_argument("--json", type=Path, help="where the figures go; parts add to what is there")
+    arguments = parser.parse_args()
+    found = json.loads(arguments.json.read_text()) if arguments.json and arguments.json.exists() else {}
+    found["device"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    for part in [arguments.part] if arguments.part else PARTS:
+        if part == "ceilings":
+            found[part] = ceilings()
+        elif part == "engine":
+            found.setdefault("ceilings", ceilings())
+            found[part] = speed(found["ceilings"]["read_terabytes_per_second"] * 1e12)
+        else:
+            found[part] = same()
+        if arguments.json:
+            arguments.json.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()
