@@ -205,7 +205,7 @@ def profile(path: Path) -> None:
 
 def prefill_variants(path: Path) -> None:
     """Warps and stages of the attention of a chunk."""
-    from services.llm.gpu import attention
+    from services.llm.gpu.kernels import attention
 
     model = model_on(CUDA, PUBLISHED_LLM.layers, torch.bfloat16)
     memory = filled(model, 300)

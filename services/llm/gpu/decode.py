@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
-from services.llm.gpu import attention, entry, products, sampling
+from services.llm.gpu.kernels import attention, entry, products, sampling
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.state import COLUMNS
 from services.llm.gpu.tuning import Blocks, Tuning, depth, tuning

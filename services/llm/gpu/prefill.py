@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.llm.gpu import attention, chunk
+from services.llm.gpu.kernels import attention, chunk
 from services.llm.gpu.decode import PAGE, Memory
 from services.llm.gpu.packing import PackedModel
 

@@ -8,7 +8,7 @@ nothing, so scores may be logits.
 import triton
 import triton.language as tl
 
-from services.llm.gpu.device import start_next, wait_for_inputs
+from services.llm.gpu.kernels.device import start_next, wait_for_inputs
 from services.llm.gpu.state import COLUMNS, NON_FINITE, NOTHING, Column, Flag
 
 LENGTH = tl.constexpr(int(Column.LENGTH))

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from services.llm.gpu.device import start_next
+from services.llm.gpu.kernels.device import start_next
 from services.llm.gpu.state import COLUMNS, Column
 
 LENGTH = tl.constexpr(int(Column.LENGTH))

@@ -14,7 +14,7 @@ rows; otherwise the matrix units, rows padded to 16 or more.
 import triton
 import triton.language as tl
 
-from services.llm.gpu.device import start_next, wait_for_inputs
+from services.llm.gpu.kernels.device import start_next, wait_for_inputs
 
 
 @triton.jit

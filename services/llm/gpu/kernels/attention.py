@@ -9,7 +9,7 @@ Online softmax: Milakov and Gimelshein, 2018; Dao et al. (FlashAttention), 2022.
 import triton
 import triton.language as tl
 
-from services.llm.gpu.device import start_next, wait_for_inputs
+from services.llm.gpu.kernels.device import start_next, wait_for_inputs
 
 
 @triton.jit
