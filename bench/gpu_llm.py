@@ -157,7 +157,9 @@ def speed(bandwidth: float) -> list[dict[str, float]]:
         for _ in range(5):
             begun = time.perf_counter()
             firsts.append(speak(engine, [1], 1, speech)[0].times[0] - begun)
-        print(f"alone, prompt of {PROMPT_TEXT + speech + 3} positions: first token after {1e3 * statistics.median(firsts):.2f} ms", flush=True)
+        print(
+            f"alone, prompt of {PROMPT_TEXT + speech + 3} positions: first token after {1e3 * statistics.median(firsts):.2f} ms", flush=True
+        )
     engine.close()
     return rows
 
@@ -182,7 +184,10 @@ def same() -> dict[str, Any]:
             agreed = sum(next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))) for a, b in pairs)
             lost = len(pairs) - equal
             found[f"{precision} {name}"] = {"equal": equal, "of": len(pairs), "agreed_tokens": agreed}
-            print(f"{precision}, 32 together against {name}: {equal} of {len(pairs)} sentences equal, {lost} partings in {agreed} tokens", flush=True)
+            print(
+                f"{precision}, 32 together against {name}: {equal} of {len(pairs)} sentences equal, {lost} partings in {agreed} tokens",
+                flush=True,
+            )
     return found
 
 

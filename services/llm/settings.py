@@ -46,8 +46,8 @@ class LlmSettings(ServerSettings):
     """Longest sequence: prompt, text and the most speech tokens that the text can have. A text that may need more is refused; a text that
     arrives over time reserves all of it."""
     kv_budget_mib: int | None = None
-    """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences, with fused steps, which take
-    it all at the start, 4096."""
+    """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences; fused steps take all of
+    it at the start, unset: 4096."""
     fake_token_milliseconds: float = 0.0
     """Time that the fake backend takes for a token."""
     fake_fault: str = ""

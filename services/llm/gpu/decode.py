@@ -1,6 +1,7 @@
 """One decode step of the speech-token model for B rows: a fixed list of kernels on fixed memory, so that a CUDA graph can hold it."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -122,16 +123,16 @@ class DecodeStep:
         """The sampler."""
         model, memory, config, pdl = self._model, self._memory, self._model.config, self._blocks.pdl
         later = {"launch_pdl": True} if pdl else {}
-        products_of_sampler = dict(VOCABULARY=SPEECH_ROWS, END=END_OF_SPEECH, PIECES=self._pieces, PIECE=sampling.PIECE, TOP=self._top, PDL=pdl)
-        sampling.scan[(self.batch, self._pieces)](
-            self.logits, memory.state, self.rows, self._best, self._sums, self._peaks, self._finite, **products_of_sampler, num_warps=4, **later
-        )
+        form = {"VOCABULARY": SPEECH_ROWS, "END": END_OF_SPEECH, "PIECES": self._pieces, "PIECE": sampling.PIECE, "TOP": self._top}
+        form["PDL"] = pdl
+        found = (self._best, self._sums, self._peaks, self._finite)
+        sampling.scan[(self.batch, self._pieces)](self.logits, memory.state, self.rows, *found, **form, num_warps=4, **later)
         limits = config.sampling
         sampling.choose[(self.batch,)](
-            self.logits, memory.state, self.rows, self._best, self._sums, self._peaks, self._finite, memory.history, memory.replay,
+            self.logits, memory.state, self.rows, *found, memory.history, memory.replay,
             self.decisions, limits.top_p, math.ceil(limits.win_size * limits.tau_r), memory.replay.shape[1], model.starts[Table.SPEECH],
             PIECES_PADDED=1 << (self._pieces - 1).bit_length(), TOP_K=limits.top_k, WINDOW=limits.win_size, RING=memory.history.shape[1],
-            **products_of_sampler, num_warps=4, **later,
+            **form, num_warps=4, **later,
         )  # fmt: skip
 
     def layer(self, index: int) -> None:
@@ -148,8 +149,9 @@ class DecodeStep:
         query, hidden = config.heads * config.head_size, config.hidden_size
         layer = model.layers[index]
         products.project_heads[self._grid(blocks, query + 2 * config.kv_width)](
-            self._rounded, self._squares[1], layer.qkv, layer.bias, model.cosines, model.sines, self._position, self._place, self._queries,
-            self._memory.cache[index], self.batch, config.rms_norm_eps, HIDDEN=hidden, QUERY=query, KEYS=config.kv_width, D=config.head_size,
+            self._rounded, self._squares[1], layer.qkv, layer.bias, model.cosines, model.sines, self._position, self._place,
+            self._queries, self._memory.cache[index], self.batch, config.rms_norm_eps, HIDDEN=hidden, QUERY=query,
+            KEYS=config.kv_width, D=config.head_size,
             PAGE=PAGE, **self._tiled(1), **self._form(blocks, hidden),
         )  # fmt: skip
 
@@ -157,7 +159,8 @@ class DecodeStep:
         config, memory, pdl = self._model.config, self._memory, self._blocks.pdl
         attention.attend_row[(self.batch, config.kv_heads, self._blocks.splits)](
             self._queries, memory.cache[index], self._row_pages, self._length, self._partial, self._stats, self._arrived,
-            self._attended, config.head_size**-0.5, memory.pages.shape[1], HEADS=config.heads, KEY_HEADS=config.kv_heads, D=config.head_size,
+            self._attended, config.head_size**-0.5, memory.pages.shape[1], HEADS=config.heads, KEY_HEADS=config.kv_heads,
+            D=config.head_size,
             PAGE=PAGE, G=self._group, SPLITS=self._blocks.splits, PRECISION=self._precision, PDL=pdl,
             num_warps=self._blocks.attend_warps, num_stages=self._blocks.attend_stages,
             **({"launch_pdl": True} if pdl else {}),
@@ -166,7 +169,7 @@ class DecodeStep:
     def add(self, blocks: Blocks, x: Tensor, weights: Tensor, which: int) -> None:
         width, deep = weights.shape
         form = self._form(blocks, deep)
-        steps = -(-deep // (form["BK"] * blocks.split))
+        steps = -(-deep // (depth(blocks, deep) * blocks.split))
         products.add_product[(*self._grid(blocks, width), blocks.split)](
             x, weights, self._residual, self._rounded, self._squares[which], self._parts[which], self._part_arrived[which], self.batch,
             N=width, K=deep, SPLIT=blocks.split, STEPS=steps, **form,
@@ -176,15 +179,15 @@ class DecodeStep:
         config, blocks = self._model.config, self._blocks.gated
         weights = self._model.layers[index].gate_up
         products.gated_product[self._grid(blocks, config.intermediate_size)](
-            self._rounded, self._squares[0], weights, self._gated, self.batch, config.rms_norm_eps, MLP=config.intermediate_size, HIDDEN=config.hidden_size,
+            self._rounded, self._squares[0], weights, self._gated, self.batch, config.rms_norm_eps, MLP=config.intermediate_size,
+            HIDDEN=config.hidden_size,
             **self._tiled(0), **self._form(blocks, config.hidden_size),
         )  # fmt: skip
 
     def score(self) -> None:
         model, config, blocks = self._model, self._model.config, self._blocks.score
-        form = self._form(blocks, config.hidden_size) | {"PRECISION": "ieee" if blocks.rows < 16 else "tf32x3"}
-        if model.dtype == torch.float32:
-            form["PRECISION"] = "ieee"
+        exact = blocks.rows < 16 or model.dtype == torch.float32
+        form = self._form(blocks, config.hidden_size) | {"PRECISION": "ieee" if exact else "tf32x3"}
         products.score[self._grid(blocks, SPEECH_ROWS)](
             self._residual, self._squares[1], model.head, model.head_bias, self.logits, self.batch, config.rms_norm_eps,
             VOCABULARY=SPEECH_ROWS, HIDDEN=config.hidden_size, **self._tiled(1), **form,
@@ -204,7 +207,7 @@ class DecodeStep:
         """Into how many parts the sums of squares come."""
         return {"TILES": self._tiles[which], "TILES_PADDED": 1 << (self._tiles[which] - 1).bit_length()}
 
-    def _room_for_parts(self, real, whole) -> tuple[list[Tensor], list[Tensor]]:  # type: ignore[no-untyped-def]
+    def _room_for_parts(self, real: Callable[..., Tensor], whole: Callable[..., Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         parts, arrived = [], []
         for blocks in (self._blocks.out, self._blocks.down):
             tiles = math.prod(self._grid(blocks, self._model.config.hidden_size))

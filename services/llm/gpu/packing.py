@@ -47,15 +47,15 @@ class PackedModel:
     @property
     def step_bytes(self) -> int:
         """Bytes of all weights that one decode step has to read: the floor of its time is this over the memory's bandwidth."""
-        of_layers = sum(
-            part.numel() * part.element_size() for layer in self.layers for part in (layer.qkv, layer.bias, layer.out, layer.gate_up, layer.down)
-        )
+        parts = [part for layer in self.layers for part in (layer.qkv, layer.bias, layer.out, layer.gate_up, layer.down)]
+        of_layers = sum(part.numel() * part.element_size() for part in parts)
         return of_layers + (self.head.numel() + self.head_bias.numel()) * 4
 
     @property
     def step_flops(self) -> int:
         """Floating-point operations of one row's step in the products, attention left out."""
-        return 2 * sum(part.numel() for layer in self.layers for part in (layer.qkv, layer.out, layer.gate_up, layer.down)) + 2 * self.head.numel()
+        parts = [part for layer in self.layers for part in (layer.qkv, layer.out, layer.gate_up, layer.down)]
+        return 2 * sum(part.numel() for part in parts) + 2 * self.head.numel()
 
 
 def pack(model: SpeechTokenModel, dtype: torch.dtype, positions: int) -> PackedModel:

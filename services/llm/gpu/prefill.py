@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.llm.gpu.kernels import attention, chunk
 from services.llm.gpu.decode import PAGE, Memory
+from services.llm.gpu.kernels import attention, chunk
 from services.llm.gpu.packing import PackedModel
 
 CHUNK = 256
@@ -23,7 +23,7 @@ TILE = 16
 
 @dataclass(frozen=True)
 class Stretch:
-    """Positions of one sequence that run in a chunk: rows of the joined embedding table, from `position` on. `pages`: its pages, in order."""
+    """Positions of one sequence that run in a chunk: rows of the joined embedding table, from `position` on. `pages`: in order."""
 
     slot: int
     position: int
@@ -45,7 +45,7 @@ class PrefillStep:
         self._precision = "ieee" if model.dtype == torch.float32 else "tf32"
         self._told = torch.zeros(3 * CHUNK + 3 * (CHUNK // TILE), dtype=torch.int32, device=device)
         sizes = [CHUNK] * 3 + [CHUNK // TILE] * 3
-        self._inputs, self._positions, self._places, self._slots, self._begins, self._counts = self._told.split(sizes)
+        self._inputs, self._positions, self._places, self._slots, self._begins, self._counts = torch.split(self._told, sizes)
         self._residual = torch.zeros(CHUNK, config.hidden_size, device=device)
         self._normed = torch.zeros(CHUNK, config.hidden_size, dtype=model.dtype, device=device)
         self._queries = torch.zeros(CHUNK, config.heads * config.head_size, dtype=model.dtype, device=device)

@@ -16,7 +16,6 @@ from services.llm.gpu.prefill import PrefillStep, Stretch
 from services.llm.gpu.state import COLUMNS
 from services.llm.gpu.tuning import BUCKETS
 
-
 ANSWERS = 8
 """Steps whose answers may be unread at a time."""
 
@@ -64,7 +63,7 @@ class CudaRunner:
         self.pages, self.slots, self.page_bytes = pages, slots, page_bytes(model)
         self._model, self._memory = model, Memory.reserve(model, pages=pages, slots=slots, positions=positions)
         self._buckets = [bucket for bucket in BUCKETS if bucket < 2 * most_rows]
-        self._stream = torch.cuda.Stream(model.device)
+        self._stream = torch.cuda.Stream(model.device)  # type: ignore[no-untyped-call]
         self._prefill = PrefillStep(model, self._memory)
         self._steps = {bucket: DecodeStep(model, self._memory, bucket) for bucket in self._buckets}
         self._prefill_graph = capture(self._prefill, self._stream)
@@ -113,7 +112,7 @@ class CudaAnswer:
 
     def __init__(self, most_rows: int) -> None:
         self._decisions = torch.empty(most_rows, dtype=torch.int32, pin_memory=True)
-        self._done = torch.cuda.Event(blocking=True)
+        self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         self._count = 0
 
     def take(self, decisions: Tensor, count: int) -> "CudaAnswer":

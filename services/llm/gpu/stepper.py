@@ -2,10 +2,11 @@
 
     prompt -> chunks -> state row -> [decode step, decode step, ...] -> a reserved id, a limit or the last position
 
-A sequence's script is told each decision behind time and stays the judge of what it means; the device stops a sequence by the same rules, so
-one that is over runs at most AHEAD rows in vain, and nothing of them is seen. Between two decode steps at most one chunk runs.
+A sequence's script is told each decision behind time and stays the judge of what it means; the device stops a sequence by the same rules,
+so one that is over runs at most AHEAD rows in vain, and nothing of them is seen. Between two decode steps at most one chunk runs.
 """
 
+import logging
 import time
 from collections import deque
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from services.llm.request import FinishReason
 from services.llm.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.script import Rules
 
+log = logging.getLogger(__name__)
 AHEAD = 1
 """Steps that are launched before the answer of one is read."""
 
@@ -67,7 +69,8 @@ class FusedStepper:
                 if not sequence.in_flight and not sequence.closed:
                     self._begin(sequence)
         self._prefill(step.decode)
-        rows = [(sequence, seat) for sequence in step.decode if not sequence.closed and (seat := self._seated.get(sequence)) and seat.deciding]
+        seated = [(sequence, self._seated.get(sequence)) for sequence in step.decode if not sequence.closed]
+        rows = [(sequence, seat) for sequence, seat in seated if seat and seat.deciding]
         if rows:
             answer = self._runner.step([seat.slot for _, seat in rows])
             self._launched.append(_Launched(answer, rows, time.perf_counter()))
@@ -125,9 +128,7 @@ class FusedStepper:
             try:
                 self._settle(sequence, seat, decision)
             except Exception as error:
-                fault = error if isinstance(error, CosyserveError) else InternalFault(f"the speech-token engine failed: {type(error).__name__}")
-                self._remove(sequence)
-                sequence.outbox.fail(type(fault)(fault.message))
+                self._fail(sequence, error)
 
     def _settle(self, sequence: Sequence, seat: Seat, decision: int) -> None:
         script, outbox = sequence.script, sequence.outbox
@@ -160,6 +161,13 @@ class FusedStepper:
         """The device has stopped: the script has other inputs, or waits for text."""
         seat.deciding = sequence.in_flight = False
         self._stopped = True
+
+    def _fail(self, sequence: Sequence, error: Exception) -> None:
+        if not isinstance(error, CosyserveError):
+            log.exception("a decision of the device could not be taken")
+            error = InternalFault(f"the speech-token engine failed: {type(error).__name__}")
+        self._remove(sequence)
+        sequence.outbox.fail(type(error)(error.message))
 
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._remove(sequence)

@@ -8,7 +8,8 @@ BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 @dataclass(frozen=True)
 class Blocks:
-    """Of one product. `rows`: BM, below 16 for the multiply-and-add form; `columns`: BN; `depth`: BK at most; `split`: programs that share K."""
+    """Of one product. `rows`: BM, below 16 for the multiply-and-add form; `columns`: BN; `depth`: BK at most; `split`: programs that share
+    K."""
 
     rows: int
     columns: int

@@ -3,9 +3,10 @@
     cache   [pages, key heads, 2, PAGE, D] of one layer: keys, then values; keys are turned, the numbers of a rotary pair side by side
     pages   int32 [slots, most pages]: the page that holds positions PAGE * i to PAGE * i + PAGE - 1 of a slot
 
-Online softmax: Milakov and Gimelshein, 2018; Dao et al. (FlashAttention), 2022. Splitting one row's keys: Dao et al. (Flash-Decoding), 2023.
+Online softmax: Milakov and Gimelshein, 2018; Dao et al. (FlashAttention), 2022. Splitting a row's keys: Dao et al. (Flash-Decoding), 2023.
 """
 
+# fmt: off
 import triton
 import triton.language as tl
 
@@ -106,7 +107,7 @@ def attend_tile(
         highest = tl.full([ROWS], float("-inf"), tl.float32)
         weight = tl.zeros([ROWS], tl.float32)
         total = tl.zeros([ROWS, D], tl.float32)
-        for number in range(0, tl.cdiv(begin + count, PAGE)):
+        for number in range(tl.cdiv(begin + count, PAGE)):
             page = tl.load(pages + slot * most_pages + number).to(tl.int64)
             block = cache + (page * KEY_HEADS + key_head) * (2 * PAGE * D)
             positions = number * PAGE + inside

@@ -1,5 +1,6 @@
 """What stands between the matrix products of a chunk of prompts. Rows are positions; several sequences may share a chunk."""
 
+# fmt: off
 import triton
 import triton.language as tl
 

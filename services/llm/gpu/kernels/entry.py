@@ -1,5 +1,6 @@
 """The first kernel of a decode step: where each row stands, and the embedding of what it runs."""
 
+# fmt: off
 import triton
 import triton.language as tl
 
@@ -18,9 +19,9 @@ def enter(
     HIDDEN: tl.constexpr, PADDED: tl.constexpr, PAGES_PADDED: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
     PAGE: tl.constexpr, PDL: tl.constexpr,
 ):
-    """For each row: position, place in the cache (page * PAGE + offset; page 0, which is nobody's, when inactive), length with this position
-    (0 when inactive), all int32 [B], and its pages, int32 [B, most_pages]; its embedding from `table` [rows, HIDDEN] as residual float32 and
-    rounded [B, HIDDEN], with the sum of squares in the first of `squares` [TILES, B] and 0 in the others.
+    """For each row: position, place in the cache (page * PAGE + offset; page 0, which is nobody's, when inactive), length with this
+    position (0 when inactive), all int32 [B], and its pages, int32 [B, most_pages]; its embedding from `table` [rows, HIDDEN] as residual
+    float32 and rounded [B, HIDDEN], with the sum of squares in the first of `squares` [TILES, B] and 0 in the others.
     """
     start_next(PDL, 1)
     row = tl.program_id(0)

@@ -7,10 +7,11 @@
 
 Each weight is read once for every BM rows, so for B <= BM a step moves the weights' bytes and little else. The weight of a norm is folded
 into the matrix behind it (see `packing`); the norm itself scales the result by the sum of squares that the kernel before left in parts:
-`squares` float32 [TILES, B], one part for each tile of columns that it wrote. Products accumulate in float32. SUM: multiply and add, for few
-rows; otherwise the matrix units, rows padded to 16 or more.
+`squares` float32 [TILES, B], one part for each tile of columns that it wrote. Products accumulate in float32. SUM: multiply and add, for
+few rows; otherwise the matrix units, rows padded to 16 or more.
 """
 
+# fmt: off
 import triton
 import triton.language as tl
 

@@ -1,10 +1,11 @@
 """The sampler of `services.llm.sampling` on the device: the same choices from the same float32 scores, float64 behind them.
 
 Two kernels. `scan` looks at 512 ids at a time: the best of them in order, the sum of their weights, whether all scores are finite. `choose`
-puts 13 such pieces together for each row, draws, and moves the sequence's row of the state table on. Adding a constant to all scores changes
-nothing, so scores may be logits.
+puts 13 such pieces together for each row, draws, and moves the sequence's row of the state table on. Adding a constant to all scores
+changes nothing, so scores may be logits.
 """
 
+# fmt: off
 import triton
 import triton.language as tl
 
@@ -109,8 +110,8 @@ def choose(
 ):
     """One decision a row -> out int32 [B]: an id, NOTHING or NON_FINITE; the state row moves on by one position.
 
-    history: int32 [slots, RING], decision d at d % RING, RING >= WINDOW. replay: int32 [slots, most_replayed]. repeats: an id found so often
-    among the last WINDOW decisions is drawn anew, over all other ids. first_speech: row of speech token 0 in the joined embedding table.
+    history: int32 [slots, RING], decision d at d % RING, RING >= WINDOW. replay: int32 [slots, most_replayed]. repeats: an id found so
+    often among the last WINDOW decisions is drawn anew, over all other ids. first_speech: row of token 0 in the joined table.
     """
     start_next(PDL, 1)
     row = tl.program_id(0)
