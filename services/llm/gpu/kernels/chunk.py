@@ -48,7 +48,8 @@ def turn_heads(
     head, d = (behind % KEYS) // D, behind % D
     block = ((place // PAGE).to(tl.int64) * (KEYS // D) + head) * 2 + behind // KEYS
     at = (block * PAGE + place % PAGE) * D + d
-    tl.store(cache + at, result.to(cache.dtype.element_ty), mask=(columns >= QUERY) & within & (place >= 0))
+    filled = within & (columns >= QUERY) & (columns * 0 + place >= 0)
+    tl.store(cache + at, result.to(cache.dtype.element_ty), mask=filled)
 
 
 @triton.jit
