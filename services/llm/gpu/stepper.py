@@ -46,6 +46,10 @@ class FusedStepper:
         self._seated: dict[Sequence, Seat] = {}
         self._placed: list[Sequence] = []
         self._launched: deque[_Launched] = deque()
+        self._filling: list[tuple[Sequence, Seat]] = []
+        """Have a seat, and inputs that have not run."""
+        self._rows: list[tuple[Sequence, Seat]] = []
+        """Decide in each step."""
         self._stopped = False
         self._to_begin = True
 
@@ -68,14 +72,16 @@ class FusedStepper:
             for sequence in step.decode:
                 if not sequence.in_flight and not sequence.closed:
                     self._begin(sequence)
-        self._prefill(step.decode)
-        seated = [(sequence, self._seated.get(sequence)) for sequence in step.decode if not sequence.closed]
-        rows = [(sequence, seat) for sequence, seat in seated if seat and seat.deciding]
-        if rows:
-            answer = self._runner.step([seat.slot for _, seat in rows])
-            self._launched.append(_Launched(answer, rows, time.perf_counter()))
+            seated = [(sequence, seat) for sequence in step.decode if (seat := self._seated.get(sequence)) and not sequence.closed]
+            self._filling = [(sequence, seat) for sequence, seat in seated if sequence.in_flight and not seat.deciding]
+            self._rows = [(sequence, seat) for sequence, seat in seated if seat.deciding]
+        if self._filling:
+            self._prefill()
+        if self._rows:
+            answer = self._runner.step([seat.slot for _, seat in self._rows])
+            self._launched.append(_Launched(answer, self._rows, time.perf_counter()))
             self._stats.decode_steps += 1
-        if len(self._launched) > (AHEAD if rows else 0):
+        if len(self._launched) > (AHEAD if self._rows else 0):
             self._settle_all(self._launched.popleft())
 
     def _free(self) -> None:
@@ -98,26 +104,23 @@ class FusedStepper:
         seat.pending, seat.last = inputs[:-1], inputs[-1]
         sequence.in_flight = True
 
-    def _prefill(self, placed: list[Sequence]) -> None:
+    def _prefill(self) -> None:
         """One chunk for those whose inputs are waiting, first come first served; who has none left begins to decide."""
         stretches, free = list[Stretch](), CHUNK // TILE
-        for sequence in placed:
-            seat = self._seated.get(sequence)
-            if seat is None or seat.deciding or not sequence.in_flight or sequence.closed:
-                continue
-            part = seat.pending[: free * TILE]
-            if part:
+        for _, seat in self._filling:
+            if part := seat.pending[: free * TILE]:
                 stretches.append(Stretch(seat.slot, seat.length, part, seat.pages))
                 free -= tiles_of(len(part))
                 seat.length += len(part)
                 del seat.pending[: len(part)]
         if stretches:
             self._runner.prefill(stretches)
-        for sequence in placed:
-            seat = self._seated.get(sequence)
-            if seat and sequence.in_flight and not seat.deciding and not seat.pending and not sequence.closed:
-                self._runner.activate(seat.slot, state_row(sequence.script.rules, sequence.script.made, seat, sequence.capacity))
-                seat.deciding = True
+        ready = [(sequence, seat) for sequence, seat in self._filling if not seat.pending]
+        for sequence, seat in ready:
+            self._runner.activate(seat.slot, state_row(sequence.script.rules, sequence.script.made, seat, sequence.capacity))
+            seat.deciding = True
+        self._filling = [(sequence, seat) for sequence, seat in self._filling if seat.pending]
+        self._rows = self._rows + ready
 
     def _settle_all(self, launched: _Launched) -> None:
         decisions = launched.answer.read()
