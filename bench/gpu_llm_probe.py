@@ -4,7 +4,7 @@ import json
 import multiprocessing
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -121,10 +121,13 @@ def tuned(path: Path) -> dict[int, Tuning]:
 
 def step_variants(path: Path, batch: int) -> list[tuple[str, Tuning]]:
     best = tuned(path) if path.exists() else {}
-    nearest = 8 if batch == 16 else batch
-    found = [("default", tuning(batch))]
-    if nearest in best:
-        found += [(f"tuned, pdl {mode}", replace(best[nearest], pdl=mode)) for mode in (0, 1, 2)]
+    found = [(f"default, pdl {mode}", replace(tuning(batch), pdl=mode)) for mode in ((0, 1, 2) if batch == 1 else (2, 3))]
+    like = {2: (1, 8), 4: (1, 8), 16: (8, 32)}.get(batch, (batch,))
+    for source in like:
+        if source in best:
+            found += [(f"as {source}, pdl {mode}", replace(best[source], pdl=mode)) for mode in ((0, 1, 2) if source == 1 else (0, 2, 3))]
+    if batch in (1, 8) and batch in best:
+        found += [(f"splits {splits}", replace(best[batch], pdl=2, splits=splits, attend_warps=2)) for splits in (4, 8)]
     return found
 
 
@@ -150,7 +153,8 @@ def steps(path: Path) -> None:
         worker.join()
     model = model_on(CUDA, PUBLISHED_LLM.layers, torch.bfloat16)
     print(f"a step reads {model.step_bytes / 1e6:.1f} MB of weights, {model.step_flops / 1e9:.3f} GFLOP a row")
-    for length in (300, 1000):
+    totals: dict[tuple[int, str], float] = {}
+    for length in (300, 900):
         memory = filled(model, length)
         for batch in batches:
             for name, blocks in step_variants(path, batch):
@@ -160,12 +164,20 @@ def steps(path: Path) -> None:
                     taken = microseconds(graph_of(step.launch), 20)
                     cached = 2 * 2 * 64 * 2 * 24 * length * batch
                     floor = (model.step_bytes + cached) / 4.3e6
-                    print(f"length {length:4} batch {batch:3} {name:12}: {taken:7.1f} us, floor {floor:.0f} us at 4.3 TB/s", flush=True)
+                    totals[batch, name] = totals.get((batch, name), 0.0) + taken * (2 if length == 300 else 1)
+                    print(f"length {length:4} batch {batch:3} {name:16}: {taken:7.1f} us, floor {floor:.0f} us at 4.3 TB/s", flush=True)
                     for column, value in ((Column.LENGTH, length), (Column.DECISIONS, 0), (Column.TOKENS, 0)):
                         memory.state[1:, column] = value
                 except Exception as error:
                     print(f"length {length} batch {batch} {name}: {type(error).__name__} {str(error)[:200]}", flush=True)
                     torch.cuda.synchronize()
+    table = {}
+    for batch in batches:
+        total, name = min((total, name) for (of, name), total in totals.items() if of == batch)
+        blocks = dict(step_variants(path, batch))[name]
+        print(f"batch {batch:3}: {name}, {total / 3:.0f} us; {blocks}")
+        table[batch] = asdict(blocks)
+    path.with_name("table.json").write_text(json.dumps(table, indent=1))
 
 
 def profile(path: Path) -> None:

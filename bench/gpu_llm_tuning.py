@@ -26,13 +26,13 @@ SLOTS, POSITIONS = 128, 2048
 def candidates(batch: int, kind: str) -> list[Blocks]:
     """Block sizes that may suit one product for so many rows."""
     found = []
-    for rows in sorted({batch, max(1, batch // 2)}) if batch <= 8 else []:
+    for rows in [1] if batch == 1 else []:
         grid = {
             "heads": ([2, 4, 8], [1024], [2, 4, 8], [1]),
             "out": ([2, 4, 8], [1024], [2, 4, 8], [1]),
-            "gated": ([1, 2, 4], [512, 1024], [2, 4, 8], [1]),
+            "gated": ([1, 2, 4, 8], [256, 512, 1024], [1, 2, 4, 8], [1]),
             "down": ([1, 2, 4], [1024, 2048, 4096], [4, 8, 16], [1]),
-            "score": ([2, 4, 8], [1024], [4, 8], [1]),
+            "score": ([2, 4, 8], [512, 1024], [2, 4, 8], [1]),
         }[kind]
         for bn, bk, warps, split in itertools.product(*grid):
             if kind == "heads" and bn < 2:
@@ -40,7 +40,7 @@ def candidates(batch: int, kind: str) -> list[Blocks]:
             of_thread = rows * bn * bk * (2 if kind == "gated" else 1) / (32 * warps)
             if 8 <= of_thread <= 128:
                 found.append(Blocks(rows, bn, bk, warps, 3, split))
-    if batch < 8:
+    if batch == 1:
         return found
     padded = max(16, min(batch, 128))
     for bm in {16: [16], 32: [32], 64: [64], 128: [64, 128]}[padded]:
@@ -223,4 +223,4 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
 
 
 if __name__ == "__main__":
-    tune(Path(sys.argv[1]), tuple(int(word) for word in sys.argv[2].split(",")) if len(sys.argv) > 2 else (1, 2, 4, 8, 32, 64, 128))
+    tune(Path(sys.argv[1]), tuple(int(word) for word in sys.argv[2].split(",")) if len(sys.argv) > 2 else (1, 8, 32, 64, 128))

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -58,6 +58,11 @@ def page_bytes(model: PackedModel) -> int:
     return 2 * model.config.layers * model.config.kv_width * PAGE * model.table.element_size()
 
 
+def can_overlap(device: torch.device) -> bool:
+    """Whether a kernel can start while the one before runs: from compute capability 9.0 on."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 class DecodeStep:
     """The step of B rows. `rows` int32 [B] names the slot of each; `decisions` int32 [B] is what came of it, `logits` float32 [B, 6564].
 
@@ -67,6 +72,8 @@ class DecodeStep:
     def __init__(self, model: PackedModel, memory: Memory, batch: int, blocks: Tuning | None = None) -> None:
         self._model, self._memory, self.batch = model, memory, batch
         self._blocks = blocks or tuning(batch, exact=model.dtype == torch.float32)
+        if not can_overlap(model.device):
+            self._blocks = replace(self._blocks, pdl=0)
         config, device = model.config, model.device
         self._precision = "ieee" if model.dtype == torch.float32 else "tf32"
         self._group = max(16, 1 << (config.heads // config.kv_heads - 1).bit_length())
@@ -186,7 +193,7 @@ class DecodeStep:
 
     def score(self) -> None:
         model, config, blocks = self._model, self._model.config, self._blocks.score
-        exact = blocks.rows < 16 or model.dtype == torch.float32
+        exact = blocks.rows == 1 or model.dtype == torch.float32
         form = self._form(blocks, config.hidden_size) | {"PRECISION": "ieee" if exact else "tf32x3"}
         products.score[self._grid(blocks, SPEECH_ROWS)](
             self._residual, self._squares[1], model.head, model.head_bias, self.logits, self.batch, config.rms_norm_eps,
@@ -198,7 +205,7 @@ class DecodeStep:
 
     def _form(self, blocks: Blocks, width: int) -> dict[str, object]:
         form: dict[str, object] = {
-            "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows < 16, "PRECISION": self._precision,
+            "LINES": 1 << (max(1, self._model.table.element_size() * width // (128 * blocks.split)) - 1).bit_length(), "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows == 1, "PRECISION": self._precision,
             "PDL": self._blocks.pdl, "num_warps": blocks.warps, "num_stages": blocks.stages,
         }  # fmt: skip
         return form | ({"launch_pdl": True} if self._blocks.pdl else {})

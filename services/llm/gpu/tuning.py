@@ -1,6 +1,6 @@
-"""Block sizes of the products for each number of rows, measured on an H200 (bench/gpu_llm.py --tune)."""
+"""Block sizes of the products for each number of rows, measured on an H200 (`python -m bench.gpu_llm_tuning`)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 """Numbers of rows for which a decode step is captured."""
@@ -8,7 +8,7 @@ BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 @dataclass(frozen=True)
 class Blocks:
-    """Of one product. `rows`: BM, below 16 for the multiply-and-add form; `columns`: BN; `depth`: BK at most; `split`: programs that share
+    """Of one product. `rows`: BM, 1 for the multiply-and-add form; `columns`: BN; `depth`: BK at most; `split`: programs that share
     K."""
 
     rows: int
@@ -37,36 +37,45 @@ class Tuning:
 
 
 ONE = Tuning(
-    heads=Blocks(1, 2, 1024),
-    out=Blocks(1, 4, 1024, 8),
+    heads=Blocks(1, 2, 1024, 4),
+    out=Blocks(1, 4, 1024, 4),
     gated=Blocks(1, 2, 512, 2),
     down=Blocks(1, 2, 2048, 8),
-    score=Blocks(1, 4, 1024),
+    score=Blocks(1, 4, 1024, 4),
+    splits=8,
+    attend_warps=2,
+    pdl=1,
 )
 FEW = Tuning(
-    heads=Blocks(16, 16, 64, 2, 6),
-    out=Blocks(16, 16, 128),
-    gated=Blocks(16, 32, 128, 2, 3),
-    down=Blocks(16, 16, 128, 2, split=8),
-    score=Blocks(16, 64, 32, stages=3),
-    splits=4,
+    heads=Blocks(16, 32, 128, 4, 6),
+    out=Blocks(16, 16, 128, 4, 6),
+    gated=Blocks(16, 16, 128, 1, 3),
+    down=Blocks(16, 32, 128, 2, 4, split=8),
+    score=Blocks(16, 32, 64, 4, 3),
+    splits=8,
+    attend_warps=2,
+    pdl=2,
 )
 SOME = Tuning(
-    heads=Blocks(32, 16, 128, stages=3),
-    out=Blocks(32, 16, 128),
-    gated=Blocks(32, 32, 64, 2, 3),
-    down=Blocks(32, 16, 256, 2, split=4),
-    score=Blocks(32, 64, 32, stages=3),
-    splits=2,
+    heads=Blocks(32, 16, 128, 4, 6),
+    out=Blocks(32, 16, 128, 4, 4),
+    gated=Blocks(32, 16, 128, 2, 3),
+    down=Blocks(32, 16, 128, 4, 3, split=8),
+    score=Blocks(32, 64, 32, 4, 3),
+    splits=4,
+    pdl=2,
 )
 MANY = Tuning(
-    heads=Blocks(64, 16, 128, stages=3),
-    out=Blocks(64, 16, 128),
-    gated=Blocks(64, 64, 128, stages=3),
-    down=Blocks(64, 32, 128, split=4),
-    score=Blocks(64, 64, 64, stages=3),
-    splits=1,
+    heads=Blocks(64, 16, 64, 4, 6),
+    out=Blocks(64, 16, 128, 4, 4),
+    gated=Blocks(64, 64, 64, 4, 5),
+    down=Blocks(64, 32, 128, 4, 4, split=4),
+    score=Blocks(64, 32, 64, 4, 3),
+    splits=2,
+    pdl=2,
 )
+MOST = replace(MANY, gated=Blocks(128, 64, 64, 8, 5), score=Blocks(64, 64, 64, 4, 3))
+TABLE = {1: ONE, 2: FEW, 4: FEW, 8: FEW, 16: FEW, 32: SOME, 64: MANY, 128: MOST}
 EXACT = Tuning(
     heads=Blocks(16, 16, 64, stages=3),
     out=Blocks(16, 16, 64, stages=3),
@@ -79,16 +88,10 @@ EXACT = Tuning(
 
 
 def tuning(rows: int, *, exact: bool = False) -> Tuning:
-    """For a bucket of so many rows. exact: matrices are float32."""
-    if exact:
-        return EXACT
-    if rows == 1:
-        return ONE
-    if rows <= 16:
-        return FEW
-    return SOME if rows <= 32 else MANY
+    """For one of BUCKETS, and for other numbers of rows what suits the next bucket. exact: matrices are float32."""
+    return EXACT if exact else TABLE[next(bucket for bucket in BUCKETS if rows <= bucket)]
 
 
 def depth(blocks: Blocks, width: int) -> int:
     """BK: a power of two; in the form for several rows one that divides `width`."""
-    return blocks.depth if blocks.rows < 16 else min(blocks.depth, width & -width)
+    return blocks.depth if blocks.rows == 1 else min(blocks.depth, width & -width)

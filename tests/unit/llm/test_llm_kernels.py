@@ -25,7 +25,7 @@ from tests.unit.llm.tiny_llm import model
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 POSITIONS = 256
-SUMMED = Tuning(*(Blocks(2, 8, 64) for _ in range(4)), score=Blocks(2, 512, 64), splits=2)
+SUMMED = Tuning(*(Blocks(1, 8, 64) for _ in range(4)), score=Blocks(1, 512, 64), splits=2)
 PADDED = replace(EXACT, score=Blocks(16, 512, 64))
 
 
@@ -79,7 +79,10 @@ def test_a_chunk_of_two_prompts_is_the_readable_model(plain: SpeechTokenModel) -
     for slot, own in enumerate(pages, start=1):
         memory.pages[slot] = torch.tensor(own, dtype=torch.int32)
     rows = [[packed.starts[Table.TEXT] + text_id for text_id in prompt] for prompt in prompts]
-    for stretches in ([Stretch(1, 0, rows[0][:100], pages[0]), Stretch(2, 0, rows[1], pages[1])], [Stretch(1, 100, rows[0][100:], pages[0])]):
+    for stretches in (
+        [Stretch(1, 0, rows[0][:100], pages[0]), Stretch(2, 0, rows[1], pages[1])],
+        [Stretch(1, 100, rows[0][100:], pages[0])],
+    ):
         prefill.load(stretches)
         prefill.launch()
     for prompt, own in zip(prompts, pages, strict=True):

@@ -7,15 +7,15 @@
 
 Each weight is read once for every BM rows, so for B <= BM a step moves the weights' bytes and little else. The weight of a norm is folded
 into the matrix behind it (see `packing`); the norm itself scales the result by the sum of squares that the kernel before left in parts:
-`squares` float32 [TILES, B], one part for each tile of columns that it wrote. Products accumulate in float32. SUM: multiply and add, for
-few rows; otherwise the matrix units, rows padded to 16 or more.
+`squares` float32 [TILES, B], one part for each tile of columns that it wrote. Products accumulate in float32. SUM: multiply and add, one
+row to a program; otherwise the matrix units, rows padded to 16 or more.
 """
 
 # fmt: off
 import triton
 import triton.language as tl
 
-from services.llm.gpu.kernels.device import start_next, wait_for_inputs
+from services.llm.gpu.kernels.device import fetch_ahead, start_next, wait_for_inputs
 
 
 @triton.jit
@@ -24,8 +24,8 @@ def _weights(weights, columns, within, at, end, K: tl.constexpr):
 
 
 @triton.jit
-def _rows(x, rows, present, at, end, K: tl.constexpr):
-    return tl.load(x + rows[:, None] * K + at[None, :], mask=present[:, None] & (at < end)[None, :], other=0.0)
+def _row(x, at, end, K: tl.constexpr):
+    return tl.load(x + tl.program_id(1) * K + at, mask=at < end, other=0.0).to(tl.float32)[None, :]
 
 
 @triton.jit
@@ -38,23 +38,21 @@ def _scale(squares, rows, present, batch, epsilon, HIDDEN: tl.constexpr, TILES: 
 
 @triton.jit
 def _product(
-    x, rows, present, weights, columns, within, begin, end, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    SUM: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    x, rows, present, weights, columns, within, last, begin, end, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
 ):
     """x [rows, K] times weights [columns, K] transposed over k in [begin, end) -> float32 [BM, BN]. Waits for x."""
     if SUM:
         at = begin + tl.arange(0, BK)
         w = _weights(weights, columns, within, at, end, K)
         wait_for_inputs(PDL)
-        part = _rows(x, rows, present, at, end, K).to(tl.float32)
-        wide = w.to(tl.float32)[None, :, :] * part[:, None, :]
+        wide = w.to(tl.float32) * _row(x, at, end, K)
         for start in range(begin + BK, end, BK):
             at = start + tl.arange(0, BK)
-            w = _weights(weights, columns, within, at, end, K)
-            part = _rows(x, rows, present, at, end, K).to(tl.float32)
-            wide += w.to(tl.float32)[None, :, :] * part[:, None, :]
-        total = tl.sum(wide, axis=2)
+            wide += _weights(weights, columns, within, at, end, K).to(tl.float32) * _row(x, at, end, K)
+        total = tl.sum(wide, axis=1)[None, :]
     else:
+        fetch_ahead(weights, columns, begin, last, K, LINES, PDL)
         wait_for_inputs(PDL)
         total = tl.zeros([BM, BN], tl.float32)
         for start in range(begin, end, BK):
@@ -70,7 +68,7 @@ def project_heads(
     x, squares, weights, bias, cosines, sines, row_position, row_place, queries, cache, batch, epsilon,
     HIDDEN: tl.constexpr, QUERY: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, TILES: tl.constexpr,
     TILES_PADDED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr,
-    PDL: tl.constexpr,
+    LINES: tl.constexpr, PDL: tl.constexpr,
 ):
     """x [B, HIDDEN] -> queries [B, QUERY], turned; keys (turned) and values into the cache of this layer, [pages, KEYS / D, 2, PAGE, D].
 
@@ -84,7 +82,7 @@ def project_heads(
     columns = first + tl.arange(0, BN)
     present, within = rows < batch, columns < WIDTH
     shift = tl.load(bias + columns, mask=within, other=0.0)
-    total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, PRECISION, PDL)
+    total = _product(x, rows, present, weights, columns, within, WIDTH - 1, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, PRECISION, LINES, PDL)
     start_next(PDL, 2)
     position = tl.load(row_position + rows, mask=present, other=0)
     place = tl.load(row_place + rows, mask=present, other=0)
@@ -121,7 +119,7 @@ def _grow(residual, rounded, squares, total, rows, columns, mask, batch, N: tl.c
 def add_product(
     x, weights, residual, rounded, squares, partial, arrived, batch,
     N: tl.constexpr, K: tl.constexpr, SPLIT: tl.constexpr, STEPS: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
 ):
     """residual float32 [B, N] += x [B, K] times weights [N, K] transposed; rounded [B, N] is its copy in the weights' type; squares float32
     [tiles of N, B] the sum of squares of each tile's columns.
@@ -136,7 +134,7 @@ def add_product(
     present, within = rows < batch, columns < N
     begin = split * STEPS * BK
     end = tl.minimum(begin + STEPS * BK, K)
-    total = _product(x, rows, present, weights, columns, within, begin, end, K, BM, BN, BK, SUM, PRECISION, PDL)
+    total = _product(x, rows, present, weights, columns, within, N - 1, begin, end, K, BM, BN, BK, SUM, PRECISION, LINES, PDL)
     start_next(PDL, 2)
     mask = present[:, None] & within[None, :]
     if SPLIT == 1:
@@ -159,7 +157,7 @@ def add_product(
 def gated_product(
     x, squares, weights, out, batch, epsilon,
     MLP: tl.constexpr, HIDDEN: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
 ):
     """x [B, HIDDEN] -> out [B, MLP] = silu(gate) * up, of the normed x. weights [2 MLP, HIDDEN]: the gate's rows, then up's."""
     start_next(PDL, 1)
@@ -172,19 +170,19 @@ def gated_product(
         for_up = _weights(weights + MLP * HIDDEN, columns, within, at, HIDDEN, HIDDEN)
         wait_for_inputs(PDL)
         scale = _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None]
-        part = _rows(x, rows, present, at, HIDDEN, HIDDEN).to(tl.float32)
-        wide_gate = for_gate.to(tl.float32)[None, :, :] * part[:, None, :]
-        wide_up = for_up.to(tl.float32)[None, :, :] * part[:, None, :]
+        part = _row(x, at, HIDDEN, HIDDEN)
+        wide_gate = for_gate.to(tl.float32) * part
+        wide_up = for_up.to(tl.float32) * part
         for start in range(BK, HIDDEN, BK):
             at = start + tl.arange(0, BK)
-            for_gate = _weights(weights, columns, within, at, HIDDEN, HIDDEN)
-            for_up = _weights(weights + MLP * HIDDEN, columns, within, at, HIDDEN, HIDDEN)
-            part = _rows(x, rows, present, at, HIDDEN, HIDDEN).to(tl.float32)
-            wide_gate += for_gate.to(tl.float32)[None, :, :] * part[:, None, :]
-            wide_up += for_up.to(tl.float32)[None, :, :] * part[:, None, :]
-        gate = tl.sum(wide_gate, axis=2)
-        up = tl.sum(wide_up, axis=2)
+            part = _row(x, at, HIDDEN, HIDDEN)
+            wide_gate += _weights(weights, columns, within, at, HIDDEN, HIDDEN).to(tl.float32) * part
+            wide_up += _weights(weights + MLP * HIDDEN, columns, within, at, HIDDEN, HIDDEN).to(tl.float32) * part
+        gate = tl.sum(wide_gate, axis=1)[None, :]
+        up = tl.sum(wide_up, axis=1)[None, :]
     else:
+        fetch_ahead(weights, columns, 0, MLP - 1, HIDDEN, LINES, PDL)
+        fetch_ahead(weights + MLP * HIDDEN, columns, 0, MLP - 1, HIDDEN, LINES, PDL)
         wait_for_inputs(PDL)
         scale = _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None]
         gate = tl.zeros([BM, BN], tl.float32)
@@ -207,7 +205,7 @@ def gated_product(
 def score(
     x, squares, weights, bias, logits, batch, epsilon,
     VOCABULARY: tl.constexpr, HIDDEN: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
 ):
     """x float32 [B, HIDDEN] -> logits float32 [B, VOCABULARY] behind the last norm; weights [VOCABULARY, HIDDEN] and bias float32."""
     start_next(PDL, 1)
@@ -215,7 +213,8 @@ def score(
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     present, within = rows < batch, columns < VOCABULARY
     shift = tl.load(bias + columns, mask=within, other=0.0)
-    total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, PRECISION, PDL)
+    last: tl.constexpr = VOCABULARY - 1
+    total = _product(x, rows, present, weights, columns, within, last, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, PRECISION, LINES, PDL)
     start_next(PDL, 2)
     total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None, :]
     tl.store(logits + rows[:, None] * VOCABULARY + columns[None, :], total, mask=present[:, None] & within[None, :])
