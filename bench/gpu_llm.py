@@ -1,7 +1,8 @@
 """The speech-token engine on a GPU, against what the memory's bandwidth allows: `python -m bench.gpu_llm [--json FILE]`.
 
-Weights are random and of the published sizes. Parts: ceilings (copy, read, matrix product), engine (milliseconds a step at 1 to 128 sentences,
-time to the first token), same (fused steps against the readable path, and many sentences against each alone).
+Weights are random and of the published sizes. Parts: ceilings (copy, read, matrix product), engine (milliseconds a step at 1 to 128
+sentences, time to the first token), same (fused steps against the readable path, many sentences against each alone, text that arrives, a
+poisoned sentence), soak (callers that hang up).
 """
 
 import argparse
@@ -99,13 +100,13 @@ def timed(body: Callable[[], object], repeats: int = 10) -> float:
     body()
     taken = []
     for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         body()
         end.record()
         end.synchronize()
         taken.append(begin.elapsed_time(end))
-    return statistics.median(taken)
+    return float(statistics.median(taken))
 
 
 def ceilings() -> dict[str, float]:
@@ -155,7 +156,7 @@ def speed(bandwidth: float) -> list[dict[str, float]]:
         }
         rows.append(row)
         print(
-            "{sentences:4} sentences: {step_ms:.3f} ms a step (p99 {step_p99_ms:.3f}), floor {floor_ms:.3f} ms, {share_of_floor:.0%} of it; "
+            "{sentences:4} sentences: {step_ms:.3f} ms a step (p99 {step_p99_ms:.3f}), floor {floor_ms:.3f} ms ({share_of_floor:.0%}); "
             "first token {first_token_ms:.1f} ms (median), {last_first_token_ms:.1f} ms (last)".format(**row),
             flush=True,
         )
@@ -297,7 +298,8 @@ def same() -> dict[str, Any]:
 def use(table: dict[str, dict[str, Any]]) -> None:
     """Other block sizes from here on."""
     for rows, one in table.items():
-        TABLE[int(rows)] = Tuning(**{name: Blocks(**value) if isinstance(value, dict) else value for name, value in one.items()})
+        parts: dict[str, Any] = {name: Blocks(**value) if isinstance(value, dict) else value for name, value in one.items()}
+        TABLE[int(rows)] = Tuning(**parts)
 
 
 def main() -> None:

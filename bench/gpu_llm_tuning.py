@@ -1,5 +1,6 @@
 """Which block sizes suit each product of the speech-token model, by measurement: `python -m bench.gpu_llm_tuning OUT.json`."""
 
+import functools
 import itertools
 import json
 import multiprocessing
@@ -9,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -85,15 +87,16 @@ def attentions() -> list[tuple[int, int, int]]:
     return list(itertools.product([1, 2, 4, 8, 16], [2, 4], [2, 3]))
 
 
-def one_call(step: DecodeStep, kind: str, blocks: Blocks, index: int) -> None:
+def one_call(step: DecodeStep, kind: str, blocks: Blocks | None, index: int) -> None:
+    """One kernel of one block."""
     weights = step._model.layers[index]
     if kind == "heads":
         step.project(index)
-    elif kind == "out":
+    elif kind == "out" and blocks:
         step.add(blocks, step._attended, weights.out, 0)
     elif kind == "gated":
         step.gate(index)
-    elif kind == "down":
+    elif kind == "down" and blocks:
         step.add(blocks, step._gated, weights.down, 1)
     elif kind == "attend":
         step.attend(index)
@@ -101,9 +104,20 @@ def one_call(step: DecodeStep, kind: str, blocks: Blocks, index: int) -> None:
         step.score()
 
 
+def calls(step: DecodeStep, kind: str, blocks: Blocks | None, layers: range) -> None:
+    for index in layers:
+        one_call(step, kind, blocks, index)
+
+
+def with_one(base: Tuning, kind: str, blocks: Blocks) -> Tuning:
+    """The tuning with other blocks for one product."""
+    changed: dict[str, Any] = {kind: blocks}
+    return replace(base, **changed)
+
+
 def with_blocks(model: PackedModel, memory: Memory, batch: int, kind: str, blocks: Blocks) -> DecodeStep:
     base = replace(tuning(batch), pdl=0)
-    step = DecodeStep(model, memory, batch, base if kind == "attend" else replace(base, **{kind: blocks}))
+    step = DecodeStep(model, memory, batch, base if kind == "attend" else with_one(base, kind, blocks))
     step.rows.copy_(torch.arange(1, batch + 1, dtype=torch.int32))
     step._rounded.normal_()
     step._attended.normal_()
@@ -143,7 +157,7 @@ def tune_attention(model: PackedModel, batches: tuple[int, ...]) -> dict[int, tu
                 step = DecodeStep(model, memory, batch, blocks)
                 step.rows.copy_(torch.arange(1, batch + 1, dtype=torch.int32))
                 step.enter()
-                graph = graph_of(lambda s=step: [s.attend(index) for index in range(len(model.layers))])  # type: ignore[misc]
+                graph = graph_of(functools.partial(calls, step, "attend", None, range(len(model.layers))))
                 line.append(microseconds(graph) / len(model.layers))
                 memory.state[1:, Column.LENGTH] = length
             timed.append((sum(line), line, (splits, warps, stages)))
@@ -156,7 +170,7 @@ def tune_attention(model: PackedModel, batches: tuple[int, ...]) -> dict[int, tu
 
 
 def graph_of(body: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     with torch.cuda.stream(side):
         body()
     torch.cuda.synchronize()
@@ -170,13 +184,13 @@ def microseconds(graph: torch.cuda.CUDAGraph, repeats: int = 20) -> float:
     times = []
     graph.replay()
     for _ in range(repeats):
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         graph.replay()
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end) * 1000)
-    return statistics.median(times)
+    return float(statistics.median(times))
 
 
 def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
@@ -200,7 +214,7 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
                 try:
                     step = with_blocks(model, memory, batch, kind, blocks)
                     layers = range(1 if kind == "score" else len(model.layers))
-                    graph = graph_of(lambda s=step, b=blocks, k=kind, n=layers: [one_call(s, k, b, i) for i in n])  # type: ignore[misc]
+                    graph = graph_of(functools.partial(calls, step, kind, blocks, layers))
                     timed.append((microseconds(graph) / len(layers), blocks))
                 except Exception as error:
                     print("failed:", batch, kind, blocks, type(error).__name__, str(error)[:80])
@@ -210,7 +224,7 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
                 print(f"{batch:4} {kind:6} {taken:7.2f} us  {blocks}")
             print(f"{batch:4} {kind:6} worst {timed[-1][0]:7.2f} us, {len(timed)} variants", flush=True)
             found += [{"batch": batch, "kind": kind, "us": taken} | asdict(blocks) for taken, blocks in timed[:5]]
-            chosen = replace(chosen, **{kind: timed[0][1]})
+            chosen = with_one(chosen, kind, timed[0][1])
             out.write_text(json.dumps(found))
         best[batch] = chosen
     for batch, (splits, warps, stages) in tune_attention(model, batches).items():

@@ -49,7 +49,7 @@ YAML_NUMBERS = (
     (r"top_k: 5", "top_k: 25"),
     (r"tau_r: 0.5", "tau_r: 0.1"),
 )
-"""What turns the bundled voice's yaml into one of the published sizes and sampling; its text ids, and so its lengths, stay the bundled ones."""
+"""What turns the bundled voice's yaml into one of the published sizes and sampling. Its text ids, and so the lengths, stay the bundled."""
 END_LOGIT = 9.0
 """Bias of the end of speech among other logits of standard deviation 3: sentences end, some sooner, some later."""
 
@@ -65,7 +65,7 @@ def llm_tensors(config: LlmConfig, device: torch.device, seed: int = 0, *, ends:
     generator = torch.Generator(device).manual_seed(seed)
     tensors = {}
     for name, shape in expected_tensors(config).items():
-        if name.endswith("norm.weight") or name.endswith("layernorm.weight"):
+        if name.endswith("norm.weight"):
             tensors[name] = 1.0 + 0.1 * torch.randn(shape, generator=generator, device=device)
             continue
         scale = 0.1 if len(shape) == 1 else 1.0 / math.sqrt(shape[-1])
