@@ -13,7 +13,6 @@ from services.llm.alignment import FILE as ALIGNMENT
 from services.llm.alignment import AlignmentTable
 from services.llm.arriving_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.config import LengthBounds, read_config
-from services.llm.engine.cache import cache_bytes
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.outbox import Outbox
@@ -65,8 +64,7 @@ class TorchBackend:
             precision=fused_precision_text(settings) if fused else precision_text(invariant, settings.max_sequences),
             device=device_text(device, settings.threads),
         )
-        held = settings.max_positions if budget is None else min(settings.max_positions, budget // cache_bytes(config, 1))
-        return cls(engine, identity, held, alignment)
+        return cls(engine, identity, min(settings.max_positions, engine.longest), alignment)
 
     @property
     def text_vocabulary(self) -> int:

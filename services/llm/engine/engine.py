@@ -6,7 +6,9 @@ Sequences come and go between steps. The thread sleeps on a condition, never on 
 """
 
 import dataclasses
+import itertools
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -119,6 +121,17 @@ class Engine:
         with self._changed:
             self._scheduler.remove(sequence)
             self._changed.notify()
+
+    @property
+    def longest(self) -> int:
+        """Positions of the longest sequence that the key-value memory holds; a great number where it has no limit."""
+        limit = self._scheduler.limits.kv_bytes
+        if limit is None:
+            return sys.maxsize
+        # A slot is a number of equal pieces: pages, or single positions.
+        piece = self._steps.slot_bytes(1)
+        inside = next(count for count in itertools.count(1) if self._steps.slot_bytes(count + 1) > piece)
+        return limit // piece * inside
 
     @property
     def stats(self) -> EngineStats:

@@ -13,12 +13,9 @@ from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 @triton.jit
 def start_next(PDL: tl.constexpr, WHEN: tl.constexpr):
     """Let the next kernel's programs come as soon as there is room, if this is the time."""
-    if PDL == 1:
-        if WHEN == 1:
-            gdc_launch_dependents()
-    elif PDL > 1:
-        if WHEN == 2:
-            gdc_launch_dependents()
+    now: tl.constexpr = PDL == WHEN or (PDL == 3 and WHEN == 2)
+    if now:
+        gdc_launch_dependents()
 
 
 @triton.jit
@@ -30,7 +27,7 @@ def wait_for_inputs(PDL: tl.constexpr):
 
 @triton.jit
 def fetch_ahead(weights, columns, begin, last, K: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr):
-    """Ask the L2 cache for `columns` (rows of a row-major matrix of width K, clamped to `last`) from `begin` on, LINES lines of 128 bytes."""
+    """Ask the L2 cache for rows `columns` of a row-major matrix of width K, clamped to `last`, LINES lines of 128 bytes from `begin` on."""
     if PDL == 3:
         line: tl.constexpr = 128 // (weights.dtype.element_ty.primitive_bitwidth // 8)
         across = tl.minimum(begin + tl.arange(0, LINES) * line, K - 1)

@@ -119,7 +119,8 @@ def _grow(residual, rounded, squares, total, rows, columns, mask, batch, N: tl.c
 def add_product(
     x, weights, residual, rounded, squares, partial, arrived, batch,
     N: tl.constexpr, K: tl.constexpr, SPLIT: tl.constexpr, STEPS: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """residual float32 [B, N] += x [B, K] times weights [N, K] transposed; rounded [B, N] is its copy in the weights' type; squares float32
     [tiles of N, B] the sum of squares of each tile's columns.
@@ -157,7 +158,8 @@ def add_product(
 def gated_product(
     x, squares, weights, out, batch, epsilon,
     MLP: tl.constexpr, HIDDEN: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """x [B, HIDDEN] -> out [B, MLP] = silu(gate) * up, of the normed x. weights [2 MLP, HIDDEN]: the gate's rows, then up's."""
     start_next(PDL, 1)
@@ -205,7 +207,8 @@ def gated_product(
 def score(
     x, squares, weights, bias, logits, batch, epsilon,
     VOCABULARY: tl.constexpr, HIDDEN: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """x float32 [B, HIDDEN] -> logits float32 [B, VOCABULARY] behind the last norm; weights [VOCABULARY, HIDDEN] and bias float32."""
     start_next(PDL, 1)
