@@ -87,7 +87,7 @@ def speak(engine: Engine, seeds: range | list[int], text_ids: int = TEXT_IDS, sp
 
 
 def engine_of(model: SpeechTokenModel, most: int, dtype: torch.dtype) -> Engine:
-    return start_engine(model, Limits(running=most, waiting=most), dtype=dtype, positions=2048, on_fault=print)
+    return start_engine(model, Limits(running=most, waiting=most), device=model.device, dtype=dtype, positions=2048, on_fault=print)
 
 
 def random_model(*, ends: bool) -> SpeechTokenModel:

@@ -42,10 +42,11 @@ class TorchBackend:
         config = read_config(directory)
         table = directory.path / ALIGNMENT
         alignment = AlignmentTable.read(table, config.text_vocabulary) if table.exists() else None
-        model = SpeechTokenModel.build(config, load_tensors(directory, config), device)
         if settings.steps == "fused" and device.type != "cuda":
             raise SettingsError("COSYSERVE_LLM_STEPS=fused, but the device is the CPU")
         fused = device.type == "cuda" and settings.steps != "readable"
+        # Fused steps pack the weights anew: the whole model in float32 never comes to the device.
+        model = SpeechTokenModel.build(config, load_tensors(directory, config), torch.device("cpu") if fused else device)
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
         budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
         limits = Limits(
@@ -55,7 +56,7 @@ class TorchBackend:
             from services.llm.gpu.start import start_engine  # Triton is there on CUDA alone
 
             dtype = torch.float32 if settings.precision == "float32" else torch.bfloat16
-            engine = start_engine(model, limits, dtype=dtype, positions=settings.max_positions, on_fault=on_fault)
+            engine = start_engine(model, limits, device=device, dtype=dtype, positions=settings.max_positions, on_fault=on_fault)
         else:
             engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
         identity = Identity(

@@ -58,35 +58,38 @@ class PackedModel:
         return 2 * sum(part.numel() for part in parts) + 2 * self.head.numel()
 
 
-def pack(model: SpeechTokenModel, dtype: torch.dtype, positions: int) -> PackedModel:
-    """A copy of the model on its device, matrices and embeddings in `dtype` (bfloat16 or float32), the head in float32, rotary angles for
-    `positions` positions. The folding is done in float32.
+def pack(model: SpeechTokenModel, dtype: torch.dtype, positions: int, device: torch.device | None = None) -> PackedModel:
+    """A copy of the model on `device` (None: its own), matrices and embeddings in `dtype` (bfloat16 or float32), the head in float32,
+    rotary angles for `positions` positions. The folding is done in float32, a layer at a time.
     """
-    config = model.config
-    paired = _paired_rows(config).to(model.device)
+    config, device = model.config, device or model.device
+    paired = _paired_rows(config).to(device)
 
     def cast(matrix: Tensor) -> Tensor:
         return matrix.to(dtype).contiguous()
 
+    def here(tensor: Tensor) -> Tensor:
+        return tensor.to(device)
+
     layers = tuple(
         PackedLayer(
-            qkv=cast((layer.qkv * layer.attention_norm)[paired]),
-            bias=layer.qkv_bias[paired].contiguous(),
-            out=cast(layer.out),
-            gate_up=cast(layer.gate_up * layer.mlp_norm),
-            down=cast(layer.down),
+            qkv=cast((here(layer.qkv) * here(layer.attention_norm))[paired]),
+            bias=here(layer.qkv_bias)[paired].contiguous(),
+            out=cast(here(layer.out)),
+            gate_up=cast(here(layer.gate_up) * here(layer.mlp_norm)),
+            down=cast(here(layer.down)),
         )
         for layer in model.layers
     )
     sizes = [len(table) for table in model.tables]
-    angles = torch.arange(positions, device=model.device, dtype=torch.float32)[:, None] * model.rotary_frequencies
+    angles = torch.arange(positions, device=device, dtype=torch.float32)[:, None] * here(model.rotary_frequencies)
     return PackedModel(
         config=config,
-        table=torch.cat([table.to(dtype) for table in model.tables]),
+        table=torch.cat([here(table).to(dtype) for table in model.tables]),
         starts=(0, sizes[0], sizes[0] + sizes[1]),
         layers=layers,
-        head=(model.head * model.norm).contiguous(),
-        head_bias=model.head_bias.contiguous(),
+        head=(here(model.head) * here(model.norm)).contiguous(),
+        head_bias=here(model.head_bias).contiguous(),
         cosines=angles.cos(),
         sines=angles.sin(),
     )

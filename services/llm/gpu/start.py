@@ -1,6 +1,7 @@
 """From the readable model to an engine with fused steps: packed weights, memory for keys and values, captured graphs."""
 
 import dataclasses
+import sys
 from collections.abc import Callable
 
 import torch
@@ -22,16 +23,29 @@ DEFAULT_BUDGET = 4 << 30
 SMALLEST_DIVISOR = 16
 """Matrix units take so many numbers of a row at a time."""
 MOST_CANDIDATES = 128
+SWITCH_SECONDS = 0.0005
+"""How long a Python thread runs while another waits."""
 
 
 def start_engine(
-    model: SpeechTokenModel, limits: Limits, *, dtype: torch.dtype, positions: int, on_fault: Callable[[str], None] | None = None
+    model: SpeechTokenModel,
+    limits: Limits,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    positions: int,
+    on_fault: Callable[[str], None] | None = None,
 ) -> Engine:
-    """The engine, every bucket of rows captured. limits.kv_bytes: taken at once, None for DEFAULT_BUDGET. dtype: of matrices, embeddings,
-    keys and values, bfloat16 or float32. positions: of the longest sequence. Raises SettingsError when this does not suit fused steps."""
+    """The engine on a CUDA device, every bucket of rows captured; the model may be elsewhere.
+
+    limits.kv_bytes: taken at once, None for DEFAULT_BUDGET. dtype: of matrices, embeddings, keys and values, bfloat16 or float32. positions:
+    of the longest sequence. Raises SettingsError when this does not suit fused steps.
+    """
     check(model.config, limits)
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 has to be float32
-    packed = pack(model, dtype, positions)
+    packed = pack(model, dtype, positions, device)
+    # The engine's thread comes to its turn between two callbacks of a busy event loop, not 5 ms later.
+    sys.setswitchinterval(SWITCH_SECONDS)
     size = page_bytes(packed)
     pages = (DEFAULT_BUDGET if limits.kv_bytes is None else limits.kv_bytes) // size
     if pages < 1:
