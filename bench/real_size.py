@@ -61,7 +61,7 @@ PUBLISHED_LLM = LlmConfig(
 
 def llm_tensors(config: LlmConfig, device: torch.device, seed: int = 0, *, ends: bool = False) -> dict[str, Tensor]:
     """Float32 tensors of `llm.pt` with numbers that stay of one size through the layers; the head is steep enough for a sampler to have
-    likely and unlikely ids. ends: the end of speech is one of the likely ones."""
+    likely and unlikely ids. ends: the end of speech is one of the likely ones, else it never comes."""
     generator = torch.Generator(device).manual_seed(seed)
     tensors = {}
     for name, shape in expected_tensors(config).items():
@@ -76,8 +76,7 @@ def llm_tensors(config: LlmConfig, device: torch.device, seed: int = 0, *, ends:
         if "embed" in name:
             scale = 1.0
         tensors[name] = scale * torch.randn(shape, generator=generator, device=device)
-    if ends:
-        tensors["llm_decoder.weight"][END_OF_SPEECH], tensors["llm_decoder.bias"][END_OF_SPEECH] = 0.0, END_LOGIT
+    tensors["llm_decoder.weight"][END_OF_SPEECH], tensors["llm_decoder.bias"][END_OF_SPEECH] = 0.0, END_LOGIT if ends else -END_LOGIT
     return tensors
 
 

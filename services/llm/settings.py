@@ -32,7 +32,8 @@ class LlmSettings(ServerSettings):
     """Threads of one operation on the CPU. One suits the bundled model; with the published sizes take the cores there are. Part of the
     engine's identity: another number rounds differently."""
     batch_invariant: bool | None = None
-    """Run rows one by one, so that tokens do not depend on who else is served; unset: on the CPU yes, on CUDA no."""
+    """Tokens do not depend on who else is served: readable steps run rows one by one, fused steps in blocks of one shape. Unset: on the CPU
+    yes, on CUDA no."""
     max_sequences: int = 16
     """Sentences that share the engine's steps; one that waits for text is not counted."""
     max_waiting: int = 16

@@ -56,13 +56,15 @@ class TorchBackend:
             from services.llm.gpu.start import start_engine  # Triton is there on CUDA alone
 
             dtype = torch.float32 if settings.precision == "float32" else torch.bfloat16
-            engine = start_engine(model, limits, device=device, dtype=dtype, positions=settings.max_positions, on_fault=on_fault)
+            engine = start_engine(
+                model, limits, device=device, dtype=dtype, positions=settings.max_positions, invariant=invariant, on_fault=on_fault
+            )
         else:
             engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
         identity = Identity(
             model_hash=model_hash(directory),
             backend="torch",
-            precision=fused_precision_text(settings) if fused else precision_text(invariant, settings.max_sequences),
+            precision=fused_precision_text(settings, invariant) if fused else precision_text(invariant, settings.max_sequences),
             device=device_text(device, settings.threads),
         )
         return cls(engine, identity, min(settings.max_positions, engine.longest), alignment)
@@ -156,10 +158,11 @@ def precision_text(batch_invariant: bool, most_rows: int) -> str:
     return "float32" if batch_invariant else f"float32, batches of up to {most_rows} rows"
 
 
-def fused_precision_text(settings: LlmSettings) -> str:
-    """The number type of fused steps. Sums round by the bucket of rows."""
-    kind = "bfloat16, head in float32" if settings.precision == "auto" else settings.precision
-    return f"{kind}, fused, batches of up to {settings.max_sequences} rows"
+def fused_precision_text(settings: LlmSettings, batch_invariant: bool) -> str:
+    """The same of fused steps; in float32 all batches have the same blocks, so that there sums never round by the shape of the batch."""
+    if settings.precision == "float32":
+        return "float32, fused"
+    return "bfloat16, fused" if batch_invariant else f"bfloat16, fused, batches of up to {settings.max_sequences} rows"
 
 
 def device_text(device: torch.device, threads: int) -> str:

@@ -66,16 +66,17 @@ def can_overlap(device: torch.device) -> bool:
 class DecodeStep:
     """The step of B rows. `rows` int32 [B] names the slot of each; `decisions` int32 [B] is what came of it, `logits` float32 [B, 6564].
 
-    `launch` puts the kernels on the current stream; nothing is allocated, nothing waits.
+    blocks: None for those of `tuning`. invariant: see there. `launch` puts the kernels on the current stream; nothing is allocated, nothing waits.
     """
 
-    def __init__(self, model: PackedModel, memory: Memory, batch: int, blocks: Tuning | None = None) -> None:
+    def __init__(self, model: PackedModel, memory: Memory, batch: int, blocks: Tuning | None = None, *, invariant: bool = False) -> None:
+        exact = model.dtype == torch.float32
         self._model, self._memory, self.batch = model, memory, batch
-        self._blocks = blocks or tuning(batch, exact=model.dtype == torch.float32)
+        self._blocks = blocks or tuning(batch, exact=exact, invariant=invariant)
         if not can_overlap(model.device):
             self._blocks = replace(self._blocks, pdl=0)
         config, device = model.config, model.device
-        self._precision = "ieee" if model.dtype == torch.float32 else "tf32"
+        self._precision = "ieee" if exact else "tf32"
         self._group = max(16, 1 << (config.heads // config.kv_heads - 1).bit_length())
         self._pieces = -(-SPEECH_ROWS // sampling.PIECE)
         self._top = max(2, 1 << (config.sampling.top_k - 1).bit_length())

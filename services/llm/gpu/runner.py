@@ -57,15 +57,15 @@ class Runner(Protocol):
 
 
 class CudaRunner:
-    """On a CUDA device. Captures a graph for each number of rows up to `most_rows`, and one for a chunk."""
+    """On a CUDA device. Captures a graph for each number of rows up to `most_rows`, and one for a chunk. invariant: see `tuning`."""
 
-    def __init__(self, model: PackedModel, *, pages: int, slots: int, positions: int, most_rows: int) -> None:
+    def __init__(self, model: PackedModel, *, pages: int, slots: int, positions: int, most_rows: int, invariant: bool = False) -> None:
         self.pages, self.slots, self.page_bytes = pages, slots, page_bytes(model)
         self._model, self._memory = model, Memory.reserve(model, pages=pages, slots=slots, positions=positions)
         self._buckets = [bucket for bucket in BUCKETS if bucket < 2 * most_rows]
         self._stream = torch.cuda.Stream(model.device)  # type: ignore[no-untyped-call]
         self._prefill = PrefillStep(model, self._memory)
-        self._steps = {bucket: DecodeStep(model, self._memory, bucket) for bucket in self._buckets}
+        self._steps = {bucket: DecodeStep(model, self._memory, bucket, invariant=invariant) for bucket in self._buckets}
         self._prefill_graph = capture(self._prefill, self._stream)
         self._graphs = {bucket: capture(step, self._stream) for bucket, step in self._steps.items()}
         self._told: dict[int, list[int]] = {}

@@ -34,12 +34,13 @@ def start_engine(
     device: torch.device,
     dtype: torch.dtype,
     positions: int,
+    invariant: bool = False,
     on_fault: Callable[[str], None] | None = None,
 ) -> Engine:
     """The engine on a CUDA device, every bucket of rows captured; the model may be elsewhere.
 
     limits.kv_bytes: taken at once, None for DEFAULT_BUDGET. dtype: of matrices, embeddings, keys and values, bfloat16 or float32.
-    positions: of the longest sequence. Raises SettingsError when this does not suit fused steps.
+    positions: of the longest sequence. invariant: a row's numbers do not depend on how many others there are, at some cost. Raises SettingsError when this does not suit fused steps.
     """
     check(model.config, limits)
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 has to be float32
@@ -52,7 +53,7 @@ def start_engine(
         raise SettingsError(f"COSYSERVE_LLM_KV_BUDGET_MIB is less than one page of {PAGE} positions, {size} bytes")
     slots = limits.running + limits.waiting
     pages = min(pages, slots * pages_for(positions))
-    runner = CudaRunner(packed, pages=pages, slots=slots, positions=positions, most_rows=limits.running)
+    runner = CudaRunner(packed, pages=pages, slots=slots, positions=positions, most_rows=limits.running, invariant=invariant)
     held = dataclasses.replace(limits, kv_bytes=pages * size)
     return Engine(packed, held, on_fault=on_fault, steps=lambda stats, remove: FusedStepper(runner, stats, remove))
 

@@ -37,22 +37,22 @@ class Tuning:
 
 
 ONE = Tuning(
-    heads=Blocks(1, 2, 1024, 4),
-    out=Blocks(1, 4, 1024, 4),
-    gated=Blocks(1, 2, 512, 2),
-    down=Blocks(1, 2, 2048, 8),
-    score=Blocks(1, 4, 1024, 4),
-    splits=8,
+    heads=Blocks(1, 4, 1024, 8, 3),
+    out=Blocks(1, 2, 1024, 4, 3),
+    gated=Blocks(1, 1, 256, 2, 3),
+    down=Blocks(1, 2, 2048, 8, 3),
+    score=Blocks(1, 4, 512, 4, 3),
+    splits=16,
     attend_warps=2,
     pdl=1,
 )
 FEW = Tuning(
-    heads=Blocks(16, 32, 128, 4, 6),
+    heads=Blocks(16, 16, 128, 4, 6),
     out=Blocks(16, 16, 128, 4, 6),
     gated=Blocks(16, 16, 128, 1, 3),
-    down=Blocks(16, 32, 128, 2, 4, split=8),
+    down=Blocks(16, 32, 128, 4, 4, split=8),
     score=Blocks(16, 32, 64, 4, 3),
-    splits=8,
+    splits=16,
     attend_warps=2,
     pdl=2,
 )
@@ -75,7 +75,7 @@ MANY = Tuning(
     pdl=2,
 )
 MOST = replace(MANY, gated=Blocks(128, 64, 64, 8, 5), score=Blocks(64, 64, 64, 4, 3))
-TABLE = {1: ONE, 2: FEW, 4: FEW, 8: FEW, 16: FEW, 32: SOME, 64: MANY, 128: MOST}
+TABLE = {1: ONE, 2: FEW, 4: FEW, 8: replace(FEW, splits=8), 16: FEW, 32: SOME, 64: MANY, 128: MOST}
 EXACT = Tuning(
     heads=Blocks(16, 16, 64, stages=3),
     out=Blocks(16, 16, 64, stages=3),
@@ -87,9 +87,12 @@ EXACT = Tuning(
 """For matrices in float32, which take twice the room; made for comparison, not for speed."""
 
 
-def tuning(rows: int, *, exact: bool = False) -> Tuning:
-    """For one of BUCKETS, and for other numbers of rows what suits the next bucket. exact: matrices are float32."""
-    return EXACT if exact else TABLE[next(bucket for bucket in BUCKETS if rows <= bucket)]
+def tuning(rows: int, *, exact: bool = False, invariant: bool = False) -> Tuning:
+    """For one of BUCKETS, and for other numbers of rows what suits the next bucket. exact: matrices are float32. invariant: the same for all
+    buckets, so that a row's numbers do not depend on how many others there are."""
+    if exact:
+        return EXACT
+    return FEW if invariant else TABLE[next(bucket for bucket in BUCKETS if rows <= bucket)]
 
 
 def depth(blocks: Blocks, width: int) -> int:
