@@ -66,7 +66,8 @@ def can_overlap(device: torch.device) -> bool:
 class DecodeStep:
     """The step of B rows. `rows` int32 [B] names the slot of each; `decisions` int32 [B] is what came of it, `logits` float32 [B, 6564].
 
-    blocks: None for those of `tuning`. invariant: see there. `launch` puts the kernels on the current stream; nothing is allocated, nothing waits.
+    blocks: None for those of `tuning`; invariant: see there. `launch` puts the kernels on the current stream; nothing is allocated, nothing
+    waits.
     """
 
     def __init__(self, model: PackedModel, memory: Memory, batch: int, blocks: Tuning | None = None, *, invariant: bool = False) -> None:

@@ -40,7 +40,8 @@ def start_engine(
     """The engine on a CUDA device, every bucket of rows captured; the model may be elsewhere.
 
     limits.kv_bytes: taken at once, None for DEFAULT_BUDGET. dtype: of matrices, embeddings, keys and values, bfloat16 or float32.
-    positions: of the longest sequence. invariant: a row's numbers do not depend on how many others there are, at some cost. Raises SettingsError when this does not suit fused steps.
+    positions: of the longest sequence. invariant: a row's numbers do not depend on how many others there are, at some cost. Raises
+    SettingsError when this does not suit fused steps.
     """
     check(model.config, limits)
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 has to be float32

@@ -88,8 +88,8 @@ EXACT = Tuning(
 
 
 def tuning(rows: int, *, exact: bool = False, invariant: bool = False) -> Tuning:
-    """For one of BUCKETS, and for other numbers of rows what suits the next bucket. exact: matrices are float32. invariant: the same for all
-    buckets, so that a row's numbers do not depend on how many others there are."""
+    """For one of BUCKETS, and for other numbers of rows what suits the next bucket. exact: matrices are float32. invariant: the same for
+    all buckets, so that a row's numbers do not depend on how many others there are."""
     if exact:
         return EXACT
     return FEW if invariant else TABLE[next(bucket for bucket in BUCKETS if rows <= bucket)]
