@@ -1,9 +1,9 @@
 """The speech-token engine on a GPU, against what the memory's bandwidth allows: `python -m bench.gpu_llm [--part PART] [--json FILE]`.
 
 Weights are random and of the published sizes. Parts: ceilings (copy, read, matrix product), steps (the graphs of a decode step and of a
-chunk of prompts, alone), kernels (where a step's time goes), engine (milliseconds a step at 1 to 128 sentences, time to the first token), same
-(fused steps against the readable path, many sentences against each alone, text that arrives, a poisoned sentence), soak (callers that hang
-up). Every part takes less than a minute once its kernels are compiled, which is kept on disk.
+chunk of prompts, alone), kernels (where a step's time goes), engine (milliseconds a step at 1 to 128 sentences, time to the first token),
+same (fused steps against the readable path, many sentences against each alone, text that arrives, a poisoned sentence), soak (callers that
+hang up). Every part takes less than a minute once its kernels are compiled, which is kept on disk.
 """
 
 import argparse

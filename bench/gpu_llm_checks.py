@@ -1,4 +1,4 @@
-"""What has to hold for the speech-token engine on a GPU: fused steps are the readable path, many are singles, hanging up frees everything."""
+"""What has to hold for the speech-token engine on a GPU: fused steps are the readable path, many are singles, hanging up frees all."""
 
 import random
 import time
@@ -121,12 +121,9 @@ def same() -> dict[str, Any]:
         slow_arriving = [alone_arriving(model, seed) for seed in seeds[:8]]
     model.tables[Table.TEXT][POISONED] = float("nan")
     found: dict[str, Any] = {}
-    for name, dtype, invariant in (
-        ("float32", torch.float32, False),
-        ("bfloat16", torch.bfloat16, False),
-        ("bfloat16, invariant", torch.bfloat16, True),
-    ):
-        engine = engine_of(model, 32, dtype, invariant=invariant)
+    for name, invariant in (("float32", False), ("bfloat16", False), ("bfloat16", True)):
+        kind = f"{name}, invariant" if invariant else name
+        engine = engine_of(model, 32, getattr(torch, name), invariant=invariant)
         together = [one.tokens for one in speak(engine, seeds, 6)]
         alone = [speak(engine, [seed], 6)[0].tokens for seed in seeds]
         again = [one.tokens for one in speak(engine, seeds, 6)]
@@ -136,12 +133,12 @@ def same() -> dict[str, Any]:
         taken_over = [[*halves[seed], *one.tokens] for seed, one in zip(seeds, rest, strict=False)]
         guards(engine)
         engine.close()
-        found[name] = {
-            "against the readable path": compared(name, "32 together against the readable path", together, slow),
-            "against alone": compared(name, "32 together against each alone", together, alone),
-            "again": compared(name, "32 together, again", together, again),
-            "arriving against the readable path": compared(name, "text that arrives against the readable path", streamed, slow_arriving),
-            "taken over": compared(name, "taken over half way against uninterrupted", taken_over, streamed),
+        found[kind] = {
+            "against the readable path": compared(kind, "32 together against the readable path", together, slow),
+            "against alone": compared(kind, "32 together against each alone", together, alone),
+            "again": compared(kind, "32 together, again", together, again),
+            "arriving against the readable path": compared(kind, "text that arrives against the readable path", streamed, slow_arriving),
+            "taken over": compared(kind, "taken over half way against uninterrupted", taken_over, streamed),
         }
     return found
 
