@@ -21,7 +21,7 @@ from services.llm.gpu.tuning import EXACT, ONE, Blocks, Tuning
 from services.llm.sampling import RepetitionAwareChooser, SeededDraw, mask
 from services.llm.script import Table, speech_inputs
 from tests.unit.llm.device_rows import begin, cached, paired
-from tests.unit.llm.tiny_llm import model
+from tests.unit.llm.tiny_model import model
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 POSITIONS = 256
