@@ -75,8 +75,8 @@ def test_the_state_row_says_what_the_script_rules() -> None:
     told = {column: row[column] for column in Column}
     assert told == {
         Column.LENGTH: 29, Column.INPUT: 77, Column.ACTIVE: 1, Column.DECISIONS: 0, Column.TOKENS: 0, Column.SHORTEST: 6,
-        Column.LONGEST: 60, Column.FLAGS: Flag.MASK_RESERVED | Flag.MASK_FILL, Column.FILL_AT: -1, Column.REPLAY: 2, Column.SEED_LOW: -2, Column.SEED_HIGH: 7,
-        Column.SENTENCE: 3, Column.CAPACITY: 100,
+        Column.LONGEST: 60, Column.FLAGS: Flag.MASK_RESERVED | Flag.MASK_FILL, Column.FILL_AT: -1, Column.REPLAY: 2,
+        Column.SEED_LOW: -2, Column.SEED_HIGH: 7, Column.SENTENCE: 3, Column.CAPACITY: 100,
     }  # fmt: skip
     upstream = WholeText(PROMPT, (1,), Profile.UPSTREAM, chooser)
     assert state_row(upstream.rules, 0, Seat(1, [1]), 100)[Column.FLAGS] == 0
