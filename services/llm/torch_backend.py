@@ -42,9 +42,7 @@ class TorchBackend:
         config = read_config(directory)
         table = directory.path / ALIGNMENT
         alignment = AlignmentTable.read(table, config.text_vocabulary) if table.exists() else None
-        if settings.steps == "fused" and device.type != "cuda":
-            raise SettingsError("COSYSERVE_LLM_STEPS=fused, but the device is the CPU")
-        fused = device.type == "cuda" and settings.steps != "readable"
+        fused = device.type == "cuda" and settings.gpu_engine == "fused"
         # Fused steps pack the weights anew: the whole model in float32 never comes to the device.
         model = SpeechTokenModel.build(config, load_tensors(directory, config), torch.device("cpu") if fused else device)
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
@@ -55,7 +53,7 @@ class TorchBackend:
         if fused:
             from services.llm.gpu.start import start_engine  # Triton is there on CUDA alone
 
-            dtype = torch.float32 if settings.precision == "float32" else torch.bfloat16
+            dtype = torch.float32 if settings.gpu_precision == "float32" else torch.bfloat16
             engine = start_engine(
                 model, limits, device=device, dtype=dtype, positions=settings.max_positions, invariant=invariant, on_fault=on_fault
             )
@@ -160,7 +158,7 @@ def precision_text(batch_invariant: bool, most_rows: int) -> str:
 
 def fused_precision_text(settings: LlmSettings, batch_invariant: bool) -> str:
     """The same of fused steps; in float32 all batches have the same blocks, so that there sums never round by the shape of the batch."""
-    if settings.precision == "float32":
+    if settings.gpu_precision == "float32":
         return "float32, fused"
     return "bfloat16, fused" if batch_invariant else f"bfloat16, fused, batches of up to {settings.max_sequences} rows"
 

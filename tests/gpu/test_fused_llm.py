@@ -19,7 +19,7 @@ def streamed(seed: int, replay: tuple[int, ...] = ()) -> Generation:
 
 async def test_whole_text() -> None:
     generations = [sentence(seed, words=1 + seed % 3) for seed in range(24)]
-    async with backend(device="cuda", steps="fused", precision="float32", max_sequences=16) as served:
+    async with backend(device="cuda", gpu_precision="float32", max_sequences=16) as served:
         together = await asyncio.gather(*(tokens(served, generation) for generation in generations))
         alone = [await tokens(served, generation) for generation in generations]
     slow = [tokens_alone(model(), generation) for generation in generations]
@@ -29,7 +29,7 @@ async def test_whole_text() -> None:
 
 
 async def test_arriving_text_and_replay() -> None:
-    async with backend(device="cpu") as slow, backend(device="cuda", steps="fused", precision="float32") as served:
+    async with backend(device="cpu") as slow, backend(device="cuda", gpu_precision="float32") as served:
         for seed in range(3):
             expected = await tokens(slow, streamed(seed))
             assert await tokens(served, streamed(seed)) == expected

@@ -61,7 +61,7 @@ def start_engine(
 
 def check(config: LlmConfig, limits: Limits) -> None:
     """Raises SettingsError naming what fused steps cannot do."""
-    head, instead = config.head_size, "set COSYSERVE_LLM_STEPS=readable"
+    head, instead = config.head_size, "set COSYSERVE_LLM_GPU_ENGINE=readable"
     widths = {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size, "head_size": head}
     for name, width in widths.items():
         if width % SMALLEST_DIVISOR:
