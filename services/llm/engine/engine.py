@@ -50,6 +50,10 @@ class Steps(Protocol):
         """Run it. An error that is raised ends the engine."""
         ...
 
+    def close(self) -> None:
+        """Wait for what is still running; nothing is run any more."""
+        ...
+
 
 Remove = Callable[[Sequence], None]
 """Takes a sequence out of the schedule and closes it; may be called from any thread, also during a pass."""
@@ -149,6 +153,7 @@ class Engine:
         """End all sequences with Unavailable and the thread with them; blocks until the pass under way is over."""
         self._end_all(Unavailable, "the speech-token engine is shutting down")
         self._thread.join()
+        self._steps.close()
 
     def _work(self) -> None:
         if self._threads is not None:

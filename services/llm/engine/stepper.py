@@ -45,6 +45,9 @@ class Stepper:
         """As `Steps.plan`."""
         return scheduler.next()
 
+    def close(self) -> None:
+        """As `Steps.close`: passes do not outlive their step."""
+
     def run(self, step: Step) -> None:
         """All passes of one step. Between passes, sequences that were closed drop out. Raises PassesFail when the device is broken."""
         if step.extend:

@@ -3,6 +3,7 @@
 Nothing here waits for the device but `Answer.read`. Every copy goes through pinned memory, in the order of one stream.
 """
 
+import contextlib
 import itertools
 from collections.abc import Sequence
 from typing import Protocol
@@ -55,6 +56,10 @@ class Runner(Protocol):
         """One decode step of these slots."""
         ...
 
+    def close(self) -> None:
+        """Wait for the device: memory that it still writes to must not be given to others."""
+        ...
+
 
 class CudaRunner:
     """On a CUDA device. Captures a graph for each number of rows up to `most_rows`, and one for a chunk. invariant: see `tuning`."""
@@ -101,6 +106,11 @@ class CudaRunner:
         with torch.cuda.stream(self._stream):
             self._graphs[bucket].replay()
             return next(self._answers).take(step.decisions, len(slots))
+
+    def close(self) -> None:
+        """As `Runner.close`."""
+        with contextlib.suppress(RuntimeError):  # a device in error does nothing any more
+            self._stream.synchronize()
 
     def _upload(self, target: Tensor, values: Sequence[int]) -> None:
         with torch.cuda.stream(self._stream):

@@ -52,7 +52,8 @@ def start_engine(
     pages = (DEFAULT_BUDGET if limits.kv_bytes is None else limits.kv_bytes) // size
     if pages < 1:
         raise SettingsError(f"COSYSERVE_LLM_KV_BUDGET_MIB is less than one page of {PAGE} positions, {size} bytes")
-    slots = limits.running + limits.waiting
+    # As many text streams as may run and wait can have begun and wait for text, beside those that have a place.
+    slots = 2 * limits.running + limits.waiting
     pages = min(pages, slots * pages_for(positions))
     runner = CudaRunner(packed, pages=pages, slots=slots, positions=positions, most_rows=limits.running, invariant=invariant)
     held = dataclasses.replace(limits, kv_bytes=pages * size)

@@ -84,6 +84,10 @@ class FusedStepper:
         if len(self._launched) > (AHEAD if self._rows else 0):
             self._settle_all(self._launched.popleft())
 
+    def close(self) -> None:
+        """As `Steps.close`."""
+        self._runner.close()
+
     def _free(self) -> None:
         for sequence in [sequence for sequence in self._seated if sequence.closed]:
             self._seats.give_back(self._seated.pop(sequence))

@@ -63,6 +63,9 @@ class PlainRunner:
         self.steps.append(tuple(slots))
         return Told([self._decide(slot) for slot in slots])
 
+    def close(self) -> None:
+        pass
+
     def _run(self, slot: int, rows: list[int]) -> torch.Tensor:
         inputs = [Input(Table(row // 1_000_000), row % 1_000_000) for row in rows]
         return self.model.forward(self.model.embed(inputs), self.caches[slot])[-1:]
