@@ -5,18 +5,21 @@ Nothing here waits for the device but `Answer.read`. Every copy goes through pin
 
 import contextlib
 import itertools
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from triton.runtime.errors import OutOfResources
 
 from services.llm.gpu.decode import DecodeStep, Memory, page_bytes
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.prefill import PrefillStep, Stretch
 from services.llm.gpu.state import COLUMNS
-from services.llm.gpu.tuning import BUCKETS
+from services.llm.gpu.tuning import BUCKETS, EXACT
 
+log = logging.getLogger(__name__)
 ANSWERS = 8
 """Steps whose answers may be unread at a time."""
 
@@ -70,7 +73,7 @@ class CudaRunner:
         self._buckets = [bucket for bucket in BUCKETS if bucket < 2 * most_rows]
         self._stream = torch.cuda.Stream(model.device)  # type: ignore[no-untyped-call]
         self._prefill = PrefillStep(model, self._memory)
-        self._steps = {bucket: DecodeStep(model, self._memory, bucket, invariant=invariant) for bucket in self._buckets}
+        self._steps = {bucket: fitting_step(model, self._memory, bucket, invariant=invariant) for bucket in self._buckets}
         self._prefill_graph = capture(self._prefill, self._stream)
         self._graphs = {bucket: capture(step, self._stream) for bucket, step in self._steps.items()}
         self._told: dict[int, list[int]] = {}
@@ -136,6 +139,19 @@ class CudaAnswer:
         """As `Answer.read`."""
         self._done.synchronize()
         return self._decisions[: self._count].tolist()
+
+
+def fitting_step(model: PackedModel, memory: Memory, bucket: int, *, invariant: bool) -> DecodeStep:
+    """The step with the blocks of `tuning`, or with small ones where a device has less shared memory than those were measured on."""
+    step = DecodeStep(model, memory, bucket, invariant=invariant)
+    try:
+        step.launch()
+    except OutOfResources as error:
+        log.warning("blocks for %d rows do not fit this device (%s), small ones are taken", bucket, error)
+        step = DecodeStep(model, memory, bucket, EXACT)
+        step.launch()
+    torch.cuda.synchronize(model.device)
+    return step
 
 
 def capture(step: DecodeStep | PrefillStep, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:

@@ -23,6 +23,8 @@ DEFAULT_BUDGET = 4 << 30
 SMALLEST_DIVISOR = 16
 """Matrix units take so many numbers of a row at a time."""
 MOST_CANDIDATES = 128
+OLDEST_DEVICE = (8, 0)
+"""From here on bfloat16 matrix units are there."""
 SWITCH_SECONDS = 0.0005
 """How long a Python thread runs while another waits."""
 
@@ -44,6 +46,8 @@ def start_engine(
     SettingsError when this does not suit fused steps.
     """
     check(model.config, limits)
+    if torch.cuda.get_device_capability(device) < OLDEST_DEVICE:
+        raise SettingsError(f"fused steps need a GPU of compute capability {OLDEST_DEVICE}; set COSYSERVE_LLM_GPU_ENGINE=readable")
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 has to be float32
     packed = pack(model, dtype, positions, device)
     # The engine's thread comes to its turn between two callbacks of a busy event loop, not 5 ms later.
