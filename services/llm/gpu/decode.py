@@ -11,7 +11,7 @@ from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
 from services.llm.gpu.kernels import attention, entry, products, sampling
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.state import COLUMNS
-from services.llm.gpu.tuning import Blocks, Tuning, depth, tuning
+from services.llm.gpu.tuning import Blocks, Tuning, depth, once, tuning
 from services.llm.request import MOST_TOKENS
 from services.llm.script import Table
 
@@ -208,8 +208,9 @@ class DecodeStep:
     def _form(self, blocks: Blocks, width: int) -> dict[str, object]:
         lines = self._model.table.element_size() * width // (128 * blocks.split)
         form: dict[str, object] = {
-            "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows == 1, "PRECISION": self._precision,
-            "LINES": 1 << (max(1, lines) - 1).bit_length(), "PDL": self._blocks.pdl, "num_warps": blocks.warps, "num_stages": blocks.stages,
+            "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows == 1, "ONCE": once(blocks, width),
+            "PRECISION": self._precision, "LINES": 1 << (max(1, lines) - 1).bit_length(), "PDL": self._blocks.pdl,
+            "num_warps": blocks.warps, "num_stages": blocks.stages,
         }  # fmt: skip
         return form | ({"launch_pdl": True} if self._blocks.pdl else {})
 

@@ -95,6 +95,11 @@ def tuning(rows: int, *, exact: bool = False, invariant: bool = False) -> Tuning
     return FEW if invariant else TABLE[next(bucket for bucket in BUCKETS if rows <= bucket)]
 
 
+def once(blocks: Blocks, width: int) -> bool:
+    """Whether one BK of a form for several rows spans the K of a program."""
+    return blocks.rows > 1 and blocks.depth * blocks.split >= width
+
+
 def depth(blocks: Blocks, width: int) -> int:
-    """BK: a power of two; in the form for several rows one that divides `width`."""
-    return blocks.depth if blocks.rows == 1 else min(blocks.depth, width & -width)
+    """BK: a power of two; one that divides `width` where a form for several rows walks over it."""
+    return blocks.depth if blocks.rows == 1 or once(blocks, width) else min(blocks.depth, width & -width)

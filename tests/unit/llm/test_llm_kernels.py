@@ -26,7 +26,10 @@ from tests.unit.llm.tiny_model import model
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 POSITIONS = 256
 SUMMED = Tuning(*(Blocks(1, 8, 64) for _ in range(4)), score=Blocks(1, 512, 64), splits=2)
-PADDED = replace(EXACT, score=Blocks(16, 512, 64))
+PADDED = replace(
+    EXACT, score=Blocks(16, 512, 64), **dict.fromkeys(("heads", "out", "gated"), Blocks(16, 16, 32)), down=Blocks(16, 16, 32, split=2)
+)
+AT_ONCE = Tuning(*(Blocks(16, 16, 64, split=split) for split in (1, 1, 1, 2)), score=Blocks(16, 512, 64), splits=2)
 
 
 @pytest.fixture
@@ -45,7 +48,7 @@ def reserved(packed: PackedModel) -> Memory:
     return memory
 
 
-@pytest.mark.parametrize("blocks", [ONE, SUMMED, PADDED], ids=["one row", "rows summed", "rows padded"])
+@pytest.mark.parametrize("blocks", [ONE, SUMMED, PADDED, AT_ONCE], ids=["one row", "rows summed", "rows padded", "at once"])
 @torch.inference_mode()
 def test_rows_of_a_step_are_the_readable_model(plain: SpeechTokenModel, blocks: Tuning) -> None:
     packed = pack(plain, torch.float32, POSITIONS)

@@ -8,7 +8,8 @@
 Each weight is read once for every BM rows, so for B <= BM a step moves the weights' bytes and little else. The weight of a norm is folded
 into the matrix behind it (see `packing`); the norm itself scales the result by the sum of squares that the kernel before left in parts:
 `squares` float32 [TILES, B], one part for each tile of columns that it wrote. Products accumulate in float32. SUM: multiply and add, one
-row to a program; otherwise the matrix units, rows padded to 16 or more.
+row to a program; otherwise the matrix units, rows padded to 16 or more. ONCE:
+BK spans the whole of a program's K, and its weights are on their way before it waits.
 """
 
 # fmt: off
@@ -39,7 +40,7 @@ def _scale(squares, rows, present, batch, epsilon, HIDDEN: tl.constexpr, TILES: 
 @triton.jit
 def _product(
     x, rows, present, weights, columns, within, last, begin, end, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
+    SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
 ):
     """x [rows, K] times weights [columns, K] transposed over k in [begin, end) -> float32 [BM, BN]. Waits for x."""
     if SUM:
@@ -51,6 +52,12 @@ def _product(
             at = start + tl.arange(0, BK)
             wide += _weights(weights, columns, within, at, end, K).to(tl.float32) * _row(x, at, end, K)
         total = tl.sum(wide, axis=1)[None, :]
+    elif ONCE:
+        at = begin + tl.arange(0, BK)
+        w = _weights(weights, columns, within, at, end, K)
+        wait_for_inputs(PDL)
+        part = tl.load(x + rows[:, None] * K + at[None, :], mask=present[:, None] & (at < end)[None, :], other=0.0)
+        total = tl.dot(part, tl.trans(w), input_precision=PRECISION)
     else:
         fetch_ahead(weights, columns, begin, last, K, LINES, PDL)
         wait_for_inputs(PDL)
@@ -67,8 +74,8 @@ def _product(
 def project_heads(
     x, squares, weights, bias, cosines, sines, row_position, row_place, queries, cache, batch, epsilon,
     HIDDEN: tl.constexpr, QUERY: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, TILES: tl.constexpr,
-    TILES_PADDED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr,
-    LINES: tl.constexpr, PDL: tl.constexpr,
+    TILES_PADDED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr,
+    PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
 ):
     """x [B, HIDDEN] -> queries [B, QUERY], turned; keys (turned) and values into the cache of this layer, [pages, KEYS / D, 2, PAGE, D].
 
@@ -82,7 +89,7 @@ def project_heads(
     columns = first + tl.arange(0, BN)
     present, within = rows < batch, columns < WIDTH
     shift = tl.load(bias + columns, mask=within, other=0.0)
-    total = _product(x, rows, present, weights, columns, within, WIDTH - 1, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, PRECISION, LINES, PDL)
+    total = _product(x, rows, present, weights, columns, within, WIDTH - 1, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION, LINES, PDL)
     start_next(PDL, 2)
     position = tl.load(row_position + rows, mask=present, other=0)
     place = tl.load(row_place + rows, mask=present, other=0)
@@ -119,8 +126,8 @@ def _grow(residual, rounded, squares, total, rows, columns, mask, batch, N: tl.c
 def add_product(
     x, weights, residual, rounded, squares, partial, arrived, batch,
     N: tl.constexpr, K: tl.constexpr, SPLIT: tl.constexpr, STEPS: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr,
-    PDL: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr,
+    LINES: tl.constexpr, PDL: tl.constexpr,
 ):
     """residual float32 [B, N] += x [B, K] times weights [N, K] transposed; rounded [B, N] is its copy in the weights' type; squares float32
     [tiles of N, B] the sum of squares of each tile's columns.
@@ -135,7 +142,7 @@ def add_product(
     present, within = rows < batch, columns < N
     begin = split * STEPS * BK
     end = tl.minimum(begin + STEPS * BK, K)
-    total = _product(x, rows, present, weights, columns, within, N - 1, begin, end, K, BM, BN, BK, SUM, PRECISION, LINES, PDL)
+    total = _product(x, rows, present, weights, columns, within, N - 1, begin, end, K, BM, BN, BK, SUM, ONCE, PRECISION, LINES, PDL)
     start_next(PDL, 2)
     mask = present[:, None] & within[None, :]
     if SPLIT == 1:
@@ -158,8 +165,8 @@ def add_product(
 def gated_product(
     x, squares, weights, out, batch, epsilon,
     MLP: tl.constexpr, HIDDEN: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr,
-    PDL: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr,
+    LINES: tl.constexpr, PDL: tl.constexpr,
 ):
     """x [B, HIDDEN] -> out [B, MLP] = silu(gate) * up, of the normed x. weights [2 MLP, HIDDEN]: the gate's rows, then up's."""
     start_next(PDL, 1)
@@ -182,6 +189,15 @@ def gated_product(
             wide_up += _weights(weights + MLP * HIDDEN, columns, within, at, HIDDEN, HIDDEN).to(tl.float32) * part
         gate = tl.sum(wide_gate, axis=1)[None, :]
         up = tl.sum(wide_up, axis=1)[None, :]
+    elif ONCE:
+        at = tl.arange(0, BK)
+        for_gate = _weights(weights, columns, within, at, HIDDEN, HIDDEN)
+        for_up = _weights(weights + MLP * HIDDEN, columns, within, at, HIDDEN, HIDDEN)
+        wait_for_inputs(PDL)
+        scale = _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None]
+        part = tl.load(x + rows[:, None] * HIDDEN + at[None, :], mask=present[:, None] & (at < HIDDEN)[None, :], other=0.0)
+        gate = tl.dot(part, tl.trans(for_gate), input_precision=PRECISION)
+        up = tl.dot(part, tl.trans(for_up), input_precision=PRECISION)
     else:
         fetch_ahead(weights, columns, 0, MLP - 1, HIDDEN, LINES, PDL)
         fetch_ahead(weights + MLP * HIDDEN, columns, 0, MLP - 1, HIDDEN, LINES, PDL)
@@ -207,8 +223,8 @@ def gated_product(
 def score(
     x, squares, weights, bias, logits, batch, epsilon,
     VOCABULARY: tl.constexpr, HIDDEN: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr,
-    PDL: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr,
+    LINES: tl.constexpr, PDL: tl.constexpr,
 ):
     """x float32 [B, HIDDEN] -> logits float32 [B, VOCABULARY] behind the last norm; weights [VOCABULARY, HIDDEN] and bias float32."""
     start_next(PDL, 1)
@@ -217,7 +233,7 @@ def score(
     present, within = rows < batch, columns < VOCABULARY
     shift = tl.load(bias + columns, mask=within, other=0.0)
     last: tl.constexpr = VOCABULARY - 1
-    total = _product(x, rows, present, weights, columns, within, last, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, PRECISION, LINES, PDL)
+    total = _product(x, rows, present, weights, columns, within, last, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION, LINES, PDL)
     start_next(PDL, 2)
     total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None, :]
     tl.store(logits + rows[:, None] * VOCABULARY + columns[None, :], total, mask=present[:, None] & within[None, :])
