@@ -55,7 +55,7 @@ def ceilings() -> dict[str, float]:
     return found
 
 
-def speed(bandwidth: float) -> list[dict[str, float]]:
+def speed(bandwidth: float) -> dict[str, list[dict[str, float]]]:
     """Steps and first tokens at 1 to 128 sentences. bandwidth: bytes a second."""
     model = random_model(ends=False)
     started = time.perf_counter()
@@ -90,16 +90,16 @@ def speed(bandwidth: float) -> list[dict[str, float]]:
             "first token {first_token_ms:.1f} ms (median), {last_first_token_ms:.1f} ms (last)".format(**row),
             flush=True,
         )
+    alone = []
     for speech in (87, 256 - PROMPT_TEXT - 3, 512, 1000):
         firsts = []
         for _ in range(5):
             begun = time.perf_counter()
             firsts.append(speak(engine, [1], 1, speech)[0].times[0] - begun)
-        print(
-            f"alone, prompt of {PROMPT_TEXT + speech + 3} positions: first token after {1e3 * statistics.median(firsts):.2f} ms", flush=True
-        )
+        alone.append({"positions": PROMPT_TEXT + speech + 3, "first_token_ms": 1e3 * statistics.median(firsts)})
+        print("alone, prompt of {positions} positions: first token after {first_token_ms:.2f} ms".format(**alone[-1]), flush=True)
     engine.close()
-    return rows
+    return {"together": rows, "alone": alone}
 
 
 def use(table: dict[str, dict[str, Any]]) -> None:
