@@ -7,8 +7,9 @@ import torch
 from bench.gpu_llm_tuning import filled, graph_of, microseconds, model_on
 from bench.real_size import PUBLISHED_LLM
 from services.llm.gpu.decode import DecodeStep
+from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel
-from services.llm.gpu.prefill import PrefillStep, Stretch
+from services.llm.gpu.prefill import PrefillStep
 from services.llm.gpu.state import Column
 from services.llm.gpu.tuning import BUCKETS
 

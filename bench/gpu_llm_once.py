@@ -11,7 +11,7 @@ from bench.gpu_llm_tuning import filled, graph_of, microseconds, model_on
 from bench.real_size import PUBLISHED_LLM
 from services.llm.gpu.decode import DecodeStep
 from services.llm.gpu.state import Column
-from services.llm.gpu.tuning import BUCKETS, Blocks, TABLE, Tuning
+from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, Tuning
 
 
 def main() -> None:

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-pytest.importorskip("triton")
-
 from cosyserve.errors import NonFinite
 from cosyserve.identity import Identity
 from services.llm.engine.engine import Engine

@@ -9,14 +9,12 @@ from torch import Tensor
 
 from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
 from services.llm.gpu.kernels import attention, entry, products, sampling
+from services.llm.gpu.layout import PAGE
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.state import COLUMNS
 from services.llm.gpu.tuning import Blocks, Tuning, depth, once, tuning
 from services.llm.request import MOST_TOKENS
 from services.llm.script import Table
-
-PAGE = 64
-"""Positions to a page of the cache."""
 
 
 @dataclass(frozen=True)

@@ -5,35 +5,15 @@ has one size, filled or not, so a position's numbers depend neither on what else
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.llm.gpu.decode import PAGE, Memory
+from services.llm.gpu.decode import Memory
 from services.llm.gpu.kernels import attention, chunk
+from services.llm.gpu.layout import CHUNK, PAGE, TILE, Stretch, describe
 from services.llm.gpu.packing import PackedModel
-
-CHUNK = 256
-"""Positions of a pass."""
-TILE = 16
-"""Positions that attend together; those of one tile belong to one sequence."""
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Positions of one sequence that run in a chunk: rows of the joined embedding table, from `position` on. `pages`: in order."""
-
-    slot: int
-    position: int
-    inputs: Sequence[int]
-    pages: Sequence[int]
-
-
-def tiles_of(positions: int) -> int:
-    """Tiles that a stretch takes."""
-    return -(-positions // TILE)
 
 
 class PrefillStep:
@@ -99,21 +79,3 @@ class PrefillStep:
         width = self._model.config.intermediate_size
         chunk.gate[(CHUNK, -(-width // 1024))](joined, self._gated, MLP=width, BLOCK=1024, num_warps=4)
         return self._gated
-
-
-def describe(stretches: Sequence[Stretch]) -> Tensor:
-    """What a chunk holds, as int32 [3 CHUNK + 3 CHUNK / TILE]: inputs, positions, places (-1: an empty row); of each tile slot, first
-    position and count."""
-    inputs, positions, places = [0] * CHUNK, [0] * CHUNK, [-1] * CHUNK
-    slots, begins, counts = [0] * (CHUNK // TILE), [0] * (CHUNK // TILE), [0] * (CHUNK // TILE)
-    tile = 0
-    for stretch in stretches:
-        for first in range(0, len(stretch.inputs), TILE):
-            part = stretch.inputs[first : first + TILE]
-            at, begin = tile * TILE, stretch.position + first
-            slots[tile], begins[tile], counts[tile] = stretch.slot, begin, len(part)
-            inputs[at : at + len(part)] = part
-            positions[at : at + len(part)] = range(begin, begin + len(part))
-            places[at : at + len(part)] = [stretch.pages[p // PAGE] * PAGE + p % PAGE for p in range(begin, begin + len(part))]
-            tile += 1
-    return torch.tensor(inputs + positions + places + slots + begins + counts, dtype=torch.int32)

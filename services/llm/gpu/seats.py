@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from services.llm.gpu.decode import PAGE
+from services.llm.gpu.layout import PAGE
 
 
 @dataclass

@@ -11,7 +11,8 @@ from services.llm.config import LlmConfig
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
-from services.llm.gpu.decode import PAGE, page_bytes
+from services.llm.gpu.decode import page_bytes
+from services.llm.gpu.layout import PAGE
 from services.llm.gpu.packing import pack
 from services.llm.gpu.runner import CudaRunner
 from services.llm.gpu.seats import pages_for

@@ -17,8 +17,8 @@ from services.llm.engine.engine import Remove
 from services.llm.engine.scheduler import Scheduler, Step
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.stats import EngineStats
-from services.llm.gpu.prefill import CHUNK, TILE, Stretch, tiles_of
-from services.llm.gpu.runner import Answer, Runner
+from services.llm.gpu.layout import CHUNK, TILE, Stretch, tiles_of
+from services.llm.gpu.seam import Answer, Runner
 from services.llm.gpu.seats import Seat, Seats, pages_for
 from services.llm.gpu.state import COLUMNS, NON_FINITE, NOTHING, Column, Flag
 from services.llm.request import FinishReason

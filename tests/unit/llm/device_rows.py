@@ -5,7 +5,8 @@ from torch import Tensor
 
 from services.llm.engine.cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.gpu.decode import PAGE, Memory
+from services.llm.gpu.decode import Memory
+from services.llm.gpu.layout import PAGE
 from services.llm.gpu.state import Column
 
 

@@ -8,7 +8,7 @@ import torch
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
 from services.llm.engine.cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.gpu.prefill import CHUNK, TILE, Stretch, tiles_of
+from services.llm.gpu.layout import CHUNK, TILE, Stretch, tiles_of
 from services.llm.gpu.state import NON_FINITE, NOTHING, Column, Flag
 from services.llm.sampling import RepetitionAwareChooser, SeededDraw, mask
 from services.llm.script import Input, Table, speech_inputs

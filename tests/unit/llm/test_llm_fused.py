@@ -9,8 +9,8 @@ pytest.importorskip("triton")
 
 from cosyserve.errors import SettingsError
 from services.llm.engine.scheduler import Limits
+from services.llm.gpu.layout import CHUNK, TILE, Stretch, describe
 from services.llm.gpu.packing import pack
-from services.llm.gpu.prefill import CHUNK, TILE, Stretch, describe
 from services.llm.gpu.seats import Seat, Seats
 from services.llm.gpu.start import check
 from services.llm.gpu.state import Column, Flag

@@ -14,8 +14,9 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
 from services.llm.engine.cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.gpu.decode import DecodeStep, Memory
+from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel, pack
-from services.llm.gpu.prefill import PrefillStep, Stretch
+from services.llm.gpu.prefill import PrefillStep
 from services.llm.gpu.state import NON_FINITE, NOTHING, Column, Flag
 from services.llm.gpu.tuning import EXACT, ONE, Blocks, Tuning
 from services.llm.sampling import RepetitionAwareChooser, SeededDraw, mask
