@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 
 from cosyserve.errors import SettingsError
-from services.llm.config import LlmConfig
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
@@ -17,13 +16,10 @@ from services.llm.gpu.packing import pack
 from services.llm.gpu.runner import CudaRunner
 from services.llm.gpu.seats import pages_for
 from services.llm.gpu.stepper import FusedStepper
-from services.llm.gpu.tuning import BUCKETS
+from services.llm.gpu.suitability import check
 
 DEFAULT_BUDGET = 4 << 30
 """Bytes for keys and values where the settings name none."""
-SMALLEST_DIVISOR = 16
-"""Matrix units take so many numbers of a row at a time."""
-MOST_CANDIDATES = 128
 OLDEST_DEVICE = (8, 0)
 """From here on bfloat16 matrix units are there."""
 SWITCH_SECONDS = 0.0005
@@ -63,18 +59,3 @@ def start_engine(
     runner = CudaRunner(packed, pages=pages, slots=slots, positions=positions, most_rows=limits.running, invariant=invariant)
     held = dataclasses.replace(limits, kv_bytes=pages * size)
     return Engine(packed, held, on_fault=on_fault, steps=lambda stats, remove: FusedStepper(runner, stats, remove))
-
-
-def check(config: LlmConfig, limits: Limits) -> None:
-    """Raises SettingsError naming what fused steps cannot do."""
-    head, instead = config.head_size, "set COSYSERVE_LLM_GPU_ENGINE=readable"
-    widths = {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size, "head_size": head}
-    for name, width in widths.items():
-        if width % SMALLEST_DIVISOR:
-            raise SettingsError(f"fused steps need a {name} that {SMALLEST_DIVISOR} divides, the model has {width}; {instead}")
-    if head & (head - 1):
-        raise SettingsError(f"fused steps need a head_size that is a power of two, the model has {head}; {instead}")
-    if config.sampling.top_k > MOST_CANDIDATES:
-        raise SettingsError(f"fused steps sample among at most {MOST_CANDIDATES} ids, top_k is {config.sampling.top_k}; {instead}")
-    if limits.running > BUCKETS[-1]:
-        raise SettingsError(f"COSYSERVE_LLM_MAX_SEQUENCES is {limits.running}, fused steps take at most {BUCKETS[-1]}")

@@ -5,16 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-pytest.importorskip("triton")
-
 from cosyserve.errors import SettingsError
 from services.llm.engine.scheduler import Limits
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, describe
 from services.llm.gpu.packing import pack
 from services.llm.gpu.seats import Seat, Seats
-from services.llm.gpu.start import check
 from services.llm.gpu.state import Column, Flag
 from services.llm.gpu.stepper import state_row
+from services.llm.gpu.suitability import check
 from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, depth, tuning
 from services.llm.request import Profile
 from services.llm.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
