@@ -13,7 +13,7 @@ from services.llm.gpu.seats import Seat, Seats
 from services.llm.gpu.state import Column, Flag
 from services.llm.gpu.stepper import state_row
 from services.llm.gpu.suitability import check
-from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, depth, tuning
+from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, depth, once, tuning
 from services.llm.request import Profile
 from services.llm.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
 from services.llm.whole_text import WholeText
@@ -48,7 +48,9 @@ def test_every_bucket_has_its_blocks() -> None:
     assert tuning(3) is TABLE[4]
     assert tuning(1, invariant=True) is tuning(128, invariant=True)
     assert tuning(1, exact=True) is tuning(128, exact=True)
-    assert (depth(Blocks(16, 16, 128), 896), depth(Blocks(16, 16, 256), 96), depth(Blocks(1, 2, 1024), 896)) == (128, 32, 1024)
+    walked, spanned, one_row = Blocks(16, 16, 64, split=1), Blocks(16, 16, 128, split=8), Blocks(1, 2, 1024)
+    assert [once(blocks, 96) for blocks in (walked, spanned, one_row)] == [False, True, False]
+    assert [depth(blocks, 96) for blocks in (walked, spanned, one_row)] == [32, 128, 1024]
 
 
 def test_seats_are_never_shared_and_all_come_back() -> None:
