@@ -47,18 +47,18 @@ ONE = Tuning(
     pdl=1,
 )
 FEW = Tuning(
-    heads=Blocks(16, 16, 128, 4, 6),
-    out=Blocks(16, 16, 128, 4, 6),
+    heads=Blocks(16, 16, 1024, 4, 3),
+    out=Blocks(16, 16, 1024, 4, 3),
     gated=Blocks(16, 16, 128, 1, 3),
     down=Blocks(16, 32, 128, 4, 4, split=8),
     score=Blocks(16, 32, 64, 4, 3),
-    splits=16,
+    splits=8,
     attend_warps=2,
     pdl=2,
 )
 SOME = Tuning(
     heads=Blocks(32, 16, 128, 4, 6),
-    out=Blocks(32, 16, 128, 4, 4),
+    out=Blocks(32, 32, 512, 8, 3, split=2),
     gated=Blocks(32, 16, 128, 2, 3),
     down=Blocks(32, 16, 128, 4, 3, split=8),
     score=Blocks(32, 64, 32, 4, 3),
@@ -75,7 +75,18 @@ MANY = Tuning(
     pdl=2,
 )
 MOST = replace(MANY, gated=Blocks(128, 64, 64, 8, 5), score=Blocks(64, 64, 64, 4, 3))
-TABLE = {1: ONE, 2: FEW, 4: FEW, 8: replace(FEW, splits=8), 16: FEW, 32: SOME, 64: MANY, 128: MOST}
+TABLE = {1: ONE, 2: FEW, 4: FEW, 8: FEW, 16: replace(FEW, splits=16), 32: SOME, 64: MANY, 128: MOST}
+INVARIANT = Tuning(
+    heads=Blocks(16, 16, 128, 4, 6),
+    out=Blocks(16, 16, 128, 4, 6),
+    gated=Blocks(16, 16, 128, 1, 3),
+    down=Blocks(16, 32, 128, 4, 4, split=8),
+    score=Blocks(16, 32, 64, 4, 3),
+    splits=16,
+    attend_warps=2,
+    pdl=2,
+)
+"""For all numbers of rows, where a row's numbers may not depend on how many there are."""
 EXACT = Tuning(
     heads=Blocks(16, 16, 64, stages=3),
     out=Blocks(16, 16, 64, stages=3),
@@ -92,7 +103,7 @@ def tuning(rows: int, *, exact: bool = False, invariant: bool = False) -> Tuning
     all buckets, so that a row's numbers do not depend on how many others there are."""
     if exact:
         return EXACT
-    return FEW if invariant else TABLE[next(bucket for bucket in BUCKETS if rows <= bucket)]
+    return INVARIANT if invariant else TABLE[next(bucket for bucket in BUCKETS if rows <= bucket)]
 
 
 def once(blocks: Blocks, width: int) -> bool:
