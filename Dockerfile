@@ -72,14 +72,16 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
     && useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve
 USER 10001
 EXPOSE 50053
-ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053
+# Compiled kernels; a volume mounted there outlives the container and saves the next start a minute.
+ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 TRITON_CACHE_DIR=/tmp/triton
 ENTRYPOINT ["python3", "-m", "services.llm"]
 
-# The torch wheel brings its CUDA libraries; the base brings what the driver needs.
+# The torch wheel brings its CUDA libraries and Triton; the base brings what the driver needs. Triton builds its launchers with gcc.
 FROM ${CUDA_IMAGE} AS token2wav
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PATH=/opt/venv/bin:$PATH
 # hadolint ignore=DL3008
-RUN apt-get update && apt-get install --yes --no-install-recommends python3-venv && rm -rf /var/lib/apt/lists/* \
+RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev python3-dev python3-venv \
+    && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/venv \
     && useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve
 WORKDIR /app
@@ -90,5 +92,5 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
 USER 10001
 EXPOSE 50054
 # hadolint ignore=DL3064
-ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054
+ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054 TRITON_CACHE_DIR=/tmp/triton
 ENTRYPOINT ["python", "-m", "services.token2wav"]

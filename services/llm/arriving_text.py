@@ -14,7 +14,7 @@ from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULA
 from services.llm.config import LlmConfig
 from services.llm.request import MOST_TOKENS, FinishReason, Prompt
 from services.llm.sampling import Chooser, Scores, mask
-from services.llm.script import START, TASK, Input, speech_inputs, text_inputs
+from services.llm.script import START, TASK, Input, Rules, speech_inputs, text_inputs
 
 
 class ArrivingText(abc.ABC):
@@ -80,18 +80,37 @@ class ArrivingText(abc.ABC):
 
     def decide(self, scores: Scores) -> int | None:
         """As `Script.decide`; `scores` float32 [6564]. Raises InternalFault when a reserved id is chosen where it means nothing."""
-        limit = self._limit() if self._last_phase else MOST_TOKENS
-        if self._tokens >= limit:
+        if self._tokens >= self._most:
             self.finish = FinishReason.LENGTH
             return None
-        replayed, token = self._decision(scores)
+        return self.accept(self._decision(scores))
+
+    @property
+    def rules(self) -> Rules:
+        """As `Script.rules`."""
+        return Rules(
+            chooser=self._chooser,
+            masked=self._masked_at_end if self._last_phase else self._masked_in_blocks,
+            longest=self._most,
+            decisions=len(self._decisions),
+            fill_at=None if self._last_phase else self._next_fill,
+            replay=self._replay,
+            fills_are_decided=not self._last_phase,
+        )
+
+    def accept(self, token: int) -> int | None:
+        """As `Script.accept`. Raises InternalFault as `decide` does."""
+        if self._tokens >= self._most:
+            self.finish = FinishReason.LENGTH
+            return None
         if token == FILL and not self._last_phase:
             self._next_fill = len(self._decisions) + self._speech_block + 1
         self._decisions.append(token)
         if token < SPEECH_VOCABULARY:
+            replayed = self._tokens < len(self._replay)
             self._tokens += 1
             self._inputs = speech_inputs([token])
-            if self._tokens >= limit:
+            if self._tokens >= self._most:
                 self.finish = FinishReason.LENGTH
             return None if replayed else token
         if token == FILL and not self._last_phase:
@@ -103,20 +122,22 @@ class ArrivingText(abc.ABC):
             raise InternalFault(f"the model chose the reserved id {token} in text streaming, where profile upstream has no way on")
         return None
 
-    def _decision(self, scores: Scores) -> tuple[bool, int]:
-        """Whether the id was replayed, and the id. FILLs are not part of a replay: they are decided anew, by the same rules."""
+    @property
+    def _most(self) -> int:
+        return self._limit() if self._last_phase else MOST_TOKENS
+
+    def _decision(self, scores: Scores) -> int:
+        """The id. FILLs are not part of a replay: they are decided anew, by the same rules."""
         token: int | None = None
         if not self._last_phase:
             if len(self._decisions) == self._next_fill:
-                return False, FILL
+                return FILL
             token = self._chooser.choose(mask(scores, self._masked_in_blocks), self._decisions)
             if token == FILL:
-                return False, token
+                return token
         if self._tokens < len(self._replay):
-            return True, self._replay[self._tokens]
-        if token is None:
-            token = self._chooser.choose(mask(scores, self._masked_at_end), self._decisions)
-        return False, token
+            return self._replay[self._tokens]
+        return self._chooser.choose(mask(scores, self._masked_at_end), self._decisions) if token is None else token
 
     def _pair_prompt(self) -> None:
         """Feed the voice's prompt speech in blocks behind text."""

@@ -50,27 +50,27 @@ class SeededDraw:
     """Inverse CDF over counter-based uniform numbers: a pure function of (seed, sentence, step, draw)."""
 
     def __init__(self, seed: int, sentence: int) -> None:
-        self._seed, self._sentence = seed, sentence
+        self.seed, self.sentence = seed, sentence
 
     def __call__(self, weights: NDArray[np.float64], step: int, draw: int) -> int:
-        return inverse_cdf(weights, philox.uniform(self._seed, self._sentence, step, draw))
+        return inverse_cdf(weights, philox.uniform(self.seed, self.sentence, step, draw))
 
 
 class RepetitionAwareChooser:
     """RAS with its draws made by `draw`. Source: compatibility specification section 3.3; VALL-E 2 (Chen et al., 2024)."""
 
     def __init__(self, parameters: SamplingParameters, draw: Draw) -> None:
-        self._parameters, self._draw = parameters, draw
+        self.parameters, self.draw = parameters, draw
 
     def choose(self, scores: Scores, made: Sequence[int]) -> int:
         """As `Chooser.choose`: draw 0 in the nucleus, and draw 1 among all other ids when that id fills too much of the window."""
-        limits, step = self._parameters, len(made)
+        limits, step = self.parameters, len(made)
         ids, probabilities = nucleus(scores, limits.top_p, limits.top_k)
-        chosen = int(ids[self._draw(probabilities, step, 0)])
+        chosen = int(ids[self.draw(probabilities, step, 0)])
         if made[-limits.win_size :].count(chosen) >= limits.win_size * limits.tau_r:
             weights = _weights(scores)
             weights[chosen] = 0.0
-            chosen = self._draw(weights, step, 1)
+            chosen = self.draw(weights, step, 1)
         return chosen
 
 

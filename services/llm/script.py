@@ -4,10 +4,11 @@ The engine knows only this: run the pending inputs, hand the log-probabilities b
 """
 
 import enum
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from services.llm.request import FinishReason
-from services.llm.sampling import Scores
+from services.llm.sampling import Chooser, Scores
 
 
 class Table(enum.IntEnum):
@@ -40,6 +41,28 @@ def speech_inputs(ids: list[int] | tuple[int, ...]) -> list[Input]:
     return [Input(Table.SPEECH, row) for row in ids]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rules:
+    """How decisions are made until one is a reserved id: what `Script.decide` goes by, told to an engine that decides on its own and hands
+    the ids to `Script.accept`."""
+
+    chooser: Chooser
+    masked: tuple[int, ...]
+    """Reserved ids that are never chosen."""
+    shortest: int = 0
+    """While fewer tokens are made, the end is not chosen either."""
+    longest: int
+    """With so many tokens the sentence is over."""
+    decisions: int
+    """Decisions so far, fills included: number of the next."""
+    fill_at: int | None = None
+    """Number of the decision that is a fill without asking."""
+    replay: tuple[int, ...] = ()
+    """Token number n is replay[n], as far as it goes."""
+    fills_are_decided: bool = False
+    """Whether a fill that is chosen, or due, goes before a replayed token."""
+
+
 class Script(Protocol):
     """One sequence as the engine sees it."""
 
@@ -70,4 +93,13 @@ class Script(Protocol):
         Returns the speech token to send, 0 to 6560; None for a replayed token, a fill and the end. Raises InternalFault when the rules have
         no way on. Source: compatibility specification sections 3.2 to 3.4.
         """
+        ...
+
+    @property
+    def rules(self) -> Rules:
+        """The rules from the next decision on; asked for while `ready` is not 0."""
+        ...
+
+    def accept(self, token: int) -> int | None:
+        """As `decide`, for a decision that was made elsewhere by `rules`: an id 0 to 6563."""
         ...

@@ -9,6 +9,8 @@ BACKENDS = ("torch", "fake")
 FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite")
 """No end, an end as soon as there may be one, the prompt's tokens instead of the text's, numbers that are none."""
 DEVICES = ("auto", "cpu", "cuda")
+GPU_ENGINES = ("fused", "readable")
+GPU_PRECISIONS = ("bfloat16", "float32")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +22,17 @@ class LlmSettings(ServerSettings):
     backend: str = "torch"
     device: str = "auto"
     """auto: CUDA where there is a device, else the CPU."""
+    gpu_engine: str = "fused"
+    """On CUDA. fused: CUDA graphs of Triton kernels, the device samples. readable: what runs on a CPU, for comparison."""
+    gpu_precision: str = "bfloat16"
+    """Of matrices, embeddings, keys and values of the fused engine; its head and all sums are float32. float32: exact within rounding, and
+    slower. The readable engine is float32."""
     threads: int = 1
     """Threads of one operation on the CPU. One suits the bundled model; with the published sizes take the cores there are. Part of the
     engine's identity: another number rounds differently."""
     batch_invariant: bool | None = None
-    """Run rows one by one, so that tokens do not depend on who else is served; unset: on the CPU yes, on CUDA no."""
+    """Tokens do not depend on who else is served: the readable engine runs rows one by one, the fused one in blocks of one shape. Unset: on
+    the CPU yes, on CUDA no."""
     max_sequences: int = 16
     """Sentences that share the engine's steps; one that waits for text is not counted."""
     max_waiting: int = 16
@@ -38,7 +46,8 @@ class LlmSettings(ServerSettings):
     """Longest sequence: prompt, text and the most speech tokens that the text can have. A text that may need more is refused; a text that
     arrives over time reserves all of it."""
     kv_budget_mib: int | None = None
-    """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences."""
+    """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences. The fused engine
+    takes all of it at the start; unset: 4096."""
     fake_token_milliseconds: float = 0.0
     """Time that the fake backend takes for a token."""
     fake_fault: str = ""
@@ -48,7 +57,9 @@ class LlmSettings(ServerSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value, allowed in (("backend", self.backend, BACKENDS), ("device", self.device, DEVICES)):
+        choices = {"backend": BACKENDS, "device": DEVICES, "gpu_engine": GPU_ENGINES, "gpu_precision": GPU_PRECISIONS}
+        for name, allowed in choices.items():
+            value = getattr(self, name)
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")
         if self.fake_fault and self.fake_fault not in FAKE_FAULTS:

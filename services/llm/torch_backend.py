@@ -13,7 +13,6 @@ from services.llm.alignment import FILE as ALIGNMENT
 from services.llm.alignment import AlignmentTable
 from services.llm.arriving_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.config import LengthBounds, read_config
-from services.llm.engine.cache import cache_bytes
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.outbox import Outbox
@@ -43,21 +42,30 @@ class TorchBackend:
         config = read_config(directory)
         table = directory.path / ALIGNMENT
         alignment = AlignmentTable.read(table, config.text_vocabulary) if table.exists() else None
-        model = SpeechTokenModel.build(config, load_tensors(directory, config), device)
+        fused = device.type == "cuda" and settings.gpu_engine == "fused"
+        # Fused steps pack the weights anew: the whole model in float32 never comes to the device.
+        model = SpeechTokenModel.build(config, load_tensors(directory, config), torch.device("cpu") if fused else device)
+        invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
         budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
         limits = Limits(
             running=settings.max_sequences, waiting=settings.max_waiting, kv_bytes=budget, retry_after=settings.retry_after_seconds
         )
-        invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
-        engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
+        if fused:
+            from services.llm.gpu.start import start_engine  # Triton is there on CUDA alone
+
+            dtype = torch.float32 if settings.gpu_precision == "float32" else torch.bfloat16
+            engine = start_engine(
+                model, limits, device=device, dtype=dtype, positions=settings.max_positions, invariant=invariant, on_fault=on_fault
+            )
+        else:
+            engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
         identity = Identity(
             model_hash=model_hash(directory),
             backend="torch",
-            precision=precision_text(invariant, settings.max_sequences),
+            precision=fused_precision_text(settings, invariant) if fused else precision_text(invariant, settings.max_sequences),
             device=device_text(device, settings.threads),
         )
-        held = settings.max_positions if budget is None else min(settings.max_positions, budget // cache_bytes(config, 1))
-        return cls(engine, identity, held, alignment)
+        return cls(engine, identity, min(settings.max_positions, engine.longest), alignment)
 
     @property
     def text_vocabulary(self) -> int:
@@ -146,6 +154,13 @@ class _Text:
 def precision_text(batch_invariant: bool, most_rows: int) -> str:
     """The number type, and whether sequences are rows of one batch: sums then round by the shape of the batch."""
     return "float32" if batch_invariant else f"float32, batches of up to {most_rows} rows"
+
+
+def fused_precision_text(settings: LlmSettings, batch_invariant: bool) -> str:
+    """The same of fused steps; in float32 all batches have the same blocks, so that there sums never round by the shape of the batch."""
+    if settings.gpu_precision == "float32":
+        return "float32, fused"
+    return "bfloat16, fused" if batch_invariant else f"bfloat16, fused, batches of up to {settings.max_sequences} rows"
 
 
 def device_text(device: torch.device, threads: int) -> str:

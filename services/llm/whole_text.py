@@ -10,7 +10,7 @@ from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULA
 from services.llm.config import PUBLISHED_LENGTHS, LengthBounds
 from services.llm.request import FinishReason, Profile, Prompt
 from services.llm.sampling import Chooser, Scores, mask
-from services.llm.script import START, TASK, Input, speech_inputs, text_inputs
+from services.llm.script import START, TASK, Input, Rules, speech_inputs, text_inputs
 
 
 class WholeText:
@@ -55,8 +55,23 @@ class WholeText:
     def decide(self, scores: Scores) -> int | None:
         """As `Script.decide`; `scores` float32 [6564]. Always has a way on."""
         step = len(self._made)
-        replayed = step < len(self._replay)
-        token = self._replay[step] if replayed else self._choose(scores)
+        return self.accept(self._replay[step] if step < len(self._replay) else self._choose(scores))
+
+    @property
+    def rules(self) -> Rules:
+        """As `Script.rules`."""
+        return Rules(
+            chooser=self._chooser,
+            masked=tuple(self._always_masked),
+            shortest=self._shortest,
+            longest=self._longest,
+            decisions=len(self._made),
+            replay=self._replay,
+        )
+
+    def accept(self, token: int) -> int | None:
+        """As `Script.accept`."""
+        replayed = len(self._made) < len(self._replay)
         if token >= SPEECH_VOCABULARY:
             self.finish = FinishReason.END_OF_SPEECH
             return None

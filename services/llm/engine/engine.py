@@ -6,17 +6,20 @@ Sequences come and go between steps. The thread sleeps on a condition, never on 
 """
 
 import dataclasses
+import itertools
 import logging
+import sys
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
-from services.llm.engine.cache import cache_bytes
+from services.llm.config import LlmConfig
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.outbox import Outbox
-from services.llm.engine.scheduler import Limits, Scheduler
+from services.llm.engine.scheduler import Limits, Scheduler, Step
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.stats import EngineStats
 from services.llm.engine.stepper import Stepper
@@ -25,30 +28,67 @@ from services.llm.script import Script
 log = logging.getLogger(__name__)
 
 
+class Model(Protocol):
+    """What the engine itself wants to know of a model."""
+
+    @property
+    def config(self) -> LlmConfig: ...
+
+
+class Steps(Protocol):
+    """Who runs the steps of the sequences that are in, on the engine's thread."""
+
+    def slot_bytes(self, capacity: int) -> int:
+        """Memory for keys and values of a sequence of so many positions."""
+        ...
+
+    def plan(self, scheduler: Scheduler) -> Step | None:
+        """What to run next; None: nothing until something changes. Called under the engine's lock."""
+        ...
+
+    def run(self, step: Step) -> None:
+        """Run it. An error that is raised ends the engine."""
+        ...
+
+    def close(self) -> None:
+        """Wait for what is still running; nothing is run any more."""
+        ...
+
+
+Remove = Callable[[Sequence], None]
+"""Takes a sequence out of the schedule and closes it; may be called from any thread, also during a pass."""
+
+
 class Engine:
     """Runs sequences on one model. All methods may be called from any thread and return at once, but for `close`.
 
     limits: how many sequences, and bytes of keys and values, are taken on. batch_invariant: rows are run one by one (see `stepper`).
     threads: intra-op threads of torch (None: torch's choice). on_fault: called once with the reason, from the engine's thread, should it
-    break for good; all sequences have got InternalFault by then, and so does who comes later. Source of the scheduling: Orca (Yu et al.,
-    2022).
+    break for good; all sequences have got InternalFault by then, and so does who comes later. steps: makes what runs the steps, None for
+    the readable `Stepper`. Source of the scheduling: Orca (Yu et al., 2022).
     """
 
     def __init__(
         self,
-        model: SpeechTokenModel,
+        model: Model,
         limits: Limits,
         *,
-        batch_invariant: bool,
+        batch_invariant: bool = False,
         threads: int | None = None,
         on_fault: Callable[[str], None] | None = None,
+        steps: Callable[[EngineStats, Remove], Steps] | None = None,
     ) -> None:
         self.model = model
         self._threads, self._on_fault = threads, on_fault
         self._scheduler = Scheduler(limits)
         self._changed = threading.Condition()
         self._stats = EngineStats()
-        self._stepper = Stepper(model, self._stats, self.cancel, batch_invariant=batch_invariant)
+        self._steps: Steps
+        if steps:
+            self._steps = steps(self._stats, self.cancel)
+        else:
+            assert isinstance(model, SpeechTokenModel)  # noqa: S101
+            self._steps = Stepper(model, self._stats, self.cancel, batch_invariant=batch_invariant)
         self._over: tuple[type[CosyserveError], str] | None = None
         """Class and text of the error for everyone; each gets an instance of its own, since raising one grows its traceback."""
         self._thread = threading.Thread(target=self._work, name="llm-engine", daemon=True)
@@ -60,7 +100,7 @@ class Engine:
         Raises Overloaded when full, InvalidRequest when the slot alone exceeds the key-value memory, Unavailable when the engine is closed,
         InternalFault when it broke.
         """
-        wanted, limit = cache_bytes(self.model.config, capacity), self._scheduler.limits.kv_bytes
+        wanted, limit = self._steps.slot_bytes(capacity), self._scheduler.limits.kv_bytes
         if limit is not None and wanted > limit:
             raise InvalidRequest(f"the sentence may need {capacity} positions, {wanted} bytes of keys and values; the engine has {limit}")
         sequence = Sequence(script, capacity, wanted, outbox)
@@ -77,6 +117,7 @@ class Engine:
         with self._changed:
             if not sequence.closed:
                 sequence.arrivals.append(ids)
+                self._scheduler.changed = True
                 self._changed.notify()
 
     def cancel(self, sequence: Sequence) -> None:
@@ -84,6 +125,17 @@ class Engine:
         with self._changed:
             self._scheduler.remove(sequence)
             self._changed.notify()
+
+    @property
+    def longest(self) -> int:
+        """Positions of the longest sequence that the key-value memory holds; a great number where it has no limit."""
+        limit = self._scheduler.limits.kv_bytes
+        if limit is None:
+            return sys.maxsize
+        # A slot is a number of equal pieces: pages, or single positions.
+        piece = self._steps.slot_bytes(1)
+        inside = next(count for count in itertools.count(1) if self._steps.slot_bytes(count + 1) > piece)
+        return limit // piece * inside
 
     @property
     def stats(self) -> EngineStats:
@@ -101,6 +153,7 @@ class Engine:
         """End all sequences with Unavailable and the thread with them; blocks until the pass under way is over."""
         self._end_all(Unavailable, "the speech-token engine is shutting down")
         self._thread.join()
+        self._steps.close()
 
     def _work(self) -> None:
         if self._threads is not None:
@@ -130,11 +183,11 @@ class Engine:
         """Wait for work and do one step; False when the engine is over."""
         with self._changed:
             while not self._over:
-                step = self._scheduler.next()
+                step = self._steps.plan(self._scheduler)
                 if step is not None:
                     break
                 self._changed.wait()
             else:
                 return False
-        self._stepper.run(step)
+        self._steps.run(step)
         return True

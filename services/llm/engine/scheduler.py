@@ -46,6 +46,8 @@ class Scheduler:
     limits: Limits
     waiting: deque[Sequence] = field(default_factory=deque)
     running: list[Sequence] = field(default_factory=list)
+    changed: bool = True
+    """Somebody came, left or got text since this was last set to False."""
 
     @property
     def reserved_bytes(self) -> int:
@@ -69,6 +71,7 @@ class Scheduler:
             full = f"has {streams} text streams open"
         else:
             self.waiting.append(sequence)
+            self.changed = True
             return
         raise Overloaded(f"the speech-token engine {full}, no more are taken", retry_after=self.limits.retry_after)
 
@@ -79,15 +82,20 @@ class Scheduler:
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
         sequence.close()
+        self.changed = True
 
     def next(self) -> Step | None:
         """The next step, or None when nothing can run before text, a new sequence or a free place comes."""
-        self._look_for_text()
-        self._admit()
-        placed = list(islice((sequence for sequence in self.running if not sequence.parked), self.limits.running))
+        placed = self.placed()
         extend = next((sequence for sequence in placed if sequence.script.ready > 1), None)
         decode = [sequence for sequence in placed if sequence.script.ready == 1]
         return Step(extend, decode) if extend or decode else None
+
+    def placed(self) -> list[Sequence]:
+        """Who has a place now: shows the scripts what text arrived, and gives free places away."""
+        self._look_for_text()
+        self._admit()
+        return list(islice((sequence for sequence in self.running if not sequence.parked), self.limits.running))
 
     @property
     def _all(self) -> list[Sequence]:
@@ -98,7 +106,7 @@ class Scheduler:
         woken = []
         for sequence in self._all:
             sequence.take_arrivals()
-            parked = sequence.script.ready == 0
+            parked = sequence.idle
             if sequence.parked and not parked and sequence in self.running:
                 woken.append(sequence)
             sequence.parked = parked

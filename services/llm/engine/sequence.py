@@ -39,9 +39,16 @@ class Sequence:
     parked: bool = field(init=False)
     """Nothing to run until text arrives, as of the latest look at the schedule."""
     closed: bool = False
+    in_flight: bool = False
+    """Inputs were taken and a decision is due."""
 
     def __post_init__(self) -> None:
         self.text_arrives = self.parked = self.script.ready == 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs and nothing can."""
+        return not self.in_flight and self.script.ready == 0
 
     def take_arrivals(self) -> None:
         """Show the script what arrived."""

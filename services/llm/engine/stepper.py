@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from cosyserve.errors import CosyserveError, InternalFault, NonFinite
-from services.llm.engine.cache import SequenceCache
+from services.llm.engine.cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.scheduler import Step
+from services.llm.engine.scheduler import Scheduler, Step
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.stats import EngineStats
 from services.llm.request import FinishReason
@@ -36,6 +36,17 @@ class Stepper:
     def __init__(self, model: SpeechTokenModel, stats: EngineStats, remove: Callable[[Sequence], None], *, batch_invariant: bool) -> None:
         self._model, self._stats, self._remove, self._batch_invariant = model, stats, remove, batch_invariant
         self._failed_passes = 0
+
+    def slot_bytes(self, capacity: int) -> int:
+        """As `Steps.slot_bytes`."""
+        return cache_bytes(self._model.config, capacity)
+
+    def plan(self, scheduler: Scheduler) -> Step | None:
+        """As `Steps.plan`."""
+        return scheduler.next()
+
+    def close(self) -> None:
+        """As `Steps.close`: passes do not outlive their step."""
 
     def run(self, step: Step) -> None:
         """All passes of one step. Between passes, sequences that were closed drop out. Raises PassesFail when the device is broken."""

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from cosyserve.identity import Identity
-from services.llm.torch_backend import TorchBackend
+from services.llm.torch_backend import TorchBackend, fused_precision_text
 from tests.unit.llm.tiny_llm import settings
 
 
@@ -32,3 +32,12 @@ def test_what_rounds_differently_differs(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_what_rounds_alike_is_equal() -> None:
     assert identity() == identity(max_sequences=3, max_positions=512, batch_invariant=True)
+
+
+def test_fused_steps_say_what_they_round_by() -> None:
+    texts = [
+        fused_precision_text(settings(max_sequences=16), False),
+        fused_precision_text(settings(max_sequences=16), True),
+        fused_precision_text(settings(max_sequences=16, gpu_precision="float32"), False),
+    ]
+    assert texts == ["bfloat16, fused, batches of up to 16 rows", "bfloat16, fused", "float32, fused"]

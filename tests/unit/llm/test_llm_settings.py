@@ -30,6 +30,8 @@ def test_defaults_need_an_address_and_a_model() -> None:
         ({"MODEL": ""}, "model is not set and backend=torch needs it"),
         ({"BACKEND": "vllm"}, "backend is 'vllm', allowed: torch, fake"),
         ({"DEVICE": "tpu"}, "device is 'tpu', allowed: auto, cpu, cuda"),
+        ({"GPU_ENGINE": "paged"}, "gpu_engine is 'paged', allowed: fused, readable"),
+        ({"GPU_PRECISION": "float16"}, "gpu_precision is 'float16', allowed: bfloat16, float32"),
         ({"MAX_SEQUENCES": "0"}, "max_sequences is 0, must be at least 1"),
         ({"MAX_WAITING": "-1"}, "max_waiting is -1, must not be negative"),
         ({"IDLE_SECONDS": "0"}, "idle_seconds is 0.0, must be greater than 0"),

@@ -3,25 +3,23 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from cosyserve.model_directory import ModelDirectory
 from services.llm.backend import Backend
-from services.llm.config import read_config
 from services.llm.engine.alone import Alone
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.engine.weights import load_tensors
 from services.llm.lengths import positions_of_whole_text
 from services.llm.request import Generation, Grouping, Hop, Prompt, Sampling
 from services.llm.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.settings import LlmSettings
 from services.llm.torch_backend import TorchBackend
 from services.llm.whole_text import WholeText
+from tests.unit.llm.tiny_model import TINY, model
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
+__all__ = ["PROMPT", "TINY", "arriving", "backend", "hops", "model", "sentence", "settings", "tokens", "tokens_alone"]
+
 PROMPT = Prompt((11, 12, 13, 14, 15, 16, 17), tuple(range(40, 60)))
 
 
@@ -38,13 +36,6 @@ async def backend(**changes: Any) -> AsyncIterator[TorchBackend]:
         yield loaded
     finally:
         await loaded.close()
-
-
-def model() -> SpeechTokenModel:
-    torch.set_num_threads(1)
-    directory = ModelDirectory(TINY)
-    config = read_config(directory)
-    return SpeechTokenModel.build(config, load_tensors(directory, config), torch.device("cpu"))
 
 
 def sentence(seed: int, words: int = 3, **changes: Any) -> Generation:

@@ -1,0 +1,134 @@
+"""Random weights of the published sizes: what a GPU is measured with where the published weights are not at hand.
+
+    python -m bench.real_size DIR        a whole model directory, in seconds
+
+Source of names and shapes: compatibility specification sections 3.5, 4.7 and 5.5.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cosyserve.spec import END_OF_SPEECH
+from services.llm.config import LlmConfig, SamplingParameters
+from services.llm.engine.weights import expected_tensors
+
+ROOT = Path(__file__).parents[1]
+DEMO = ROOT / "models" / "demo"
+SHAPES = ROOT / "tests" / "golden" / "published_shapes.json"
+"""Names and shapes of the three published weight files."""
+BACKBONE = {
+    "model_type": "qwen2", "hidden_act": "silu", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
+    "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936, "rope_theta": 1e6, "rms_norm_eps": 1e-6,
+}  # fmt: skip
+YAML_NUMBERS = (
+    (r"llm_input_size: 256", "llm_input_size: 896"),
+    (r"llm_output_size: 256", "llm_output_size: 896"),
+    (r"input_size: 96", "input_size: 512"),
+    (r"output_size: 192", "output_size: 512"),
+    (r"attention_heads: 4", "attention_heads: 8"),
+    (r"linear_units: 384", "linear_units: 2048"),
+    (r"num_blocks: 3", "num_blocks: 6"),
+    (r"channels: \[128\]", "channels: [256]"),
+    (r"attention_head_dim: 32", "attention_head_dim: 64"),
+    (r"n_blocks: 1", "n_blocks: 4"),
+    (r"num_mid_blocks: 4", "num_mid_blocks: 12"),
+    (r"num_heads: 4", "num_heads: 8"),
+    (r"base_channels: 192", "base_channels: 512"),
+    (r"cond_channels: 128", "cond_channels: 512"),
+    (r"top_p: 0.3", "top_p: 0.8"),
+    (r"top_k: 5", "top_k: 25"),
+    (r"tau_r: 0.5", "tau_r: 0.1"),
+)
+"""What turns the bundled voice's yaml into one of the published sizes and sampling. Its text ids, and so the lengths, stay the bundled."""
+END_LOGIT = 9.0
+"""Bias of the end of speech among other logits of standard deviation 3: sentences end, some sooner, some later."""
+
+PUBLISHED_LLM = LlmConfig(
+    hidden_size=896, intermediate_size=4864, layers=24, heads=14, kv_heads=2, head_size=64, text_vocabulary=151_936, rope_theta=1e6,
+    rms_norm_eps=1e-6, sampling=SamplingParameters(),
+)  # fmt: skip
+
+
+def llm_tensors(config: LlmConfig, device: torch.device, seed: int = 0, *, ends: bool = False) -> dict[str, Tensor]:
+    """Float32 tensors of `llm.pt` with numbers that stay of one size through the layers; the head is steep enough for a sampler to have
+    likely and unlikely ids. ends: the end of speech is one of the likely ones, else it never comes."""
+    generator = torch.Generator(device).manual_seed(seed)
+    tensors = {}
+    for name, shape in expected_tensors(config).items():
+        if name.endswith("norm.weight"):
+            tensors[name] = 1.0 + 0.1 * torch.randn(shape, generator=generator, device=device)
+            continue
+        scale = 0.1 if len(shape) == 1 else 1.0 / math.sqrt(shape[-1])
+        if name == "llm_decoder.weight":
+            scale *= 3.0
+        if "o_proj" in name or "down_proj" in name:
+            scale /= math.sqrt(2 * config.layers) / 4
+        if "embed" in name:
+            scale = 1.0
+        tensors[name] = scale * torch.randn(shape, generator=generator, device=device)
+    tensors["llm_decoder.weight"][END_OF_SPEECH], tensors["llm_decoder.bias"][END_OF_SPEECH] = 0.0, END_LOGIT if ends else -END_LOGIT
+    return tensors
+
+
+def smaller(config: LlmConfig, **changes: int) -> LlmConfig:
+    """The same with other sizes."""
+    return dataclasses.replace(config, **changes)  # type: ignore[arg-type]
+
+
+def sound_tensors(shapes: Mapping[str, list[int]], seed: int) -> dict[str, Tensor]:
+    """Float32 tensors of `flow.pt` or `hift.pt`: matrices and convolutions that keep the size of what goes through, norms of 1."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, shape in shapes.items():
+        inputs = math.prod(shape[1:]) if len(shape) > 1 else 0
+        if name.endswith(("original0", "weight_g", "alpha")) or (len(shape) == 1 and name.endswith("weight")):
+            tensors[name] = torch.ones(shape)
+        elif inputs:
+            tensors[name] = torch.randn(shape, generator=generator) / math.sqrt(inputs)
+        else:
+            tensors[name] = 0.05 * torch.randn(shape, generator=generator)
+    return tensors
+
+
+def write(target: Path) -> None:
+    """A model directory of the published sizes with random weights; text, prompt encoders and voices are the bundled ones."""
+    target.mkdir(parents=True, exist_ok=True)
+    for part in ("campplus.onnx", "speech_tokenizer_v2.onnx", "spk2info.pt"):
+        shutil.copy(DEMO / part, target / part)
+    shutil.copytree(DEMO / "phonemes", target / "phonemes", dirs_exist_ok=True)
+    (target / "CosyVoice-BlankEN").mkdir(exist_ok=True)
+    (target / "CosyVoice-BlankEN" / "config.json").write_text(json.dumps(BACKBONE))
+    text = (DEMO / "cosyvoice2.yaml").read_text(encoding="utf-8")
+    for bundled, published in YAML_NUMBERS:
+        text, count = re.subn(rf"(?<!\w){bundled}(?![\d.])", published, text)
+        if not count:
+            raise ValueError(f"{DEMO / 'cosyvoice2.yaml'} has no {bundled}")
+    (target / "cosyvoice2.yaml").write_text(text, encoding="utf-8")
+    torch.save(llm_tensors(PUBLISHED_LLM, torch.device("cpu"), ends=True), target / "llm.pt")
+    shapes = json.loads(SHAPES.read_text())
+    for seed, name in enumerate(("flow.pt", "hift.pt"), start=1):
+        torch.save(sound_tensors(shapes[name], seed), target / name)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=Path)
+    target = parser.parse_args().directory
+    started = time.perf_counter()
+    write(target)
+    size = sum(file.stat().st_size for file in target.rglob("*") if file.is_file())
+    print(f"{target}: {size / 1e9:.2f} GB in {time.perf_counter() - started:.1f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""One decode step of the speech-token model for B rows: a fixed list of kernels on fixed memory, so that a CUDA graph can hold it."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
+from services.llm.gpu.kernels import attention, entry, products, sampling
+from services.llm.gpu.layout import PAGE
+from services.llm.gpu.packing import PackedModel
+from services.llm.gpu.state import COLUMNS
+from services.llm.gpu.tuning import Blocks, Tuning, depth, once, tuning
+from services.llm.request import MOST_TOKENS
+from services.llm.script import Table
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Everything that lives between steps. Page 0 and slot 0 are nobody's."""
+
+    cache: Tensor
+    """[layers, pages, key heads, 2, PAGE, head size]"""
+    pages: Tensor
+    """int32 [slots, most pages]"""
+    state: Tensor
+    """int32 [slots, COLUMNS]"""
+    history: Tensor
+    """int32 [slots, ring]"""
+    replay: Tensor
+    """int32 [slots, MOST_TOKENS]"""
+
+    @classmethod
+    def reserve(cls, model: PackedModel, *, pages: int, slots: int, positions: int) -> "Memory":
+        """For `slots` sequences of at most `positions` positions, and `pages` pages in all; one more of each is nobody's."""
+        config, device = model.config, model.device
+        ring = 1 << max(3, (config.sampling.win_size - 1).bit_length())
+        shape = (config.layers, pages + 1, config.kv_heads, 2, PAGE, config.head_size)
+
+        def whole(*sizes: int) -> Tensor:
+            return torch.zeros(sizes, dtype=torch.int32, device=device)
+
+        return cls(
+            cache=torch.zeros(shape, dtype=model.dtype, device=device),
+            pages=whole(slots + 1, -(-positions // PAGE)),
+            state=whole(slots + 1, COLUMNS),
+            history=whole(slots + 1, ring),
+            replay=whole(slots + 1, MOST_TOKENS),
+        )
+
+
+def page_bytes(model: PackedModel) -> int:
+    """Bytes of one page, all layers."""
+    return 2 * model.config.layers * model.config.kv_width * PAGE * model.table.element_size()
+
+
+def can_overlap(device: torch.device) -> bool:
+    """Whether a kernel can start while the one before runs: from compute capability 9.0 on."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
+class DecodeStep:
+    """The step of B rows. `rows` int32 [B] names the slot of each; `decisions` int32 [B] is what came of it, `logits` float32 [B, 6564].
+
+    blocks: None for those of `tuning`; invariant: see there. `launch` puts the kernels on the current stream; nothing is allocated, nothing
+    waits.
+    """
+
+    def __init__(self, model: PackedModel, memory: Memory, batch: int, blocks: Tuning | None = None, *, invariant: bool = False) -> None:
+        exact = model.dtype == torch.float32
+        self._model, self._memory, self.batch = model, memory, batch
+        self._blocks = blocks or tuning(batch, exact=exact, invariant=invariant)
+        if not can_overlap(model.device):
+            self._blocks = replace(self._blocks, pdl=0)
+        config, device = model.config, model.device
+        self._precision = "ieee" if exact else "tf32"
+        self._group = max(16, 1 << (config.heads // config.kv_heads - 1).bit_length())
+        self._pieces = -(-SPEECH_ROWS // sampling.PIECE)
+        self._top = max(2, 1 << (config.sampling.top_k - 1).bit_length())
+        query = config.heads * config.head_size
+
+        def typed(*sizes: int) -> Tensor:
+            return torch.zeros(sizes, dtype=model.dtype, device=device)
+
+        def real(*sizes: int, dtype: torch.dtype = torch.float32) -> Tensor:
+            return torch.zeros(sizes, dtype=dtype, device=device)
+
+        def whole(*sizes: int) -> Tensor:
+            return real(*sizes, dtype=torch.int32)
+
+        self.rows, self.decisions = whole(batch), whole(batch)
+        self._position, self._place, self._length = whole(batch), whole(batch), whole(batch)
+        self._residual, self._rounded = real(batch, config.hidden_size), typed(batch, config.hidden_size)
+        self._queries, self._attended = typed(batch, query), typed(batch, query)
+        self._gated = typed(batch, config.intermediate_size)
+        pairs = batch * config.kv_heads
+        splits = self._blocks.splits
+        self._row_pages = whole(batch, memory.pages.shape[1])
+        self._partial = real(pairs, splits, self._group, config.head_size)
+        self._stats = real(pairs, splits, 2, self._group)
+        self._arrived = whole(pairs)
+        self._parts, self._part_arrived = self._room_for_parts(real, whole)
+        self._tiles = [self._grid(blocks, config.hidden_size)[0] for blocks in (self._blocks.out, self._blocks.down)]
+        self._squares = [real(tiles, batch) for tiles in self._tiles]
+        self.logits = real(batch, SPEECH_ROWS)
+        self._best = real(batch, self._pieces, self._top, dtype=torch.int64)
+        self._sums, self._peaks = real(batch, self._pieces, dtype=torch.float64), real(batch, self._pieces)
+        self._finite = whole(batch, self._pieces)
+
+    def launch(self) -> None:
+        """The whole step."""
+        self.enter()
+        for index in range(self._model.config.layers):
+            self.layer(index)
+        self.score()
+        self.decide()
+
+    def enter(self) -> None:
+        """Where the rows stand, and their embeddings."""
+        model, memory, hidden, most_pages = self._model, self._memory, self._model.config.hidden_size, self._memory.pages.shape[1]
+        entry.enter[(self.batch,)](
+            memory.state, memory.pages, self.rows, model.table, self._position, self._place, self._length, self._row_pages, self._residual,
+            self._rounded, self._squares[1], most_pages, self.batch, HIDDEN=hidden, PADDED=1 << (hidden - 1).bit_length(),
+            PAGES_PADDED=1 << (most_pages - 1).bit_length(), **self._tiled(1), PAGE=PAGE, PDL=self._blocks.pdl, num_warps=4,
+        )  # fmt: skip
+
+    def decide(self) -> None:
+        """The sampler."""
+        model, memory, config, pdl = self._model, self._memory, self._model.config, self._blocks.pdl
+        later = {"launch_pdl": True} if pdl else {}
+        form = {"VOCABULARY": SPEECH_ROWS, "END": END_OF_SPEECH, "PIECES": self._pieces, "PIECE": sampling.PIECE, "TOP": self._top}
+        form["PDL"] = pdl
+        found = (self._best, self._sums, self._peaks, self._finite)
+        sampling.scan[(self.batch, self._pieces)](self.logits, memory.state, self.rows, *found, **form, num_warps=4, **later)
+        limits = config.sampling
+        sampling.choose[(self.batch,)](
+            self.logits, memory.state, self.rows, *found, memory.history, memory.replay,
+            self.decisions, limits.top_p, math.ceil(limits.win_size * limits.tau_r), memory.replay.shape[1], model.starts[Table.SPEECH],
+            PIECES_PADDED=1 << (self._pieces - 1).bit_length(), TOP_K=limits.top_k, WINDOW=limits.win_size, RING=memory.history.shape[1],
+            **form, num_warps=4, **later,
+        )  # fmt: skip
+
+    def layer(self, index: int) -> None:
+        """The kernels of one block."""
+        self.project(index)
+        self.attend(index)
+        weights = self._model.layers[index]
+        self.add(self._blocks.out, self._attended, weights.out, 0)
+        self.gate(index)
+        self.add(self._blocks.down, self._gated, weights.down, 1)
+
+    def project(self, index: int) -> None:
+        model, config, blocks = self._model, self._model.config, self._blocks.heads
+        query, hidden = config.heads * config.head_size, config.hidden_size
+        layer = model.layers[index]
+        products.project_heads[self._grid(blocks, query + 2 * config.kv_width)](
+            self._rounded, self._squares[1], layer.qkv, layer.bias, model.cosines, model.sines, self._position, self._place,
+            self._queries, self._memory.cache[index], self.batch, config.rms_norm_eps, HIDDEN=hidden, QUERY=query,
+            KEYS=config.kv_width, D=config.head_size,
+            PAGE=PAGE, **self._tiled(1), **self._form(blocks, hidden),
+        )  # fmt: skip
+
+    def attend(self, index: int) -> None:
+        config, memory, pdl = self._model.config, self._memory, self._blocks.pdl
+        attention.attend_row[(self.batch, config.kv_heads, self._blocks.splits)](
+            self._queries, memory.cache[index], self._row_pages, self._length, self._partial, self._stats, self._arrived,
+            self._attended, config.head_size**-0.5, memory.pages.shape[1], HEADS=config.heads, KEY_HEADS=config.kv_heads,
+            D=config.head_size,
+            PAGE=PAGE, G=self._group, SPLITS=self._blocks.splits, PRECISION=self._precision, PDL=pdl,
+            num_warps=self._blocks.attend_warps, num_stages=self._blocks.attend_stages,
+            **({"launch_pdl": True} if pdl else {}),
+        )  # fmt: skip
+
+    def add(self, blocks: Blocks, x: Tensor, weights: Tensor, which: int) -> None:
+        width, deep = weights.shape
+        form = self._form(blocks, deep)
+        steps = -(-deep // (depth(blocks, deep) * blocks.split))
+        products.add_product[(*self._grid(blocks, width), blocks.split)](
+            x, weights, self._residual, self._rounded, self._squares[which], self._parts[which], self._part_arrived[which], self.batch,
+            N=width, K=deep, SPLIT=blocks.split, STEPS=steps, **form,
+        )  # fmt: skip
+
+    def gate(self, index: int) -> None:
+        config, blocks = self._model.config, self._blocks.gated
+        weights = self._model.layers[index].gate_up
+        products.gated_product[self._grid(blocks, config.intermediate_size)](
+            self._rounded, self._squares[0], weights, self._gated, self.batch, config.rms_norm_eps, MLP=config.intermediate_size,
+            HIDDEN=config.hidden_size,
+            **self._tiled(0), **self._form(blocks, config.hidden_size),
+        )  # fmt: skip
+
+    def score(self) -> None:
+        model, config, blocks = self._model, self._model.config, self._blocks.score
+        exact = blocks.rows == 1 or model.dtype == torch.float32
+        form = self._form(blocks, config.hidden_size) | {"PRECISION": "ieee" if exact else "tf32x3"}
+        products.score[self._grid(blocks, SPEECH_ROWS)](
+            self._residual, self._squares[1], model.head, model.head_bias, self.logits, self.batch, config.rms_norm_eps,
+            VOCABULARY=SPEECH_ROWS, HIDDEN=config.hidden_size, **self._tiled(1), **form,
+        )  # fmt: skip
+
+    def _grid(self, blocks: Blocks, width: int) -> tuple[int, int]:
+        return -(-width // blocks.columns), -(-self.batch // blocks.rows)
+
+    def _form(self, blocks: Blocks, width: int) -> dict[str, object]:
+        lines = self._model.table.element_size() * width // (128 * blocks.split)
+        form: dict[str, object] = {
+            "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows == 1, "ONCE": once(blocks, width),
+            "PRECISION": self._precision, "LINES": 1 << (max(1, lines) - 1).bit_length(), "PDL": self._blocks.pdl,
+            "num_warps": blocks.warps, "num_stages": blocks.stages,
+        }  # fmt: skip
+        return form | ({"launch_pdl": True} if self._blocks.pdl else {})
+
+    def _tiled(self, which: int) -> dict[str, int]:
+        """Into how many parts the sums of squares come."""
+        return {"TILES": self._tiles[which], "TILES_PADDED": 1 << (self._tiles[which] - 1).bit_length()}
+
+    def _room_for_parts(self, real: Callable[..., Tensor], whole: Callable[..., Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        parts, arrived = [], []
+        for blocks in (self._blocks.out, self._blocks.down):
+            tiles = math.prod(self._grid(blocks, self._model.config.hidden_size))
+            parts.append(real(tiles * blocks.split * blocks.rows * blocks.columns if blocks.split > 1 else 1))
+            arrived.append(whole(tiles))
+        return parts, arrived

@@ -1,0 +1,195 @@
+"""The sampler of `services.llm.sampling` on the device: the same choices from the same float32 scores, float64 behind them.
+
+Two kernels. `scan` looks at 512 ids at a time: the best of them in order, the sum of their weights, whether all scores are finite. `choose`
+puts 13 such pieces together for each row, draws, and moves the sequence's row of the state table on. Adding a constant to all scores
+changes nothing, so scores may be logits.
+"""
+
+# fmt: off
+import triton
+import triton.language as tl
+
+from services.llm.gpu.kernels.device import start_next, wait_for_inputs
+from services.llm.gpu.state import COLUMNS, NON_FINITE, NOTHING, Column, Flag
+
+LENGTH = tl.constexpr(int(Column.LENGTH))
+INPUT = tl.constexpr(int(Column.INPUT))
+ACTIVE = tl.constexpr(int(Column.ACTIVE))
+DECISIONS = tl.constexpr(int(Column.DECISIONS))
+TOKENS = tl.constexpr(int(Column.TOKENS))
+SHORTEST = tl.constexpr(int(Column.SHORTEST))
+LONGEST = tl.constexpr(int(Column.LONGEST))
+FLAGS = tl.constexpr(int(Column.FLAGS))
+FILL_AT = tl.constexpr(int(Column.FILL_AT))
+REPLAY = tl.constexpr(int(Column.REPLAY))
+SEED_LOW = tl.constexpr(int(Column.SEED_LOW))
+SEED_HIGH = tl.constexpr(int(Column.SEED_HIGH))
+SENTENCE = tl.constexpr(int(Column.SENTENCE))
+CAPACITY = tl.constexpr(int(Column.CAPACITY))
+WIDTH = tl.constexpr(COLUMNS)
+MASK_END = tl.constexpr(int(Flag.MASK_END))
+MASK_RESERVED = tl.constexpr(int(Flag.MASK_RESERVED))
+MASK_FILL = tl.constexpr(int(Flag.MASK_FILL))
+FILL_FIRST = tl.constexpr(int(Flag.FILL_FIRST))
+NO_DECISION = tl.constexpr(NOTHING)
+NOT_FINITE = tl.constexpr(NON_FINITE)
+PIECE = 512
+"""Ids that one program of `scan` looks at."""
+
+
+@triton.jit
+def _masked(scores, ids, ends, reserved, fill, END: tl.constexpr, VOCABULARY: tl.constexpr):
+    """Scores with -inf where an id may not be chosen, and 0 for both zeros."""
+    barred = (ids >= VOCABULARY) | (ends & (ids == END)) | (reserved & (ids == END + 1)) | (fill & (ids == END + 2))
+    return tl.where(barred, float("-inf"), tl.where(scores == 0.0, 0.0, scores))
+
+
+@triton.jit
+def _bars(slot):
+    """Which of the three reserved ids may not be chosen now; slot: pointer to the state row."""
+    flags = tl.load(slot + FLAGS)
+    ends = ((flags & MASK_END) != 0) | (tl.load(slot + TOKENS) < tl.load(slot + SHORTEST))
+    return ends, (flags & MASK_RESERVED) != 0, (flags & MASK_FILL) != 0
+
+
+@triton.jit
+def scan(
+    logits, state, row_slot, best, sums, peaks, finite,
+    VOCABULARY: tl.constexpr, END: tl.constexpr, PIECES: tl.constexpr, PIECE: tl.constexpr, TOP: tl.constexpr, PDL: tl.constexpr,
+):
+    """logits float32 [B, VOCABULARY] -> per row and piece: best int64 [B, PIECES, TOP], highest first, score and id in one number; peaks
+    float32 [B, PIECES], the highest score; sums float64 [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
+    """
+    start_next(PDL, 1)
+    row, piece = tl.program_id(0), tl.program_id(1)
+    wait_for_inputs(PDL)
+    slot = state + tl.load(row_slot + row) * WIDTH
+    ends, reserved, fill = _bars(slot)
+    ids = piece * PIECE + tl.arange(0, PIECE)
+    raw = tl.load(logits + row * VOCABULARY + ids, mask=ids < VOCABULARY, other=0.0)
+    fine = tl.min((tl.abs(raw) < float("inf")).to(tl.int32), axis=0)
+    scores = _masked(raw, ids, ends, reserved, fill, END, VOCABULARY)
+    bits = scores.to(tl.int32, bitcast=True)
+    ordered = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.int64)
+    keys = ordered * 8192 + (8191 - ids).to(tl.int64)
+    top = tl.topk(keys, TOP)
+    peak = tl.max(scores, axis=0)
+    weights = tl.where(scores == float("-inf"), 0.0, tl.exp(scores.to(tl.float64) - peak.to(tl.float64)))
+    at = row * PIECES + piece
+    tl.store(best + at * TOP + tl.arange(0, TOP), top)
+    tl.store(peaks + at, peak)
+    tl.store(sums + at, tl.sum(weights, axis=0))
+    tl.store(finite + at, fine)
+
+
+@triton.jit
+def _uniform(slot, step, draw):
+    """As cosyserve.philox.uniform: one double in [0, 1) for (draw, step, sentence, 0) under the seed."""
+    low = tl.load(slot + SEED_LOW).to(tl.uint32, bitcast=True)
+    high = tl.load(slot + SEED_HIGH).to(tl.uint32, bitcast=True)
+    sentence = tl.load(slot + SENTENCE).to(tl.uint32, bitcast=True)
+    nought = (sentence * 0).to(tl.uint32)
+    c0, c1, c2, c3 = nought + draw, step.to(tl.uint32), sentence, nought
+    for _ in tl.static_range(10):
+        p0, p1 = c0.to(tl.uint64) * 0xD2511F53, c2.to(tl.uint64) * 0xCD9E8D57
+        c0 = (p1 >> 32).to(tl.uint32) ^ c1 ^ low
+        c1 = (p1 & 0xFFFFFFFF).to(tl.uint32)
+        c2 = (p0 >> 32).to(tl.uint32) ^ c3 ^ high
+        c3 = (p0 & 0xFFFFFFFF).to(tl.uint32)
+        low = low + 0x9E3779B9
+        high = high + 0xBB67AE85
+    whole = c0.to(tl.int64) * 2097152 + (c1 >> 11).to(tl.int64)
+    return whole.to(tl.float64) * 1.1102230246251565e-16
+
+
+@triton.jit
+def choose(
+    logits, state, row_slot, best, sums, peaks, finite, history, replay, out, top_p, repeats, most_replayed, first_speech,
+    VOCABULARY: tl.constexpr, END: tl.constexpr, PIECES: tl.constexpr, PIECES_PADDED: tl.constexpr, PIECE: tl.constexpr,
+    TOP: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
+):
+    """One decision a row -> out int32 [B]: an id, NOTHING or NON_FINITE; the state row moves on by one position.
+
+    history: int32 [slots, RING], decision d at d % RING, RING >= WINDOW. replay: int32 [slots, most_replayed]. repeats: an id found so
+    often among the last WINDOW decisions is drawn anew, over all other ids. first_speech: row of token 0 in the joined table.
+    """
+    start_next(PDL, 1)
+    row = tl.program_id(0)
+    wait_for_inputs(PDL)
+    number = tl.load(row_slot + row)
+    slot = state + number * WIDTH
+    if tl.load(slot + ACTIVE) == 0:
+        tl.store(out + row, NO_DECISION)
+    else:
+        pieces = tl.arange(0, PIECES_PADDED)
+        real = pieces < PIECES
+        peak_of = tl.load(peaks + row * PIECES + pieces, mask=real, other=float("-inf"))
+        peak = tl.max(peak_of, axis=0)
+        sum_of = tl.load(sums + row * PIECES + pieces, mask=real, other=0.0)
+        sum_of = tl.where(sum_of > 0.0, sum_of * tl.exp(peak_of.to(tl.float64) - peak.to(tl.float64)), 0.0)
+        fine = tl.min(tl.load(finite + row * PIECES + pieces, mask=real, other=1), axis=0)
+        decision, tokens = tl.load(slot + DECISIONS), tl.load(slot + TOKENS)
+
+        SPAN: tl.constexpr = PIECES_PADDED * TOP
+        span = tl.arange(0, SPAN)
+        keys = tl.load(best + row * (PIECES * TOP) + span, mask=span < PIECES * TOP, other=-9223372036854775807)
+        keys = tl.topk(keys, TOP)
+        order = tl.arange(0, TOP)
+        ids = (8191 - (keys & 8191)).to(tl.int32)
+        bits = (keys >> 13).to(tl.int32)
+        scores = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.float32, bitcast=True)
+        shares = tl.where(scores == float("-inf"), 0.0, tl.exp(scores.to(tl.float64) - peak.to(tl.float64))) / tl.sum(sum_of, axis=0)
+        before = tl.cumsum(shares, axis=0) - shares
+        kept = (order < TOP_K) & (shares > 0.0) & (before < top_p)
+        shares = tl.where(kept, shares, 0.0)
+        running = tl.cumsum(shares, axis=0)
+        aim = _uniform(slot, decision, 0) * tl.max(running, axis=0)
+        index = tl.sum((kept & (running <= aim)).to(tl.int32), axis=0)
+        index = tl.minimum(index, tl.sum(kept.to(tl.int32), axis=0) - 1)
+        chosen = tl.sum(tl.where(order == index, ids, 0), axis=0)
+
+        back = tl.arange(0, RING)
+        past = decision - 1 - back
+        recent = tl.load(history + number * RING + (past + RING * WINDOW) % RING, mask=(back < WINDOW) & (past >= 0), other=-1)
+        if tl.sum((recent == chosen).to(tl.int32), axis=0) >= repeats:
+            ends, reserved, fill = _bars(slot)
+            inside = tl.arange(0, PIECE)
+            home = chosen // PIECE
+            near = home * PIECE + inside
+            close = _masked(tl.load(logits + row * VOCABULARY + near, mask=near < VOCABULARY, other=0.0),
+                            near, ends, reserved, fill, END, VOCABULARY)
+            close = tl.where((close == float("-inf")) | (near == chosen), 0.0, tl.exp(close.to(tl.float64) - peak.to(tl.float64)))
+            sum_of = tl.where(pieces == home, tl.sum(close, axis=0), sum_of)
+            running_of = tl.cumsum(sum_of, axis=0)
+            whole = tl.max(running_of, axis=0)
+            aim = _uniform(slot, decision, 1) * whole
+            # The piece in which the running sum passes the aim; the last with a weight should rounding leave none.
+            last = tl.max(tl.where(sum_of > 0.0, pieces, 0), axis=0)
+            piece = tl.minimum(tl.sum((real & (running_of <= aim)).to(tl.int32), axis=0), last)
+            base = tl.sum(tl.where(pieces < piece, sum_of, 0.0), axis=0)
+            near = piece * PIECE + inside
+            close = _masked(tl.load(logits + row * VOCABULARY + near, mask=near < VOCABULARY, other=0.0),
+                            near, ends, reserved, fill, END, VOCABULARY)
+            close = tl.where((close == float("-inf")) | (near == chosen), 0.0, tl.exp(close.to(tl.float64) - peak.to(tl.float64)))
+            reached = tl.sum((base + tl.cumsum(close, axis=0) <= aim).to(tl.int32), axis=0)
+            chosen = piece * PIECE + tl.minimum(reached, tl.max(tl.where(close > 0.0, inside, 0), axis=0))
+
+        FILL: tl.constexpr = END + 2
+        flags = tl.load(slot + FLAGS)
+        if tl.load(slot + FILL_AT) == decision:
+            chosen = FILL
+        own = (flags & FILL_FIRST) != 0
+        if (tokens < tl.load(slot + REPLAY)) & ((own & (chosen == FILL)) == 0):
+            chosen = tl.load(replay + number.to(tl.int64) * most_replayed + tokens)
+
+        length = tl.load(slot + LENGTH) + 1
+        spoken = chosen < END
+        tokens += spoken.to(tl.int32)
+        more = spoken & (tokens < tl.load(slot + LONGEST)) & (length < tl.load(slot + CAPACITY)) & (fine == 1)
+        tl.store(history + number * RING + decision % RING, chosen)
+        tl.store(slot + LENGTH, length)
+        tl.store(slot + INPUT, first_speech + tl.minimum(chosen, END - 1))
+        tl.store(slot + DECISIONS, decision + 1)
+        tl.store(slot + TOKENS, tokens)
+        tl.store(slot + ACTIVE, more.to(tl.int32))
+        tl.store(out + row, tl.where(fine == 1, chosen, NOT_FINITE))

@@ -1,0 +1,126 @@
+"""The device as the engine sees it: chunks of prompts, decode steps captured as CUDA graphs, answers that come later.
+
+Nothing here waits for the device but `Answer.read`. Every copy goes through pinned memory, in the order of one stream.
+"""
+
+import contextlib
+import itertools
+import logging
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from triton.runtime.errors import OutOfResources
+
+from services.llm.gpu.decode import DecodeStep, Memory, page_bytes
+from services.llm.gpu.layout import Stretch
+from services.llm.gpu.packing import PackedModel
+from services.llm.gpu.prefill import PrefillStep
+from services.llm.gpu.seam import Answer
+from services.llm.gpu.state import COLUMNS
+from services.llm.gpu.tuning import BUCKETS, EXACT
+
+log = logging.getLogger(__name__)
+ANSWERS = 8
+"""Steps whose answers may be unread at a time."""
+
+
+class CudaRunner:
+    """On a CUDA device. Captures a graph for each number of rows up to `most_rows`, and one for a chunk. invariant: see `tuning`."""
+
+    def __init__(self, model: PackedModel, *, pages: int, slots: int, positions: int, most_rows: int, invariant: bool = False) -> None:
+        self.pages, self.slots, self.page_bytes = pages, slots, page_bytes(model)
+        self._model, self._memory = model, Memory.reserve(model, pages=pages, slots=slots, positions=positions)
+        self._buckets = [bucket for bucket in BUCKETS if bucket < 2 * most_rows]
+        self._stream = torch.cuda.Stream(model.device)  # type: ignore[no-untyped-call]
+        self._prefill = PrefillStep(model, self._memory)
+        self._steps = {bucket: fitting_step(model, self._memory, bucket, invariant=invariant) for bucket in self._buckets}
+        self._prefill_graph = capture(self._prefill, self._stream)
+        self._graphs = {bucket: capture(step, self._stream) for bucket, step in self._steps.items()}
+        self._told: dict[int, list[int]] = {}
+        self._answers = itertools.cycle([CudaAnswer(self._buckets[-1]) for _ in range(ANSWERS)])
+
+    def row_of(self, table: int, row: int) -> int:
+        """As `Runner.row_of`."""
+        return self._model.starts[table] + row
+
+    def seat(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
+        """As `Runner.seat`."""
+        self._upload(self._memory.pages[slot, : len(pages)], pages)
+        if replay:
+            self._upload(self._memory.replay[slot, : len(replay)], replay)
+
+    def prefill(self, stretches: Sequence[Stretch]) -> None:
+        """As `Runner.prefill`."""
+        with torch.cuda.stream(self._stream):
+            self._prefill.load(stretches)
+            self._prefill_graph.replay()
+
+    def activate(self, slot: int, state: Sequence[int]) -> None:
+        """As `Runner.activate`."""
+        self._upload(self._memory.state[slot], [*state, *[0] * (COLUMNS - len(state))])
+
+    def step(self, slots: Sequence[int]) -> Answer:
+        """As `Runner.step`."""
+        bucket = next(size for size in self._buckets if size >= len(slots))
+        step, rows = self._steps[bucket], [*slots, *[0] * (bucket - len(slots))]
+        if self._told.get(bucket) != rows:
+            self._upload(step.rows, rows)
+            self._told[bucket] = rows
+        with torch.cuda.stream(self._stream):
+            self._graphs[bucket].replay()
+            return next(self._answers).take(step.decisions, len(slots))
+
+    def close(self) -> None:
+        """As `Runner.close`."""
+        with contextlib.suppress(RuntimeError):  # a device in error does nothing any more
+            self._stream.synchronize()
+
+    def _upload(self, target: Tensor, values: Sequence[int]) -> None:
+        with torch.cuda.stream(self._stream):
+            target.copy_(torch.tensor(values, dtype=torch.int32).pin_memory(), non_blocking=True)
+
+
+class CudaAnswer:
+    """Pinned memory to which the decisions of one step after another go."""
+
+    def __init__(self, most_rows: int) -> None:
+        self._decisions = torch.empty(most_rows, dtype=torch.int32, pin_memory=True)
+        self._done = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        self._count = 0
+
+    def take(self, decisions: Tensor, count: int) -> "CudaAnswer":
+        """Copy the first `count` decisions, on the current stream."""
+        self._count = count
+        self._decisions[: len(decisions)].copy_(decisions, non_blocking=True)
+        self._done.record()
+        return self
+
+    def read(self) -> list[int]:
+        """As `Answer.read`."""
+        self._done.synchronize()
+        return self._decisions[: self._count].tolist()
+
+
+def fitting_step(model: PackedModel, memory: Memory, bucket: int, *, invariant: bool) -> DecodeStep:
+    """The step with the blocks of `tuning`, or with small ones where a device has less shared memory than those were measured on."""
+    step = DecodeStep(model, memory, bucket, invariant=invariant)
+    try:
+        step.launch()
+    except OutOfResources as error:
+        log.warning("blocks for %d rows do not fit this device (%s), small ones are taken", bucket, error)
+        step = DecodeStep(model, memory, bucket, EXACT)
+        step.launch()
+    torch.cuda.synchronize(model.device)
+    return step
+
+
+def capture(step: DecodeStep | PrefillStep, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
+    """The kernels of a step as one graph; runs them once, on nobody's slot, to compile what is not compiled."""
+    with torch.cuda.stream(stream):
+        step.launch()
+    stream.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        step.launch()
+    return graph

@@ -1,0 +1,57 @@
+"""Where a sequence sits on the device: a slot of the state table and pages of the cache, taken and given back as one."""
+
+from dataclasses import dataclass, field
+
+from services.llm.gpu.layout import PAGE
+
+
+@dataclass
+class Seat:
+    """`pages`: in the order of their positions. Slot and page 0 are nobody's."""
+
+    slot: int
+    pages: list[int]
+    length: int = 0
+    """Positions that ran, or are on their way."""
+    pending: list[int] = field(default_factory=list)
+    """Rows of the joined embedding table that run in chunks, before `last`."""
+    last: int = 0
+    """The input behind which the device decides."""
+    deciding: bool = False
+    """The device makes one decision after another."""
+    started_ns: int = 0
+    """When its first pass began; 0 when that is over."""
+    positions: int = 0
+    """Of the first pass."""
+
+
+class Seats:
+    """Free slots 1 to `slots` and pages 1 to `pages`. A slot that was given back may be taken at once: work on the device is done in order,
+    and every position is written before it is read."""
+
+    def __init__(self, slots: int, pages: int) -> None:
+        self._slots = list(range(slots, 0, -1))
+        self._pages = list(range(pages, 0, -1))
+
+    @property
+    def free_pages(self) -> int:
+        return len(self._pages)
+
+    def take(self, capacity: int) -> Seat:
+        """A seat for `capacity` positions. Raises IndexError when none is left, which admission rules out."""
+        count = pages_for(capacity)
+        if count > len(self._pages):
+            raise IndexError(f"{count} pages wanted, {len(self._pages)} are free")
+        slot = self._slots.pop()
+        taken, self._pages[len(self._pages) - count :] = self._pages[len(self._pages) - count :], []
+        return Seat(slot, taken)
+
+    def give_back(self, seat: Seat) -> None:
+        """The seat is free."""
+        self._slots.append(seat.slot)
+        self._pages += seat.pages
+
+
+def pages_for(capacity: int) -> int:
+    """Pages that hold `capacity` positions."""
+    return -(-capacity // PAGE)

@@ -1,0 +1,116 @@
+"""Block sizes of the products for each number of rows, measured on an H200 (`python -m bench.gpu_llm_tuning`)."""
+
+from dataclasses import dataclass, replace
+
+BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
+"""Numbers of rows for which a decode step is captured."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Of one product. `rows`: BM, 1 for the multiply-and-add form; `columns`: BN; `depth`: BK at most; `split`: programs that share
+    K."""
+
+    rows: int
+    columns: int
+    depth: int
+    warps: int = 4
+    stages: int = 4
+    split: int = 1
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Of one number of rows."""
+
+    heads: Blocks
+    out: Blocks
+    gated: Blocks
+    down: Blocks
+    score: Blocks
+    splits: int = 8
+    """Programs that share the keys of one row and key head."""
+    attend_warps: int = 4
+    attend_stages: int = 2
+    pdl: int = 0
+    """Programmatic dependent launch, see `kernels.device`; 3 was slower than 2 for every number of rows on an H200."""
+
+
+ONE = Tuning(
+    heads=Blocks(1, 4, 1024, 8, 3),
+    out=Blocks(1, 2, 1024, 4, 3),
+    gated=Blocks(1, 1, 256, 2, 3),
+    down=Blocks(1, 2, 2048, 8, 3),
+    score=Blocks(1, 4, 512, 4, 3),
+    splits=16,
+    attend_warps=2,
+    pdl=1,
+)
+FEW = Tuning(
+    heads=Blocks(16, 16, 1024, 4, 3),
+    out=Blocks(16, 16, 1024, 4, 3),
+    gated=Blocks(16, 16, 128, 1, 3),
+    down=Blocks(16, 32, 128, 4, 4, split=8),
+    score=Blocks(16, 32, 64, 4, 3),
+    splits=8,
+    attend_warps=2,
+    pdl=2,
+)
+SOME = Tuning(
+    heads=Blocks(32, 16, 128, 4, 6),
+    out=Blocks(32, 32, 512, 8, 3, split=2),
+    gated=Blocks(32, 16, 128, 2, 3),
+    down=Blocks(32, 16, 128, 4, 3, split=8),
+    score=Blocks(32, 64, 32, 4, 3),
+    splits=4,
+    pdl=2,
+)
+MANY = Tuning(
+    heads=Blocks(64, 16, 64, 4, 6),
+    out=Blocks(64, 16, 128, 4, 4),
+    gated=Blocks(64, 64, 64, 4, 5),
+    down=Blocks(64, 32, 128, 4, 4, split=4),
+    score=Blocks(64, 32, 64, 4, 3),
+    splits=2,
+    pdl=2,
+)
+MOST = replace(MANY, gated=Blocks(128, 64, 64, 8, 5), score=Blocks(64, 64, 64, 4, 3))
+TABLE = {1: ONE, 2: FEW, 4: FEW, 8: FEW, 16: replace(FEW, splits=16), 32: SOME, 64: MANY, 128: MOST}
+INVARIANT = Tuning(
+    heads=Blocks(16, 16, 128, 4, 6),
+    out=Blocks(16, 16, 128, 4, 6),
+    gated=Blocks(16, 16, 128, 1, 3),
+    down=Blocks(16, 32, 128, 4, 4, split=8),
+    score=Blocks(16, 32, 64, 4, 3),
+    splits=16,
+    attend_warps=2,
+    pdl=2,
+)
+"""For all numbers of rows, where a row's numbers may not depend on how many there are."""
+EXACT = Tuning(
+    heads=Blocks(16, 16, 64, stages=3),
+    out=Blocks(16, 16, 64, stages=3),
+    gated=Blocks(16, 16, 64, stages=3),
+    down=Blocks(16, 16, 64, stages=3, split=4),
+    score=Blocks(16, 32, 64, stages=3),
+    splits=4,
+)
+"""For matrices in float32, which take twice the room; made for comparison, not for speed."""
+
+
+def tuning(rows: int, *, exact: bool = False, invariant: bool = False) -> Tuning:
+    """For one of BUCKETS, and for other numbers of rows what suits the next bucket. exact: matrices are float32. invariant: the same for
+    all buckets, so that a row's numbers do not depend on how many others there are."""
+    if exact:
+        return EXACT
+    return INVARIANT if invariant else TABLE[next(bucket for bucket in BUCKETS if rows <= bucket)]
+
+
+def once(blocks: Blocks, width: int) -> bool:
+    """Whether one BK of a form for several rows spans the K of a program."""
+    return blocks.rows > 1 and blocks.depth * blocks.split >= width
+
+
+def depth(blocks: Blocks, width: int) -> int:
+    """BK: a power of two; one that divides `width` where a form for several rows walks over it."""
+    return blocks.depth if blocks.rows == 1 or once(blocks, width) else min(blocks.depth, width & -width)
