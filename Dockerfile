@@ -72,8 +72,9 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
     && useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve
 USER 10001
 EXPOSE 50053
-# Compiled kernels; a volume mounted there outlives the container and saves the next start a minute.
-ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 TRITON_CACHE_DIR=/tmp/triton
+# The base's Triton may be older than fused steps need: set fused where it is 3.6 or later. A volume mounted over the compiled kernels
+# outlives the container and saves the next start a minute.
+ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 COSYSERVE_LLM_GPU_ENGINE=readable TRITON_CACHE_DIR=/tmp/triton
 ENTRYPOINT ["python3", "-m", "services.llm"]
 
 # The torch wheel brings its CUDA libraries and Triton; the base brings what the driver needs. Triton builds its launchers with gcc.

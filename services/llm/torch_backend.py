@@ -19,6 +19,7 @@ from services.llm.engine.outbox import Outbox
 from services.llm.engine.scheduler import Limits
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.weights import load_tensors, model_hash
+from services.llm.gpu.suitability import check
 from services.llm.lengths import longest_arriving_text, positions_of_whole_text
 from services.llm.request import Generation, Grouping, Hop, Profile, Prompt, Sampling, TextStream
 from services.llm.sampling import Chooser, RepetitionAwareChooser, SeededDraw
@@ -43,6 +44,8 @@ class TorchBackend:
         table = directory.path / ALIGNMENT
         alignment = AlignmentTable.read(table, config.text_vocabulary) if table.exists() else None
         fused = device.type == "cuda" and settings.gpu_engine == "fused"
+        if fused:
+            check(config, settings.max_sequences)
         # Fused steps pack the weights anew: the whole model in float32 never comes to the device.
         model = SpeechTokenModel.build(config, load_tensors(directory, config), torch.device("cpu") if fused else device)
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
@@ -51,8 +54,10 @@ class TorchBackend:
             running=settings.max_sequences, waiting=settings.max_waiting, kv_bytes=budget, retry_after=settings.retry_after_seconds
         )
         if fused:
-            from services.llm.gpu.start import start_engine  # Triton is there on CUDA alone
-
+            try:
+                from services.llm.gpu.start import start_engine  # Triton is there on CUDA alone
+            except ImportError as error:
+                raise SettingsError(f"fused steps need Triton 3.6 or later ({error}); set COSYSERVE_LLM_GPU_ENGINE=readable") from error
             dtype = torch.float32 if settings.gpu_precision == "float32" else torch.bfloat16
             engine = start_engine(
                 model, limits, device=device, dtype=dtype, positions=settings.max_positions, invariant=invariant, on_fault=on_fault

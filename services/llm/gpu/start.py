@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 import torch
+from triton.runtime.errors import OutOfResources
 
 from cosyserve.errors import SettingsError
 from services.llm.engine.engine import Engine
@@ -16,7 +17,6 @@ from services.llm.gpu.packing import pack
 from services.llm.gpu.runner import CudaRunner
 from services.llm.gpu.seats import pages_for
 from services.llm.gpu.stepper import FusedStepper
-from services.llm.gpu.suitability import check
 
 DEFAULT_BUDGET = 4 << 30
 """Bytes for keys and values where the settings name none."""
@@ -39,10 +39,9 @@ def start_engine(
     """The engine on a CUDA device, every bucket of rows captured; the model may be elsewhere.
 
     limits.kv_bytes: taken at once, None for DEFAULT_BUDGET. dtype: of matrices, embeddings, keys and values, bfloat16 or float32.
-    positions: of the longest sequence. invariant: a row's numbers do not depend on how many others there are, at some cost. Raises
-    SettingsError when this does not suit fused steps.
+    positions: of the longest sequence. invariant: a row's numbers do not depend on how many others there are, at some cost. The model
+    is one that `suitability.check` lets pass. Raises SettingsError for a device or a budget that does not suit.
     """
-    check(model.config, limits)
     if torch.cuda.get_device_capability(device) < OLDEST_DEVICE:
         raise SettingsError(f"fused steps need a GPU of compute capability {OLDEST_DEVICE}; set COSYSERVE_LLM_GPU_ENGINE=readable")
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 has to be float32
@@ -56,6 +55,12 @@ def start_engine(
     # As many text streams as may run and wait can have begun and wait for text, beside those that have a place.
     slots = 2 * limits.running + limits.waiting
     pages = min(pages, slots * pages_for(positions))
-    runner = CudaRunner(packed, pages=pages, slots=slots, positions=positions, most_rows=limits.running, invariant=invariant)
+    try:
+        runner = CudaRunner(packed, pages=pages, slots=slots, positions=positions, most_rows=limits.running, invariant=invariant)
+    except torch.OutOfMemoryError as error:
+        told = f"COSYSERVE_LLM_KV_BUDGET_MIB: {pages * size >> 20} MiB of keys and values do not fit beside the weights"
+        raise SettingsError(f"{told} ({error})") from error
+    except OutOfResources as error:
+        raise SettingsError(f"the fused kernels do not fit this device ({error}); set COSYSERVE_LLM_GPU_ENGINE=readable") from error
     held = dataclasses.replace(limits, kv_bytes=pages * size)
     return Engine(packed, held, on_fault=on_fault, steps=lambda stats, remove: FusedStepper(runner, stats, remove))

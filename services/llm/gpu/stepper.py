@@ -98,7 +98,11 @@ class FusedStepper:
         if (seat.length if seat else 0) + sequence.script.ready > sequence.capacity:
             self._finish(sequence, FinishReason.LENGTH)
             return
-        inputs = [self._runner.row_of(item.table, item.row) for item in sequence.script.take()]
+        try:
+            inputs = [self._runner.row_of(item.table, item.row) for item in sequence.script.take()]
+        except Exception as error:
+            self._fail(sequence, error)
+            return
         if seat is None:
             seat = self._seated[sequence] = self._seats.take(sequence.capacity)
             seat.started_ns, seat.positions = time.time_ns(), len(inputs)
@@ -120,11 +124,16 @@ class FusedStepper:
         if stretches:
             self._runner.prefill(stretches)
         ready = [(sequence, seat) for sequence, seat in self._filling if not seat.pending]
-        for sequence, seat in ready:
-            self._runner.activate(seat.slot, state_row(sequence.script.rules, sequence.script.made, seat, sequence.capacity))
-            seat.deciding = True
         self._filling = [(sequence, seat) for sequence, seat in self._filling if seat.pending]
-        self._rows = self._rows + ready
+        for sequence, seat in ready:
+            try:
+                row = state_row(sequence.script.rules, sequence.script.made, seat, sequence.capacity)
+            except Exception as error:
+                self._fail(sequence, error)
+                continue
+            self._runner.activate(seat.slot, row)
+            seat.deciding = True
+            self._rows = [*self._rows, (sequence, seat)]
 
     def _settle_all(self, launched: _Launched) -> None:
         decisions = launched.answer.read()
@@ -171,7 +180,7 @@ class FusedStepper:
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         if not isinstance(error, CosyserveError):
-            log.exception("a decision of the device could not be taken")
+            log.exception("a sentence could not go on")
             error = InternalFault(f"the speech-token engine failed: {type(error).__name__}")
         self._remove(sequence)
         sequence.outbox.fail(type(error)(error.message))

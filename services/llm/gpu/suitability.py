@@ -2,7 +2,6 @@
 
 from cosyserve.errors import SettingsError
 from services.llm.config import LlmConfig
-from services.llm.engine.scheduler import Limits
 from services.llm.gpu.tuning import BUCKETS
 
 SMALLEST_DIVISOR = 16
@@ -10,7 +9,7 @@ SMALLEST_DIVISOR = 16
 MOST_CANDIDATES = 128
 
 
-def check(config: LlmConfig, limits: Limits) -> None:
+def check(config: LlmConfig, most_sequences: int) -> None:
     """Raises SettingsError naming what fused steps cannot do."""
     head, instead = config.head_size, "set COSYSERVE_LLM_GPU_ENGINE=readable"
     widths = {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size, "head_size": head}
@@ -21,5 +20,5 @@ def check(config: LlmConfig, limits: Limits) -> None:
         raise SettingsError(f"fused steps need a head_size that is a power of two, the model has {head}; {instead}")
     if config.sampling.top_k > MOST_CANDIDATES:
         raise SettingsError(f"fused steps sample among at most {MOST_CANDIDATES} ids, top_k is {config.sampling.top_k}; {instead}")
-    if limits.running > BUCKETS[-1]:
-        raise SettingsError(f"COSYSERVE_LLM_MAX_SEQUENCES is {limits.running}, fused steps take at most {BUCKETS[-1]}")
+    if most_sequences > BUCKETS[-1]:
+        raise SettingsError(f"COSYSERVE_LLM_MAX_SEQUENCES is {most_sequences}, fused steps take at most {BUCKETS[-1]}")

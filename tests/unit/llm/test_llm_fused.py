@@ -1,12 +1,13 @@
 """What stands between a request and the fused steps: what they refuse, seats, the state row, what a chunk holds, packed weights."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 import torch
 
 from cosyserve.errors import SettingsError
-from services.llm.engine.scheduler import Limits
+from services.llm import torch_backend
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, describe
 from services.llm.gpu.packing import pack
 from services.llm.gpu.seats import Seat, Seats
@@ -16,8 +17,9 @@ from services.llm.gpu.suitability import check
 from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, depth, once, tuning
 from services.llm.request import Profile
 from services.llm.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
+from services.llm.torch_backend import TorchBackend
 from services.llm.whole_text import WholeText
-from tests.unit.llm.tiny_llm import PROMPT
+from tests.unit.llm.tiny_llm import PROMPT, settings
 from tests.unit.llm.tiny_model import model
 
 CONFIG = model().config
@@ -34,13 +36,21 @@ CONFIG = model().config
 )
 def test_what_the_kernels_cannot_do_is_refused_by_name(changes: dict[str, int], named: str) -> None:
     with pytest.raises(SettingsError, match=named):
-        check(replace(CONFIG, **changes), Limits(running=4, waiting=4))  # type: ignore[arg-type]
+        check(replace(CONFIG, **changes), 4)
 
 
 def test_more_rows_than_the_largest_bucket_are_refused() -> None:
-    check(CONFIG, Limits(running=128, waiting=0))
+    check(CONFIG, 128)
     with pytest.raises(SettingsError, match="MAX_SEQUENCES is 129, fused steps take at most 128"):
-        check(CONFIG, Limits(running=129, waiting=0))
+        check(CONFIG, 129)
+
+
+def test_a_triton_that_is_missing_or_too_old_is_told_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_backend, "choose_device", lambda wanted: torch.device("cuda"))
+    monkeypatch.setattr(torch_backend, "check", lambda config, most: None)
+    monkeypatch.setitem(sys.modules, "services.llm.gpu.start", None)
+    with pytest.raises(SettingsError, match=r"fused steps need Triton 3\.6 or later .*; set COSYSERVE_LLM_GPU_ENGINE=readable"):
+        TorchBackend.load(settings(device="auto"))
 
 
 def test_every_bucket_has_its_blocks() -> None:
