@@ -1,0 +1,61 @@
+"""How kernels are launched, and with which tiles."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Grid = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows and columns of a program's part of the output, columns of the input at a time, warps, stages of the software pipeline."""
+
+    rows: int
+    columns: int
+    inner: int = 64
+    warps: int = 4
+    stages: int = 3
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """chained: kernels wait for each other by themselves (`kernels.chain`), on Hopper and later."""
+
+    chained: bool = False
+    tiles: dict[str, tuple[tuple[int, Tile], ...]] = field(default_factory=dict)
+    """By kind of product: (rows of the batch up to which, tile), ascending."""
+
+    def __call__(self, kernel: Any, grid: Grid, *arguments: Any, warps: int = 4, stages: int = 3, **constants: Any) -> None:
+        """Launch on the current stream."""
+        options: dict[str, Any] = {"launch_pdl": True} if self.chained else {}
+        kernel[grid](*arguments, **constants, CHAINED=self.chained, num_warps=warps, num_stages=stages, **options)
+
+    def tile(self, kind: str, rows: int) -> Tile:
+        """The tile for a product of that many rows."""
+        rules = self.tiles.get(kind) or TILES[kind]
+        return next((tile for most, tile in rules if rows <= most), rules[-1][1])
+
+
+MANY = 1 << 30
+TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
+    "qkv": ((200, Tile(32, 64)), (800, Tile(64, 64)), (MANY, Tile(64, 128))),
+    "widen": ((200, Tile(32, 64)), (800, Tile(64, 64)), (MANY, Tile(64, 128))),
+    "out": ((200, Tile(16, 32, 128)), (800, Tile(32, 64, 128)), (MANY, Tile(64, 128, 64))),
+    "narrow": ((200, Tile(16, 32, 256)), (800, Tile(32, 64, 128)), (MANY, Tile(64, 128, 64))),
+    "convolution": ((200, Tile(16, 32, 64)), (800, Tile(32, 64, 64)), (MANY, Tile(64, 128, 64))),
+    "rows": ((MANY, Tile(4, 0)),),
+}
+
+
+def ceil(a: int, b: int) -> int:
+    """Parts of size b that cover a."""
+    return -(-a // b)
+
+
+def power(n: int) -> int:
+    """The power of two that is at least n and at least 16."""
+    return max(16, 1 << (n - 1).bit_length())
+
+
+Tiles = Callable[[str, int], Tile]

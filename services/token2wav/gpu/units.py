@@ -1,0 +1,92 @@
+"""The table of a batch: which grid blocks are worked on, and where what they need lies. Static in size, so that a CUDA graph can read it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLOW_FRAMES, MEL_BINS, MEL_FRAMES_PER_TOKEN
+
+TABLE = MAX_FLOW_FRAMES // CHUNK_FRAMES
+"""Pages of the longest sentence."""
+IDS = CHUNK_TOKENS + LOOKAHEAD_TOKENS
+SPARE_PAGE = 0
+"""Where the units that only fill a batch up write."""
+
+
+@dataclass(eq=False)
+class Unit:
+    """One grid block of one stream.
+
+    pages: of the stream's blocks from the first to this one, whose page is the last. tokens: int64 [1..25]. ahead: int64 [0..3].
+    speaker: float32 [80] on the device. condition: float32 [50, 80] there, None for zeros.
+    Blocks of one stream may stand in one batch, earlier ones first or not: every layer writes before any reads.
+    """
+
+    pages: Sequence[int]
+    tokens: Tensor
+    ahead: Tensor
+    speaker: Tensor
+    condition: Tensor | None = field(default=None)
+
+    @property
+    def position(self) -> int:
+        """Blocks before this one."""
+        return len(self.pages) - 1
+
+
+class UnitTable:
+    """Device tensors of at most `most` units, filled from pinned memory by one copy.
+
+    own, before: page of the block and of the one before it, -1 for none. counts: pages up to the own one. frames, tokens: how many of the
+    block are real. position: frames before it. ids, known: tokens and look-ahead. pages: [most, TABLE].
+    """
+
+    def __init__(self, most: int, device: torch.device) -> None:
+        self.most = most
+        sizes = {"own": 1, "before": 1, "counts": 1, "frames": 1, "tokens": 1, "position": 1, "ids": IDS, "known": IDS, "pages": TABLE}
+        self._host = torch.zeros(most * sum(sizes.values()), dtype=torch.int32, pin_memory=device.type == "cuda")
+        self._device = torch.zeros_like(self._host, device=device, pin_memory=False)
+        self._views: dict[str, np.ndarray] = {}
+        self.fields: dict[str, Tensor] = {}
+        at = 0
+        for name, size in sizes.items():
+            self._views[name] = self._host[at : at + most * size].numpy().reshape(most, size)
+            self.fields[name] = self._device[at : at + most * size]
+            at += most * size
+        self.speaker = torch.zeros(most, MEL_BINS, device=device)
+        self.condition = torch.zeros(most, CHUNK_FRAMES, MEL_BINS, device=device)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self.fields[name]
+
+    def fill(self, units: Sequence[Unit], size: int) -> None:
+        """Make `units` the batch, filled up to `size` with units that touch nothing but the spare page.
+
+        The pinned memory is written anew each time: whoever calls must have waited for the pass before.
+        """
+        views = self._views
+        for name, value in {"own": SPARE_PAGE, "before": -1, "counts": 1, "frames": CHUNK_FRAMES, "tokens": CHUNK_TOKENS}.items():
+            views[name][:size] = value
+        for name in ("position", "ids", "known"):
+            views[name][:size] = 0
+        views["pages"][len(units) : size, 0] = SPARE_PAGE
+        for at, unit in enumerate(units):
+            pages, count, ahead = len(unit.pages), unit.tokens.numel(), unit.ahead.numel()
+            views["pages"][at, :pages] = unit.pages
+            views["own"][at], views["counts"][at] = unit.pages[-1], pages
+            views["before"][at] = unit.pages[-2] if pages > 1 else -1
+            views["tokens"][at], views["frames"][at] = count, MEL_FRAMES_PER_TOKEN * count
+            views["position"][at] = CHUNK_FRAMES * unit.position
+            views["ids"][at, :count] = unit.tokens.numpy()
+            views["ids"][at, count : count + ahead] = unit.ahead.numpy()
+            views["known"][at, : count + ahead] = 1
+        self._device.copy_(self._host, non_blocking=True)
+        torch.stack([unit.speaker for unit in units], out=self.speaker[: len(units)])
+        conditions = [unit.condition for unit in units]
+        self.condition[: len(units)].zero_()
+        for at, condition in enumerate(conditions):
+            if condition is not None:
+                self.condition[at].copy_(condition)
