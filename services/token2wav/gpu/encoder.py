@@ -95,7 +95,6 @@ class PagedEncoder:
             self._conform(self._layers[at], table, pool, layout, at, self._tokens, units, CHUNK_TOKENS, tail)
         self._convolve(table, pool, layout, rows, self._tokens, layout.up_tail, self._up, self._doubled, None)
         rows = units * CHUNK_FRAMES
-        tile = launch.tile("out", rows)
         self._frames[:rows].zero_()
         # As onto a residual of zeros; the operand is rounded as any other.
         operand = self._attended[:rows]
@@ -128,7 +127,7 @@ class PagedEncoder:
         launch, config, width, rows = self._launch, self._config, self._config.encoder_width, units * frames
         heads, kp, offset = config.encoder_heads, power(width), layout.encoder_attention(layer)
         head, pairs = width // heads, width // 2
-        tile = launch.tile("qkv", rows)
+        tile = launch.tile("wide norm", rows)
         columns = _divisor(width, tile.columns)
         launch(
             queries_keys_values, (3 * width // columns, ceil(rows, tile.rows)), x, weights.qkv.weight, weights.qkv.bias, self._queries, pool,
@@ -145,7 +144,7 @@ class PagedEncoder:
             FRAMES=frames, FP=power(frames), HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, BK=_divisor(width, 64),
         )  # fmt: skip
         self._onto(table, pool, layout, self._attended, weights.out, x, rows, frames, None)
-        tile = launch.tile("widen", rows)
+        tile = launch.tile("wide norm", rows)
         wide = config.encoder_feed_forward
         launch(
             normed_linear, (ceil(wide, tile.columns), ceil(rows, tile.rows)), x, weights.widen.weight, weights.widen.bias, self._wide, rows,

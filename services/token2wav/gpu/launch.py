@@ -1,6 +1,5 @@
 """How kernels are launched, and with which tiles."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,13 +38,18 @@ class Launcher:
 
 MANY = 1 << 30
 TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
-    "qkv": ((200, Tile(32, 64)), (800, Tile(64, 64)), (MANY, Tile(64, 128))),
-    "widen": ((200, Tile(32, 64)), (800, Tile(64, 64)), (MANY, Tile(64, 128))),
+    "qkv": ((200, Tile(32, 64)), (800, Tile(64, 64, 64, 8)), (MANY, Tile(64, 128, 64, 8))),
+    "widen": ((200, Tile(32, 64)), (800, Tile(64, 64, 64, 8)), (MANY, Tile(64, 128, 64, 8))),
+    "wide norm": ((200, Tile(16, 64, 64, 4)), (MANY, Tile(32, 64, 64, 8))),
     "out": ((200, Tile(16, 32, 128)), (800, Tile(32, 64, 128)), (MANY, Tile(64, 128, 64))),
     "narrow": ((200, Tile(16, 32, 256)), (800, Tile(32, 64, 128)), (MANY, Tile(64, 128, 64))),
     "convolution": ((200, Tile(16, 32, 64)), (800, Tile(32, 64, 64)), (MANY, Tile(64, 128, 64))),
     "rows": ((MANY, Tile(4, 0)),),
 }
+"""For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""
+_EXACT = ((MANY, Tile(16, 32, 32, 4, 2)),)
+EXACT_TILES = dict.fromkeys(("qkv", "widen", "wide norm", "out", "narrow", "convolution"), _EXACT) | {"rows": TILES["rows"]}
+"""For float32, whose products run without matrix units."""
 
 
 def ceil(a: int, b: int) -> int:
@@ -56,6 +60,3 @@ def ceil(a: int, b: int) -> int:
 def power(n: int) -> int:
     """The power of two that is at least n and at least 16."""
     return max(16, 1 << (n - 1).bit_length())
-
-
-Tiles = Callable[[str, int], Tile]

@@ -7,7 +7,7 @@ from services.token2wav.gpu.kernels.chain import announce, wait
 from services.token2wav.gpu.kernels.linear import product
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def paged_attention(
     queries, pool, table, counts, valid, out, norms, M, page, offset, TABLE: tl.constexpr, FRAMES: tl.constexpr, FP: tl.constexpr,
     ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr, CHAINED: tl.constexpr,
@@ -61,7 +61,7 @@ def paged_attention(
             tl.store(out + split.to(tl.int64) * M * (HEADS * WIDTH) + to, total / weight[:, None], mask=real[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def joined_onto_residual(
     parts, norms, w, bias, x, M, N: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, CHAINED: tl.constexpr,

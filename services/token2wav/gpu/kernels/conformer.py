@@ -12,7 +12,7 @@ from services.token2wav.gpu.kernels.chain import announce, wait
 from services.token2wav.gpu.kernels.linear import normalised, product
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def turned_queries(
     queries, bias, w, turns, out, M, HEADS: tl.constexpr, WIDTH: tl.constexpr, WP: tl.constexpr, PAIRS: tl.constexpr,
     FRAMES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CHAINED: tl.constexpr,
@@ -94,7 +94,7 @@ def relative_attention(
     tl.store(to, (total / weight[:, None]).to(out.dtype.element_ty), mask=fits)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def norm_scaled(x, scale, shift, factor, out, M, N: tl.constexpr, NP: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr):
     """out float32 [M, N] = (norm(x) scale + shift) factor. Grid (ceil(M / BM),)."""
     announce(CHAINED)

@@ -42,7 +42,7 @@ def _one_source(
     return total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def causal_convolution(
     x, x2, w, bias, beside_w, beside_bias, add, out, beside, pool, own, before, M, page, tail, tail2, out_tail,
     C: tl.constexpr, C2: tl.constexpr, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAPS: tl.constexpr,
@@ -81,7 +81,7 @@ def causal_convolution(
         keep_tail(total, pool, own, rows, columns, inside, page, out_tail, N, FRAMES, ROWS)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def norm_mish(
     y, scale, shift, add, out, pool, own, M, page, out_tail, N: tl.constexpr, NP: tl.constexpr, FRAMES: tl.constexpr,
     ROWS: tl.constexpr, ADD_ROWS: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr,

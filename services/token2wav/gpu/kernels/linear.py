@@ -30,7 +30,7 @@ def product(a, b, total):
     return tl.dot(a, b, total, input_precision="ieee")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def normed_linear(
     x, w, bias, out, M, N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, EPS: tl.constexpr, ACTIVATION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, CHAINED: tl.constexpr,
@@ -56,7 +56,7 @@ def normed_linear(
     tl.store(out + rows[:, None] * N + columns[None, :], made.to(out.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def queries_keys_values(
     x, w, bias, queries, pool, own, M, page, offset, INNER: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, EPS: tl.constexpr,
     FRAMES: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CHAINED: tl.constexpr,
@@ -89,7 +89,7 @@ def queries_keys_values(
         tl.store(pool + at[:, None] + channel[None, :], made, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def onto_residual(
     a, w, bias, x, pool, own, M, page, tail, N: tl.constexpr, K: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr,
     TAIL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,

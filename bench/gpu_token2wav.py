@@ -1,0 +1,438 @@
+"""`python -m bench.gpu_token2wav --part PART`: token2wav on one GPU with random weights of the published sizes.
+
+Every part checks or measures one thing, prints a table and writes `PART.json` into --out. Times are medians of CUDA events around
+replayed graphs. Floors: bytes over the copy bandwidth, operations over the rate of a large bfloat16 product, both from `--part ceilings`.
+"""
+
+import argparse
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.weights import FlowConfig, expected_tensors
+from services.token2wav.gpu.flow import PagedFlow
+from services.token2wav.gpu.launch import MANY, Launcher, Tile
+from services.token2wav.gpu.units import Unit
+from services.token2wav.voice_prompt import VoicePrompt
+
+PUBLISHED = FlowConfig(
+    vocabulary=6561, speaker=192, input_width=512, encoder_width=512, encoder_heads=8, encoder_feed_forward=2048, encoder_layers=6,
+    channels=256, estimator_heads=8, head_width=64, transformers=4, middle=12, guidance=0.7,
+)  # fmt: skip
+DEVICE = torch.device("cuda")
+
+
+def random_flow(config: FlowConfig, device: torch.device) -> dict[str, Tensor]:
+    """Weights under which activations stay of order one."""
+    generator = torch.Generator().manual_seed(1)
+    tensors = {}
+    for name, shape in expected_tensors(config).items():
+        drawn = torch.randn(shape, generator=generator)
+        if any(part in name for part in ("norm", "block.2.", "out.1.")):
+            drawn = 1 + 0.1 * drawn if name.endswith("weight") else 0.1 * drawn
+        else:
+            drawn *= 0.7 / math.sqrt(math.prod(shape[1:])) if len(shape) > 1 else 0.1
+        tensors[name] = drawn.to(device)
+    return tensors
+
+
+def timed(work: Callable[[], Any], repeats: int = 20, warm: int = 3) -> float:
+    """Milliseconds, the median."""
+    for _ in range(warm):
+        work()
+    spans = []
+    for _ in range(repeats):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        spans.append(begin.elapsed_time(end))
+    return statistics.median(spans)
+
+
+def graphed(work: Callable[[], Any]) -> Callable[[], None]:
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
+
+
+class Someone:
+    """A voice with a prompt, and tokens to speak; blocks as units over given pages."""
+
+    def __init__(self, flow: Flow | None, prompt: int, tokens: int, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.voice = VoicePrompt(
+            torch.randint(0, 6561, (prompt,), generator=generator),
+            torch.randn(2 * prompt, 80, generator=generator),
+            torch.randn(192, generator=generator),
+        )
+        self.ids = torch.cat((self.voice.tokens, torch.randint(0, 6561, (tokens,), generator=generator)))
+        self.speaker = flow.speaker(self.voice) if flow is not None else torch.randn(80, device=DEVICE)
+        self.blocks = -(-len(self.ids) // 25)
+
+    def unit(self, at: int, pages: list[int]) -> Unit:
+        tokens, ahead = self.ids[25 * at : 25 * at + 25], self.ids[25 * at + 25 : 25 * at + 28]
+        condition = self.voice.mel[50 * at : 50 * at + 50]
+        condition = F.pad(condition, (0, 0, 0, 50 - len(condition))).to(DEVICE) if len(condition) else None
+        return Unit(pages[: at + 1], tokens, ahead if len(tokens) == 25 else ahead[:0], self.speaker, condition)
+
+    def reference(self, flow: Flow) -> list[Tensor]:
+        state, made = flow.start(self.voice), []
+        for at in range(self.blocks):
+            unit = self.unit(at, list(range(at + 1)))
+            (mel,) = flow.blocks([state], [unit.tokens], [unit.ahead])
+            assert mel is not None, state.fault
+            made.append(mel.T)
+        return made
+
+
+def apart(a: Tensor, b: Tensor) -> tuple[float, float]:
+    """Relative error, and mean absolute distance in log mel units."""
+    return float((a - b).norm() / b.norm()), float((a - b).abs().mean())
+
+
+def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)) -> dict[str, Any]:
+    """Against the readable flow in float32: float32 and bfloat16, cached and recomputed, together and alone, chained and not."""
+    weights = random_flow(PUBLISHED, DEVICE)
+    flow = Flow(PUBLISHED, weights, DEVICE)
+    someone, other = Someone(flow, 87, 44, 2), Someone(flow, 40, 60, 3)
+    wanted, others = someone.reference(flow), other.reference(flow)
+    rows: dict[str, Any] = {}
+
+    def report(name: str, made: list[Tensor], wanted: list[Tensor]) -> None:
+        joined = torch.cat([mel[: len(want)] for mel, want in zip(made, wanted, strict=True)])
+        rows[name] = apart(joined, torch.cat(wanted))
+        print(f"{name:60s} relative {rows[name][0]:.2e}  mean distance {rows[name][1]:.2e}", flush=True)
+
+    runs: dict[str, list[Tensor]] = {}
+    for dtype in kinds:
+        for chained, splits in ((False, ()), (True, ()), (True, ((32, 4),))):
+            if True:
+                paged = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8), launch=Launcher(chained), splits=splits)
+                paged.pool.fill_(float("nan"))
+                name = f"{str(dtype)[6:]} {'chained' if chained else 'plain'} {'4 splits' if splits else '1 split'}"
+                pages = [3, 5, 2, 9, 7, 1][: someone.blocks]
+                with torch.inference_mode():
+                    made = [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
+                runs[name] = made
+                report(name, made, wanted)
+                if chained and not splits:
+                    first = paged.capture()
+                    print(f"  captured in {first:.1f} s, memory {torch.cuda.memory_allocated() / 2**30:.2f} GiB", flush=True)
+                    paged.pool.fill_(float("nan"))
+                    made = [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
+                    report(f"{name}, graph", made, wanted)
+                    report(f"{name}, graph against eager", made, runs[name])
+                    paged.pool.fill_(float("nan"))
+                    whole = list(paged.run([someone.unit(at, pages) for at in range(someone.blocks)]).clone())
+                    report(f"{name}, all blocks in one pass", whole, wanted)
+                    paged.pool.fill_(float("nan"))
+                    theirs = [10, 11, 12, 13, 14]
+                    both: tuple[list[Tensor], list[Tensor]] = ([], [])
+                    for at in range(max(someone.blocks, other.blocks)):
+                        units = [(0, someone.unit(at, pages))] if at < someone.blocks else []
+                        units += [(1, other.unit(at, theirs))] if at < other.blocks else []
+                        for (who, _), mel in zip(units, paged.run([unit for _, unit in units]).clone(), strict=True):
+                            both[who].append(mel)
+                    report(f"{name}, two streams", both[0] + both[1], wanted + others)
+                    report(f"{name}, two streams against alone", both[0], made)
+                    again = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(8,), launch=Launcher(chained), kept=False)
+                    again.pool.fill_(float("nan"))
+                    whole = list(again.run([someone.unit(at, pages) for at in range(someone.blocks)]).clone())
+                    report(f"{name}, recomputed without pages", whole, wanted)
+                del paged
+                torch.cuda.empty_cache()
+    for kind in (str(dtype)[6:] for dtype in kinds):
+        report(f"{kind}: chained against plain", runs[f"{kind} chained 1 split"], runs[f"{kind} plain 1 split"])
+    return rows
+
+
+def passes(out: Path, variants: dict[str, tuple[Launcher, tuple[tuple[int, int], ...] | None]] | None = None, pages: int = 800) -> dict[str, Any]:
+    """Milliseconds of a pass by batch and by blocks of prefix, every stream with pages of its own."""
+    weights = random_flow(PUBLISHED, DEVICE)
+    rows: dict[str, Any] = {}
+    variants = variants or {"plain": (Launcher(False), None), "chained": (Launcher(True), None)}
+    for name, (launch, splits) in variants.items():
+        paged = PagedFlow(PUBLISHED, weights, pages=pages, buckets=(1, 2, 4, 8, 16, 32), launch=launch, splits=splits)
+        for part in paged.pool.split(1 << 28):
+            part.normal_(0, 0.5)
+        seconds = paged.capture()
+        print(f"{name}: captured in {seconds:.1f} s, page {paged.page_bytes / 2**20:.1f} MiB", flush=True)
+        for batch in (1, 2, 4, 8, 16, 32):
+            for prefix in (0, 3, 10, 20, 37):
+                if batch * (prefix + 1) + 1 > pages:
+                    continue
+                own = [list(range(1 + at * (prefix + 1), 1 + (at + 1) * (prefix + 1))) for at in range(batch)]
+                one = Someone(None, 0, 25 * prefix + 28, 5)
+                paged.run([one.unit(prefix, mine) for mine in own])
+                graph = paged._graphs[batch]
+                spent = timed(graph.replay, 10)
+                began = time.perf_counter()
+                paged.run([one.unit(prefix, mine) for mine in own])
+                host = 1000 * (time.perf_counter() - began)
+                torch.cuda.synchronize()
+                assert bool(torch.isfinite(paged._estimator.x[:batch]).all())
+                rows[f"{name} {batch} {prefix}"] = spent
+                print(f"{name:20s} batch {batch:3d}  {prefix + 1:3d} blocks: {spent:7.3f} ms  ({spent / batch:6.3f} a stream, host {host:.2f})", flush=True)
+        cold = [Someone(None, 87, 41, 7).unit(at, [1, 2, 3, 4]) for at in range(4)]
+        paged.run(cold)
+        rows[f"{name} cold"] = timed(lambda: paged.run(cold), 10)
+        rows[f"{name} warm"] = timed(lambda: paged.run(cold[3:]), 10)
+        print(f"{name}: first chunk behind 87 tokens: cold {rows[f'{name} cold']:.3f} ms, prompt kept {rows[f'{name} warm']:.3f} ms", flush=True)
+        del paged
+        torch.cuda.empty_cache()
+    return rows
+
+
+def recompute(out: Path) -> dict[str, Any]:
+    """A pass that makes the last block of a sentence from nothing kept."""
+    weights = random_flow(PUBLISHED, DEVICE)
+    rows = {}
+    paged = PagedFlow(PUBLISHED, weights, pages=65, buckets=(1, 4, 8, 16, 32, 64), launch=Launcher(True), kept=False)
+    paged.capture()
+    for blocks in (1, 4, 8, 16, 32, 64):
+        one = Someone(None, 0, 25 * blocks, 5)
+        units = [one.unit(at, list(range(1, blocks + 1))) for at in range(blocks)]
+        paged.run(units)
+        rows[str(blocks)] = timed(paged._graphs[blocks].replay, 10)
+        print(f"recomputing {blocks:3d} blocks: {rows[str(blocks)]:.3f} ms, page {paged.page_bytes / 2**20:.2f} MiB", flush=True)
+    return rows
+
+
+CHOICES: dict[str, list[Tile]] = {
+    "qkv": [Tile(m, n, 64, w) for m, w in ((16, 4), (32, 4), (32, 8), (64, 4), (64, 8), (128, 8)) for n in (32, 64, 128)],
+    "widen": [Tile(m, n, 64, w) for m, w in ((16, 4), (32, 4), (32, 8), (64, 4), (64, 8), (128, 8)) for n in (32, 64, 128)],
+    "out": [Tile(m, n, k, 4, s) for m, n in ((16, 32), (16, 64), (32, 32), (32, 64), (64, 64), (64, 128), (128, 64)) for k, s in ((64, 4), (128, 3))],
+    "narrow": [Tile(m, n, k, 4, s) for m, n in ((16, 32), (32, 32), (32, 64), (64, 64), (64, 128), (128, 64)) for k, s in ((64, 4), (128, 3), (256, 2))],
+    "convolution": [Tile(m, n, k, 4, s) for m, n in ((16, 32), (16, 64), (32, 32), (32, 64), (64, 64), (64, 128)) for k, s in ((64, 4), (128, 3))],
+    "rows": [Tile(m, 0, 0, w) for m in (1, 2, 4, 8, 16) for w in (1, 2, 4)],
+}
+
+
+def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
+    """All launches of one kind in a pass's first Euler step, one after the other, and how many."""
+    from services.token2wav.gpu.estimator import _Pass
+
+    e = paged._estimator
+    call = _Pass(e, 0, paged._table, paged.pool, paged.layout, units)
+    wanted = {
+        "qkv": "queries_keys_values", "widen": "normed_linear", "convolution": "causal_convolution", "rows": "norm_mish",
+        "attention": "paged_attention", "joined": "joined_onto_residual",
+    }.get(kind)  # fmt: skip
+
+    def run() -> None:
+        e.step(0, paged._table, paged.pool, paged.layout, units)
+
+    original = e._launch
+
+    class Only(Launcher):
+        def __call__(self, kernel: Any, grid: Any, *arguments: Any, **constants: Any) -> None:
+            name = kernel.__name__ if hasattr(kernel, "__name__") else kernel.fn.__name__
+            if wanted is not None and name == wanted:
+                super().__call__(kernel, grid, *arguments, **constants)
+            elif wanted is None and name == "onto_residual" and (constants["K"] == 512) == (kind == "out"):
+                super().__call__(kernel, grid, *arguments, **constants)
+
+    def only() -> None:
+        e._launch = Only(original.chained, original.tiles)
+        call._launch = e._launch
+        try:
+            run()
+        finally:
+            e._launch = original
+
+    return only
+
+
+LAUNCHES = {"qkv": 56, "widen": 56, "out": 56, "narrow": 56, "convolution": 31, "rows": 28, "attention": 56, "joined": 56}
+
+
+def tuning(out: Path, kinds: tuple[str, ...] = tuple(CHOICES)) -> dict[str, Any]:
+    """Microseconds of a launch by kind, rows and tile."""
+    weights = random_flow(PUBLISHED, DEVICE)
+    rows: dict[str, Any] = {}
+    for kind in kinds:
+        found: dict[int, list[tuple[float, Tile]]] = {}
+        for tile in CHOICES[kind]:
+            try:
+                launch = Launcher(True, {kind: ((MANY, tile),)})
+                paged = _tuned(weights, launch)
+                for units in (1, 4, 16, 32):
+                    if COMPILE_ONLY:
+                        _chain(paged, kind, 1)()
+                        break
+                    if tile.rows < units or (units < 4 and tile.rows > 64):
+                        continue
+                    work = graphed(_chain(paged, kind, units))
+                    found.setdefault(units, []).append((1000 * timed(work, 5, 1) / LAUNCHES[kind], tile))
+            except Exception as error:
+                print(kind, tile, "failed:", str(error).splitlines()[0][:100], flush=True)
+        for units, choices in sorted(found.items()):
+            choices.sort(key=lambda pair: pair[0])
+            rows[f"{kind} {units}"] = [(spent, vars(tile)) for spent, tile in choices]
+            best = ", ".join(f"{spent:.2f} us {t.rows}x{t.columns}x{t.inner} w{t.warps} s{t.stages}" for spent, t in choices[:4])
+            print(f"{kind:12s} {units:3d} units: {best} ... worst {choices[-1][0]:.1f}", flush=True)
+    return rows
+
+
+_KEPT: dict[str, PagedFlow] = {}
+COMPILE_ONLY = False
+
+
+def _tuned(weights: dict[str, Tensor], launch: Launcher) -> PagedFlow:
+    paged = _KEPT.get("one")
+    if paged is None:
+        paged = _KEPT["one"] = PagedFlow(PUBLISHED, weights, pages=4 if COMPILE_ONLY else 140, buckets=(32,), launch=launch, splits=())
+        for part in paged.pool.split(1 << 28):
+            part.normal_(0, 0.5)
+        one = Someone(None, 0, 103, 5)
+        own = [[0] * 4 if COMPILE_ONLY else [4 * at + 1, 4 * at + 2, 4 * at + 3, 4 * at + 4] for at in range(32)]
+        paged._table.fill([one.unit(3, mine) for mine in own], 32)
+    paged._estimator._launch = launch
+    return paged
+
+
+def attention(out: Path) -> dict[str, Any]:
+    """Microseconds of one attention and its output product, by splits, batch and prefix."""
+    weights = random_flow(PUBLISHED, DEVICE)
+    rows: dict[str, Any] = {}
+    paged = PagedFlow(PUBLISHED, weights, pages=700, buckets=(16,), launch=Launcher(True), splits=((16, 8),))
+    for part in paged.pool.split(1 << 28):
+        part.normal_(0, 0.5)
+    for batch in (1, 2, 4, 8, 16):
+        for prefix in (3, 10, 20, 37):
+            one = Someone(None, 0, 25 * prefix + 28, 5)
+            own = [list(range(1 + at * (prefix + 1), 1 + (at + 1) * (prefix + 1))) for at in range(batch)]
+            paged._table.fill([one.unit(prefix, mine) for mine in own], batch)
+            line = []
+            for splits in (1, 2, 4, 8, 16):
+                paged._estimator._splits = ((16, splits),) if splits > 1 else ()
+                if splits == 16 and batch > 8:
+                    continue
+                spent = 1000 * timed(graphed(_chain(paged, "attention", batch)), 5, 1) / 56
+                after = 1000 * timed(graphed(_chain(paged, "out" if splits == 1 else "joined", batch)), 5, 1) / 56
+                rows[f"{batch} {prefix} {splits}"] = (spent, after)
+                line.append(f"{splits}: {spent:.1f}+{after:.1f}")
+            floor = 1e6 * batch * (prefix + 1) * 2 * 2 * 50 * 512 * 2 / 4.3e12
+            print(f"attention batch {batch:2d} blocks {prefix + 1:2d} us by splits: {'  '.join(line)}  floor {floor:.1f}", flush=True)
+    return rows
+
+
+def profile(out: Path) -> dict[str, Any]:
+    """Kernels of one pass, by time."""
+    weights = random_flow(PUBLISHED, DEVICE)
+    for batch in (1, 16):
+        paged = PagedFlow(PUBLISHED, weights, pages=16 * 11 + 1, buckets=(batch,), launch=Launcher(False))
+        for part in paged.pool.split(1 << 28):
+            part.normal_(0, 0.5)
+        one = Someone(None, 0, 25 * 10 + 28, 5)
+        own = [list(range(1 + at * 11, 1 + (at + 1) * 11)) for at in range(batch)]
+        units = [one.unit(10, mine) for mine in own]
+        paged.run(units)
+        torch.cuda.synchronize()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
+            paged.run(units)
+            torch.cuda.synchronize()
+        print(f"batch {batch}, 11 blocks")
+        print(recorded.key_averages().table(sort_by="cuda_time_total", row_limit=25, max_name_column_width=40), flush=True)
+        del paged
+        torch.cuda.empty_cache()
+    return {}
+
+
+def readable(out: Path) -> dict[str, Any]:
+    """The slow path on the same GPU: readable flow and vocoder, eager, float32."""
+    from bench.vocoder_window import of_published_size
+    from services.token2wav.vocoder import window
+
+    flow = Flow(PUBLISHED, random_flow(PUBLISHED, DEVICE), DEVICE)
+    rows: dict[str, Any] = {}
+    someone = Someone(flow, 87, 41, 2)
+    state = flow.start(someone.voice)
+    for at in range(4):
+        if at == 3:
+            kept = flow.fork(state)
+        unit = someone.unit(at, list(range(at + 1)))
+        flow.blocks([state], [unit.tokens], [unit.ahead])
+
+    def warm() -> None:
+        flow.blocks([flow.fork(kept)], [unit.tokens], [unit.ahead])
+
+    rows["flow block behind 87 tokens"] = timed(warm, 5, 1)
+    vocoder = of_published_size(DEVICE)
+    mel = torch.randn(80, 400, device=DEVICE)
+    for frames in (10, 50):
+        window.WINDOW_FRAMES = frames
+        state_v = vocoder.start(0, 0, 26)
+        spans = []
+        for begin in range(0, 350, 50):
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            vocoder.step([state_v], [mel[:, begin : begin + 50]], [False])
+            torch.cuda.synchronize()
+            spans.append(1000 * (time.perf_counter() - began))
+        rows[f"vocoder chunk of 50 frames, windows of {frames}"] = statistics.median(spans[3:])
+    for name, spent in rows.items():
+        print(f"readable path, {name}: {spent:.2f} ms", flush=True)
+    return rows
+
+
+def ceilings(out: Path) -> dict[str, Any]:
+    """Copy bandwidth and a large bfloat16 product."""
+    a = torch.empty(4 << 30, dtype=torch.uint8, device=DEVICE).random_()
+    b = torch.empty_like(a)
+    copy = 2 * a.numel() / timed(lambda: b.copy_(a), 10) / 1e9
+    x, y = (torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
+    rate = 2 * 8192**3 / timed(lambda: x @ y, 10) / 1e9
+    empty = torch.zeros(1, device=DEVICE)
+
+    def many() -> None:
+        for _ in range(1000):
+            empty.add_(1)
+
+    launch = 1000 * timed(graphed(many), 5) / 1000
+    print(f"copy {copy:.2f} TB/s, product {rate:.0f} TFLOP/s, smallest kernel in a graph {launch:.2f} us")
+    return {"copy_terabytes_per_second": copy / 1, "product_teraflops": rate, "kernel_us": launch}
+
+
+PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "ceilings": ceilings, "correctness": correctness, "passes": passes, "recompute": recompute, "tuning": tuning, "attention": attention,
+    "profile": profile, "readable": readable,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--part", required=True, choices=[*PARTS, "correctness-float32", "correctness-bfloat16", *(f"tuning-{kind}" for kind in CHOICES)])
+    parser.add_argument("--compile", action="store_true", help="of a tuning part: fill the compiler's cache, time nothing")
+    parser.add_argument("--out", type=Path, default=Path("build/gpu"))
+    options = parser.parse_args()
+    global COMPILE_ONLY
+    COMPILE_ONLY = options.compile
+    options.out.mkdir(parents=True, exist_ok=True)
+    began = time.perf_counter()
+    if options.part.startswith("tuning-"):
+        made = tuning(options.out, (options.part.removeprefix("tuning-"),))
+    elif options.part.startswith("correctness-"):
+        made = correctness(options.out, (getattr(torch, options.part.removeprefix("correctness-")),))
+    else:
+        made = PARTS[options.part](options.out)
+    (options.out / f"{options.part}.json").write_text(json.dumps(made, indent=1))
+    print(f"== {options.part} took {time.perf_counter() - began:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""The flow on a GPU: batches of grid blocks, whose state lies in pages of one pool; one CUDA graph for each batch size."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cosyserve.spec import EULER_STEPS
+from services.token2wav.flow.solver import noise_table
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.gpu.encoder import PagedEncoder
+from services.token2wav.gpu.estimator import PagedEstimator
+from services.token2wav.gpu.launch import EXACT_TILES, Launcher
+from services.token2wav.gpu.layout import Layout
+from services.token2wav.gpu.units import Unit, UnitTable
+
+BUCKETS = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass
+class PagedFlowStats:
+    """Since the start."""
+
+    passes: int = 0
+    units: int = 0
+    euler_steps: int = 0
+    """Counted for each unit."""
+    longest_seconds: float = 0.0
+
+
+class PagedFlow:
+    """Weights, static buffers and the pool. For one owner thread; who owns which page is decided outside (`pages`).
+
+    dtype: of products' operands and of the pages. pool: all pages, allocated here unless given. Page 0 is nobody's: units that fill a
+    batch up write there.
+    """
+
+    def __init__(
+        self, config: FlowConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
+        buckets: Sequence[int] = BUCKETS, launch: Launcher | None = None, splits: tuple[tuple[int, int], ...] | None = None,
+        kept: bool = True,
+    ) -> None:  # fmt: skip
+        device = tensors["encoder_proj.bias"].device
+        self.config, self.device, self.dtype = config, device, dtype
+        self.layout = Layout(config, kept)
+        self.buckets = tuple(sorted(buckets))
+        self.stats = PagedFlowStats()
+        launch = launch or Launcher(chained=device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0))
+        if dtype == torch.float32 and not launch.tiles:
+            launch = Launcher(launch.chained, EXACT_TILES)
+        most = self.buckets[-1]
+        with torch.inference_mode():
+            self.pool = torch.zeros(pages * self.layout.elements, dtype=dtype, device=device)
+            self._table = UnitTable(most, device)
+            self._encoder = PagedEncoder(config, tensors, most, dtype, launch)
+            extra = {} if splits is None else {"splits": splits}
+            self._estimator = PagedEstimator(config, tensors, most, dtype, launch, **extra)
+            self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
+        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+
+    @property
+    def page_bytes(self) -> int:
+        """Memory of one page."""
+        return self.layout.elements * self.dtype.itemsize
+
+    @torch.inference_mode()
+    def capture(self) -> float:
+        """Record the graph of every bucket, compiling its kernels; returns the seconds it took. Without it passes are launched eagerly."""
+        began = time.perf_counter()
+        pool = torch.cuda.graph_pool_handle()
+        for bucket in reversed(self.buckets):
+            self._table.fill([self._nobody()], bucket)
+            self._launch(bucket)
+            torch.cuda.synchronize(self.device)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=pool):
+                self._launch(bucket)
+            self._graphs[bucket] = graph
+        torch.cuda.synchronize(self.device)
+        return time.perf_counter() - began
+
+    @torch.inference_mode()
+    def run(self, units: Sequence[Unit]) -> Tensor:
+        """One pass, at most the largest bucket: mel float32 [units, 50, 80], valid until the next; frames behind a short block's end mean
+        nothing. Work is queued on the current stream."""
+        bucket = next(size for size in self.buckets if size >= len(units))
+        self._table.fill(units, bucket)
+        graph = self._graphs.get(bucket)
+        if graph is None:
+            self._launch(bucket)
+        else:
+            graph.replay()
+        self.stats.passes += 1
+        self.stats.units += len(units)
+        self.stats.euler_steps += EULER_STEPS * len(units)
+        return self._estimator.x[: len(units)]
+
+    def _launch(self, units: int) -> None:
+        self._encoder(self._table, self.pool, self.layout, units)
+        self._estimator.prepare(self._encoder.mu, self._noise, self._table, self.pool, self.layout, units)
+        for step in range(EULER_STEPS):
+            self._estimator.step(step, self._table, self.pool, self.layout, units)
+
+    def _nobody(self) -> Unit:
+        speaker = torch.zeros_like(self._table.speaker[0])
+        return Unit([0], torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), speaker)
