@@ -87,7 +87,7 @@ def joined_onto_residual(
         joined = tl.zeros([BM, WIDTH], tl.float32)
         for split in tl.static_range(SPLITS):
             one = tl.load(norms + (split * M + rows) * HEADS + head, mask=rows < M, other=-float("inf"))
-            here = parts + (tl.full([], split, tl.int64) * M + rows[:, None]) * (HEADS * WIDTH) + inner[None, :]
+            here = parts + (split * M.to(tl.int64) + rows[:, None]) * (HEADS * WIDTH) + inner[None, :]
             values = tl.load(here, mask=(one > -1e30)[:, None], other=0.0)
             joined += values * (tl.exp2(one - highest) / whole)[:, None]
         total = product(joined.to(w.dtype.element_ty), weights, total)

@@ -25,20 +25,17 @@ def _one_source(
     unit, row = rows // (ROWS * FRAMES), rows // FRAMES % ROWS
     old = tl.load(before + unit, mask=rows < M, other=-1)
     base = old.to(tl.int64) * page + tail + row * (TAPS - 1) * C
-    for tap in range(0, TAPS):
+    chunks: tl.constexpr = (C + BK - 1) // BK
+    for at in range(0, TAPS * chunks):  # one loop, so that it is pipelined across taps
+        tap, inner = at // chunks, at % chunks * BK + tl.arange(0, BK)
         source = frame + tap - (TAPS - 1)
         now, then = (source >= 0) & (rows < M), (source < 0) & (old >= 0)
-        for first in range(0, C, BK):
-            inner = first + tl.arange(0, BK)
-            fits = (inner < C)[None, :]
-            weights = tl.load(
-                w + columns[None, :] * (TAPS * WC) + tap * WC + CHANNEL + inner[:, None],
-                mask=(columns < N)[None, :] & (inner < C)[:, None],
-                other=0.0,
-            )
-            values = tl.load(x + (rows + tap - (TAPS - 1))[:, None] * C + inner[None, :], mask=now[:, None] & fits, other=0.0)
-            kept = tl.load(pool + (base + (source + TAPS - 1) * C)[:, None] + inner[None, :], mask=then[:, None] & fits, other=0.0)
-            total = product(values.to(w.dtype.element_ty) + kept.to(w.dtype.element_ty), weights, total)
+        fits = inner < C
+        here = w + columns[None, :] * (TAPS * WC) + tap * WC + CHANNEL + inner[:, None]
+        weights = tl.load(here, mask=(columns < N)[None, :] & fits[:, None], other=0.0)
+        values = tl.load(x + (rows + tap - (TAPS - 1))[:, None] * C + inner[None, :], mask=now[:, None] & fits[None, :], other=0.0)
+        kept = tl.load(pool + (base + (source + TAPS - 1) * C)[:, None] + inner[None, :], mask=then[:, None] & fits[None, :], other=0.0)
+        total = product(values.to(w.dtype.element_ty) + kept.to(w.dtype.element_ty), weights, total)
     return total
 
 
