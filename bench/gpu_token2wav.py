@@ -408,9 +408,75 @@ def ceilings(out: Path) -> dict[str, Any]:
     return {"copy_terabytes_per_second": copy / 1, "product_teraflops": rate, "kernel_us": launch}
 
 
+def random_vocoder() -> tuple[Any, dict[str, Tensor]]:
+    """Configuration and weights of the published sizes, small enough that nothing saturates."""
+    from dataclasses import replace
+
+    from cosyserve.model_directory import ModelDirectory
+    from services.token2wav.vocoder.config import read_config
+    from services.token2wav.vocoder.weights import expected_tensors as tensors_of
+
+    config = replace(read_config(ModelDirectory(Path("tests/golden/tiny"))), base_channels=512, f0_channels=512)
+    generator, weights = torch.Generator().manual_seed(0), {}
+    for name, shape in tensors_of(config).items():
+        if name.endswith("original0"):
+            continue
+        scale = (0.5 / math.prod(shape[1:])) ** 0.5 if len(shape) > 1 else 0.01
+        fused = name.replace(".parametrizations.weight.original1", ".weight")
+        weights[fused] = torch.ones(shape) if name.endswith("alpha") else scale * torch.randn(shape, generator=generator)
+    weights["f0_predictor.classifier.bias"] = torch.tensor([150.0])
+    return config, weights
+
+
+def vocoder(out: Path, precisions: tuple[str, ...] = ("tf32x3", "tf32"), tiles: dict[str, Tile] | None = None) -> dict[str, Any]:
+    """Windows against the readable vocoder's whole sentence, then milliseconds of a window by batch."""
+    from services.token2wav.gpu.vocoder import Render, WindowedVocoder
+    from services.token2wav.vocoder.vocoder import Vocoder
+
+    config, weights = random_vocoder()
+    plain = Vocoder(config, weights, DEVICE)
+    frames, seed = 237, 0x123456789AB
+    mel = torch.randn(80, frames, generator=torch.Generator().manual_seed(5)).to(DEVICE)
+    wanted = plain.offline(mel, seed, 3)
+    rows: dict[str, Any] = {}
+    for precision in precisions:
+        for name, tile in (tiles or {"64x64x32": Tile(64, 64, 32)}).items():
+            began = time.perf_counter()
+            made = WindowedVocoder(config, weights, DEVICE, slots=40, launch=Launcher(True, {"sound": ((MANY, tile),)}), precision=precision)
+            made.capture()
+            seconds = time.perf_counter() - began
+            pieces, first, received = [], 0, 0
+            made.forget(7)
+            for have, ended in ((26, False), (76, False), (126, False), (176, False), (226, False), (frames, True)):
+                made.write([7], [received], [mel.T[received:have]])
+                received = have
+                while count := min(50, (frames - first if ended else have - made.hold_back_frames - first)):
+                    sound = made.run([Render(7, first, count, frames if ended else None, seed, 3)])[0, : 480 * count]
+                    pieces.append(sound.clone())
+                    first += count
+            rows[f"{precision} error"] = apart(torch.cat(pieces), wanted)
+            peak = float((torch.cat(pieces) - wanted).abs().max())
+            print(f"vocoder {precision} {name}: relative {rows[f'{precision} error'][0]:.2e}, largest {peak:.2e} of {float(wanted.abs().max()):.2f}, captured in {seconds:.1f} s", flush=True)
+            for batch in (1, 2, 4, 8, 16, 32):
+                made.run([Render(at + 1, 0, 30, None, at, 0) for at in range(batch)])
+                rows[f"{precision} {name} {batch}"] = timed(made._graphs[batch].replay, 20)
+                print(f"vocoder {precision} {name} batch {batch:2d}: {rows[f'{precision} {name} {batch}']:.3f} ms a window of 50 frames", flush=True)
+            del made
+    made = WindowedVocoder(config, weights, DEVICE, slots=40, buckets=(1,), launch=Launcher(False))
+    made.run([Render(1, 0, 30, None, 1, 0)])
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
+        made.run([Render(1, 0, 30, None, 1, 0)])
+        torch.cuda.synchronize()
+    print(recorded.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=40), flush=True)
+    rows["eager"] = timed(lambda: made.run([Render(1, 0, 30, None, 1, 0)]), 10)
+    print(f"vocoder batch 1 launched eagerly: {rows['eager']:.2f} ms", flush=True)
+    return rows
+
+
 PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "ceilings": ceilings, "correctness": correctness, "passes": passes, "recompute": recompute, "tuning": tuning, "attention": attention,
-    "profile": profile, "readable": readable,
+    "profile": profile, "vocoder": vocoder, "readable": readable,
 }  # fmt: skip
 
 

@@ -45,6 +45,7 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "narrow": ((200, Tile(16, 32, 256)), (800, Tile(32, 64, 128)), (MANY, Tile(64, 128, 64))),
     "convolution": ((200, Tile(16, 32, 64)), (800, Tile(32, 64, 64)), (MANY, Tile(64, 128, 64))),
     "rows": ((MANY, Tile(4, 0)),),
+    "sound": ((MANY, Tile(64, 64, 32)),),
 }
 """For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""
 _EXACT = ((MANY, Tile(16, 32, 32, 4, 2)),)
