@@ -434,6 +434,11 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("tf32x3", "tf32"), tiles: 
     from services.token2wav.vocoder.vocoder import Vocoder
 
     config, weights = random_vocoder()
+    if COMPILE_ONLY:
+        made = WindowedVocoder(config, weights, DEVICE, slots=2, buckets=(1,), launch=Launcher(True, {"sound": ((MANY, Tile(64, 64, 32)),)}), precision=precisions[0])
+        made.run([Render(1, 0, 30, None, 1, 0)])
+        torch.cuda.synchronize()
+        return {}
     plain = Vocoder(config, weights, DEVICE)
     frames, seed = 237, 0x123456789AB
     mel = torch.randn(80, frames, generator=torch.Generator().manual_seed(5)).to(DEVICE)
@@ -482,7 +487,7 @@ PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--part", required=True, choices=[*PARTS, "correctness-float32", "correctness-bfloat16", *(f"tuning-{kind}" for kind in CHOICES)])
+    parser.add_argument("--part", required=True, choices=[*PARTS, "vocoder-tf32x3", "vocoder-tf32", "vocoder-ieee", "correctness-float32", "correctness-bfloat16", *(f"tuning-{kind}" for kind in CHOICES)])
     parser.add_argument("--compile", action="store_true", help="of a tuning part: fill the compiler's cache, time nothing")
     parser.add_argument("--out", type=Path, default=Path("build/gpu"))
     options = parser.parse_args()
@@ -492,6 +497,8 @@ def main() -> None:
     began = time.perf_counter()
     if options.part.startswith("tuning-"):
         made = tuning(options.out, (options.part.removeprefix("tuning-"),))
+    elif options.part.startswith("vocoder-"):
+        made = vocoder(options.out, (options.part.removeprefix("vocoder-"),))
     elif options.part.startswith("correctness-"):
         made = correctness(options.out, (getattr(torch, options.part.removeprefix("correctness-")),))
     else:

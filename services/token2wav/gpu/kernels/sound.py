@@ -20,7 +20,12 @@ def snake(x, alpha):
     return x + wave * wave * (1.0 / (alpha + 1e-9))
 
 
-@triton.jit
+@triton.jit(
+    do_not_specialize=[
+        "batch", "x_offset", "x_batch", "columns_in", "columns_out", "start_in", "shift", "beside_columns", "residual_shift", "beside_shift",
+        "start_out",
+    ]
+)  # fmt: skip
 def windowed_convolution(
     x, w, bias, shapes, alpha_in, residual, beside, out, alpha_out, active, first, end, batch, x_offset, x_batch, columns_in, columns_out,
     start_in, shift, beside_columns, residual_shift, beside_shift, start_out, slope,
@@ -46,7 +51,9 @@ def windowed_convolution(
     shift_bias = tl.load(bias + v * N + columns, mask=columns < N, other=0.0)
     wait(CHAINED)
     begin, length = tl.load(first + b) * RATE, tl.load(end + b) * RATE + EXTRA
-    source = x + x_offset + ((v if X_VARIANTS > 1 else 0) * batch + b).to(tl.int64) * x_batch
+    which = ((v if X_VARIANTS > 1 else 0) * batch + b).to(tl.int64)
+    # By way of the constant, which says how the addresses are aligned.
+    source = x + which * columns_in * C if STEP == C else x + x_offset + which * x_batch
     total = tl.zeros([BM, BN], tl.float32)
     chunks: tl.constexpr = (C + BK - 1) // BK
     for at in range(0, taps * chunks):
