@@ -149,9 +149,8 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
                             both[who].append(mel)
                     report(f"{name}, two streams", both[0] + both[1], wanted + others)
                     report(f"{name}, two streams against alone", both[0], made)
-                    again = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(8,), launch=Launcher(chained), kept=False)
-                    again.pool.fill_(float("nan"))
-                    whole = list(again.run([someone.unit(at, pages) for at in range(someone.blocks)]).clone())
+                    paged._scratch.fill_(float("nan"))
+                    whole = list(paged.recompute([someone.unit(at, pages) for at in range(someone.blocks)]).clone())
                     report(f"{name}, recomputed without pages", whole, wanted)
                 del paged
                 torch.cuda.empty_cache()
@@ -178,7 +177,7 @@ def passes(out: Path, variants: dict[str, tuple[Launcher, tuple[tuple[int, int],
                 own = [list(range(1 + at * (prefix + 1), 1 + (at + 1) * (prefix + 1))) for at in range(batch)]
                 one = Someone(None, 0, 25 * prefix + 28, 5)
                 paged.run([one.unit(prefix, mine) for mine in own])
-                graph = paged._graphs[batch]
+                graph = paged._graphs[batch, False]
                 spent = timed(graph.replay, 10)
                 began = time.perf_counter()
                 paged.run([one.unit(prefix, mine) for mine in own])
@@ -201,14 +200,14 @@ def recompute(out: Path) -> dict[str, Any]:
     """A pass that makes the last block of a sentence from nothing kept."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows = {}
-    paged = PagedFlow(PUBLISHED, weights, pages=65, buckets=(1, 4, 8, 16, 32, 64), launch=Launcher(True), kept=False)
-    paged.capture()
+    paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(1, 4, 8, 16, 32, 64), launch=Launcher(True))
+    paged.capture(recomputing=True)
     for blocks in (1, 4, 8, 16, 32, 64):
         one = Someone(None, 0, 25 * blocks, 5)
         units = [one.unit(at, list(range(1, blocks + 1))) for at in range(blocks)]
-        paged.run(units)
-        rows[str(blocks)] = timed(paged._graphs[blocks].replay, 10)
-        print(f"recomputing {blocks:3d} blocks: {rows[str(blocks)]:.3f} ms, page {paged.page_bytes / 2**20:.2f} MiB", flush=True)
+        paged.recompute(units)
+        rows[str(blocks)] = timed(paged._graphs[blocks, True].replay, 10)
+        print(f"recomputing {blocks:3d} blocks: {rows[str(blocks)]:.3f} ms, scratch {paged.scratch_layout.elements * 2 / 2**20:.2f} MiB a block", flush=True)
     return rows
 
 

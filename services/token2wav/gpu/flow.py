@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.spec import EULER_STEPS
+from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import noise_table
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.encoder import PagedEncoder
@@ -33,32 +35,36 @@ class PagedFlowStats:
 class PagedFlow:
     """Weights, static buffers and the pool. For one owner thread; who owns which page is decided outside (`pages`).
 
-    dtype: of products' operands and of the pages. pool: all pages, allocated here unless given. Page 0 is nobody's: units that fill a
-    batch up write there.
+    dtype: of products' operands and of the pages. pages: in the pool, allocated here. Page 0 is nobody's: units that fill a batch up
+    write there. `recompute` makes a sentence from its start in one pass, over scratch pages that no step or layer outlives.
     """
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
-        buckets: Sequence[int] = BUCKETS, launch: Launcher | None = None, splits: tuple[tuple[int, int], ...] | None = None,
-        kept: bool = True,
+        buckets: Sequence[int] = BUCKETS, most: int | None = None, launch: Launcher | None = None,
+        splits: tuple[tuple[int, int], ...] | None = None,
     ) -> None:  # fmt: skip
         device = tensors["encoder_proj.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
-        self.layout = Layout(config, kept)
+        self.layout, self.scratch_layout = Layout(config), Layout(config, kept=False)
         self.buckets = tuple(sorted(buckets))
         self.stats = PagedFlowStats()
         launch = launch or Launcher(chained=device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0))
         if dtype == torch.float32 and not launch.tiles:
             launch = Launcher(launch.chained, EXACT_TILES)
-        most = self.buckets[-1]
+        self.most = max(self.buckets[-1], most or 0)
+        """Blocks in one pass at most; more than the largest bucket are launched without a graph."""
+        weights = Tensors(tensors)
         with torch.inference_mode():
             self.pool = torch.zeros(pages * self.layout.elements, dtype=dtype, device=device)
-            self._table = UnitTable(most, device)
-            self._encoder = PagedEncoder(config, tensors, most, dtype, launch)
+            self._scratch = torch.zeros((self.most + 1) * self.scratch_layout.elements, dtype=dtype, device=device)
+            self._table = UnitTable(self.most, device)
+            self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
             extra = {} if splits is None else {"splits": splits}
-            self._estimator = PagedEstimator(config, tensors, most, dtype, launch, **extra)
+            self._estimator = PagedEstimator(config, tensors, self.most, dtype, launch, **extra)
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
-        self._graphs: dict[int, torch.cuda.CUDAGraph] = {}
+            self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
+        self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
 
     @property
     def page_bytes(self) -> int:
@@ -66,30 +72,43 @@ class PagedFlow:
         return self.layout.elements * self.dtype.itemsize
 
     @torch.inference_mode()
-    def capture(self) -> float:
+    def speaker(self, embedding: Tensor) -> Tensor:
+        """float32 [192] -> [80] on the device: the embedding at unit length, projected."""
+        return self._speaker(F.normalize(embedding.to(self.device, torch.float32), dim=-1))
+
+    @torch.inference_mode()
+    def capture(self, *, recomputing: bool = False) -> float:
         """Record the graph of every bucket, compiling its kernels; returns the seconds it took. Without it passes are launched eagerly."""
         began = time.perf_counter()
         pool = torch.cuda.graph_pool_handle()
         for bucket in reversed(self.buckets):
             self._table.fill([self._nobody()], bucket)
-            self._launch(bucket)
+            self._launch(bucket, recomputing)
             torch.cuda.synchronize(self.device)
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=pool):
-                self._launch(bucket)
-            self._graphs[bucket] = graph
+                self._launch(bucket, recomputing)
+            self._graphs[bucket, recomputing] = graph
         torch.cuda.synchronize(self.device)
         return time.perf_counter() - began
 
-    @torch.inference_mode()
     def run(self, units: Sequence[Unit]) -> Tensor:
         """One pass, at most the largest bucket: mel float32 [units, 50, 80], valid until the next; frames behind a short block's end mean
         nothing. Work is queued on the current stream."""
-        bucket = next(size for size in self.buckets if size >= len(units))
+        return self._pass(units, recomputing=False)
+
+    def recompute(self, units: Sequence[Unit]) -> Tensor:
+        """The same for all blocks of one stream from its first on, at most `most`, each with a page of 1..most of its own; no page of the
+        pool is read or written."""
+        return self._pass(units, recomputing=True)
+
+    @torch.inference_mode()
+    def _pass(self, units: Sequence[Unit], recomputing: bool) -> Tensor:
+        bucket = next((size for size in self.buckets if size >= len(units)), len(units))
         self._table.fill(units, bucket)
-        graph = self._graphs.get(bucket)
+        graph = self._graphs.get((bucket, recomputing))
         if graph is None:
-            self._launch(bucket)
+            self._launch(bucket, recomputing)
         else:
             graph.replay()
         self.stats.passes += 1
@@ -97,11 +116,12 @@ class PagedFlow:
         self.stats.euler_steps += EULER_STEPS * len(units)
         return self._estimator.x[: len(units)]
 
-    def _launch(self, units: int) -> None:
-        self._encoder(self._table, self.pool, self.layout, units)
-        self._estimator.prepare(self._encoder.mu, self._noise, self._table, self.pool, self.layout, units)
+    def _launch(self, units: int, recomputing: bool) -> None:
+        pool, layout = (self._scratch, self.scratch_layout) if recomputing else (self.pool, self.layout)
+        self._encoder(self._table, pool, layout, units)
+        self._estimator.prepare(self._encoder.mu, self._noise, self._table, pool, layout, units)
         for step in range(EULER_STEPS):
-            self._estimator.step(step, self._table, self.pool, self.layout, units)
+            self._estimator.step(step, self._table, pool, layout, units)
 
     def _nobody(self) -> Unit:
         speaker = torch.zeros_like(self._table.speaker[0])

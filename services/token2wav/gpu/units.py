@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +38,33 @@ class Unit:
         return len(self.pages) - 1
 
 
+class Staging:
+    """Pinned copies of a device tensor, in turns: one is written while the copies of others may still be under way."""
+
+    def __init__(self, device_tensor: Tensor, turns: int = 4) -> None:
+        self._to = device_tensor
+        cuda = device_tensor.device.type == "cuda"
+        self._hosts = [torch.zeros_like(device_tensor, device="cpu", pin_memory=cuda) for _ in range(turns)]
+        self._sent = [torch.cuda.Event() if cuda else None for _ in range(turns)]
+        self._turn = 0
+
+    def begin(self) -> "np.ndarray[Any, Any]":
+        """Memory to write the next content to, all of it."""
+        self._turn = (self._turn + 1) % len(self._hosts)
+        event = self._sent[self._turn]
+        if event is not None:
+            event.synchronize()
+        array: np.ndarray[Any, Any] = self._hosts[self._turn].numpy()
+        return array
+
+    def send(self) -> None:
+        """Queue the copy of what was written."""
+        self._to.copy_(self._hosts[self._turn], non_blocking=True)
+        event = self._sent[self._turn]
+        if event is not None:
+            event.record()
+
+
 class UnitTable:
     """Device tensors of at most `most` units, filled from pinned memory by one copy.
 
@@ -47,15 +75,14 @@ class UnitTable:
     def __init__(self, most: int, device: torch.device) -> None:
         self.most = most
         sizes = {"own": 1, "before": 1, "counts": 1, "frames": 1, "tokens": 1, "position": 1, "ids": IDS, "known": IDS, "pages": TABLE}
-        self._host = torch.zeros(most * sum(sizes.values()), dtype=torch.int32, pin_memory=device.type == "cuda")
-        self._device = torch.zeros_like(self._host, device=device, pin_memory=False)
-        self._views: dict[str, np.ndarray] = {}
+        self._device = torch.zeros(most * sum(sizes.values()), dtype=torch.int32, device=device)
         self.fields: dict[str, Tensor] = {}
         at = 0
         for name, size in sizes.items():
-            self._views[name] = self._host[at : at + most * size].numpy().reshape(most, size)
             self.fields[name] = self._device[at : at + most * size]
             at += most * size
+        self._staging = Staging(self._device)
+        self._shapes = {name: (most, size) for name, size in sizes.items()}
         self.speaker = torch.zeros(most, MEL_BINS, device=device)
         self.condition = torch.zeros(most, CHUNK_FRAMES, MEL_BINS, device=device)
 
@@ -63,11 +90,11 @@ class UnitTable:
         return self.fields[name]
 
     def fill(self, units: Sequence[Unit], size: int) -> None:
-        """Make `units` the batch, filled up to `size` with units that touch nothing but the spare page.
-
-        The pinned memory is written anew each time: whoever calls must have waited for the pass before.
-        """
-        views = self._views
+        """Make `units` the batch, filled up to `size` with units that touch nothing but the spare page."""
+        host, views, at = self._staging.begin(), {}, 0
+        for name, shape in self._shapes.items():
+            views[name] = host[at : at + shape[0] * shape[1]].reshape(shape)
+            at += shape[0] * shape[1]
         for name, value in {"own": SPARE_PAGE, "before": -1, "counts": 1, "frames": CHUNK_FRAMES, "tokens": CHUNK_TOKENS}.items():
             views[name][:size] = value
         for name in ("position", "ids", "known"):
@@ -83,7 +110,7 @@ class UnitTable:
             views["ids"][at, :count] = unit.tokens.numpy()
             views["ids"][at, count : count + ahead] = unit.ahead.numpy()
             views["known"][at, : count + ahead] = 1
-        self._device.copy_(self._host, non_blocking=True)
+        self._staging.send()
         torch.stack([unit.speaker for unit in units], out=self.speaker[: len(units)])
         conditions = [unit.condition for unit in units]
         self.condition[: len(units)].zero_()

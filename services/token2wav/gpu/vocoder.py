@@ -17,6 +17,7 @@ from cosyserve.spec import CHUNK_FRAMES, MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_
 from services.token2wav.gpu.kernels.source import analysed, excitation, overlapped, short_frames
 from services.token2wav.gpu.launch import Launcher, ceil, power
 from services.token2wav.gpu.sound_network import SoundNetwork
+from services.token2wav.gpu.units import Staging
 from services.token2wav.vocoder.config import F0_LAYERS, VocoderConfig
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import LARGEST_MAGNITUDE
@@ -72,8 +73,8 @@ class WindowedVocoder:
             self._merge = tuple(weights[f"m_source.l_linear.{name}"].to(device, torch.float32).flatten().contiguous() for name in ("weight", "bias"))
             self.ring = torch.zeros(slots, RING_FRAMES, MEL_BINS, device=device)
             self.phase = torch.zeros(slots, config.harmonics, dtype=torch.float64, device=device)
-            self._host = torch.zeros(len(_FIELDS), most, dtype=torch.int32, pin_memory=device.type == "cuda")
             self._table = torch.zeros(len(_FIELDS), most, dtype=torch.int32, device=device)
+            self._staging = Staging(self._table)
             self._seeds = torch.zeros(most, 3, dtype=torch.int32, device=device)
             self._multiples = torch.arange(1, config.harmonics + 1, dtype=torch.float32, device=device)
             self._around = torch.arange(self._frames, device=device) - self.frames_before
@@ -102,12 +103,12 @@ class WindowedVocoder:
     def run(self, windows: Sequence[Render]) -> Tensor:
         """Samples float32 [windows, 24000], valid until the next call, of which the first 480 * count of each row mean something."""
         bucket = next(size for size in self.buckets if size >= len(windows))
-        host = self._host.numpy()
+        host = self._staging.begin()
         host[:, :bucket] = np.array([[SPARE_SLOT, 0, ENDLESS, 1, 0, 0, 0]], np.int32).T
         for at, each in enumerate(windows):
             words = np.array([each.seed & 0xFFFFFFFF, each.seed >> 32, each.sentence], np.uint32).view(np.int32)
             host[:, at] = (each.slot, each.first, ENDLESS if each.end is None else each.end, each.count, *words)
-        self._table.copy_(self._host, non_blocking=True)
+        self._staging.send()
         graph = self._graphs.get(bucket)
         if graph is None:
             self._render(bucket)
