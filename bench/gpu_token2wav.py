@@ -212,13 +212,19 @@ def recompute(out: Path) -> dict[str, Any]:
 
 
 CHOICES: dict[str, list[Tile]] = {
-    "qkv": [Tile(m, n, 64, w) for m, w in ((16, 4), (32, 4), (32, 8), (64, 4), (64, 8), (128, 8)) for n in (32, 64, 128)],
-    "widen": [Tile(m, n, 64, w) for m, w in ((16, 4), (32, 4), (32, 8), (64, 4), (64, 8), (128, 8)) for n in (32, 64, 128)],
-    "out": [Tile(m, n, k, 4, s) for m, n in ((16, 32), (16, 64), (32, 32), (32, 64), (64, 64), (64, 128), (128, 64)) for k, s in ((64, 4), (128, 3))],
-    "narrow": [Tile(m, n, k, 4, s) for m, n in ((16, 32), (32, 32), (32, 64), (64, 64), (64, 128), (128, 64)) for k, s in ((64, 4), (128, 3), (256, 2))],
-    "convolution": [Tile(m, n, k, 4, s) for m, n in ((16, 32), (16, 64), (32, 32), (32, 64), (64, 64), (64, 128)) for k, s in ((64, 4), (128, 3))],
-    "rows": [Tile(m, 0, 0, w) for m in (1, 2, 4, 8, 16) for w in (1, 2, 4)],
-}
+    "qkv": [Tile(m, n, 64, w, 3, loop) for m, n, w in ((16, 128, 4), (16, 128, 8), (32, 128, 4), (32, 64, 8), (64, 128, 8), (128, 128, 8), (64, 64, 4)) for loop in (1, 2, 4)],
+    "widen": [Tile(m, n, 64, w, 3, loop) for m, n, w in ((16, 128, 4), (16, 64, 2), (32, 128, 4), (64, 128, 4), (64, 128, 8), (128, 128, 8)) for loop in (1, 2, 4)],
+    "out": [Tile(16, 32, 512, 4), Tile(16, 32, 512, 8), Tile(16, 64, 512, 8), Tile(32, 32, 512, 8), Tile(16, 32, 128), Tile(64, 64, 64, 4, 4), Tile(64, 64, 128)],
+    "narrow": [
+        Tile(16, 32, 1024, 4), Tile(16, 32, 1024, 8), Tile(16, 16, 1024, 4), Tile(32, 32, 1024, 8), Tile(16, 32, 128, 4, 4), Tile(16, 32, 128, 4, 5), Tile(64, 64, 64, 4, 4),
+        Tile(64, 64, 128), Tile(64, 64, 256, 4, 2), Tile(64, 128, 128, 8, 3),
+    ],
+    "convolution": [
+        Tile(16, 32, 256, 4), Tile(16, 32, 256, 8), Tile(32, 32, 256, 8), Tile(16, 64, 256, 8), Tile(32, 64, 256, 8), Tile(32, 32, 128), Tile(16, 64, 128),
+        Tile(64, 64, 64, 4, 4), Tile(64, 64, 64, 8, 3), Tile(128, 64, 64, 8, 3),
+    ],
+    "rows": [Tile(m, 0, 0, w) for m, w in ((1, 1), (1, 2), (1, 4), (2, 2), (4, 4), (8, 4), (16, 4), (16, 8))],
+}  # fmt: skip
 
 
 def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
@@ -305,26 +311,27 @@ def _tuned(weights: dict[str, Tensor], launch: Launcher) -> PagedFlow:
 
 
 def attention(out: Path) -> dict[str, Any]:
-    """Microseconds of one attention and its output product, by splits, batch and prefix."""
+    """Microseconds of one attention and its output product, by splits, warps and stages, batch and prefix."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
-    paged = PagedFlow(PUBLISHED, weights, pages=700, buckets=(16,), launch=Launcher(True), splits=((16, 8),))
+    paged = PagedFlow(PUBLISHED, weights, pages=700, buckets=(16,), launch=Launcher(True), splits=((16, 4),))
     for part in paged.pool.split(1 << 28):
         part.normal_(0, 0.5)
-    for batch in (1, 2, 4, 8, 16):
-        for prefix in (3, 10, 20, 37):
+    for batch in (1, 4, 16):
+        for prefix in (3, 10, 37):
             one = Someone(None, 0, 25 * prefix + 28, 5)
             own = [list(range(1 + at * (prefix + 1), 1 + (at + 1) * (prefix + 1))) for at in range(batch)]
             paged._table.fill([one.unit(prefix, mine) for mine in own], batch)
             line = []
-            for splits in (1, 2, 4, 8, 16):
-                paged._estimator._splits = ((16, splits),) if splits > 1 else ()
-                if splits == 16 and batch > 8:
+            for splits, warps, stages in ((1, 4, 3), (1, 4, 2), (1, 4, 5), (1, 8, 3), (2, 4, 3), (4, 4, 3), (4, 4, 5)):
+                if splits > 1 and batch == 16:
                     continue
+                paged._estimator._splits = ((16, splits),) if splits > 1 else ()
+                paged._estimator._launch = Launcher(True, {"attention": ((MANY, Tile(0, 0, 0, warps, stages)),)})
                 spent = 1000 * timed(graphed(_chain(paged, "attention", batch)), 5, 1) / 56
                 after = 1000 * timed(graphed(_chain(paged, "out" if splits == 1 else "joined", batch)), 5, 1) / 56
-                rows[f"{batch} {prefix} {splits}"] = (spent, after)
-                line.append(f"{splits}: {spent:.1f}+{after:.1f}")
+                rows[f"{batch} {prefix} {splits} {warps} {stages}"] = (spent, after)
+                line.append(f"{splits}/w{warps}/s{stages}: {spent:.1f}+{after:.1f}")
             floor = 1e6 * batch * (prefix + 1) * 2 * 2 * 50 * 512 * 2 / 4.3e12
             print(f"attention batch {batch:2d} blocks {prefix + 1:2d} us by splits: {'  '.join(line)}  floor {floor:.1f}", flush=True)
     return rows
@@ -494,16 +501,21 @@ def main() -> None:
     COMPILE_ONLY = options.compile
     options.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
-    if options.part.startswith("tuning-"):
-        made = tuning(options.out, (options.part.removeprefix("tuning-"),))
-    elif options.part.startswith("vocoder-"):
-        made = vocoder(options.out, (options.part.removeprefix("vocoder-"),))
-    elif options.part.startswith("correctness-"):
-        made = correctness(options.out, (getattr(torch, options.part.removeprefix("correctness-")),))
-    else:
-        made = PARTS[options.part](options.out)
+    with torch.inference_mode():
+        made = _run(options)
     (options.out / f"{options.part}.json").write_text(json.dumps(made, indent=1))
     print(f"== {options.part} took {time.perf_counter() - began:.1f} s", flush=True)
+
+
+def _run(options: argparse.Namespace) -> dict[str, Any]:
+    name, _, kind = options.part.partition("-")
+    if name == "tuning" and kind:
+        return tuning(options.out, (kind,))
+    if name == "vocoder" and kind:
+        return vocoder(options.out, (kind,))
+    if name == "correctness" and kind:
+        return correctness(options.out, (getattr(torch, kind),))
+    return PARTS[options.part](options.out)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ class PagedEncoder:
     def __call__(self, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
         """Encode the first `units` units into `mu`."""
         config, launch, width, dtype_width = self._config, self._launch, self._config.encoder_width, power(self._config.encoder_width)
-        tile = launch.tile("convolution", units * CHUNK_TOKENS)
+        tile = launch.tile("encoder convolution", units * CHUNK_TOKENS)
         launch(embedded, (units * IDS,), table["ids"], table["known"], self._embedding, self._embedded, N=width, NP=dtype_width)
         rows = units * CHUNK_TOKENS
         launch(
@@ -107,13 +107,13 @@ class PagedEncoder:
             self._conform(self._layers[at], table, pool, layout, at, self._frames, units, CHUNK_FRAMES, None)
         launch(
             normed_linear, (ceil(MEL_BINS, 16), ceil(rows, 16)), self._frames, self._project.weight, self._project.bias, self.mu, rows,
-            N=MEL_BINS, K=width, KP=dtype_width, EPS=1e-5, ACTIVATION=NONE, BM=16, BN=16,
+            N=MEL_BINS, K=width, KP=dtype_width, EPS=1e-5, ACTIVATION=NONE, BM=16, BN=16, LOOP=1,
         )  # fmt: skip
 
     def _convolve(
         self, table: UnitTable, pool: Tensor, layout: Layout, rows: int, x: Tensor, tail: int, weights: Product, out: Tensor, add: Tensor | None
     ) -> None:  # fmt: skip
-        tile, n = self._launch.tile("convolution", rows), weights.bias.shape[0]
+        tile, n = self._launch.tile("encoder convolution", rows), weights.bias.shape[0]
         self._launch(
             causal_convolution, (ceil(n, tile.columns), ceil(rows, tile.rows)), x, x, weights.weight, weights.bias, weights.weight,
             weights.bias, self._no_rows if add is None else add, out, out, pool, table["own"], table["before"], rows, layout.elements, tail,
@@ -132,7 +132,7 @@ class PagedEncoder:
         launch(
             queries_keys_values, (3 * width // columns, ceil(rows, tile.rows)), x, weights.qkv.weight, weights.qkv.bias, self._queries, pool,
             table["own"], rows, layout.elements, offset, INNER=width, K=width, KP=kp, EPS=1e-12, FRAMES=frames, ROWS=1, BM=tile.rows,
-            BN=columns, warps=tile.warps, stages=tile.stages,
+            BN=columns, LOOP=1, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         launch(
             turned_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance, weights.position, self._turns[frames],
@@ -148,14 +148,14 @@ class PagedEncoder:
         wide = config.encoder_feed_forward
         launch(
             normed_linear, (ceil(wide, tile.columns), ceil(rows, tile.rows)), x, weights.widen.weight, weights.widen.bias, self._wide, rows,
-            N=wide, K=width, KP=kp, EPS=1e-12, ACTIVATION=SILU, BM=tile.rows, BN=tile.columns, warps=tile.warps, stages=tile.stages,
+            N=wide, K=width, KP=kp, EPS=1e-12, ACTIVATION=SILU, BM=tile.rows, BN=tile.columns, LOOP=1, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(table, pool, layout, self._wide, weights.narrow, x, rows, frames, tail)
 
     def _onto(
         self, table: UnitTable, pool: Tensor, layout: Layout, a: Tensor, weights: Product, x: Tensor, rows: int, frames: int, tail: int | None
     ) -> None:  # fmt: skip
-        tile, width = self._launch.tile("out", rows), self._config.encoder_width
+        tile, width = self._launch.tile("encoder", rows), self._config.encoder_width
         self._launch(
             onto_residual, (ceil(width, tile.columns), ceil(rows, tile.rows)), a, weights.weight, weights.bias, x, pool, table["own"], rows,
             layout.elements, tail or 0, N=width, K=a.shape[1], FRAMES=frames, ROWS=1, TAIL=tail is not None, BM=tile.rows, BN=tile.columns,

@@ -85,7 +85,7 @@ class PagedEstimator:
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: tuple[tuple[int, int], ...] = ((2, 8), (4, 4), (8, 2)),
+        splits: tuple[tuple[int, int], ...] = ((2, 4), (4, 2)),
     ) -> None:  # fmt: skip
         weights = Tensors(tensors).within(ESTIMATOR[:-1])
         device = tensors[f"{ESTIMATOR}final_proj.bias"].device
@@ -111,7 +111,7 @@ class PagedEstimator:
         self._a, self._b, self._y, self._beside = (room(rows, channels) for _ in range(4))
         self._h = room(rows, channels, kind=dtype)
         self._queries, self._attended = room(rows, inner, kind=dtype), room(rows, inner, kind=dtype)
-        self._parts = room(widest * ROWS * CHUNK_FRAMES, inner)
+        self._parts = room(widest * ROWS * CHUNK_FRAMES, inner, kind=dtype)
         self._norms = room(widest * ROWS * CHUNK_FRAMES, config.estimator_heads)
         self._wide = room(rows, 4 * channels, kind=dtype)
         self._no_rows = room(1)
@@ -203,31 +203,33 @@ class _Pass:
         config, splits = o._config, self._splits
         inner, kp, offset = config.estimator_heads * config.head_width, power(n), layout.attention(self._step, layer)
         tile = launch.tile("qkv", rows)
+        columns = min(tile.columns, inner)
         launch(
-            queries_keys_values, (3 * inner // min(tile.columns, inner), ceil(rows, tile.rows)), x, weights.qkv.weight, weights.qkv.bias, o._queries,
-            self._pool, table["own"], rows, layout.elements, offset, INNER=inner, K=n, KP=kp, EPS=_EPSILON, FRAMES=CHUNK_FRAMES,
-            ROWS=ROWS, BM=tile.rows, BN=min(tile.columns, inner), warps=tile.warps, stages=tile.stages,
+            queries_keys_values, (3 * inner // (columns * tile.loop), ceil(rows, tile.rows)), x, weights.qkv.weight, weights.qkv.bias,
+            o._queries, self._pool, table["own"], rows, layout.elements, offset, INNER=inner, K=n, KP=kp, EPS=_EPSILON,
+            FRAMES=CHUNK_FRAMES, ROWS=ROWS, BM=tile.rows, BN=columns, LOOP=tile.loop, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
+        tile = launch.tile("attention", rows)
         launch(
             paged_attention, (self._units * ROWS, config.estimator_heads, splits), o._queries, self._pool, table["pages"], table["counts"],
             table["frames"], o._parts if splits > 1 else o._attended, o._norms, rows, layout.elements, offset, TABLE=TABLE,
             FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=config.estimator_heads, WIDTH=config.head_width, SPLITS=splits,
-            LEAST=2, warps=4, stages=3,
+            LEAST=4, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
-        tile = launch.tile("out", rows)
-        grid = (ceil(n, tile.columns), ceil(rows, tile.rows))
         if splits > 1:
+            tile = launch.tile("joined", rows)
             launch(
-                joined_onto_residual, grid, o._parts, o._norms, weights.out.weight, weights.out.bias, x, rows, N=n,
-                HEADS=config.estimator_heads, WIDTH=config.head_width, SPLITS=splits, BM=tile.rows, BN=tile.columns, warps=tile.warps,
-                stages=tile.stages,
+                joined_onto_residual, (ceil(n, tile.columns), ceil(rows, tile.rows)), o._parts, o._norms, weights.out.weight, weights.out.bias,
+                x, rows, N=n, HEADS=config.estimator_heads, WIDTH=config.head_width, SPLITS=splits, BM=tile.rows, BN=tile.columns,
+                warps=tile.warps, stages=tile.stages,
             )  # fmt: skip
         else:
             self._onto(o._attended, weights.out, x, None, "out")
         tile = launch.tile("widen", rows)
         launch(
-            normed_linear, (ceil(4 * n, tile.columns), ceil(rows, tile.rows)), x, weights.widen.weight, weights.widen.bias, o._wide, rows,
-            N=4 * n, K=n, KP=kp, EPS=_EPSILON, ACTIVATION=GELU, BM=tile.rows, BN=tile.columns, warps=tile.warps, stages=tile.stages,
+            normed_linear, (ceil(4 * n, tile.columns * tile.loop), ceil(rows, tile.rows)), x, weights.widen.weight, weights.widen.bias,
+            o._wide, rows, N=4 * n, K=n, KP=kp, EPS=_EPSILON, ACTIVATION=GELU, BM=tile.rows, BN=tile.columns, LOOP=tile.loop,
+            warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(o._wide, weights.narrow, x, site, "narrow")
 

@@ -8,13 +8,15 @@ Grid = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows and columns of a program's part of the output, columns of the input at a time, warps, stages of the software pipeline."""
+    """Rows and columns of a program's part of the output, columns of the input at a time, warps, stages of the software pipeline, and how
+    many such parts side by side a program makes."""
 
     rows: int
     columns: int
     inner: int = 64
     warps: int = 4
     stages: int = 3
+    loop: int = 1
 
 
 @dataclass(frozen=True)
@@ -38,18 +40,23 @@ class Launcher:
 
 MANY = 1 << 30
 TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
-    "qkv": ((200, Tile(32, 64)), (800, Tile(64, 64, 64, 8)), (MANY, Tile(64, 128, 64, 8))),
-    "widen": ((200, Tile(32, 64)), (800, Tile(64, 64, 64, 8)), (MANY, Tile(64, 128, 64, 8))),
-    "wide norm": ((200, Tile(16, 64, 64, 4)), (MANY, Tile(32, 64, 64, 8))),
-    "out": ((200, Tile(16, 32, 128)), (800, Tile(32, 64, 128)), (MANY, Tile(64, 128, 64))),
-    "narrow": ((200, Tile(16, 32, 256)), (800, Tile(32, 64, 128)), (MANY, Tile(64, 128, 64))),
-    "convolution": ((200, Tile(16, 32, 64)), (800, Tile(32, 64, 64)), (MANY, Tile(64, 128, 64))),
-    "rows": ((MANY, Tile(4, 0)),),
+    "qkv": ((200, Tile(16, 128)), (800, Tile(32, 128)), (MANY, Tile(64, 128, 64, 8))),
+    "widen": ((400, Tile(16, 128)), (800, Tile(32, 128)), (MANY, Tile(64, 128))),
+    "wide norm": ((200, Tile(16, 64)), (MANY, Tile(32, 64, 64, 8))),
+    "out": ((200, Tile(16, 32, 512, 8)), (800, Tile(64, 64, 64, 4, 4)), (MANY, Tile(64, 64, 128))),
+    "joined": ((MANY, Tile(16, 32, 512, 8)),),
+    "narrow": ((200, Tile(16, 32, 1024, 8)), (800, Tile(64, 64, 128)), (MANY, Tile(64, 64, 128))),
+    "convolution": ((200, Tile(16, 32, 256, 8)), (800, Tile(16, 64, 128)), (MANY, Tile(64, 64, 64, 4, 4))),
+    "encoder convolution": ((200, Tile(16, 32, 128)), (MANY, Tile(32, 64, 64))),
+    "encoder": ((200, Tile(16, 32, 512, 8)), (MANY, Tile(64, 64, 64, 4, 4))),
+    "rows": ((200, Tile(1, 0, 0, 2)), (800, Tile(4, 0)), (MANY, Tile(16, 0))),
+    "attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
     "sound": ((MANY, Tile(64, 64, 32)),),
 }
 """For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""
 _EXACT = ((MANY, Tile(16, 32, 32, 4, 2)),)
-EXACT_TILES = dict.fromkeys(("qkv", "widen", "wide norm", "out", "narrow", "convolution"), _EXACT) | {"rows": TILES["rows"]}
+_EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "joined", "narrow", "convolution", "encoder convolution", "encoder")
+EXACT_TILES = dict.fromkeys(_EXACT_KINDS, _EXACT)
 """For float32, whose products run without matrix units."""
 
 

@@ -15,8 +15,8 @@ def paged_attention(
     """queries [M, HEADS WIDTH], scaled by 1 / sqrt(WIDTH) -> out, for each of SPLITS parts of the keys.
 
     table int32 [units, TABLE]: pages of the stream from its first block to the unit's own; counts [units]: how many; valid [units]: real
-    frames of the last. A split takes at least LEAST pages. With one split `out` [M, HEADS WIDTH] is the result in the queries' type; else
-    out float32 [SPLITS, M, HEADS WIDTH] holds each part normalised and norms float32 [SPLITS, M, HEADS] the base 2 logarithm of its
+    frames of the last. A split takes at least LEAST pages. With one split `out` [M, HEADS WIDTH] is the result; else
+    out [SPLITS, M, HEADS WIDTH] holds each part normalised and norms float32 [SPLITS, M, HEADS] the base 2 logarithm of its
     weight, minus infinity for a part without keys, whose `out` is not written. Grid (units * ROWS, HEADS, SPLITS). FP: FRAMES rounded up
     to a power of two. Reads 2 FRAMES WIDTH elements per page and program, nothing twice but for the SPLITS' queries.
     """
@@ -58,7 +58,8 @@ def paged_attention(
         norm = tl.where(has, highest + tl.log2(tl.maximum(weight, 1e-30)), -float("inf"))
         tl.store(norms + (split * M + rows) * HEADS + head, norm, mask=real)
         if has:
-            tl.store(out + split.to(tl.int64) * M * (HEADS * WIDTH) + to, total / weight[:, None], mask=real[:, None])
+            made = (total / weight[:, None]).to(out.dtype.element_ty)
+            tl.store(out + split.to(tl.int64) * M * (HEADS * WIDTH) + to, made, mask=real[:, None])
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -73,23 +74,25 @@ def joined_onto_residual(
     announce(CHAINED)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
-    channel, part = tl.arange(0, WIDTH), tl.arange(0, SPLITS)
+    inner = tl.arange(0, HEADS * WIDTH)
     inside = (rows < M)[:, None] & (columns < N)[None, :]
     shift = tl.load(bias + columns, mask=columns < N, other=0.0)
+    weights = tl.load(w + columns[None, :] * (HEADS * WIDTH) + inner[:, None], mask=(columns < N)[None, :], other=0.0)
     wait(CHAINED)
-    total = tl.zeros([BM, BN], tl.float32)
-    for head in range(HEADS):
-        inner = head * WIDTH + channel
-        weights = tl.load(w + columns[None, :] * (HEADS * WIDTH) + inner[:, None], mask=(columns < N)[None, :], other=0.0)
-        norm = tl.load(norms + (part[None, :] * M + rows[:, None]) * HEADS + head, mask=(rows < M)[:, None], other=0.0)
-        highest = tl.max(norm, axis=1)
-        whole = tl.sum(tl.exp2(norm - highest[:, None]), axis=1)
-        joined = tl.zeros([BM, WIDTH], tl.float32)
-        for split in tl.static_range(SPLITS):
-            one = tl.load(norms + (split * M + rows) * HEADS + head, mask=rows < M, other=-float("inf"))
-            here = parts + (split * M.to(tl.int64) + rows[:, None]) * (HEADS * WIDTH) + inner[None, :]
-            values = tl.load(here, mask=(one > -1e30)[:, None], other=0.0)
-            joined += values * (tl.exp2(one - highest) / whole)[:, None]
-        total = product(joined.to(w.dtype.element_ty), weights, total)
     at = x + rows[:, None] * N + columns[None, :]
-    tl.store(at, tl.load(at, mask=inside, other=0.0) + total + shift[None, :], mask=inside)
+    before = tl.load(at, mask=inside, other=0.0)
+    there = (rows < M)[:, None] & (inner >= 0)[None, :]
+    place = norms + rows[:, None] * HEADS + (inner // WIDTH)[None, :]
+    highest = tl.load(place, mask=there, other=0.0)
+    for split in tl.static_range(1, SPLITS):
+        highest = tl.maximum(highest, tl.load(place + split * M * HEADS, mask=there, other=0.0))
+    whole = tl.zeros([BM, HEADS * WIDTH], tl.float32)
+    joined = tl.zeros([BM, HEADS * WIDTH], tl.float32)
+    for split in tl.static_range(SPLITS):
+        norm = tl.load(place + split * M * HEADS, mask=there, other=-float("inf"))
+        share = tl.exp2(norm - highest)
+        here = parts + (split * M.to(tl.int64) + rows[:, None]) * (HEADS * WIDTH) + inner[None, :]
+        joined += tl.load(here, mask=there & (norm > -1e30), other=0.0).to(tl.float32) * share
+        whole += share
+    total = product((joined / whole).to(w.dtype.element_ty), weights, tl.zeros([BM, BN], tl.float32))
+    tl.store(at, before + total + shift[None, :], mask=inside)

@@ -57,20 +57,44 @@ def causal_convolution(
     columns = tl.program_id(0) % parts * BN + tl.arange(0, BN)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     inside = (rows < M)[:, None] & (columns < N)[None, :]
-    wait(CHAINED)
-    total = tl.zeros([BM, BN], tl.float32)
     if BESIDE:
         if tl.program_id(0) >= parts:
+            wait(CHAINED)
+            total = tl.zeros([BM, BN], tl.float32)
             total = _one_source(x, beside_w, pool, before, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, 1, BK)
             if C2:
                 total = _one_source(x2, beside_w, pool, before, rows, columns, total, M, page, tail2, C2, C + C2, C, N, FRAMES, ROWS, 1, BK)
             total += tl.load(beside_bias + columns, mask=columns < N, other=0.0)[None, :]
             tl.store(beside + rows[:, None] * N + columns[None, :], total, mask=inside)
             return
-    total = _one_source(x, w, pool, before, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, TAPS, BK)
-    if C2:
-        total = _one_source(x2, w, pool, before, rows, columns, total, M, page, tail2, C2, C + C2, C, N, FRAMES, ROWS, TAPS, BK)
-    total += tl.load(bias + columns, mask=columns < N, other=0.0)[None, :]
+    shift = tl.load(bias + columns, mask=columns < N, other=0.0)
+    total = tl.zeros([BM, BN], tl.float32)
+    if (BK == C) and (C2 == 0) and (TAPS == 3):
+        inner = tl.arange(0, BK)
+        here = w + columns[None, :] * (3 * C) + inner[:, None]
+        fits = (columns < N)[None, :] & (inner >= 0)[:, None]
+        oldest, older, now = tl.load(here, mask=fits, other=0.0), tl.load(here + C, mask=fits, other=0.0), tl.load(here + 2 * C, mask=fits, other=0.0)
+        frame = rows % FRAMES
+        wait(CHAINED)
+        old = tl.load(before + rows // (ROWS * FRAMES), mask=rows < M, other=-1)
+        base = pool + (old.to(tl.int64) * page + tail + (rows // FRAMES % ROWS * 2 + frame) * C)[:, None] + inner[None, :]
+        at = x + rows[:, None] * C + inner[None, :]
+        has, there = (old >= 0)[:, None], (rows < M)[:, None]
+        early, second = (frame < 2)[:, None], (frame < 1)[:, None]
+        a0 = tl.load(at - 2 * C, mask=there & (frame >= 2)[:, None], other=0.0).to(w.dtype.element_ty)
+        a0 += tl.load(base, mask=there & has & early, other=0.0).to(w.dtype.element_ty)
+        a1 = tl.load(at - C, mask=there & (frame >= 1)[:, None], other=0.0).to(w.dtype.element_ty)
+        a1 += tl.load(base + C, mask=there & has & second, other=0.0).to(w.dtype.element_ty)
+        a2 = tl.load(at, mask=there, other=0.0).to(w.dtype.element_ty)
+        total = product(a0, oldest, total)
+        total = product(a1, older, total)
+        total = product(a2, now, total)
+    else:
+        wait(CHAINED)
+        total = _one_source(x, w, pool, before, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, TAPS, BK)
+        if C2:
+            total = _one_source(x2, w, pool, before, rows, columns, total, M, page, tail2, C2, C + C2, C, N, FRAMES, ROWS, TAPS, BK)
+    total += shift[None, :]
     if ADD:
         total += tl.load(add + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)
     tl.store(out + rows[:, None] * N + columns[None, :], total, mask=inside)
