@@ -30,7 +30,8 @@ class EngineSettings:
     """model: model directory; the fake needs none. device: as torch names it. threads: of one operation on the CPU; one suits the bundled
     model, with the published sizes take the cores there are. widest_step: streams that share a step, None: 1 on the CPU, where they would
     be computed one after the other, 16 elsewhere. prompt_cache_bytes: memory for states behind prompts. fake_token_seconds: time that the
-    fake takes for a token. fake_fault: how the fake misbehaves, one of FAKE_FAULTS, or empty; fake_fault_share: for which share of all
+    fake takes for a token. state_bytes: memory for the state of streams. gpu_engine: on a GPU, `paged` (kernels and graphs of our own) or
+    `readable` (the CPU's arithmetic there). gpu_precision: of the paged engine's products and state, bfloat16 or float32. fake_fault: how the fake misbehaves, one of FAKE_FAULTS, or empty; fake_fault_share: for which share of all
     (seed, sentence) it does."""
 
     model: Path | None = None
@@ -38,6 +39,9 @@ class EngineSettings:
     threads: int = 1
     widest_step: int | None = None
     prompt_cache_bytes: int = 2 << 30
+    state_bytes: int = 8 << 30
+    gpu_engine: str = "paged"
+    gpu_precision: str = "bfloat16"
     fake_token_seconds: float = 0.0
     fake_fault: str = ""
     fake_fault_share: float = 1.0

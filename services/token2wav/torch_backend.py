@@ -23,6 +23,10 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
     directory, device = ModelDirectory(model), _device(settings.device)
     torch.set_num_threads(settings.threads)
     flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
+    if device.type == "cuda" and settings.gpu_engine == "paged":
+        from services.token2wav.gpu.backend import load_paged
+
+        return load_paged(directory, device, settings, flow, vocoder)
     widest = settings.widest_step or (1 if device.type == "cpu" else 16)
     return Backend(
         Identity(

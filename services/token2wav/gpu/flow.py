@@ -52,6 +52,7 @@ class PagedFlow:
         launch = launch or Launcher(chained=device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0))
         if dtype == torch.float32 and not launch.tiles:
             launch = Launcher(launch.chained, EXACT_TILES)
+        self.launch = launch
         self.most = max(self.buckets[-1], most or 0)
         """Blocks in one pass at most; more than the largest bucket are launched without a graph."""
         weights = Tensors(tensors)
