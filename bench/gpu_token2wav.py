@@ -341,7 +341,7 @@ def profile(out: Path) -> dict[str, Any]:
     """Kernels of one pass, by time."""
     weights = random_flow(PUBLISHED, DEVICE)
     for batch in (1, 16):
-        paged = PagedFlow(PUBLISHED, weights, pages=16 * 11 + 1, buckets=(batch,), launch=Launcher(False))
+        paged = PagedFlow(PUBLISHED, weights, pages=16 * 11 + 1, buckets=(batch,), launch=Launcher(True))
         for part in paged.pool.split(1 << 28):
             part.normal_(0, 0.5)
         one = Someone(None, 0, 25 * 10 + 28, 5)
@@ -485,9 +485,177 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("tf32x3", "tf32"), tiles: 
     return rows
 
 
+def _decoder(pages: int, dtype: torch.dtype = torch.bfloat16, graphs: bool = True) -> Any:
+    from services.token2wav.gpu.decoder import PagedDecoder
+    from services.token2wav.gpu.vocoder import WindowedVocoder
+
+    config, weights = random_vocoder()
+    began = time.perf_counter()
+    flow = PagedFlow(PUBLISHED, random_flow(PUBLISHED, DEVICE), pages=pages, dtype=dtype, most=64)
+    precision = "tf32x3" if dtype == torch.bfloat16 else "ieee"
+    vocoder = WindowedVocoder(config, weights, DEVICE, slots=300, launch=flow.launch, precision=precision)
+    if graphs:
+        flow.capture()
+        vocoder.capture()
+    print(f"decoder of {pages} pages ready after {time.perf_counter() - began:.1f} s, {torch.cuda.memory_allocated() / 2**30:.1f} GiB", flush=True)
+    return PagedDecoder(flow, vocoder, pages=pages, slots=300, widest_step=32, prompt_pages=100)
+
+
+def _voice(prompt: int, key: str) -> Any:
+    import numpy as np
+
+    from services.token2wav.request import Voice
+
+    draw = np.random.default_rng(1)
+    mel, embedding = draw.standard_normal((2 * prompt, 80)), draw.standard_normal(192)
+    return Voice(draw.integers(0, 6561, prompt), mel.astype(np.float32), embedding.astype(np.float32), key)
+
+
+def decoder(out: Path) -> dict[str, Any]:
+    """The paged decoder's samples against the readable one's on the same GPU, float32 and bfloat16, streams alone and together."""
+    import numpy as np
+
+    from services.token2wav.continuous import ContinuousDecoder
+    from services.token2wav.decoder import Stride
+    from services.token2wav.request import Sentence
+    from services.token2wav.vocoder.vocoder import Vocoder
+
+    config, weights = random_vocoder()
+    plain = ContinuousDecoder(Flow(PUBLISHED, random_flow(PUBLISHED, DEVICE), DEVICE), Vocoder(config, weights, DEVICE), widest_step=4, prompt_cache_bytes=1 << 33)
+    cases = [(87, 60, 1.0), (0, 77, 1.0), (40, 101, 0.8), (30, 5, 1.0)]
+
+    def speak(decoder: Any, which: list[int]) -> list[Any]:
+        states = [decoder.start(Sentence(_voice(cases[at][0], ""), seed=1 << 40 | at, sentence_index=at, speed=cases[at][2])) for at in which]
+        tokens = [np.random.default_rng(at).integers(0, 6561, cases[at][1]) for at in which]
+        made: list[list[Any]] = [[] for _ in which]
+        todo = list(range(len(which)))
+        while todo:
+            strides = []
+            for at in todo:
+                end = len(states[at].prompt) + len(tokens[at])
+                until = min(states[at].position // 25 * 25 + 25, end)
+                strides.append(Stride(states[at], tokens[at], until, until == end))
+            for at, stride, result in zip(list(todo), strides, decoder.step(strides), strict=True):
+                made[at].append(result.samples)
+                if stride.final:
+                    todo.remove(at)
+        return [torch.from_numpy(np.concatenate(pieces)) for pieces in made]
+
+    everyone = list(range(len(cases)))
+    wanted = speak(plain, everyone)
+    rows: dict[str, Any] = {}
+    for dtype in (torch.float32, torch.bfloat16):
+        fast = _decoder(40, dtype, graphs=dtype == torch.bfloat16)
+        together = speak(fast, everyone)
+        alone = [speak(fast, [at])[0] for at in everyone]
+        for at in everyone:
+            error, against = apart(together[at], wanted[at]), apart(alone[at], together[at])
+            rows[f"{dtype} {at}"] = (error, against)
+            print(f"{dtype} stream {cases[at]}: {len(wanted[at])} samples, relative to readable {error[0]:.2e}, alone to together {against[0]:.2e}", flush=True)
+        del fast
+        torch.cuda.empty_cache()
+    return rows
+
+
+async def _listen(batcher: Any, sentence: Any, tokens: list[int], pace: float | None) -> dict[str, float]:
+    """One stream; pace: tokens a second, None: all at once. A player starts with the first sound; `late` is how long it stood still."""
+    import asyncio
+
+    from services.token2wav.stream import AcousticStream
+
+    began = time.perf_counter()
+    first = late = plays_until = 0.0
+    samples = 0
+    async with AcousticStream(batcher, sentence) as stream:
+
+        async def feed() -> None:
+            for at in range(0, len(tokens), 25):
+                if pace:
+                    await asyncio.sleep(max(0.0, began + min(at + 25, len(tokens)) / pace - time.perf_counter()))
+                await stream.feed(tokens[at : at + 25])
+            await stream.finish()
+
+        feeding = asyncio.create_task(feed())
+        async for piece in stream:
+            now = time.perf_counter()
+            if not piece.audio:
+                continue
+            if not first:
+                first, plays_until = now - began, now
+            late += max(0.0, now - plays_until)
+            plays_until = max(plays_until, now) + len(piece.audio) / 48000
+            samples += len(piece.audio) // 2
+        await feeding
+    return {"first": first, "late": late, "audio": samples / 24000, "wall": time.perf_counter() - began}
+
+
+def streams(out: Path, most_pages: int = 900) -> dict[str, Any]:
+    """Through the batcher: streams of ten seconds at once, and of several lengths alone; voice of 87 prompt tokens."""
+    import asyncio
+
+    import numpy as np
+
+    from services.token2wav.batcher import Batcher
+    from services.token2wav.budget import Limits
+    from services.token2wav.request import Profile, Sentence
+
+    decoder = _decoder(most_pages)
+    rows: dict[str, Any] = {}
+
+    def tokens(count: int, seed: int) -> list[int]:
+        return np.random.default_rng(seed).integers(0, 6561, count).tolist()
+
+    async def run() -> None:
+        batcher = Batcher({Profile.CONTINUOUS: decoder}, Limits(max_streams=256, state_bytes=most_pages * decoder._flow.page_bytes))
+        try:
+            for name in ("cold", "cold", "kept", "kept", "kept"):
+                decoder._prompts.evict() if name == "cold" else None
+                got = await _listen(batcher, Sentence(_voice(87, "v"), seed=1), tokens(50, 1), None)
+                print(f"first sound alone, prompt {name}: {1000 * got['first']:.2f} ms", flush=True)
+                rows[f"first {name}"] = got["first"]
+            for seconds in (4, 10, 30):
+                runs = [await _listen(batcher, Sentence(_voice(87, "v"), seed=2), tokens(25 * seconds, 2), None) for _ in range(3)]
+                wall = statistics.median(run["wall"] for run in runs)
+                rows[f"alone {seconds}"] = wall / seconds
+                print(f"alone, {seconds:2d} s of audio: {1000 * wall / seconds:.2f} ms a second of audio", flush=True)
+            for pace in (None, 200.0):
+                for count in (1, 4, 16, 32, 64, 128):
+                    if count * 14 > most_pages + 1000:
+                        continue
+                    torch.cuda.reset_peak_memory_stats()
+                    before = decoder.recomputed
+                    began = time.perf_counter()
+                    everyone = (_listen(batcher, Sentence(_voice(87, "v"), seed=at), tokens(250, at), pace) for at in range(count))
+                    got = await asyncio.gather(*everyone, return_exceptions=True)
+                    wall = time.perf_counter() - began
+                    fine = [each for each in got if isinstance(each, dict)]
+                    firsts = sorted(each["first"] for each in fine) or [0.0]
+                    audio = sum(each["audio"] for each in fine)
+                    row = {
+                        "streams": count, "served": len(fine), "audio_per_second": audio / wall, "first_p50": firsts[len(firsts) // 2],
+                        "first_p95": firsts[int(0.95 * (len(firsts) - 1))], "with_gaps": sum(each["late"] > 0.001 for each in fine),
+                        "late": max((each["late"] for each in fine), default=0), "recomputed": decoder.recomputed - before,
+                    }  # fmt: skip
+                    rows[f"{count} {pace}"] = row
+                    print(
+                        f"{count:3d} streams, tokens {'at once' if pace is None else f'{pace:.0f}/s'}: served {len(fine)}, {row['audio_per_second']:.0f} s of audio a second, "
+                        f"first sound p50 {1000 * row['first_p50']:.1f} p95 {1000 * row['first_p95']:.1f} ms, {row['with_gaps']} with gaps (longest {1000 * row['late']:.0f} ms), "
+                        f"recomputed {row['recomputed']} blocks", flush=True,
+                    )  # fmt: skip
+                    refused = [each for each in got if not isinstance(each, dict)]
+                    if refused:
+                        print("   refused:", len(refused), repr(refused[0])[:160], flush=True)
+            print(f"longest step {batcher.stats().longest_step_seconds:.3f} s, peak state {batcher.stats().peak_state_bytes / 2**30:.1f} GiB, pages free {decoder._pages.free}")
+        finally:
+            await asyncio.to_thread(batcher.close)
+
+    asyncio.run(run())
+    return rows
+
+
 PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
     "ceilings": ceilings, "correctness": correctness, "passes": passes, "recompute": recompute, "tuning": tuning, "attention": attention,
-    "profile": profile, "vocoder": vocoder, "readable": readable,
+    "profile": profile, "vocoder": vocoder, "decoder": decoder, "streams": streams, "readable": readable,
 }  # fmt: skip
 
 
