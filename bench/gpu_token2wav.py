@@ -163,7 +163,12 @@ def passes(out: Path, variants: dict[str, tuple[Launcher, tuple[tuple[int, int],
     """Milliseconds of a pass by batch and by blocks of prefix, every stream with pages of its own."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
-    variants = variants or {"plain": (Launcher(False), None), "chained": (Launcher(True), None)}
+    variants = variants or {"chained": (Launcher(True), None)}
+    if COMPILE_ONLY:
+        paged = PagedFlow(PUBLISHED, weights, pages=2, launch=Launcher(True))
+        paged.capture()
+        paged.capture(recomputing=True)
+        return {}
     for name, (launch, splits) in variants.items():
         paged = PagedFlow(PUBLISHED, weights, pages=pages, buckets=(1, 2, 4, 8, 16, 32), launch=launch, splits=splits)
         for part in paged.pool.split(1 << 28):
@@ -496,6 +501,7 @@ def _decoder(pages: int, dtype: torch.dtype = torch.bfloat16, graphs: bool = Tru
     vocoder = WindowedVocoder(config, weights, DEVICE, slots=300, launch=flow.launch, precision=precision)
     if graphs:
         flow.capture()
+        flow.capture(recomputing=True)
         vocoder.capture()
     print(f"decoder of {pages} pages ready after {time.perf_counter() - began:.1f} s, {torch.cuda.memory_allocated() / 2**30:.1f} GiB", flush=True)
     return PagedDecoder(flow, vocoder, pages=pages, slots=300, widest_step=32, prompt_pages=100)
@@ -606,7 +612,7 @@ def streams(out: Path, most_pages: int = 900) -> dict[str, Any]:
         return np.random.default_rng(seed).integers(0, 6561, count).tolist()
 
     async def run() -> None:
-        batcher = Batcher({Profile.CONTINUOUS: decoder}, Limits(max_streams=256, state_bytes=most_pages * decoder._flow.page_bytes))
+        batcher = Batcher({Profile.CONTINUOUS: decoder}, Limits(max_streams=256, state_bytes=most_pages * decoder._flow.page_bytes, reserve_tokens=100))
         try:
             for name in ("cold", "cold", "kept", "kept", "kept"):
                 decoder._prompts.evict() if name == "cold" else None

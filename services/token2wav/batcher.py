@@ -169,7 +169,7 @@ class Batcher:
         works = [_Work(lane, stride) for lane in self._lanes if (stride := lane.next_stride()) is not None]
         if not works:
             return []
-        if self._budget.used_up(self._lanes):
+        if self._budget.used_up(self._lanes) and not works[0].lane.decoder.goes_on_without_room:
             return works[:1]
         works.sort(key=lambda work: (work.lane.sentence.profile is Profile.OFFLINE, work.lane.plays_until, work.lane.served))
         decoder = works[0].lane.decoder

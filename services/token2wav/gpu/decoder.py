@@ -54,6 +54,8 @@ class _Turn:
 class PagedDecoder:
     """widest_step: streams in a step. prompt_pages: pages that prompts may keep when nobody speaks them."""
 
+    goes_on_without_room = True
+
     def __init__(self, flow: PagedFlow, vocoder: WindowedVocoder, *, pages: int, slots: int, widest_step: int, prompt_pages: int) -> None:
         self.widest_step = widest_step
         self._flow, self._vocoder = flow, vocoder
