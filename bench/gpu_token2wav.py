@@ -624,7 +624,7 @@ def streams(out: Path, most_pages: int = 900) -> dict[str, Any]:
                 wall = statistics.median(run["wall"] for run in runs)
                 rows[f"alone {seconds}"] = wall / seconds
                 print(f"alone, {seconds:2d} s of audio: {1000 * wall / seconds:.2f} ms a second of audio", flush=True)
-            for pace in (None, 200.0):
+            for pace in (None, 400.0):
                 for count in (1, 4, 16, 32, 64, 128):
                     if count * 14 > most_pages + 1000:
                         continue
