@@ -62,7 +62,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
     except CosyserveError as error:
         await asyncio.to_thread(batcher.close)
         raise ModelError(f"{settings.model}: the engine cannot speak its first sentence: {error}") from error
-    servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds)
+    servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds, settings.first_hop_tokens)
     token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     async def close() -> None:
