@@ -138,10 +138,12 @@ class PagedEncoder:
             turned_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance, weights.position, self._turns[frames],
             self._turned, rows, HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, FRAMES=frames, BM=32, BN=64,
         )  # fmt: skip
+        tile = launch.tile("distance", rows)
         launch(
             relative_attention, (units, heads), self._queries, weights.content, self._turned, self._distances[frames], pool, table["pages"],
             table["counts"], table["frames" if frames == CHUNK_FRAMES else "tokens"], self._attended, layout.elements, offset, TABLE=TABLE,
-            FRAMES=frames, FP=power(frames), HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, BK=_divisor(width, 64),
+            FRAMES=frames, FP=power(frames), HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, BK=_divisor(width, tile.inner),
+            warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(table, pool, layout, self._attended, weights.out, x, rows, frames, None)
         tile = launch.tile("wide norm", rows)

@@ -51,12 +51,13 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "encoder": ((200, Tile(16, 32, 512, 8)), (MANY, Tile(64, 64, 64, 4, 4))),
     "rows": ((200, Tile(1, 0, 0, 2)), (800, Tile(4, 0)), (MANY, Tile(16, 0))),
     "attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
+    "distance": ((MANY, Tile(0, 0, 128, 8)),),
     "sound": ((MANY, Tile(64, 64, 32)),),
 }
 """For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""
 _EXACT = ((MANY, Tile(16, 32, 32, 4, 2)),)
 _EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "joined", "narrow", "convolution", "encoder convolution", "encoder")
-EXACT_TILES = dict.fromkeys(_EXACT_KINDS, _EXACT)
+EXACT_TILES = dict.fromkeys(_EXACT_KINDS, _EXACT) | {"distance": ((MANY, Tile(0, 0, 32, 4, 2)),)}
 """For float32, whose products run without matrix units."""
 
 
