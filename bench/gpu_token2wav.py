@@ -19,7 +19,8 @@ from torch import Tensor
 
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.weights import FlowConfig, expected_tensors
-from services.token2wav.gpu.flow import PagedFlow
+from services.token2wav.gpu import flow as flow_module
+from services.token2wav.gpu.flow import PagedFlow, Way
 from services.token2wav.gpu.launch import MANY, Launcher, Tile
 from services.token2wav.gpu.units import Unit
 from services.token2wav.voice_prompt import VoicePrompt
@@ -105,7 +106,7 @@ def apart(a: Tensor, b: Tensor) -> tuple[float, float]:
 
 
 def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)) -> dict[str, Any]:
-    """Against the readable flow in float32: float32 and bfloat16, cached and recomputed, together and alone, chained and not."""
+    """Against the readable flow in float32: float32 and bfloat16, cached and recomputed, together and alone, keys whole and split."""
     weights = random_flow(PUBLISHED, DEVICE)
     flow = Flow(PUBLISHED, weights, DEVICE)
     someone, other = Someone(flow, 87, 44, 2), Someone(flow, 40, 60, 3)
@@ -117,85 +118,121 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
         rows[name] = apart(joined, torch.cat(wanted))
         print(f"{name:60s} relative {rows[name][0]:.2e}  mean distance {rows[name][1]:.2e}", flush=True)
 
-    runs: dict[str, list[Tensor]] = {}
     for dtype in kinds:
-        for chained, splits in ((False, ()), (True, ()), (True, ((32, 4),))):
-            if True:
-                paged = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8), launch=Launcher(chained), splits=splits)
-                paged.pool.fill_(float("nan"))
-                name = f"{str(dtype)[6:]} {'chained' if chained else 'plain'} {'4 splits' if splits else '1 split'}"
-                pages = [3, 5, 2, 9, 7, 1][: someone.blocks]
-                with torch.inference_mode():
-                    made = [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
-                runs[name] = made
-                report(name, made, wanted)
-                if chained and not splits:
-                    first = paged.capture()
-                    print(f"  captured in {first:.1f} s, memory {torch.cuda.memory_allocated() / 2**30:.2f} GiB", flush=True)
-                    paged.pool.fill_(float("nan"))
-                    made = [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
-                    report(f"{name}, graph", made, wanted)
-                    report(f"{name}, graph against eager", made, runs[name])
-                    paged.pool.fill_(float("nan"))
-                    whole = list(paged.run([someone.unit(at, pages) for at in range(someone.blocks)]).clone())
-                    report(f"{name}, all blocks in one pass", whole, wanted)
-                    paged.pool.fill_(float("nan"))
-                    theirs = [10, 11, 12, 13, 14]
-                    both: tuple[list[Tensor], list[Tensor]] = ([], [])
-                    for at in range(max(someone.blocks, other.blocks)):
-                        units = [(0, someone.unit(at, pages))] if at < someone.blocks else []
-                        units += [(1, other.unit(at, theirs))] if at < other.blocks else []
-                        for (who, _), mel in zip(units, paged.run([unit for _, unit in units]).clone(), strict=True):
-                            both[who].append(mel)
-                    report(f"{name}, two streams", both[0] + both[1], wanted + others)
-                    report(f"{name}, two streams against alone", both[0], made)
-                    paged._scratch.fill_(float("nan"))
-                    whole = list(paged.recompute([someone.unit(at, pages) for at in range(someone.blocks)]).clone())
-                    report(f"{name}, recomputed without pages", whole, wanted)
-                del paged
-                torch.cuda.empty_cache()
-    for kind in (str(dtype)[6:] for dtype in kinds):
-        report(f"{kind}: chained against plain", runs[f"{kind} chained 1 split"], runs[f"{kind} plain 1 split"])
+        name, pages = str(dtype)[6:], [3, 5, 2, 9, 7, 1][: someone.blocks]
+        paged = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8), launch=Launcher(True))
+
+        def one_by_one(paged: PagedFlow, pages: list[int] = pages) -> list[Tensor]:
+            paged.pool.fill_(float("nan"))
+            return [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
+
+        eager = one_by_one(paged)
+        report(name, eager, wanted)
+        flow_module.LONG_PAGES = 0
+        report(f"{name}, keys split", one_by_one(paged), wanted)
+        flow_module.LONG_PAGES = 8
+        paged.pool.fill_(float("nan"))
+        report(f"{name}, all blocks in one pass", list(paged.run([someone.unit(at, pages) for at in range(someone.blocks)]).clone()), wanted)
+        paged._scratch.fill_(float("nan"))
+        units = [someone.unit(at, list(range(1, at + 2))) for at in range(someone.blocks)]
+        report(f"{name}, recomputed without pages", list(paged.recompute(units).clone()), wanted)
+        if dtype == torch.float32:
+            continue
+        first = paged.capture((Way.SHORT,))
+        print(f"  captured in {first:.1f} s, memory {torch.cuda.memory_allocated() / 2**30:.2f} GiB", flush=True)
+        made = one_by_one(paged)
+        report(f"{name}, graph against eager", made, eager)
+        paged.pool.fill_(float("nan"))
+        theirs = [10, 11, 12, 13, 14]
+        both: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for at in range(max(someone.blocks, other.blocks)):
+            pair = [(0, someone.unit(at, pages))] if at < someone.blocks else []
+            pair += [(1, other.unit(at, theirs))] if at < other.blocks else []
+            for (who, _), mel in zip(pair, paged.run([unit for _, unit in pair]).clone(), strict=True):
+                both[who].append(mel)
+        report(f"{name}, two streams", both[0] + both[1], wanted + others)
+        report(f"{name}, two streams against alone", both[0], made)
+        meeting = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True), meeting_units=2)
+        report(f"{name}, programs that meet", one_by_one(meeting), wanted)
+        report(f"{name}, programs that meet against plain", one_by_one(meeting), eager)
     return rows
 
 
-def passes(out: Path, variants: dict[str, tuple[Launcher, tuple[tuple[int, int], ...] | None]] | None = None, pages: int = 800) -> dict[str, Any]:
+def _spread(batch: int, prefix: int) -> list[Unit]:
+    """A batch whose streams have pages of their own, block `prefix` of each."""
+    own = [list(range(1 + at * (prefix + 1), 1 + (at + 1) * (prefix + 1))) for at in range(batch)]
+    one = Someone(None, 0, 25 * prefix + 28, 5)
+    return [one.unit(prefix, mine) for mine in own]
+
+
+def _filled(weights: dict[str, Tensor], pages: int, buckets: tuple[int, ...], **options: Any) -> PagedFlow:
+    paged = PagedFlow(PUBLISHED, weights, pages=pages, buckets=buckets, **options)
+    for part in paged.pool.split(1 << 28):
+        part.normal_(0, 0.5)
+    return paged
+
+
+def passes(out: Path, pages: int = 800) -> dict[str, Any]:
     """Milliseconds of a pass by batch and by blocks of prefix, every stream with pages of its own."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
-    variants = variants or {"chained": (Launcher(True), None)}
     if COMPILE_ONLY:
-        paged = PagedFlow(PUBLISHED, weights, pages=2, launch=Launcher(True))
+        paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=SHARD or (1, 2, 4, 8, 16, 32), most=32, launch=Launcher(True))
         paged.capture()
-        paged.capture(recomputing=True)
         return {}
-    for name, (launch, splits) in variants.items():
-        paged = PagedFlow(PUBLISHED, weights, pages=pages, buckets=(1, 2, 4, 8, 16, 32), launch=launch, splits=splits)
-        for part in paged.pool.split(1 << 28):
-            part.normal_(0, 0.5)
-        seconds = paged.capture()
-        print(f"{name}: captured in {seconds:.1f} s, page {paged.page_bytes / 2**20:.1f} MiB", flush=True)
-        for batch in (1, 2, 4, 8, 16, 32):
-            for prefix in (0, 3, 10, 20, 37):
-                if batch * (prefix + 1) + 1 > pages:
-                    continue
-                own = [list(range(1 + at * (prefix + 1), 1 + (at + 1) * (prefix + 1))) for at in range(batch)]
-                one = Someone(None, 0, 25 * prefix + 28, 5)
-                paged.run([one.unit(prefix, mine) for mine in own])
-                graph = paged._graphs[batch, False]
-                spent = timed(graph.replay, 10)
-                began = time.perf_counter()
-                paged.run([one.unit(prefix, mine) for mine in own])
-                host = 1000 * (time.perf_counter() - began)
-                torch.cuda.synchronize()
-                assert bool(torch.isfinite(paged._estimator.x[:batch]).all())
-                rows[f"{name} {batch} {prefix}"] = spent
-                print(f"{name:20s} batch {batch:3d}  {prefix + 1:3d} blocks: {spent:7.3f} ms  ({spent / batch:6.3f} a stream, host {host:.2f})", flush=True)
-        cold = [Someone(None, 87, 41, 7).unit(at, [1, 2, 3, 4]) for at in range(4)]
-        paged.run(cold)
-        rows[f"{name} cold"] = timed(lambda: paged.run(cold), 10)
-        rows[f"{name} warm"] = timed(lambda: paged.run(cold[3:]), 10)
-        print(f"{name}: first chunk behind 87 tokens: cold {rows[f'{name} cold']:.3f} ms, prompt kept {rows[f'{name} warm']:.3f} ms", flush=True)
+    paged = _filled(weights, pages, (1, 2, 4, 8, 16, 32), launch=Launcher(True))
+    seconds = paged.capture()
+    print(f"captured in {seconds:.1f} s, page {paged.page_bytes / 2**20:.1f} MiB, {torch.cuda.memory_allocated() / 2**30:.1f} GiB", flush=True)
+    for batch in (1, 2, 4, 8, 16, 32):
+        for prefix in (0, 3, 13, 33):
+            if batch * (prefix + 1) + 1 > pages:
+                continue
+            units = _spread(batch, prefix)
+            paged.run(units)
+            spent = timed(paged._graphs[batch, paged._way(units)].replay, 10)
+            began = time.perf_counter()
+            paged.run(units)
+            host = 1000 * (time.perf_counter() - began)
+            torch.cuda.synchronize()
+            assert bool(torch.isfinite(paged._estimator.x[:batch]).all())
+            rows[f"{batch} {prefix + 1}"] = spent
+            print(f"batch {batch:3d}  {prefix + 1:3d} blocks: {spent:7.3f} ms  ({spent / batch:6.3f} a stream, host {host:.2f})", flush=True)
+    cold = [Someone(None, 87, 41, 7).unit(at, [1, 2, 3, 4]) for at in range(4)]
+    for name, units in (("cold", cold), ("kept", cold[3:])):
+        rows[name] = timed(lambda units=units: paged.run(units), 20)
+    print(f"first chunk behind 87 tokens: cold {rows['cold']:.3f} ms, prompt kept {rows['kept']:.3f} ms, host included", flush=True)
+    return rows
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "base": {},
+    "loops": {"launch": Launcher(True, {"narrow": ((MANY, Tile(16, 32, 128)),), "convolution": ((MANY, Tile(32, 32, 128)),), "out": ((MANY, Tile(16, 32, 128)),)})},
+    "meeting": {"meeting_units": 4},
+    "stages": {"launch": Launcher(True, {"attention": ((MANY, Tile(0, 0, 0, 4, 8)),)})},
+    "wide loops": {"launch": Launcher(True, {"qkv": ((MANY, Tile(64, 128, 64, 8, 3, 2)),), "widen": ((MANY, Tile(64, 128, 64, 8, 3, 2)),)})},
+    "wider loops": {"launch": Launcher(True, {"qkv": ((MANY, Tile(64, 128, 64, 8, 3, 4)),), "widen": ((MANY, Tile(64, 128, 64, 8, 3, 4)),)})},
+}  # fmt: skip
+
+
+def variants(out: Path) -> dict[str, Any]:
+    """The same pass with other tiles."""
+    weights = random_flow(PUBLISHED, DEVICE)
+    rows: dict[str, Any] = {}
+    for name, options in VARIANTS.items():
+        if COMPILE_ONLY and name == "base":
+            continue
+        options = {"launch": Launcher(True), **options}
+        small = name in ("meeting", "loops")
+        buckets = (1, 2) if small else (16,) if "wide" in name else (1, 16)
+        paged = _filled(weights, 2 if COMPILE_ONLY else 16 * 14 + 1, buckets, **options)
+        paged.capture((Way.SHORT,))
+        if not COMPILE_ONLY:
+            for batch in buckets:
+                for prefix in (3, 13):
+                    units = _spread(batch, prefix)
+                    paged.run(units)
+                    rows[f"{name} {batch} {prefix + 1}"] = spent = timed(paged._graphs[batch, Way.SHORT].replay, 10)
+                    print(f"{name:12s} batch {batch:2d} {prefix + 1:2d} blocks: {spent:.3f} ms", flush=True)
         del paged
         torch.cuda.empty_cache()
     return rows
@@ -205,13 +242,13 @@ def recompute(out: Path) -> dict[str, Any]:
     """A pass that makes the last block of a sentence from nothing kept."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows = {}
-    paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(1, 4, 8, 16, 32, 64), launch=Launcher(True))
-    paged.capture(recomputing=True)
-    for blocks in (1, 4, 8, 16, 32, 64):
+    paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), launch=Launcher(True))
+    paged.capture((Way.RECOMPUTED,))
+    for blocks in (4, 8, 16, 32):
         one = Someone(None, 0, 25 * blocks, 5)
-        units = [one.unit(at, list(range(1, blocks + 1))) for at in range(blocks)]
+        units = [one.unit(at, list(range(1, at + 2))) for at in range(blocks)]
         paged.recompute(units)
-        rows[str(blocks)] = timed(paged._graphs[blocks, True].replay, 10)
+        rows[str(blocks)] = timed(paged._graphs[blocks, Way.RECOMPUTED].replay, 10)
         print(f"recomputing {blocks:3d} blocks: {rows[str(blocks)]:.3f} ms, scratch {paged.scratch_layout.elements * 2 / 2**20:.2f} MiB a block", flush=True)
     return rows
 
@@ -234,13 +271,10 @@ CHOICES: dict[str, list[Tile]] = {
 
 def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
     """All launches of one kind in a pass's first Euler step, one after the other, and how many."""
-    from services.token2wav.gpu.estimator import _Pass
-
     e = paged._estimator
-    call = _Pass(e, 0, paged._table, paged.pool, paged.layout, units)
     wanted = {
         "qkv": "queries_keys_values", "widen": "normed_linear", "convolution": "causal_convolution", "rows": "norm_mish",
-        "attention": "paged_attention", "joined": "joined_onto_residual",
+        "attention": "paged_attention",
     }.get(kind)  # fmt: skip
 
     def run() -> None:
@@ -258,7 +292,6 @@ def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
 
     def only() -> None:
         e._launch = Only(original.chained, original.tiles)
-        call._launch = e._launch
         try:
             run()
         finally:
@@ -267,7 +300,7 @@ def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
     return only
 
 
-LAUNCHES = {"qkv": 56, "widen": 56, "out": 56, "narrow": 56, "convolution": 31, "rows": 28, "attention": 56, "joined": 56}
+LAUNCHES = {"qkv": 56, "widen": 56, "out": 56, "narrow": 56, "convolution": 31, "rows": 28, "attention": 56}
 
 
 def tuning(out: Path, kinds: tuple[str, ...] = tuple(CHOICES)) -> dict[str, Any]:
@@ -300,12 +333,13 @@ def tuning(out: Path, kinds: tuple[str, ...] = tuple(CHOICES)) -> dict[str, Any]
 
 _KEPT: dict[str, PagedFlow] = {}
 COMPILE_ONLY = False
+SHARD: tuple[int, ...] = ()
 
 
 def _tuned(weights: dict[str, Tensor], launch: Launcher) -> PagedFlow:
     paged = _KEPT.get("one")
     if paged is None:
-        paged = _KEPT["one"] = PagedFlow(PUBLISHED, weights, pages=4 if COMPILE_ONLY else 140, buckets=(32,), launch=launch, splits=())
+        paged = _KEPT["one"] = PagedFlow(PUBLISHED, weights, pages=4 if COMPILE_ONLY else 140, buckets=(32,), launch=launch)
         for part in paged.pool.split(1 << 28):
             part.normal_(0, 0.5)
         one = Someone(None, 0, 103, 5)
@@ -315,50 +349,19 @@ def _tuned(weights: dict[str, Tensor], launch: Launcher) -> PagedFlow:
     return paged
 
 
-def attention(out: Path) -> dict[str, Any]:
-    """Microseconds of one attention and its output product, by splits, warps and stages, batch and prefix."""
-    weights = random_flow(PUBLISHED, DEVICE)
-    rows: dict[str, Any] = {}
-    paged = PagedFlow(PUBLISHED, weights, pages=700, buckets=(16,), launch=Launcher(True), splits=((16, 4),))
-    for part in paged.pool.split(1 << 28):
-        part.normal_(0, 0.5)
-    for batch in (1, 4, 16):
-        for prefix in (3, 10, 37):
-            one = Someone(None, 0, 25 * prefix + 28, 5)
-            own = [list(range(1 + at * (prefix + 1), 1 + (at + 1) * (prefix + 1))) for at in range(batch)]
-            paged._table.fill([one.unit(prefix, mine) for mine in own], batch)
-            line = []
-            for splits, warps, stages in ((1, 4, 3), (1, 4, 2), (1, 4, 5), (1, 8, 3), (2, 4, 3), (4, 4, 3), (4, 4, 5)):
-                if splits > 1 and batch == 16:
-                    continue
-                paged._estimator._splits = ((16, splits),) if splits > 1 else ()
-                paged._estimator._launch = Launcher(True, {"attention": ((MANY, Tile(0, 0, 0, warps, stages)),)})
-                spent = 1000 * timed(graphed(_chain(paged, "attention", batch)), 5, 1) / 56
-                after = 1000 * timed(graphed(_chain(paged, "out" if splits == 1 else "joined", batch)), 5, 1) / 56
-                rows[f"{batch} {prefix} {splits} {warps} {stages}"] = (spent, after)
-                line.append(f"{splits}/w{warps}/s{stages}: {spent:.1f}+{after:.1f}")
-            floor = 1e6 * batch * (prefix + 1) * 2 * 2 * 50 * 512 * 2 / 4.3e12
-            print(f"attention batch {batch:2d} blocks {prefix + 1:2d} us by splits: {'  '.join(line)}  floor {floor:.1f}", flush=True)
-    return rows
-
-
 def profile(out: Path) -> dict[str, Any]:
     """Kernels of one pass, by time."""
     weights = random_flow(PUBLISHED, DEVICE)
     for batch in (1, 16):
-        paged = PagedFlow(PUBLISHED, weights, pages=16 * 11 + 1, buckets=(batch,), launch=Launcher(True))
-        for part in paged.pool.split(1 << 28):
-            part.normal_(0, 0.5)
-        one = Someone(None, 0, 25 * 10 + 28, 5)
-        own = [list(range(1 + at * 11, 1 + (at + 1) * 11)) for at in range(batch)]
-        units = [one.unit(10, mine) for mine in own]
+        paged = _filled(weights, 16 * 4 + 1, (batch,), launch=Launcher(True))
+        units = _spread(batch, 3)
         paged.run(units)
         torch.cuda.synchronize()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
             paged.run(units)
             torch.cuda.synchronize()
-        print(f"batch {batch}, 11 blocks")
-        print(recorded.key_averages().table(sort_by="cuda_time_total", row_limit=25, max_name_column_width=40), flush=True)
+        print(f"batch {batch}, 4 blocks")
+        print(recorded.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=40), flush=True)
         del paged
         torch.cuda.empty_cache()
     return {}
@@ -446,8 +449,17 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("tf32x3", "tf32"), tiles: 
 
     config, weights = random_vocoder()
     if COMPILE_ONLY:
-        made = WindowedVocoder(config, weights, DEVICE, slots=2, buckets=(1,), launch=Launcher(True, {"sound": ((MANY, Tile(64, 64, 32)),)}), precision=precisions[0])
-        made.run([Render(1, 0, 30, None, 1, 0)])
+        made = WindowedVocoder(config, weights, DEVICE, slots=2, buckets=(1,), launch=Launcher(True), precision=precisions[0])
+        levels = made._network._levels
+        for at in SHARD or range(len(levels)):
+            if at > 0:  # a level by itself: what it is given has the right shape and says nothing
+                before = levels[at - 1]
+                first = end = torch.zeros(32, dtype=torch.int32, device=DEVICE)
+                columns = before._merged.stop - before._merged.start
+                levels[at](before._sound.raw, columns, before._merged.start, before._variants, made._spectrum, first, end, 1)
+        if not SHARD or 0 in SHARD:
+            del levels[1:]
+            made.run([Render(1, 0, 30, None, 1, 0)])
         torch.cuda.synchronize()
         return {}
     plain = Vocoder(config, weights, DEVICE)
@@ -458,7 +470,7 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("tf32x3", "tf32"), tiles: 
     for precision in precisions:
         for name, tile in (tiles or {"64x64x32": Tile(64, 64, 32)}).items():
             began = time.perf_counter()
-            made = WindowedVocoder(config, weights, DEVICE, slots=40, launch=Launcher(True, {"sound": ((MANY, tile),)}), precision=precision)
+            made = WindowedVocoder(config, weights, DEVICE, slots=40, launch=Launcher(True, {} if name == "64x64x32" else {"sound": ((MANY, tile),)}), precision=precision)
             made.capture()
             seconds = time.perf_counter() - began
             pieces, first, received = [], 0, 0
@@ -501,7 +513,6 @@ def _decoder(pages: int, dtype: torch.dtype = torch.bfloat16, graphs: bool = Tru
     vocoder = WindowedVocoder(config, weights, DEVICE, slots=300, launch=flow.launch, precision=precision)
     if graphs:
         flow.capture()
-        flow.capture(recomputing=True)
         vocoder.capture()
     print(f"decoder of {pages} pages ready after {time.perf_counter() - began:.1f} s, {torch.cuda.memory_allocated() / 2**30:.1f} GiB", flush=True)
     return PagedDecoder(flow, vocoder, pages=pages, slots=300, widest_step=32, prompt_pages=100)
@@ -660,7 +671,7 @@ def streams(out: Path, most_pages: int = 900) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "ceilings": ceilings, "correctness": correctness, "passes": passes, "recompute": recompute, "tuning": tuning, "attention": attention,
+    "ceilings": ceilings, "correctness": correctness, "passes": passes, "variants": variants, "recompute": recompute, "tuning": tuning,
     "profile": profile, "vocoder": vocoder, "decoder": decoder, "streams": streams, "readable": readable,
 }  # fmt: skip
 
@@ -669,10 +680,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--part", required=True, choices=[*PARTS, "vocoder-tf32x3", "vocoder-tf32", "vocoder-ieee", "correctness-float32", "correctness-bfloat16", *(f"tuning-{kind}" for kind in CHOICES)])
     parser.add_argument("--compile", action="store_true", help="of a tuning part: fill the compiler's cache, time nothing")
+    parser.add_argument("--shard", type=int, nargs="*", default=[], help="of a part to compile: buckets of the flow, levels of the vocoder")
     parser.add_argument("--out", type=Path, default=Path("build/gpu"))
     options = parser.parse_args()
-    global COMPILE_ONLY
-    COMPILE_ONLY = options.compile
+    global COMPILE_ONLY, SHARD
+    COMPILE_ONLY, SHARD = options.compile, tuple(options.shard)
     options.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
     with torch.inference_mode():

@@ -49,7 +49,6 @@ def load_paged(directory: ModelDirectory, device: torch.device, settings: Engine
         sound, load_weights(directory, sound), device, slots=SLOTS, precision="tf32x3" if dtype == torch.bfloat16 else "ieee", launch=paged.launch
     )  # fmt: skip
     paged.capture()
-    paged.capture(recomputing=True)
     windowed.capture()
     log.info("token2wav: %d pages of %d bytes, graphs recorded after %.1f s", pages - 1, paged.page_bytes, time.perf_counter() - began)
     decoder = PagedDecoder(

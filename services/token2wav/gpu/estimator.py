@@ -12,8 +12,9 @@ from services.token2wav.flow.estimator import Estimator
 from services.token2wav.flow.layers import Tensors
 from services.token2wav.flow.solver import ROWS, euler_schedule
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
-from services.token2wav.gpu.kernels.attention import joined_onto_residual, paged_attention
+from services.token2wav.gpu.kernels.attention import joined_parts, paged_attention
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
+from services.token2wav.gpu.kernels.feed_forward import feed_forward
 from services.token2wav.gpu.kernels.euler import euler_step, prepare
 from services.token2wav.gpu.kernels.linear import GELU, normed_linear, onto_residual, queries_keys_values
 from services.token2wav.gpu.launch import Launcher, ceil, power
@@ -80,12 +81,13 @@ class _Level:
 class PagedEstimator:
     """Weights and the buffers of a pass over at most `most` units; the state of streams is in the pool's pages.
 
-    splits: parts of the keys of one query that are attended to side by side, for batches of that many units or fewer: (units, splits).
+    splits: parts of the keys of one query that are attended to side by side in `long` passes of at most split_units units: few programs
+    would take long for many pages, and joining the parts costs another launch.
     """
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: tuple[tuple[int, int], ...] = ((2, 4), (4, 2)),
+        splits: int = 4, split_units: int = 4, meeting_units: int = 0,
     ) -> None:  # fmt: skip
         weights = Tensors(tensors).within(ESTIMATOR[:-1])
         device = tensors[f"{ESTIMATOR}final_proj.bias"].device
@@ -98,9 +100,9 @@ class PagedEstimator:
         self._down_end, self._up_end = (convolution(weights.within(f"{name}_blocks.0.2"), dtype) for name in ("down", "up"))
         self._final, self._final_norm = convolution(weights.within("final_block.block.0"), dtype), _Norm.of(weights.within("final_block.block.2"))
         self._project = product(weights["final_proj.weight"].squeeze(2), weights["final_proj.bias"], dtype)
-        self._config, self._launch, self._splits = config, launch, splits
+        self._config, self._launch, self._splits, self.split_units = config, launch, splits, split_units
         rows, channels, inner = most * ROWS * CHUNK_FRAMES, config.channels, config.estimator_heads * config.head_width
-        widest = max(min(most, units) * parts for units, parts in (*splits, (most, 1)))
+        widest = splits * min(most, split_units)
 
         def room(*shape: int, kind: torch.dtype = torch.float32) -> Tensor:
             return torch.zeros(shape, dtype=kind, device=device)
@@ -115,18 +117,26 @@ class PagedEstimator:
         self._norms = room(widest * ROWS * CHUNK_FRAMES, config.estimator_heads)
         self._wide = room(rows, 4 * channels, kind=dtype)
         self._no_rows = room(1)
+        self.meeting_units = meeting_units
+        """Batches of so many units or fewer have programs that wait for each other, see `kernels.feed_forward`."""
+        self.row_tiles = ceil(max(meeting_units, 1) * ROWS * CHUNK_FRAMES, 16)
+        layers = (config.middle + 2) * config.transformers
+        self.counters = room(EULER_STEPS * layers * self.row_tiles, kind=torch.int32)
+        self._partial = room(8 * max(meeting_units, 1) * ROWS * CHUNK_FRAMES, channels)
 
     def prepare(self, mu: Tensor, noise: Tensor, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
-        """Lay out the first step's input: mu float32 [units, 50, 80], noise float32 [15000, 80]."""
+        """Lay out the first step's input and forget who met: mu float32 [units, 50, 80], noise float32 [15000, 80]."""
+        if units <= self.meeting_units:
+            self.counters.zero_()
         self._launch(
             prepare, (units, CHUNK_FRAMES), mu, table.speaker, table.condition, noise, table["position"], self.x, self._inputs,
             pool, table["own"], layout.elements, layout.tail(0, "in"), layout.tail_step, FRAMES=CHUNK_FRAMES, BINS=MEL_BINS,
             BP=power(MEL_BINS), STEPS=EULER_STEPS if layout.kept else 1, warps=1,
         )  # fmt: skip
 
-    def step(self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
-        """Euler step 0..9 of the first `units` units."""
-        call = _Pass(self, step, table, pool, layout, units)
+    def step(self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, *, long: bool = False) -> None:
+        """Euler step 0..9 of the first `units` units. long: for many pages, see `splits`."""
+        call = _Pass(self, step, table, pool, layout, units, self._splits if long else 1)
         config = self._config
         call.level(0, (self._inputs, "in"), None, self._a)
         call.convolve(self._a, "skip", self._down_end, self._b, "x1")
@@ -137,25 +147,25 @@ class PagedEstimator:
         call.level(config.middle + 1, (x, f"x{config.middle + 1}"), (skip, "skip"), free)
         call.convolve(x, "end", self._up_end, self._beside, "final")
         call.convolve(self._beside, "final", self._final, self._y, None)
-        tile = self._launch.tile("rows", units)
         last = step == EULER_STEPS - 1
         self._launch(
             euler_step, (units, ceil(CHUNK_FRAMES, 16)), self._y, self._final_norm.weight, self._final_norm.bias, self._project.weight,
             self._project.bias, self.x, self._inputs, pool, table["own"], layout.elements,
             0 if last else layout.tail(step + 1, "in"), self._dt[step], config.guidance, C=config.channels, CP=power(config.channels),
-            FRAMES=CHUNK_FRAMES, BINS=MEL_BINS, BP=power(MEL_BINS), TAIL=not last, BM=16, warps=tile.warps,
+            FRAMES=CHUNK_FRAMES, BINS=MEL_BINS, BP=power(MEL_BINS), TAIL=not last, BM=16, warps=8,
         )  # fmt: skip
 
 
 class _Pass:
     """One Euler step's launches."""
 
-    def __init__(self, owner: PagedEstimator, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
+    def __init__(self, owner: PagedEstimator, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, splits: int) -> None:
         self._o, self._step, self._table, self._pool, self._layout, self._units = owner, step, table, pool, layout, units
         self._rows = units * ROWS * CHUNK_FRAMES
         self._launch = owner._launch
         self._channels = owner._config.channels
-        self._splits = next((parts for most, parts in owner._splits if units <= most), 1)
+        self._meets = units <= owner.meeting_units
+        self._splits = splits
 
     def convolve(
         self, x: Tensor, site: str, weights: Product, out: Tensor, out_site: str | None, *, second: tuple[Tensor, str] | None = None,
@@ -214,17 +224,17 @@ class _Pass:
             paged_attention, (self._units * ROWS, config.estimator_heads, splits), o._queries, self._pool, table["pages"], table["counts"],
             table["frames"], o._parts if splits > 1 else o._attended, o._norms, rows, layout.elements, offset, TABLE=TABLE,
             FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=config.estimator_heads, WIDTH=config.head_width, SPLITS=splits,
-            LEAST=4, warps=tile.warps, stages=tile.stages,
+            LEAST=2, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         if splits > 1:
-            tile = launch.tile("joined", rows)
             launch(
-                joined_onto_residual, (ceil(n, tile.columns), ceil(rows, tile.rows)), o._parts, o._norms, weights.out.weight, weights.out.bias,
-                x, rows, N=n, HEADS=config.estimator_heads, WIDTH=config.head_width, SPLITS=splits, BM=tile.rows, BN=tile.columns,
-                warps=tile.warps, stages=tile.stages,
+                joined_parts, (rows,), o._parts, o._norms, o._attended, rows, HEADS=config.estimator_heads, WIDTH=config.head_width,
+                SPLITS=splits,
             )  # fmt: skip
-        else:
-            self._onto(o._attended, weights.out, x, None, "out")
+        self._onto(o._attended, weights.out, x, None, "out")
+        if self._meets:
+            self._feed_forward(weights, layer, x, site)
+            return
         tile = launch.tile("widen", rows)
         launch(
             normed_linear, (ceil(4 * n, tile.columns * tile.loop), ceil(rows, tile.rows)), x, weights.widen.weight, weights.widen.bias,
@@ -232,6 +242,18 @@ class _Pass:
             warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(o._wide, weights.narrow, x, site, "narrow")
+
+    def _feed_forward(self, weights: _Transformer, layer: int, x: Tensor, site: str | None) -> None:
+        o, n, rows = self._o, self._channels, self._rows
+        tile = self._launch.tile("feed forward", rows)
+        tiles, hidden = ceil(rows, tile.rows), 4 * n
+        meeting = (self._step * self._layout.estimator_layers + layer) * o.row_tiles
+        self._launch(
+            feed_forward, (hidden // tile.inner, tiles), x, weights.widen.weight, weights.widen.bias, weights.narrow.weight,
+            weights.narrow.bias, o._partial, o.counters, self._pool, self._table["own"], rows, self._layout.elements,
+            self._layout.tail(self._step, site) if site else 0, meeting, N=n, H=hidden, EPS=_EPSILON, FRAMES=CHUNK_FRAMES, ROWS=ROWS,
+            TAIL=site is not None, BM=tile.rows, HIDDEN=tile.inner, warps=tile.warps,
+        )  # fmt: skip
 
     def _onto(self, a: Tensor, weights: Product, x: Tensor, site: str | None, kind: str) -> None:
         tile, n = self._launch.tile(kind, self._rows), self._channels

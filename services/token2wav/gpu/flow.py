@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,16 @@ from services.token2wav.gpu.layout import Layout
 from services.token2wav.gpu.units import Unit, UnitTable
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
+LONG_PAGES = 8
+"""From more pages on, the keys of small batches are split."""
+
+
+class Way(Enum):
+    """Graphs of the same pass: over few pages, over many, and over scratch pages."""
+
+    SHORT = 0
+    LONG = 1
+    RECOMPUTED = 2
 
 
 @dataclass
@@ -42,7 +53,7 @@ class PagedFlow:
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
         buckets: Sequence[int] = BUCKETS, most: int | None = None, launch: Launcher | None = None,
-        splits: tuple[tuple[int, int], ...] | None = None,
+        meeting_units: int = 0,
     ) -> None:  # fmt: skip
         device = tensors["encoder_proj.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
@@ -61,11 +72,10 @@ class PagedFlow:
             self._scratch = torch.zeros((self.most + 1) * self.scratch_layout.elements, dtype=dtype, device=device)
             self._table = UnitTable(self.most, device)
             self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
-            extra = {} if splits is None else {"splits": splits}
-            self._estimator = PagedEstimator(config, tensors, self.most, dtype, launch, **extra)
+            self._estimator = PagedEstimator(config, tensors, self.most, dtype, launch, meeting_units=meeting_units)
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
-        self._graphs: dict[tuple[int, bool], torch.cuda.CUDAGraph] = {}
+        self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}
 
     @property
     def page_bytes(self) -> int:
@@ -78,38 +88,41 @@ class PagedFlow:
         return self._speaker(F.normalize(embedding.to(self.device, torch.float32), dim=-1))
 
     @torch.inference_mode()
-    def capture(self, *, recomputing: bool = False) -> float:
-        """Record the graph of every bucket, compiling its kernels; returns the seconds it took. Without it passes are launched eagerly."""
+    def capture(self, ways: Sequence[Way] = tuple(Way)) -> float:
+        """Record the graphs of every bucket, compiling its kernels; returns the seconds it took. Without them passes are launched eagerly."""
         began = time.perf_counter()
         pool = torch.cuda.graph_pool_handle()
-        for bucket in reversed(self.buckets):
-            self._table.fill([self._nobody()], bucket)
-            self._launch(bucket, recomputing)
-            torch.cuda.synchronize(self.device)
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=pool):
-                self._launch(bucket, recomputing)
-            self._graphs[bucket, recomputing] = graph
+        for way in ways:
+            for bucket in reversed(self.buckets):
+                if way is Way.LONG and bucket > self._estimator.split_units:
+                    continue
+                self._table.fill([self._nobody()], bucket)
+                self._launch(bucket, way)
+                torch.cuda.synchronize(self.device)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=pool):
+                    self._launch(bucket, way)
+                self._graphs[bucket, way] = graph
         torch.cuda.synchronize(self.device)
         return time.perf_counter() - began
 
     def run(self, units: Sequence[Unit]) -> Tensor:
         """One pass, at most the largest bucket: mel float32 [units, 50, 80], valid until the next; frames behind a short block's end mean
         nothing. Work is queued on the current stream."""
-        return self._pass(units, recomputing=False)
+        return self._pass(units, self._way(units))
 
     def recompute(self, units: Sequence[Unit]) -> Tensor:
         """The same for all blocks of one stream from its first on, at most `most`, each with a page of 1..most of its own; no page of the
         pool is read or written."""
-        return self._pass(units, recomputing=True)
+        return self._pass(units, Way.RECOMPUTED)
 
     @torch.inference_mode()
-    def _pass(self, units: Sequence[Unit], recomputing: bool) -> Tensor:
+    def _pass(self, units: Sequence[Unit], way: Way) -> Tensor:
         bucket = next((size for size in self.buckets if size >= len(units)), len(units))
         self._table.fill(units, bucket)
-        graph = self._graphs.get((bucket, recomputing))
+        graph = self._graphs.get((bucket, way))
         if graph is None:
-            self._launch(bucket, recomputing)
+            self._launch(bucket, way)
         else:
             graph.replay()
         self.stats.passes += 1
@@ -117,12 +130,16 @@ class PagedFlow:
         self.stats.euler_steps += EULER_STEPS * len(units)
         return self._estimator.x[: len(units)]
 
-    def _launch(self, units: int, recomputing: bool) -> None:
-        pool, layout = (self._scratch, self.scratch_layout) if recomputing else (self.pool, self.layout)
+    def _way(self, units: Sequence[Unit]) -> Way:
+        many = len(units) <= self._estimator.split_units and max(len(unit.pages) for unit in units) > LONG_PAGES
+        return Way.LONG if many else Way.SHORT
+
+    def _launch(self, units: int, way: Way) -> None:
+        pool, layout = (self._scratch, self.scratch_layout) if way is Way.RECOMPUTED else (self.pool, self.layout)
         self._encoder(self._table, pool, layout, units)
         self._estimator.prepare(self._encoder.mu, self._noise, self._table, pool, layout, units)
         for step in range(EULER_STEPS):
-            self._estimator.step(step, self._table, pool, layout, units)
+            self._estimator.step(step, self._table, pool, layout, units, long=way is Way.LONG)
 
     def _nobody(self) -> Unit:
         speaker = torch.zeros_like(self._table.speaker[0])

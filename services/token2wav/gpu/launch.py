@@ -44,20 +44,20 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "widen": ((400, Tile(16, 128)), (800, Tile(32, 128)), (MANY, Tile(64, 128))),
     "wide norm": ((200, Tile(16, 64)), (MANY, Tile(32, 64, 64, 8))),
     "out": ((200, Tile(16, 32, 512, 8)), (800, Tile(64, 64, 64, 4, 4)), (MANY, Tile(64, 64, 128))),
-    "joined": ((MANY, Tile(16, 32, 512, 8)),),
     "narrow": ((200, Tile(16, 32, 1024, 8)), (800, Tile(64, 64, 128)), (MANY, Tile(64, 64, 128))),
     "convolution": ((200, Tile(16, 32, 256, 8)), (800, Tile(16, 64, 128)), (MANY, Tile(64, 64, 64, 4, 4))),
     "encoder convolution": ((200, Tile(16, 32, 128)), (MANY, Tile(32, 64, 64))),
     "encoder": ((200, Tile(16, 32, 512, 8)), (MANY, Tile(64, 64, 64, 4, 4))),
     "rows": ((200, Tile(1, 0, 0, 2)), (800, Tile(4, 0)), (MANY, Tile(16, 0))),
-    "attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
+    "attention": ((MANY, Tile(0, 0, 0, 4, 6)),),
+    "feed forward": ((MANY, Tile(16, 0, 128, 8)),),
     "distance": ((MANY, Tile(0, 0, 128, 8)),),
     "sound": ((MANY, Tile(64, 64, 32)),),
 }
 """For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""
 _EXACT = ((MANY, Tile(16, 32, 32, 4, 2)),)
-_EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "joined", "narrow", "convolution", "encoder convolution", "encoder")
-EXACT_TILES = dict.fromkeys(_EXACT_KINDS, _EXACT) | {"distance": ((MANY, Tile(0, 0, 32, 4, 2)),)}
+_EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder")
+EXACT_TILES = dict.fromkeys(_EXACT_KINDS, _EXACT) | {"distance": ((MANY, Tile(0, 0, 32, 4, 2)),), "attention": ((MANY, Tile(0, 0, 0, 4, 3)),)}
 """For float32, whose products run without matrix units."""
 
 

@@ -13,6 +13,8 @@ from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLO
 TABLE = MAX_FLOW_FRAMES // CHUNK_FRAMES
 """Pages of the longest sentence."""
 IDS = CHUNK_TOKENS + LOOKAHEAD_TOKENS
+_ALIGNED = 32
+"""Units by which tables grow: kernels are compiled for what is known of their arguments' alignment, so it should not vary."""
 SPARE_PAGE = 0
 """Where the units that only fill a batch up write."""
 
@@ -73,7 +75,7 @@ class UnitTable:
     """
 
     def __init__(self, most: int, device: torch.device) -> None:
-        self.most = most
+        self.most = most = -(-most // _ALIGNED) * _ALIGNED
         sizes = {"own": 1, "before": 1, "counts": 1, "frames": 1, "tokens": 1, "position": 1, "ids": IDS, "known": IDS, "pages": TABLE}
         self._device = torch.zeros(most * sum(sizes.values()), dtype=torch.int32, device=device)
         self.fields: dict[str, Tensor] = {}

@@ -65,7 +65,7 @@ class WindowedVocoder:
         self.frames_before = self._pitched_before + reach
         self._frames = self.frames_before + WINDOW_FRAMES + self.hold_back_frames
         self._source = source
-        most = self.buckets[-1]
+        most = -(-self.buckets[-1] // 32) * 32  # so that the rows of tables are aligned, and kernels compiled once
         with torch.inference_mode():
             self._network = SoundNetwork(config, weights, self._walk, _FAR, most, self._frames, self.frames_before, device, launch, precision)
             self._f0 = [_product64(weights, f"f0_predictor.condnet.{2 * layer}", device) for layer in range(F0_LAYERS)]

@@ -34,7 +34,7 @@ def large_tiles(whole: bool) -> Launcher:
     inner = 32 if whole else 16
     tile = ((MANY, Tile(128, 16, inner, loop=2)),)
     plain = ((MANY, Tile(128, 32, inner)),)
-    kinds = ("widen", "wide norm", "out", "joined", "convolution", "encoder convolution", "encoder")
+    kinds = ("widen", "wide norm", "out", "convolution", "encoder convolution", "encoder")
     narrow = ((MANY, Tile(128, 32, 128 if whole else 32)),)
     return Launcher(False, dict.fromkeys(kinds, plain) | {"qkv": tile, "narrow": narrow, "rows": ((MANY, Tile(128, 0)),)})
 

@@ -56,7 +56,7 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool) -> None:
     # Kept: the first block, then two together with split keys. Recomputed: all in one pass.
     launch = large_tiles(whole=kept)
     encoder = PagedEncoder(SMALL, tensors, 4, torch.float32, launch)
-    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=((2, 2),) if kept else ())
+    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2)
     layout, table = Layout(SMALL, kept), UnitTable(4, CPU)
     pool = torch.full((6 * layout.elements,), float("nan"))
     made: list[tuple[Tensor, Tensor]] = []
@@ -64,7 +64,7 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool) -> None:
         table.fill(group, len(group))
         encoder(table, pool, layout, len(group))
         estimator.prepare(encoder.mu, flow.noise, table, pool, layout, len(group))
-        estimator.step(0, table, pool, layout, len(group))
+        estimator.step(0, table, pool, layout, len(group), long=kept)
         made += [(encoder.mu[at].clone(), estimator.x[at].clone()) for at in range(len(group))]
     for (mu, x), (wanted_mu, wanted_x) in zip(made, wanted, strict=True):
         torch.testing.assert_close(mu[: len(wanted_mu)], wanted_mu, rtol=0, atol=2e-5)

@@ -63,36 +63,26 @@ def paged_attention(
 
 
 @triton.jit(do_not_specialize=["M"])
-def joined_onto_residual(
-    parts, norms, w, bias, x, M, N: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, CHAINED: tl.constexpr,
+def joined_parts(
+    parts, norms, out, M, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, CHAINED: tl.constexpr
 ):  # fmt: skip
-    """x [M, N] float32 += attention w^T + bias, the SPLITS parts of `paged_attention` weighed and summed on the way.
+    """out [M, HEADS WIDTH]: the SPLITS parts of `paged_attention`, weighed and summed; parts without keys are not read. Grid (M,).
 
-    w [N, HEADS WIDTH]. Grid (ceil(N / BN), ceil(M / BM)).
+    By itself: in front of a product, the compiler would make each warp of it weigh everything.
     """
     announce(CHAINED)
-    columns = tl.program_id(0) * BN + tl.arange(0, BN)
-    rows = tl.program_id(1) * BM + tl.arange(0, BM)
-    inner = tl.arange(0, HEADS * WIDTH)
-    inside = (rows < M)[:, None] & (columns < N)[None, :]
-    shift = tl.load(bias + columns, mask=columns < N, other=0.0)
-    weights = tl.load(w + columns[None, :] * (HEADS * WIDTH) + inner[:, None], mask=(columns < N)[None, :], other=0.0)
+    row, inner = tl.program_id(0), tl.arange(0, HEADS * WIDTH)
     wait(CHAINED)
-    at = x + rows[:, None] * N + columns[None, :]
-    before = tl.load(at, mask=inside, other=0.0)
-    there = (rows < M)[:, None] & (inner >= 0)[None, :]
-    place = norms + rows[:, None] * HEADS + (inner // WIDTH)[None, :]
-    highest = tl.load(place, mask=there, other=0.0)
+    place = norms + row * HEADS + inner // WIDTH
+    highest = tl.load(place)
     for split in tl.static_range(1, SPLITS):
-        highest = tl.maximum(highest, tl.load(place + split * M * HEADS, mask=there, other=0.0))
-    whole = tl.zeros([BM, HEADS * WIDTH], tl.float32)
-    joined = tl.zeros([BM, HEADS * WIDTH], tl.float32)
+        highest = tl.maximum(highest, tl.load(place + split * M * HEADS))
+    whole = tl.zeros([HEADS * WIDTH], tl.float32)
+    joined = tl.zeros([HEADS * WIDTH], tl.float32)
     for split in tl.static_range(SPLITS):
-        norm = tl.load(place + split * M * HEADS, mask=there, other=-float("inf"))
+        norm = tl.load(place + split * M * HEADS)
         share = tl.exp2(norm - highest)
-        here = parts + (split * M.to(tl.int64) + rows[:, None]) * (HEADS * WIDTH) + inner[None, :]
-        joined += tl.load(here, mask=there & (norm > -1e30), other=0.0).to(tl.float32) * share
+        here = parts + (split * M.to(tl.int64) + row) * (HEADS * WIDTH) + inner
+        joined += tl.load(here, mask=norm > -1e30, other=0.0).to(tl.float32) * share
         whole += share
-    total = product((joined / whole).to(w.dtype.element_ty), weights, tl.zeros([BM, BN], tl.float32))
-    tl.store(at, before + total + shift[None, :], mask=inside)
+    tl.store(out + row * (HEADS * WIDTH) + inner, (joined / whole).to(out.dtype.element_ty))

@@ -118,7 +118,7 @@ def embedded(ids, known, table, out, N: tl.constexpr, NP: tl.constexpr, CHAINED:
     tl.store(out + at * N + columns, values * there, mask=columns < N)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["units"])
 def looking_ahead(
     x, w, bias, out, pool, own, units, page, out_tail, N: tl.constexpr, TOKENS: tl.constexpr, AHEAD: tl.constexpr, BM: tl.constexpr,
     BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,

@@ -72,8 +72,12 @@ def causal_convolution(
     if (BK == C) and (C2 == 0) and (TAPS == 3):
         inner = tl.arange(0, BK)
         here = w + columns[None, :] * (3 * C) + inner[:, None]
-        fits = (columns < N)[None, :] & (inner >= 0)[:, None]
-        oldest, older, now = tl.load(here, mask=fits, other=0.0), tl.load(here + C, mask=fits, other=0.0), tl.load(here + 2 * C, mask=fits, other=0.0)
+        if N % BN == 0:
+            oldest, older, now = tl.load(here), tl.load(here + C), tl.load(here + 2 * C)
+        else:
+            fits = (columns < N)[None, :] & (inner >= 0)[:, None]
+            oldest, older = tl.load(here, mask=fits, other=0.0), tl.load(here + C, mask=fits, other=0.0)
+            now = tl.load(here + 2 * C, mask=fits, other=0.0)
         frame = rows % FRAMES
         wait(CHAINED)
         old = tl.load(before + rows // (ROWS * FRAMES), mask=rows < M, other=-1)
@@ -81,13 +85,14 @@ def causal_convolution(
         at = x + rows[:, None] * C + inner[None, :]
         has, there = (old >= 0)[:, None], (rows < M)[:, None]
         early, second = (frame < 2)[:, None], (frame < 1)[:, None]
+        # Each in its turn: together they would not fit into the registers.
         a0 = tl.load(at - 2 * C, mask=there & (frame >= 2)[:, None], other=0.0).to(w.dtype.element_ty)
         a0 += tl.load(base, mask=there & has & early, other=0.0).to(w.dtype.element_ty)
+        total = product(a0, oldest, total)
         a1 = tl.load(at - C, mask=there & (frame >= 1)[:, None], other=0.0).to(w.dtype.element_ty)
         a1 += tl.load(base + C, mask=there & has & second, other=0.0).to(w.dtype.element_ty)
-        a2 = tl.load(at, mask=there, other=0.0).to(w.dtype.element_ty)
-        total = product(a0, oldest, total)
         total = product(a1, older, total)
+        a2 = tl.load(at, mask=there, other=0.0).to(w.dtype.element_ty)
         total = product(a2, now, total)
     else:
         wait(CHAINED)

@@ -35,7 +35,7 @@ def one_harmonic(h: tl.constexpr, noise, total, centres, turns, left, fraction, 
     return total + tl.load(weight + h) * (sine * alpha_gain * voiced + level * noise)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["batch"])
 def excitation(
     f0, centres, turns, weight, bias, out, first, end, seeds, batch, samples, frames, start, frames_before, alpha, sigma, threshold,
     H: tl.constexpr, HOP: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr,
@@ -113,7 +113,7 @@ def analysed(
     tl.store(out + (b * columns + at)[:, None] * N + channel[None, :], made, mask=(at < columns)[:, None] & (channel < N)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def short_frames(
     planes, basis, out, rows, BINS: tl.constexpr, BP: tl.constexpr, FFT: tl.constexpr, LARGEST: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr
 ):  # fmt: skip
