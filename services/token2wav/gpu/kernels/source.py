@@ -19,19 +19,25 @@ def philox(key0, key1, c0, c1, c2, c3):
 
 
 @triton.jit
+def within_half(turns):
+    """float64 revolutions, not negative -> float32 radians from -pi to pi of the same place."""
+    return ((turns - tl.floor(turns + 0.5)) * 6.283185307179586).to(tl.float32)
+
+
+@triton.jit
 def two_normals(word0, word1):
-    """Box-Muller in float64 -> two float32."""
+    """Box-Muller -> two float32; the logarithm in float64, as near 1 float32 would not do."""
     uniform = (word0.to(tl.float64) + 1.0) * 2.3283064365386963e-10
-    radius = tl.sqrt(-2.0 * tl.log(uniform))
-    angle = word1.to(tl.float64) * 1.4629180792671596e-09
-    return (radius * tl.cos(angle)).to(tl.float32), (radius * tl.sin(angle)).to(tl.float32)
+    radius = tl.sqrt(-2.0 * tl.log(uniform)).to(tl.float32)
+    angle = within_half(word1.to(tl.float64) * 2.3283064365386963e-10)
+    return radius * tl.cos(angle), radius * tl.sin(angle)
 
 
 @triton.jit
 def one_harmonic(h: tl.constexpr, noise, total, centres, turns, left, fraction, held, voiced, level, weight, alpha_gain, H: tl.constexpr):
     """total + weight_h (voiced sine + level noise)."""
     where = tl.load(centres + left * H + h) + tl.where(held, 0.0, tl.load(turns + (left + 1) * H + h) * fraction)
-    sine = tl.sin(where * 6.283185307179586).to(tl.float32)
+    sine = tl.sin(within_half(where))
     return total + tl.load(weight + h) * (sine * alpha_gain * voiced + level * noise)
 
 
