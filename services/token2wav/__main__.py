@@ -27,8 +27,9 @@ log = logging.getLogger(__name__)
 class Token2WavSettings(ServerSettings, EngineSettings):
     """backend: torch or fake. max_streams: sentences decoded at once.
 
-    state_bytes: memory for their state (in float32, with the published sizes a second of sound, prompt included, takes 231 MB). reserve_tokens: what
-    each stream claims of it beside its prompt, 25 for a second; a stream that does not fit is refused, unless it is alone. Sentences that
+    state_bytes: memory for their state (with the published sizes a second of sound, prompt included, takes 231 MB in float32, half of
+    it in bfloat16). reserve_tokens: what each stream claims of it beside its prompt, 25 for a second; a stream that does not fit is
+    refused, unless it is alone. Sentences that
     are longer than the reserve may use state_bytes up; then only the oldest stream with work to do goes on, and the next one whenever that
     one waits for its reader or for tokens.
     idle_seconds: how long DecodeStream waits for tokens.

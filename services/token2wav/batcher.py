@@ -1,8 +1,8 @@
 """One thread owns the engine and takes the due work of all streams through it, one grid block per stream and step.
 
 A new stream waits for no more than the step under way: streams that have not sounded yet go first, by themselves and those whose player
-is about to run dry; then the others, whose player runs dry soonest first. A sentence of the offline profile is one long step and goes when no stream has work to do. Nothing polls: the
-thread sleeps until tokens, a reader or a new stream wake it.
+is about to run dry; then the others, whose player runs dry soonest first. A sentence of the offline profile is one long step and goes
+when no stream has work to do. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
 """
 
 import logging

@@ -22,7 +22,7 @@ def check_first_hop(tokens: int) -> None:
 
 
 def trimmed(voice: Voice, first_hop: int) -> Voice:
-    """The voice with a first hop of `first_hop` tokens, 0: unchanged. A prompt that would become shorter than two seconds stays as it is."""
+    """The voice with a first hop of `first_hop` tokens, 0: unchanged. A prompt that would become shorter than two seconds stays."""
     prompt = len(voice.tokens)
     drop = (prompt + first_hop) % CHUNK_TOKENS if first_hop else 0
     if drop == 0 or prompt - drop < LEAST_PROMPT:

@@ -69,7 +69,9 @@ def test_float32_is_the_readable_engine_alone_together_and_with_a_kept_prompt(re
 def test_bfloat16_sounds_alike(readable: list[Tensor]) -> None:
     for found, wanted in zip(speak(load(), range(len(CASES))), readable, strict=True):
         assert found.shape == wanted.shape
-        spectra = [torch.stft(x, 1024, window=torch.hann_window(1024), return_complex=True).abs().clamp_min(1e-3).log() for x in (found, wanted)]
+        spectra = [
+            torch.stft(x, 1024, window=torch.hann_window(1024), return_complex=True).abs().clamp_min(1e-3).log() for x in (found, wanted)
+        ]
         assert float((spectra[0] - spectra[1]).abs().mean()) < 0.3
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError, NonFinite, Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME
+from services.token2wav.continuous import as_prompt
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.flow.checks import check_length, check_voice
 from services.token2wav.gpu.flow import PagedFlow
@@ -25,7 +26,6 @@ from services.token2wav.gpu.vocoder import WINDOW_FRAMES, Render, WindowedVocode
 from services.token2wav.prompt_cache import PromptCacheStats
 from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.stretch import MelStretch
-from services.token2wav.voice_prompt import VoicePrompt
 
 _NO_SAMPLES = np.zeros(0, np.float32)
 
@@ -82,7 +82,7 @@ class PagedDecoder:
     @torch.inference_mode()
     def start(self, sentence: Sentence) -> PagedState:
         """A stream at the first prompt token, or at the last border inside the prompt when the state there is kept."""
-        voice = VoicePrompt(*(torch.from_numpy(part) for part in (sentence.voice.tokens, sentence.voice.mel, sentence.voice.embedding)))
+        voice = as_prompt(sentence.voice)
         check_voice(voice, self._flow.config)
         check_length(len(voice.tokens))
         slot = self._slots.take()
@@ -120,7 +120,7 @@ class PagedDecoder:
     def step(self, strides: Sequence[Stride[PagedState]]) -> list[Decoded | CosyserveError | None]:
         """Blocks and windows of all streams; see `Decoder.step`."""
         began = time.time_ns()
-        marks = [torch.cuda.Event(enable_timing=True) for _ in range(3)] if self._cuda else []
+        marks = [torch.cuda.Event(enable_timing=True) for _ in range(3)] if self._cuda else []  # type: ignore[no-untyped-call]
         self._mark(marks, 0)
         turns = [_Turn(stride, stride.state.position) for stride in strides]
         self._blocks(turns)
@@ -266,7 +266,14 @@ class PagedDecoder:
     def _remember(self, turn: _Turn) -> None:
         """Keep the pages inside the prompt when they are complete, for the next stream of the voice."""
         state = turn.state
-        if not state.key or state.recomputing or state.cancelled or state.fault is not None or turn.start >= state.inside or state.position < state.inside:
+        if (
+            not state.key
+            or state.recomputing
+            or state.cancelled
+            or state.fault is not None
+            or turn.start >= state.inside
+            or state.position < state.inside
+        ):
             return
         inside = state.inside // CHUNK_TOKENS
         self._prompts.put(state.key, PromptPages(tuple(state.pages[:inside]), state.speaker))
@@ -275,7 +282,11 @@ class PagedDecoder:
     # --- sound
 
     def _sound(self, turns: list[_Turn]) -> None:
-        fresh = {id(turn): self._stretched(turn) for turn in turns if not turn.state.cancelled and turn.state.fault is None and (turn.mels or turn.stride.final)}
+        fresh = {
+            id(turn): self._stretched(turn)
+            for turn in turns
+            if not turn.state.cancelled and turn.state.fault is None and (turn.mels or turn.stride.final)
+        }
         due = [turn for turn in turns if id(turn) in fresh]
         while due:
             writes = [(turn, mel[:WINDOW_FRAMES]) for turn in due if len(mel := fresh[id(turn)])]

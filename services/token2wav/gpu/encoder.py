@@ -84,7 +84,8 @@ class PagedEncoder:
         launch(embedded, (units * IDS,), table["ids"], table["known"], self._embedding, self._embedded, N=width, NP=dtype_width)
         rows = units * CHUNK_TOKENS
         launch(
-            looking_ahead, (ceil(width, tile.columns), ceil(rows, tile.rows)), self._embedded, self._ahead.weight, self._ahead.bias, self._seen,
+            looking_ahead, (ceil(width, tile.columns), ceil(rows, tile.rows)), self._embedded, self._ahead.weight, self._ahead.bias,
+            self._seen,
             pool, table["own"], units, layout.elements, layout.smooth_tail, N=width, TOKENS=CHUNK_TOKENS, AHEAD=LOOKAHEAD_TOKENS,
             BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
@@ -111,7 +112,8 @@ class PagedEncoder:
         )  # fmt: skip
 
     def _convolve(
-        self, table: UnitTable, pool: Tensor, layout: Layout, rows: int, x: Tensor, tail: int, weights: Product, out: Tensor, add: Tensor | None
+        self, table: UnitTable, pool: Tensor, layout: Layout, rows: int, x: Tensor, tail: int, weights: Product, out: Tensor,
+        add: Tensor | None
     ) -> None:  # fmt: skip
         tile, n = self._launch.tile("encoder convolution", rows), weights.bias.shape[0]
         self._launch(
@@ -122,7 +124,8 @@ class PagedEncoder:
         )  # fmt: skip
 
     def _conform(
-        self, weights: _Conformer, table: UnitTable, pool: Tensor, layout: Layout, layer: int, x: Tensor, units: int, frames: int, tail: int | None
+        self, weights: _Conformer, table: UnitTable, pool: Tensor, layout: Layout, layer: int, x: Tensor, units: int, frames: int,
+        tail: int | None
     ) -> None:  # fmt: skip
         launch, config, width, rows = self._launch, self._config, self._config.encoder_width, units * frames
         heads, kp, offset = config.encoder_heads, power(width), layout.encoder_attention(layer)
@@ -130,12 +133,14 @@ class PagedEncoder:
         tile = launch.tile("wide norm", rows)
         columns = _divisor(width, tile.columns)
         launch(
-            queries_keys_values, (3 * width // columns, ceil(rows, tile.rows)), x, weights.qkv.weight, weights.qkv.bias, self._queries, pool,
+            queries_keys_values, (3 * width // columns, ceil(rows, tile.rows)), x, weights.qkv.weight, weights.qkv.bias,
+            self._queries, pool,
             table["own"], rows, layout.elements, offset, INNER=width, K=width, KP=kp, EPS=1e-12, FRAMES=frames, ROWS=1, BM=tile.rows,
             BN=columns, LOOP=1, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         launch(
-            turned_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance, weights.position, self._turns[frames],
+            turned_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance, weights.position,
+            self._turns[frames],
             self._turned, rows, HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, FRAMES=frames, BM=32, BN=64,
         )  # fmt: skip
         tile = launch.tile("distance", rows)
@@ -155,7 +160,8 @@ class PagedEncoder:
         self._onto(table, pool, layout, self._wide, weights.narrow, x, rows, frames, tail)
 
     def _onto(
-        self, table: UnitTable, pool: Tensor, layout: Layout, a: Tensor, weights: Product, x: Tensor, rows: int, frames: int, tail: int | None
+        self, table: UnitTable, pool: Tensor, layout: Layout, a: Tensor, weights: Product, x: Tensor, rows: int, frames: int,
+        tail: int | None
     ) -> None:  # fmt: skip
         tile, width = self._launch.tile("encoder", rows), self._config.encoder_width
         self._launch(

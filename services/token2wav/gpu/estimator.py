@@ -14,8 +14,8 @@ from services.token2wav.flow.solver import ROWS, euler_schedule
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
 from services.token2wav.gpu.kernels.attention import joined_parts, paged_attention
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
-from services.token2wav.gpu.kernels.feed_forward import feed_forward
 from services.token2wav.gpu.kernels.euler import euler_step, prepare
+from services.token2wav.gpu.kernels.feed_forward import feed_forward
 from services.token2wav.gpu.kernels.linear import GELU, normed_linear, onto_residual, queries_keys_values
 from services.token2wav.gpu.launch import Launcher, ceil, power
 from services.token2wav.gpu.layout import Layout
@@ -98,7 +98,10 @@ class PagedEstimator:
         names = ["down_blocks.0", *(f"mid_blocks.{at}" for at in range(config.middle)), "up_blocks.0"]
         self._levels = [_Level(weights.within(name), config, times, dtype) for name in names]
         self._down_end, self._up_end = (convolution(weights.within(f"{name}_blocks.0.2"), dtype) for name in ("down", "up"))
-        self._final, self._final_norm = convolution(weights.within("final_block.block.0"), dtype), _Norm.of(weights.within("final_block.block.2"))
+        self._final, self._final_norm = (
+            convolution(weights.within("final_block.block.0"), dtype),
+            _Norm.of(weights.within("final_block.block.2")),
+        )
         self._project = product(weights["final_proj.weight"].squeeze(2), weights["final_proj.bias"], dtype)
         self._config, self._launch, self._splits, self.split_units = config, launch, splits, split_units
         rows, channels, inner = most * ROWS * CHUNK_FRAMES, config.channels, config.estimator_heads * config.head_width

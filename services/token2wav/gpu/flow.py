@@ -89,7 +89,7 @@ class PagedFlow:
 
     @torch.inference_mode()
     def capture(self, ways: Sequence[Way] = tuple(Way)) -> float:
-        """Record the graphs of every bucket, compiling its kernels; returns the seconds it took. Without them passes are launched eagerly."""
+        """Record the graphs of every bucket, compiling its kernels; returns the seconds it took. Without them passes launch eagerly."""
         began = time.perf_counter()
         pool = torch.cuda.graph_pool_handle()
         for way in ways:

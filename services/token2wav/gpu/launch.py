@@ -57,7 +57,10 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
 """For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""
 _EXACT = ((MANY, Tile(16, 32, 32, 4, 2)),)
 _EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder")
-EXACT_TILES = dict.fromkeys(_EXACT_KINDS, _EXACT) | {"distance": ((MANY, Tile(0, 0, 32, 4, 2)),), "attention": ((MANY, Tile(0, 0, 0, 4, 3)),)}
+EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict.fromkeys(_EXACT_KINDS, _EXACT) | {
+    "distance": ((MANY, Tile(0, 0, 32, 4, 2)),),
+    "attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
+}
 """For float32, whose products run without matrix units."""
 
 

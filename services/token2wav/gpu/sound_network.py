@@ -1,6 +1,7 @@
 """The filter network of the vocoder as windowed convolutions: the arithmetic of `vocoder.hift` on static shapes."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,9 @@ from services.token2wav.vocoder.receptive import LevelPlan, Plan, Span, residual
 class _Convolution:
     """One or several variants side by side. weights: per variant [N, C, taps]."""
 
-    def __init__(self, weights: list[Tensor], biases: list[Tensor], dilations: list[int], shifts: list[int], alphas: list[Tensor] | None) -> None:
+    def __init__(
+        self, weights: list[Tensor], biases: list[Tensor], dilations: list[int], shifts: list[int], alphas: list[Tensor] | None
+    ) -> None:
         flat = [weight.transpose(1, 2).float().contiguous().flatten() for weight in weights]
         offsets = [sum(part.numel() for part in flat[:at]) for at in range(len(flat))]
         taps = [weight.shape[2] for weight in weights]
@@ -56,7 +59,9 @@ class _Buffers:
 
     def __init__(self, variants: int, most: int, columns: int, channels: int, device: torch.device) -> None:
         self.columns = columns
-        self.between, self.raw, self.other, self.active = (torch.zeros(variants * most * columns * channels, device=device) for _ in range(4))
+        self.between, self.raw, self.other, self.active = (
+            torch.zeros(variants * most * columns * channels, device=device) for _ in range(4)
+        )
 
 
 class SoundNetwork:
@@ -144,7 +149,8 @@ class _LevelKernels:
         # [C, 18, kernel] -> one tap of kernel * 18 channels, column by column.
         self._down = _Convolution([down.transpose(1, 2).flatten(1)[:, :, None]], [bias], [1], [0], None)
         self._source = _Blocks(
-            weights, [f"source_resblocks.{level}"], [config.source_resblock_kernel_sizes[level]], [config.source_resblock_dilation_sizes[level]]
+            weights, [f"source_resblocks.{level}"], [config.source_resblock_kernel_sizes[level]],
+            [config.source_resblock_dilation_sizes[level]]
         )  # fmt: skip
         count = len(config.resblock_kernel_sizes)
         names = [f"resblocks.{count * level + at}" for at in range(count)]
@@ -173,10 +179,11 @@ class _LevelKernels:
         wave, sound, merged = self._wave, self._sound, self._merged
         begin = (self._excited.start * self._stride - self._stride // 2 - self._spectrum_start) * 2 * owner._config.bins
         owner.convolve(
-            self._down, spectrum, wave.raw, first, end, batch, c=self._wide, columns_in=wave.columns, columns_out=wave.columns, masked=False,
+            self._down, spectrum, wave.raw, first, end, batch, c=self._wide, columns_in=wave.columns, columns_out=wave.columns,
+            masked=False,
             step=self._stride * 2 * owner._config.bins, x_offset=begin, x_batch=spectrum.shape[1] * spectrum.shape[2],
         )  # fmt: skip
-        common = {"c": self._c, "rate": rate, "extra": extra}
+        common: dict[str, Any] = {"c": self._c, "rate": rate, "extra": extra}
         x_raw, x_other, alone = wave.raw, wave.other, Span(self._excited.start, self._excited.stop)
         for at, (one, two) in enumerate(self._source.steps):
             owner.convolve(

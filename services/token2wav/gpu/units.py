@@ -1,4 +1,4 @@
-"""The table of a batch: which grid blocks are worked on, and where what they need lies. Static in size, so that a CUDA graph can read it."""
+"""The table of a batch: which grid blocks are worked on, and where what they need lies. Static in size, for CUDA graphs to read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -47,7 +47,7 @@ class Staging:
         self._to = device_tensor
         cuda = device_tensor.device.type == "cuda"
         self._hosts = [torch.zeros_like(device_tensor, device="cpu", pin_memory=cuda) for _ in range(turns)]
-        self._sent = [torch.cuda.Event() if cuda else None for _ in range(turns)]
+        self._sent = [torch.cuda.Event() if cuda else None for _ in range(turns)]  # type: ignore[no-untyped-call]
         self._turn = 0
 
     def begin(self) -> "np.ndarray[Any, Any]":

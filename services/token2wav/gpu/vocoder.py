@@ -51,7 +51,8 @@ class WindowedVocoder:
     """
 
     def __init__(
-        self, config: VocoderConfig, weights: dict[str, Tensor], device: torch.device, *, slots: int, buckets: Sequence[int] = (1, 2, 4, 8, 16, 32),
+        self, config: VocoderConfig, weights: dict[str, Tensor], device: torch.device, *, slots: int, buckets: Sequence[int] = (1, 2,
+        4, 8, 16, 32),
         launch: Launcher | None = None, precision: str = "tf32x3",
     ) -> None:  # fmt: skip
         self.config, self.device, self.buckets = config, device, tuple(sorted(buckets))
@@ -67,10 +68,14 @@ class WindowedVocoder:
         self._source = source
         most = -(-self.buckets[-1] // 32) * 32  # so that the rows of tables are aligned, and kernels compiled once
         with torch.inference_mode():
-            self._network = SoundNetwork(config, weights, self._walk, _FAR, most, self._frames, self.frames_before, device, launch, precision)
+            self._network = SoundNetwork(
+                config, weights, self._walk, _FAR, most, self._frames, self.frames_before, device, launch, precision
+            )
             self._f0 = [_product64(weights, f"f0_predictor.condnet.{2 * layer}", device) for layer in range(F0_LAYERS)]
             self._pitch = tuple(weights[f"f0_predictor.classifier.{name}"].to(device, torch.float64) for name in ("weight", "bias"))
-            self._merge = tuple(weights[f"m_source.l_linear.{name}"].to(device, torch.float32).flatten().contiguous() for name in ("weight", "bias"))
+            self._merge = tuple(
+                weights[f"m_source.l_linear.{name}"].to(device, torch.float32).flatten().contiguous() for name in ("weight", "bias")
+            )
             self.ring = torch.zeros(slots, RING_FRAMES, MEL_BINS, device=device)
             self.phase = torch.zeros(slots, config.harmonics, dtype=torch.float64, device=device)
             self._table = torch.zeros(len(_FIELDS), most, dtype=torch.int32, device=device)
@@ -96,7 +101,9 @@ class WindowedVocoder:
     @torch.inference_mode()
     def write(self, slots: Sequence[int], frames: Sequence[int], mels: Sequence[Tensor]) -> None:
         """Put mels[i] float32 [n, 80] into the ring of slots[i] as frames frames[i].. of its sentence."""
-        rows = np.concatenate([slot * RING_FRAMES + (at + np.arange(len(mel))) % RING_FRAMES for slot, at, mel in zip(slots, frames, mels, strict=True)])
+        rows = np.concatenate(
+            [slot * RING_FRAMES + (at + np.arange(len(mel))) % RING_FRAMES for slot, at, mel in zip(slots, frames, mels, strict=True)]
+        )
         self.ring.view(-1, MEL_BINS).index_copy_(0, torch.from_numpy(rows).to(self.device), torch.cat(list(mels)))
 
     @torch.inference_mode()
@@ -161,12 +168,14 @@ class WindowedVocoder:
         samples, columns = self._excitation.shape[1], self._spectrum.shape[1]
         per_frame = SAMPLES_PER_MEL_FRAME // config.hop_len
         self._launch(
-            excitation, (ceil(samples, 256), batch), f0, centres, turns, *self._merge, self._excitation, first, end, self._seeds, batch, samples,
+            excitation, (ceil(samples, 256), batch), f0, centres, turns, *self._merge, self._excitation, first, end, self._seeds,
+            batch, samples,
             f0.shape[1], source.start, self._pitched_before, config.nsf_alpha, config.nsf_sigma, config.nsf_voiced_threshold,
             H=config.harmonics, HOP=SAMPLES_PER_MEL_FRAME, BLOCK=256,
         )  # fmt: skip
         self._launch(
-            analysed, (ceil(columns, 64), batch), self._excitation, self._analysis, self._spectrum, first, end, samples, columns, source.start,
+            analysed, (ceil(columns, 64), batch), self._excitation, self._analysis, self._spectrum, first, end, samples, columns,
+            source.start,
             walk.spectrum.start - _FAR * per_frame, HOP=SAMPLES_PER_MEL_FRAME, RATE=per_frame, FFT=config.n_fft, STEP=config.hop_len,
             N=config.n_fft + 2, NP=power(config.n_fft + 2), BM=64,
         )  # fmt: skip

@@ -69,7 +69,7 @@ def relative_attention(
     weight = tl.zeros([FP], tl.float32)
     highest = tl.full([FP], -1e30, tl.float32)
     inside = frame[:, None] * (HEADS * WIDTH) + head * WIDTH + channel[None, :]
-    for at in range(0, pages):
+    for at in range(pages):
         here = pool + tl.load(table + unit * TABLE + at).to(tl.int64) * page + offset + inside
         keys = tl.load(here, mask=fits, other=0.0)
         values = tl.load(here + FRAMES * HEADS * WIDTH, mask=fits, other=0.0)
@@ -132,7 +132,7 @@ def looking_ahead(
     unit, token = rows // TOKENS, rows % TOKENS
     wait(CHAINED)
     total = tl.zeros([BM, BN], tl.float32)
-    for tap in range(0, AHEAD + 1):
+    for tap in range(AHEAD + 1):
         for first in range(0, N, BK):
             inner = first + tl.arange(0, BK)
             fits = inner < N

@@ -26,7 +26,7 @@ def _one_source(
     old = tl.load(before + unit, mask=rows < M, other=-1)
     base = old.to(tl.int64) * page + tail + row * (TAPS - 1) * C
     chunks: tl.constexpr = (C + BK - 1) // BK
-    for at in range(0, TAPS * chunks):  # one loop, so that it is pipelined across taps
+    for at in range(TAPS * chunks):  # one loop, so that it is pipelined across taps
         tap, inner = at // chunks, at % chunks * BK + tl.arange(0, BK)
         source = frame + tap - (TAPS - 1)
         now, then = (source >= 0) & (rows < M), (source < 0) & (old >= 0)
@@ -43,7 +43,8 @@ def _one_source(
 def causal_convolution(
     x, x2, w, bias, beside_w, beside_bias, add, out, beside, pool, own, before, M, page, tail, tail2, out_tail,
     C: tl.constexpr, C2: tl.constexpr, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAPS: tl.constexpr,
-    BESIDE: tl.constexpr, ADD: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
+    BESIDE: tl.constexpr, ADD: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
     """out float32 [M, N] = convolution of x [M, C], or of x and x2 [M, C2] side by side, over the frames of each unit.
 
@@ -57,7 +58,7 @@ def causal_convolution(
     columns = tl.program_id(0) % parts * BN + tl.arange(0, BN)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     inside = (rows < M)[:, None] & (columns < N)[None, :]
-    if BESIDE:
+    if BESIDE:  # noqa: SIM102  # one is known to the compiler, the other is not
         if tl.program_id(0) >= parts:
             wait(CHAINED)
             total = tl.zeros([BM, BN], tl.float32)

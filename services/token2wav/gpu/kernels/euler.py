@@ -42,7 +42,7 @@ def prepare(
             column = part * BINS + bins
             tl.store(inputs + ((unit * 2 + row) * FRAMES + frame) * (4 * BINS) + column, put, mask=fits)
             if frame >= FRAMES - 2:
-                for step in range(0, 1 if part == 0 else STEPS):
+                for step in range(1 if part == 0 else STEPS):
                     to = base + step * tail_step + (row * 2 + frame - (FRAMES - 2)) * (4 * BINS)
                     tl.store(pool + to + column, put, mask=fits)
 

@@ -9,7 +9,8 @@ from services.token2wav.gpu.kernels.linear import erf, keep_tail, normalised, pr
 
 @triton.jit
 def meet(counter, programs: tl.constexpr):
-    """Until `programs` programs have come here; all must be running at once. What each wrote before can then be read past the first cache."""
+    """Until `programs` programs have come here; all must be running at once. What each wrote before can then be read past the first
+    cache."""
     tl.debug_barrier()
     tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
     while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < programs:

@@ -66,7 +66,9 @@ def normed_linear(
             made = 0.5 * made * (1.0 + erf(made * 0.7071067811865476))
         if ACTIVATION == 2:
             made = made / (1.0 + tl.exp(-made))
-        tl.store(out + rows[:, None] * N + columns[None, :], made.to(out.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N))
+        tl.store(
+            out + rows[:, None] * N + columns[None, :], made.to(out.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N)
+        )
 
 
 @triton.jit(do_not_specialize=["M"])

@@ -22,7 +22,8 @@ def snake(x, alpha):
 
 @triton.jit(
     do_not_specialize=[
-        "batch", "x_offset", "x_batch", "columns_in", "columns_out", "start_in", "shift", "beside_columns", "residual_shift", "beside_shift",
+        "batch", "x_offset", "x_batch", "columns_in", "columns_out", "start_in", "shift", "beside_columns", "residual_shift",
+        "beside_shift",
         "start_out",
     ]
 )  # fmt: skip
@@ -31,7 +32,8 @@ def windowed_convolution(
     start_in, shift, beside_columns, residual_shift, beside_shift, start_out, slope,
     C: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, VARIANTS: tl.constexpr, X_VARIANTS: tl.constexpr, MEAN: tl.constexpr,
     ACTIVATION: tl.constexpr, MASKED: tl.constexpr, RATE: tl.constexpr, EXTRA: tl.constexpr,
-    RESIDUAL: tl.constexpr, RESIDUAL_VARIANTS: tl.constexpr, BESIDE: tl.constexpr, MIRROR: tl.constexpr, RAW: tl.constexpr, ACTIVE: tl.constexpr, PRECISION: tl.constexpr,
+    RESIDUAL: tl.constexpr, RESIDUAL_VARIANTS: tl.constexpr, BESIDE: tl.constexpr, MIRROR: tl.constexpr, RAW: tl.constexpr,
+    ACTIVE: tl.constexpr, PRECISION: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """out[v, b, i, n] = bias[v, n] + sum over taps t and channels c of w_v[n, t, c] in[b, i + shift_v + t * dilation_v, c].
@@ -39,7 +41,8 @@ def windowed_convolution(
     x [X_VARIANTS, batch, x_batch elements], columns STEP apart from x_offset on (a strided convolution is one tap of many channels);
     MEAN: the mean over that many variants is the input. shapes int32 [VARIANTS, 4]: taps, dilation, offset of w_v, shift.
     ACTIVATION: of the input, snake with alpha_in [VARIANTS, C] or leaky with `slope`. RESIDUAL: + residual[v, b, i + residual_shift, n].
-    BESIDE: + beside[b, column, n], which starts beside_shift columns before; MIRROR: one column later, column 0 being column 2's mirror image.
+    BESIDE: + beside[b, column, n], which starts beside_shift columns before; MIRROR: one column later, column 0 being column 2's
+    mirror image.
     RAW: store it; ACTIVE: store snake of it with alpha_out [VARIANTS, N]. Grid (ceil(columns_out / BM), ceil(N / BN), batch * VARIANTS).
     """
     announce(CHAINED)
@@ -56,7 +59,7 @@ def windowed_convolution(
     source = x + which * columns_in * C if STEP == C else x + x_offset + which * x_batch
     total = tl.zeros([BM, BN], tl.float32)
     chunks: tl.constexpr = (C + BK - 1) // BK
-    for at in range(0, taps * chunks):
+    for at in range(taps * chunks):
         tap, inner = at // chunks, at % chunks * BK + tl.arange(0, BK)
         here = rows + from_tap + tap * dilation
         there = (here >= 0) & (here < columns_in) & (rows < columns_out)

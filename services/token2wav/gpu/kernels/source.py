@@ -121,7 +121,8 @@ def analysed(
 
 @triton.jit(do_not_specialize=["rows"])
 def short_frames(
-    planes, basis, out, rows, BINS: tl.constexpr, BP: tl.constexpr, FFT: tl.constexpr, LARGEST: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr
+    planes, basis, out, rows, BINS: tl.constexpr, BP: tl.constexpr, FFT: tl.constexpr, LARGEST: tl.constexpr, BM: tl.constexpr,
+    CHAINED: tl.constexpr
 ):  # fmt: skip
     """out [rows, FFT] = windowed inverse transform of planes [rows, 2 BINS]: logarithm of the magnitude, then the phase's arc sine.
     basis [2, BP, FFT] for real and imaginary parts. Grid (ceil(rows / BM),)."""
