@@ -55,9 +55,9 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "sound": ((MANY, Tile(64, 64, 32)),),
 }
 """For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""
-_EXACT = ((MANY, Tile(16, 32, 32, 4, 2)),)
+_EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)
 _EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder")
-EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict.fromkeys(_EXACT_KINDS, _EXACT) | {
+EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = {kind: _EXACT for kind in _EXACT_KINDS} | {
     "distance": ((MANY, Tile(0, 0, 32, 4, 2)),),
     "attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
 }
