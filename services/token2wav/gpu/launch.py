@@ -57,7 +57,7 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
 """For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""
 _EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)
 _EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder")
-EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = {kind: _EXACT for kind in _EXACT_KINDS} | {
+EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(_EXACT_KINDS, _EXACT) | {
     "distance": ((MANY, Tile(0, 0, 32, 4, 2)),),
     "attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
 }
