@@ -120,7 +120,7 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
 
     for dtype in kinds:
         name, pages = str(dtype)[6:], [3, 5, 2, 9, 7, 1][: someone.blocks]
-        paged = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8), launch=Launcher(True))
+        paged = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8), launch=Launcher(True, TUNED))
 
         def one_by_one(paged: PagedFlow, pages: list[int] = pages) -> list[Tensor]:
             paged.pool.fill_(float("nan"))
@@ -152,7 +152,7 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
                 both[who].append(mel)
         report(f"{name}, two streams", both[0] + both[1], wanted + others)
         report(f"{name}, two streams against alone", both[0], made)
-        meeting = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True), meeting_units=2)
+        meeting = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, TUNED), meeting_units=2)
         report(f"{name}, programs that meet", one_by_one(meeting), wanted)
         report(f"{name}, programs that meet against plain", one_by_one(meeting), eager)
     return rows
@@ -177,10 +177,10 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
     if COMPILE_ONLY:
-        paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=SHARD or (1, 2, 4, 8, 16, 32), most=32, launch=Launcher(True))
+        paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=SHARD or (1, 2, 4, 8, 16, 32), most=32, launch=Launcher(True, TUNED))
         paged.capture()
         return {}
-    paged = _filled(weights, pages, (1, 2, 4, 8, 16, 32), launch=Launcher(True))
+    paged = _filled(weights, pages, (1, 2, 4, 8, 16, 32), launch=Launcher(True, TUNED))
     seconds = paged.capture()
     print(f"captured in {seconds:.1f} s, page {paged.page_bytes / 2**20:.1f} MiB, {torch.cuda.memory_allocated() / 2**30:.1f} GiB", flush=True)
     for batch in (1, 2, 4, 8, 16, 32):
@@ -204,35 +204,26 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
     return rows
 
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "base": {},
-    "loops": {"launch": Launcher(True, {"narrow": ((MANY, Tile(16, 32, 128)),), "convolution": ((MANY, Tile(32, 32, 128)),), "out": ((MANY, Tile(16, 32, 128)),)})},
-    "meeting": {"meeting_units": 4},
-    "stages": {"launch": Launcher(True, {"attention": ((MANY, Tile(0, 0, 0, 4, 8)),)})},
-    "wide loops": {"launch": Launcher(True, {"qkv": ((MANY, Tile(64, 128, 64, 8, 3, 2)),), "widen": ((MANY, Tile(64, 128, 64, 8, 3, 2)),)})},
-    "wider loops": {"launch": Launcher(True, {"qkv": ((MANY, Tile(64, 128, 64, 8, 3, 4)),), "widen": ((MANY, Tile(64, 128, 64, 8, 3, 4)),)})},
-}  # fmt: skip
-
-
 def variants(out: Path) -> dict[str, Any]:
-    """The same pass with other tiles."""
+    """The same pass with the tiles of the source, and with programs that meet."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
-    for name, options in VARIANTS.items():
-        if COMPILE_ONLY and name == "base":
-            continue
-        options = {"launch": Launcher(True), **options}
-        small = name in ("meeting", "loops")
-        buckets = (1, 2) if small else (16,) if "wide" in name else (1, 16)
+    ways: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+        "source's tiles": ((1, 4, 16), {"launch": Launcher(True, {})}),
+        "meeting": ((1, 2, 4), {"launch": Launcher(True, TUNED), "meeting_units": 4}),
+    }
+    for name, (buckets, options) in ways.items():
         paged = _filled(weights, 2 if COMPILE_ONLY else 16 * 14 + 1, buckets, **options)
+        if COMPILE_ONLY:
+            paged.run([_spread(1, 0)[0]] * buckets[0])
+            continue
         paged.capture((Way.SHORT,))
-        if not COMPILE_ONLY:
-            for batch in buckets:
-                for prefix in (3, 13):
-                    units = _spread(batch, prefix)
-                    paged.run(units)
-                    rows[f"{name} {batch} {prefix + 1}"] = spent = timed(paged._graphs[batch, Way.SHORT].replay, 10)
-                    print(f"{name:12s} batch {batch:2d} {prefix + 1:2d} blocks: {spent:.3f} ms", flush=True)
+        for batch in buckets:
+            for prefix in (3, 13):
+                units = _spread(batch, prefix)
+                paged.run(units)
+                rows[f"{name} {batch} {prefix + 1}"] = spent = timed(paged._graphs[batch, Way.SHORT].replay, 10)
+                print(f"{name:14s} batch {batch:2d} {prefix + 1:2d} blocks: {spent:.3f} ms", flush=True)
         del paged
         torch.cuda.empty_cache()
     return rows
@@ -242,7 +233,7 @@ def recompute(out: Path) -> dict[str, Any]:
     """A pass that makes the last block of a sentence from nothing kept."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows = {}
-    paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), launch=Launcher(True))
+    paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), launch=Launcher(True, TUNED))
     paged.capture((Way.RECOMPUTED,))
     for blocks in (4, 8, 16, 32):
         one = Someone(None, 0, 25 * blocks, 5)
@@ -254,19 +245,29 @@ def recompute(out: Path) -> dict[str, Any]:
 
 
 CHOICES: dict[str, list[Tile]] = {
-    "qkv": [Tile(m, n, 64, w, 3, loop) for m, n, w in ((16, 128, 4), (16, 128, 8), (32, 128, 4), (32, 64, 8), (64, 128, 8), (128, 128, 8), (64, 64, 4)) for loop in (1, 2, 4)],
-    "widen": [Tile(m, n, 64, w, 3, loop) for m, n, w in ((16, 128, 4), (16, 64, 2), (32, 128, 4), (64, 128, 4), (64, 128, 8), (128, 128, 8)) for loop in (1, 2, 4)],
-    "out": [Tile(16, 32, 512, 4), Tile(16, 32, 512, 8), Tile(16, 64, 512, 8), Tile(32, 32, 512, 8), Tile(16, 32, 128), Tile(64, 64, 64, 4, 4), Tile(64, 64, 128)],
+    "qkv": [
+        Tile(16, 64, 64, 4), Tile(16, 128, 64, 4), Tile(16, 128, 64, 8), Tile(32, 64, 64, 8), Tile(32, 128), Tile(64, 128, 64, 8), Tile(64, 128, 64, 8, 3, 2),
+        Tile(64, 128, 64, 8, 3, 4), Tile(128, 128, 64, 8),
+    ],
+    "widen": [
+        Tile(16, 64, 64, 4), Tile(16, 128, 64, 4), Tile(16, 128, 64, 8), Tile(32, 64, 64, 8), Tile(32, 128), Tile(64, 128), Tile(64, 128, 64, 8, 3, 2), Tile(64, 128, 64, 8, 3, 4),
+        Tile(128, 128, 64, 8),
+    ],
+    "out": [
+        Tile(16, 16, 512, 4), Tile(16, 32, 512, 4), Tile(16, 32, 512, 8), Tile(32, 32, 512, 8), Tile(16, 32, 128), Tile(64, 64, 64, 4, 4), Tile(64, 64, 128), Tile(64, 128, 128, 8),
+    ],
     "narrow": [
-        Tile(16, 32, 1024, 4), Tile(16, 32, 1024, 8), Tile(16, 16, 1024, 4), Tile(32, 32, 1024, 8), Tile(16, 32, 128, 4, 4), Tile(16, 32, 128, 4, 5), Tile(64, 64, 64, 4, 4),
-        Tile(64, 64, 128), Tile(64, 64, 256, 4, 2), Tile(64, 128, 128, 8, 3),
+        Tile(16, 16, 1024, 4), Tile(16, 16, 1024, 8), Tile(16, 32, 1024, 8), Tile(16, 32, 128), Tile(16, 32, 128, 4, 5), Tile(16, 16, 128, 4, 5), Tile(64, 64, 64, 4, 4), Tile(64, 64, 128),
+        Tile(64, 64, 256, 4, 2), Tile(64, 128, 128, 8),
     ],
     "convolution": [
-        Tile(16, 32, 256, 4), Tile(16, 32, 256, 8), Tile(32, 32, 256, 8), Tile(16, 64, 256, 8), Tile(32, 64, 256, 8), Tile(32, 32, 128), Tile(16, 64, 128),
-        Tile(64, 64, 64, 4, 4), Tile(64, 64, 64, 8, 3), Tile(128, 64, 64, 8, 3),
+        Tile(16, 16, 256, 4), Tile(16, 32, 256, 4), Tile(16, 32, 256, 8), Tile(32, 32, 256, 8), Tile(32, 32, 128), Tile(16, 64, 128), Tile(64, 64, 64, 4, 4), Tile(64, 64, 64, 8),
+        Tile(128, 64, 64, 8),
     ],
-    "rows": [Tile(m, 0, 0, w) for m, w in ((1, 1), (1, 2), (1, 4), (2, 2), (4, 4), (8, 4), (16, 4), (16, 8))],
+    "attention": [Tile(0, 0, 0, 4, stages) for stages in (4, 5, 6, 8)],
 }  # fmt: skip
+CLASSES = {1: 200, 4: 400, 8: 800, 16: MANY}
+"""Units that are measured, and rows up to which the best tile for them is taken."""
 
 
 def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
@@ -304,36 +305,47 @@ LAUNCHES = {"qkv": 56, "widen": 56, "out": 56, "narrow": 56, "convolution": 31, 
 
 
 def tuning(out: Path, kinds: tuple[str, ...] = tuple(CHOICES)) -> dict[str, Any]:
-    """Microseconds of a launch by kind, rows and tile."""
+    """Microseconds of a launch by kind, rows and tile; the best become the tiles of the parts that follow (--tiles)."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
     for kind in kinds:
         found: dict[int, list[tuple[float, Tile]]] = {}
-        for tile in CHOICES[kind]:
+        for tile in CHOICES[kind][SHARD[0] :: 3] if SHARD else CHOICES[kind]:
             try:
-                launch = Launcher(True, {kind: ((MANY, tile),)})
-                paged = _tuned(weights, launch)
-                for units in (1, 4, 16, 32):
+                paged = _tuned(weights, Launcher(True, {kind: ((MANY, tile),)}))
+                for units in CLASSES:
                     if COMPILE_ONLY:
                         _chain(paged, kind, 1)()
                         break
-                    if tile.rows < units or (units < 4 and tile.rows > 64):
+                    if tile.rows and (tile.rows < units or (units == 1 and tile.rows > 64)):
                         continue
-                    work = graphed(_chain(paged, kind, units))
-                    found.setdefault(units, []).append((1000 * timed(work, 5, 1) / LAUNCHES[kind], tile))
+                    spent = 1000 * timed(graphed(_chain(paged, kind, units)), 7, 2) / LAUNCHES[kind]
+                    found.setdefault(units, []).append((spent, tile))
             except Exception as error:
                 print(kind, tile, "failed:", str(error).splitlines()[0][:100], flush=True)
         for units, choices in sorted(found.items()):
             choices.sort(key=lambda pair: pair[0])
             rows[f"{kind} {units}"] = [(spent, vars(tile)) for spent, tile in choices]
-            best = ", ".join(f"{spent:.2f} us {t.rows}x{t.columns}x{t.inner} w{t.warps} s{t.stages}" for spent, t in choices[:4])
+            best = ", ".join(f"{spent:.2f} us {t.rows}x{t.columns}x{t.inner} w{t.warps} s{t.stages} l{t.loop}" for spent, t in choices[:4])
             print(f"{kind:12s} {units:3d} units: {best} ... worst {choices[-1][0]:.1f}", flush=True)
+        if found:
+            chosen = [(CLASSES[units], vars(choices[0][1])) for units, choices in sorted(found.items())]
+            (out / f"tiles-{kind}.json").write_text(json.dumps(chosen))
     return rows
+
+
+def tuned_tiles(out: Path) -> dict[str, tuple[tuple[int, Tile], ...]]:
+    """What the tuning of this run found best; {} where there was none."""
+    found = {}
+    for path in sorted(out.glob("tiles-*.json")):
+        found[path.stem.removeprefix("tiles-")] = tuple((most, Tile(**tile)) for most, tile in json.loads(path.read_text()))
+    return found
 
 
 _KEPT: dict[str, PagedFlow] = {}
 COMPILE_ONLY = False
 SHARD: tuple[int, ...] = ()
+TUNED: dict[str, tuple[tuple[int, Tile], ...]] = {}
 
 
 def _tuned(weights: dict[str, Tensor], launch: Launcher) -> PagedFlow:
@@ -353,7 +365,7 @@ def profile(out: Path) -> dict[str, Any]:
     """Kernels of one pass, by time."""
     weights = random_flow(PUBLISHED, DEVICE)
     for batch in (1, 16):
-        paged = _filled(weights, 16 * 4 + 1, (batch,), launch=Launcher(True))
+        paged = _filled(weights, 16 * 4 + 1, (batch,), launch=Launcher(True, TUNED))
         units = _spread(batch, 3)
         paged.run(units)
         torch.cuda.synchronize()
@@ -449,7 +461,7 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("tf32x3", "tf32"), tiles: 
 
     config, weights = random_vocoder()
     if COMPILE_ONLY:
-        made = WindowedVocoder(config, weights, DEVICE, slots=2, buckets=(1,), launch=Launcher(True), precision=precisions[0])
+        made = WindowedVocoder(config, weights, DEVICE, slots=2, buckets=(1,), launch=Launcher(True, TUNED), precision=precisions[0])
         levels = made._network._levels
         for at in SHARD or range(len(levels)):
             if at > 0:  # a level by itself: what it is given has the right shape and says nothing
@@ -508,7 +520,8 @@ def _decoder(pages: int, dtype: torch.dtype = torch.bfloat16, graphs: bool = Tru
 
     config, weights = random_vocoder()
     began = time.perf_counter()
-    flow = PagedFlow(PUBLISHED, random_flow(PUBLISHED, DEVICE), pages=pages, dtype=dtype, most=64)
+    tuned = Launcher(True, TUNED) if dtype == torch.bfloat16 else None
+    flow = PagedFlow(PUBLISHED, random_flow(PUBLISHED, DEVICE), pages=pages, dtype=dtype, most=64, launch=tuned)
     precision = "tf32x3" if dtype == torch.bfloat16 else "ieee"
     vocoder = WindowedVocoder(config, weights, DEVICE, slots=300, launch=flow.launch, precision=precision)
     if graphs:
@@ -680,10 +693,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--part", required=True, choices=[*PARTS, "vocoder-tf32x3", "vocoder-tf32", "vocoder-ieee", "correctness-float32", "correctness-bfloat16", *(f"tuning-{kind}" for kind in CHOICES)])
     parser.add_argument("--compile", action="store_true", help="of a tuning part: fill the compiler's cache, time nothing")
+    parser.add_argument("--tiles", action="store_true", help="with the tiles that a tuning part has left in --out")
     parser.add_argument("--shard", type=int, nargs="*", default=[], help="of a part to compile: buckets of the flow, levels of the vocoder")
     parser.add_argument("--out", type=Path, default=Path("build/gpu"))
     options = parser.parse_args()
     global COMPILE_ONLY, SHARD
+    if options.tiles:
+        TUNED.update(tuned_tiles(options.out))
     COMPILE_ONLY, SHARD = options.compile, tuple(options.shard)
     options.out.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()
