@@ -15,7 +15,7 @@ from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
 from services.token2wav.gpu.kernels.attention import joined_parts, paged_attention
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
 from services.token2wav.gpu.kernels.euler import euler_step, prepare
-from services.token2wav.gpu.kernels.feed_forward import feed_forward
+from services.token2wav.gpu.kernels.feed_forward import feed_forward, projected_feed_forward
 from services.token2wav.gpu.kernels.linear import GELU, normed_linear, onto_residual, queries_keys_values
 from services.token2wav.gpu.launch import Launcher, ceil, power
 from services.token2wav.gpu.layout import Layout
@@ -87,7 +87,7 @@ class PagedEstimator:
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: int = 4, split_units: int = 4, meeting_units: int = 0,
+        splits: int = 4, split_units: int = 4, meeting_units: int = 0, meeting_twice: bool = False,
     ) -> None:  # fmt: skip
         weights = Tensors(tensors).within(ESTIMATOR[:-1])
         device = tensors[f"{ESTIMATOR}final_proj.bias"].device
@@ -120,11 +120,11 @@ class PagedEstimator:
         self._norms = room(widest * ROWS * CHUNK_FRAMES, config.estimator_heads)
         self._wide = room(rows, 4 * channels, kind=dtype)
         self._no_rows = room(1)
-        self.meeting_units = meeting_units
+        self.meeting_units, self.meeting_twice = meeting_units, meeting_twice
         """Batches of so many units or fewer have programs that wait for each other, see `kernels.feed_forward`."""
         self.row_tiles = ceil(max(meeting_units, 1) * ROWS * CHUNK_FRAMES, 16)
         layers = (config.middle + 2) * config.transformers
-        self.counters = room(EULER_STEPS * layers * self.row_tiles, kind=torch.int32)
+        self.counters = room(2 * EULER_STEPS * layers * self.row_tiles, kind=torch.int32)
         self._partial = room(8 * max(meeting_units, 1) * ROWS * CHUNK_FRAMES, channels)
 
     def prepare(self, mu: Tensor, noise: Tensor, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
@@ -234,10 +234,10 @@ class _Pass:
                 joined_parts, (rows,), o._parts, o._norms, o._attended, rows, HEADS=config.estimator_heads, WIDTH=config.head_width,
                 SPLITS=splits,
             )  # fmt: skip
-        self._onto(o._attended, weights.out, x, None, "out")
         if self._meets:
             self._feed_forward(weights, layer, x, site)
             return
+        self._onto(o._attended, weights.out, x, None, "out")
         tile = launch.tile("widen", rows)
         launch(
             normed_linear, (ceil(4 * n, tile.columns * tile.loop), ceil(rows, tile.rows)), x, weights.widen.weight, weights.widen.bias,
@@ -251,12 +251,20 @@ class _Pass:
         tile = self._launch.tile("feed forward", rows)
         tiles, hidden = ceil(rows, tile.rows), 4 * n
         meeting = (self._step * self._layout.estimator_layers + layer) * o.row_tiles
-        self._launch(
-            feed_forward, (hidden // tile.inner, tiles), x, weights.widen.weight, weights.widen.bias, weights.narrow.weight,
-            weights.narrow.bias, o._partial, o.counters, self._pool, self._table["own"], rows, self._layout.elements,
-            self._layout.tail(self._step, site) if site else 0, meeting, N=n, H=hidden, EPS=_EPSILON, FRAMES=CHUNK_FRAMES, ROWS=ROWS,
-            TAIL=site is not None, BM=tile.rows, HIDDEN=tile.inner, warps=tile.warps,
+        rest = (
+            weights.widen.weight, weights.widen.bias, weights.narrow.weight, weights.narrow.bias, o._partial, o.counters, self._pool,
+            self._table["own"], rows, self._layout.elements, self._layout.tail(self._step, site) if site else 0, meeting,
         )  # fmt: skip
+        sizes = {"N": n, "H": hidden, "EPS": _EPSILON, "FRAMES": CHUNK_FRAMES, "ROWS": ROWS, "TAIL": site is not None, "BM": tile.rows}
+        grid = (hidden // tile.inner, tiles)
+        if o.meeting_twice:
+            project = (o._attended, weights.out.weight, weights.out.bias)
+            self._launch(
+                projected_feed_forward, grid, *project, x, *rest, INNER=o._attended.shape[1], HIDDEN=tile.inner, warps=tile.warps, **sizes
+            )  # fmt: skip
+            return
+        self._onto(o._attended, weights.out, x, None, "out")
+        self._launch(feed_forward, grid, x, *rest, HIDDEN=tile.inner, warps=tile.warps, **sizes)
 
     def _onto(self, a: Tensor, weights: Product, x: Tensor, site: str | None, kind: str) -> None:
         tile, n = self._launch.tile(kind, self._rows), self._channels

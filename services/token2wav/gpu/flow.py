@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cosyserve.spec import EULER_STEPS
+from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 from services.token2wav.flow.layers import Linear, Tensors
-from services.token2wav.flow.solver import noise_table
+from services.token2wav.flow.solver import ROWS, noise_table
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.encoder import PagedEncoder
 from services.token2wav.gpu.estimator import PagedEstimator
@@ -20,6 +20,8 @@ from services.token2wav.gpu.layout import Layout
 from services.token2wav.gpu.units import Unit, UnitTable
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
+MEETING_PROGRAMS = 8
+"""Programs that share the rows of a feed-forward, see `kernels.feed_forward`."""
 LONG_PAGES = 8
 """From more pages on, the keys of small batches are split."""
 
@@ -53,7 +55,7 @@ class PagedFlow:
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
         buckets: Sequence[int] = BUCKETS, most: int | None = None, launch: Launcher | None = None,
-        meeting_units: int = 0,
+        meeting_units: int | None = None, meeting_twice: bool = False,
     ) -> None:  # fmt: skip
         device = tensors["encoder_proj.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
@@ -72,10 +74,22 @@ class PagedFlow:
             self._scratch = torch.zeros((self.most + 1) * self.scratch_layout.elements, dtype=dtype, device=device)
             self._table = UnitTable(self.most, device)
             self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
-            self._estimator = PagedEstimator(config, tensors, self.most, dtype, launch, meeting_units=meeting_units)
+            meeting = self._meeting() if meeting_units is None else meeting_units
+            self._estimator = PagedEstimator(
+                config, tensors, self.most, dtype, launch, meeting_units=meeting, meeting_twice=meeting_twice
+            )
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
         self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}
+
+    def _meeting(self) -> int:
+        """Units whose feed-forward programs are all at once on the device, one to a multiprocessor; 0 where they are not known to be."""
+        config, whole = self.config, self.config.channels & (self.config.channels - 1) == 0
+        if self.device.type != "cuda" or self.dtype != torch.bfloat16 or not whole or config.channels < MEETING_PROGRAMS * 16:
+            return 0
+        programs = torch.cuda.get_device_properties(self.device).multi_processor_count
+        fitting = [size for size in self.buckets if MEETING_PROGRAMS * -(-size * ROWS * CHUNK_FRAMES // 16) <= programs]
+        return max(fitting, default=0)
 
     @property
     def page_bytes(self) -> int:

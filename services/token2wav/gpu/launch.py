@@ -52,7 +52,7 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "attention": ((MANY, Tile(0, 0, 0, 4, 6)),),
     "feed forward": ((MANY, Tile(16, 0, 128, 8)),),
     "distance": ((MANY, Tile(0, 0, 128, 8)),),
-    "sound": ((MANY, Tile(64, 64, 32)),),
+    "sound": ((MANY, Tile(64, 64, 64)),),
 }
 """For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""
 _EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)

@@ -57,3 +57,47 @@ def feed_forward(
     tl.store(x + rows[:, None] * N + mine[None, :], total, mask=there)
     if TAIL:
         keep_tail(total, pool, own, rows, mine, there, page, tail, N, FRAMES, ROWS)
+
+
+@triton.jit(do_not_specialize=["M", "meeting"])
+def projected_feed_forward(
+    attended, out_w, out_bias, x, wide_w, wide_bias, narrow_w, narrow_bias, parts, counters, pool, own, M, page, tail, meeting,
+    INNER: tl.constexpr, N: tl.constexpr, H: tl.constexpr, EPS: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr,
+    TAIL: tl.constexpr, BM: tl.constexpr, HIDDEN: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """x += attended out_w^T + out_bias, then what `feed_forward` does, in one launch: programs of the same rows meet twice.
+
+    attended [M, INNER], out_w [N, INNER], INNER a power of two. Two counters for each tile of rows. Grid and the rest as above.
+    """
+    announce(CHAINED)
+    chunks: tl.constexpr = H // HIDDEN
+    share: tl.constexpr = N // chunks
+    chunk = tl.program_id(0)
+    rows = tl.program_id(1) * BM + tl.arange(0, BM)
+    inner, wide, hidden = tl.arange(0, N), tl.arange(0, INNER), chunk * HIDDEN + tl.arange(0, HIDDEN)
+    mine = chunk * share + tl.arange(0, share)
+    projecting = tl.load(out_w + mine[None, :] * INNER + wide[:, None])
+    widening = tl.load(wide_w + hidden[None, :] * N + inner[:, None])
+    out_shift, narrow_shift, wide_shift = tl.load(out_bias + mine), tl.load(narrow_bias + mine), tl.load(wide_bias + hidden)
+    there = (rows < M)[:, None]
+    counter = counters + 2 * (meeting + tl.program_id(1))
+    wait(CHAINED)
+    old = tl.load(x + rows[:, None] * N + mine[None, :], mask=there, other=0.0)
+    joined = tl.load(attended + rows[:, None] * INNER + wide[None, :], mask=there, other=0.0)
+    old = product(joined, projecting, old) + out_shift[None, :]
+    tl.store(x + rows[:, None] * N + mine[None, :], old, mask=there)
+    narrowing = tl.load(narrow_w + inner[None, :] * H + hidden[:, None])
+    meet(counter, chunks)
+    values = tl.load(x + rows[:, None] * N + inner[None, :], mask=there, other=0.0, cache_modifier=".cg")
+    normal = normalised(values, N, N, EPS).to(wide_w.dtype.element_ty)
+    made = product(normal, widening, tl.zeros([BM, HIDDEN], tl.float32)) + wide_shift[None, :]
+    made = 0.5 * made * (1.0 + erf(made * 0.7071067811865476))
+    part = product(made.to(narrow_w.dtype.element_ty), narrowing, tl.zeros([BM, N], tl.float32))
+    tl.store(parts + (chunk * M + rows)[:, None] * N + inner[None, :], part, mask=there)
+    meet(counter + 1, chunks)
+    total = old + narrow_shift[None, :]
+    for at in tl.static_range(chunks):
+        total += tl.load(parts + (at * M + rows)[:, None] * N + mine[None, :], mask=there, other=0.0, cache_modifier=".cg")
+    tl.store(x + rows[:, None] * N + mine[None, :], total, mask=there)
+    if TAIL:
+        keep_tail(total, pool, own, rows, mine, there, page, tail, N, FRAMES, ROWS)

@@ -30,7 +30,7 @@ def snake(x, alpha):
 def windowed_convolution(
     x, w, bias, shapes, alpha_in, residual, beside, out, alpha_out, active, first, end, batch, x_offset, x_batch, columns_in, columns_out,
     start_in, shift, beside_columns, residual_shift, beside_shift, start_out, slope,
-    C: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, VARIANTS: tl.constexpr, X_VARIANTS: tl.constexpr, MEAN: tl.constexpr,
+    C: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, PLACED: tl.constexpr, VARIANTS: tl.constexpr, X_VARIANTS: tl.constexpr, MEAN: tl.constexpr,
     ACTIVATION: tl.constexpr, MASKED: tl.constexpr, RATE: tl.constexpr, EXTRA: tl.constexpr,
     RESIDUAL: tl.constexpr, RESIDUAL_VARIANTS: tl.constexpr, BESIDE: tl.constexpr, MIRROR: tl.constexpr, RAW: tl.constexpr,
     ACTIVE: tl.constexpr, PRECISION: tl.constexpr,
@@ -55,8 +55,8 @@ def windowed_convolution(
     wait(CHAINED)
     begin, length = tl.load(first + b) * RATE, tl.load(end + b) * RATE + EXTRA
     which = ((v if X_VARIANTS > 1 else 0) * batch + b).to(tl.int64)
-    # By way of the constant, which says how the addresses are aligned.
-    source = x + which * columns_in * C if STEP == C else x + x_offset + which * x_batch
+    # Whole columns by way of the constant, which says how the addresses are aligned.
+    source = x + x_offset + which * x_batch if PLACED else x + which * columns_in * C
     total = tl.zeros([BM, BN], tl.float32)
     chunks: tl.constexpr = (C + BK - 1) // BK
     for at in range(taps * chunks):
@@ -70,7 +70,7 @@ def windowed_convolution(
         values = tl.load(source + here[:, None] * STEP + inner[None, :], mask=fits, other=0.0)
         if MEAN > 1:
             for other in tl.static_range(1, MEAN):
-                values += tl.load(source + other * batch * x_batch + here[:, None] * STEP + inner[None, :], mask=fits, other=0.0)
+                values += tl.load(source + other * batch * columns_in * C + here[:, None] * STEP + inner[None, :], mask=fits, other=0.0)
             values = values * (1.0 / MEAN)
         if ACTIVATION == 1:
             alpha = tl.load(alpha_in + v * C + inner, mask=inner < C, other=1.0)
