@@ -152,9 +152,10 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
                 both[who].append(mel)
         report(f"{name}, two streams", both[0] + both[1], wanted + others)
         report(f"{name}, two streams against alone", both[0], made)
-        meeting = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, TUNED), meeting_units=2)
-        report(f"{name}, programs that meet", one_by_one(meeting), wanted)
-        report(f"{name}, programs that meet against plain", one_by_one(meeting), eager)
+        for label, options in (("programs that never meet", {"meeting_units": 0}), ("programs that meet twice", {"meeting_units": 2, "meeting_twice": True})):
+            other_way = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, TUNED), **options)
+            report(f"{name}, {label}", one_by_one(other_way), wanted)
+            report(f"{name}, {label}, against the default", one_by_one(other_way), eager)
     return rows
 
 
@@ -209,8 +210,9 @@ def variants(out: Path) -> dict[str, Any]:
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
     ways: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+        "never meeting": ((1, 2), {"launch": Launcher(True, TUNED), "meeting_units": 0}),
+        "meeting twice": ((1, 2), {"launch": Launcher(True, TUNED), "meeting_units": 2, "meeting_twice": True}),
         "source's tiles": ((1, 4, 16), {"launch": Launcher(True, {})}),
-        "meeting": ((1, 2, 4), {"launch": Launcher(True, TUNED), "meeting_units": 4}),
     }
     for name, (buckets, options) in ways.items():
         paged = _filled(weights, 2 if COMPILE_ONLY else 16 * 14 + 1, buckets, **options)
@@ -480,9 +482,9 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("tf32x3", "tf32"), tiles: 
     wanted = plain.offline(mel, seed, 3)
     rows: dict[str, Any] = {}
     for precision in precisions:
-        for name, tile in (tiles or {"64x64x32": Tile(64, 64, 32)}).items():
+        for name, tile in (tiles or {"": Tile(64, 64, 64)}).items():
             began = time.perf_counter()
-            made = WindowedVocoder(config, weights, DEVICE, slots=40, launch=Launcher(True, {} if name == "64x64x32" else {"sound": ((MANY, tile),)}), precision=precision)
+            made = WindowedVocoder(config, weights, DEVICE, slots=40, launch=Launcher(True, TUNED), precision=precision)
             made.capture()
             seconds = time.perf_counter() - began
             pieces, first, received = [], 0, 0
@@ -502,15 +504,14 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("tf32x3", "tf32"), tiles: 
                 rows[f"{precision} {name} {batch}"] = timed(made._graphs[batch].replay, 20)
                 print(f"vocoder {precision} {name} batch {batch:2d}: {rows[f'{precision} {name} {batch}']:.3f} ms a window of 50 frames", flush=True)
             del made
-    made = WindowedVocoder(config, weights, DEVICE, slots=40, buckets=(1,), launch=Launcher(False))
+    made = WindowedVocoder(config, weights, DEVICE, slots=40, buckets=(1,), launch=Launcher(True), precision=precisions[0])
     made.run([Render(1, 0, 30, None, 1, 0)])
     torch.cuda.synchronize()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
         made.run([Render(1, 0, 30, None, 1, 0)])
         torch.cuda.synchronize()
-    print(recorded.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=40), flush=True)
-    rows["eager"] = timed(lambda: made.run([Render(1, 0, 30, None, 1, 0)]), 10)
-    print(f"vocoder batch 1 launched eagerly: {rows['eager']:.2f} ms", flush=True)
+    for event in sorted(recorded.key_averages(), key=lambda each: -each.self_device_time_total)[:7]:
+        print(f"   {event.key[:60]:60s} {event.self_device_time_total:8.0f} us in {event.count}", flush=True)
     return rows
 
 
@@ -522,7 +523,7 @@ def _decoder(pages: int, dtype: torch.dtype = torch.bfloat16, graphs: bool = Tru
     began = time.perf_counter()
     tuned = Launcher(True, TUNED) if dtype == torch.bfloat16 else None
     flow = PagedFlow(PUBLISHED, random_flow(PUBLISHED, DEVICE), pages=pages, dtype=dtype, most=64, launch=tuned)
-    precision = "tf32x3" if dtype == torch.bfloat16 else "ieee"
+    precision = "tf32" if dtype == torch.bfloat16 else "ieee"
     vocoder = WindowedVocoder(config, weights, DEVICE, slots=300, launch=flow.launch, precision=precision)
     if graphs:
         flow.capture()
@@ -542,48 +543,65 @@ def _voice(prompt: int, key: str) -> Any:
 
 
 def decoder(out: Path) -> dict[str, Any]:
-    """The paged decoder's samples against the readable one's on the same GPU, float32 and bfloat16, streams alone and together."""
+    """The decoder's samples, streams together, alone and with a kept prompt, against the readable vocoder over the paged flow's mel."""
     import numpy as np
 
-    from services.token2wav.continuous import ContinuousDecoder
+    from services.token2wav.continuous import as_prompt
     from services.token2wav.decoder import Stride
     from services.token2wav.request import Sentence
     from services.token2wav.vocoder.vocoder import Vocoder
 
     config, weights = random_vocoder()
-    plain = ContinuousDecoder(Flow(PUBLISHED, random_flow(PUBLISHED, DEVICE), DEVICE), Vocoder(config, weights, DEVICE), widest_step=4, prompt_cache_bytes=1 << 33)
-    cases = [(87, 60, 1.0), (0, 77, 1.0), (40, 101, 0.8), (30, 5, 1.0)]
+    plain = Vocoder(config, weights, DEVICE)
+    fast = _decoder(60)
+    cases = [(87, 60), (0, 77), (30, 5), (110, 101)]
 
-    def speak(decoder: Any, which: list[int]) -> list[Any]:
-        states = [decoder.start(Sentence(_voice(cases[at][0], ""), seed=1 << 40 | at, sentence_index=at, speed=cases[at][2])) for at in which]
-        tokens = [np.random.default_rng(at).integers(0, 6561, cases[at][1]) for at in which]
+    def tokens_of(at: int) -> Any:
+        return np.random.default_rng(at).integers(0, 6561, cases[at][1])
+
+    def wanted_of(at: int) -> Tensor:
+        flow, voice = fast._flow, as_prompt(_voice(cases[at][0], ""))
+        ids, mels = torch.cat([voice.tokens, torch.from_numpy(tokens_of(at))]), []
+        for first in range(0, len(ids), 25):
+            part, block = ids[first : first + 25], first // 25
+            condition = voice.mel[50 * block : 50 * block + 50]
+            condition = F.pad(condition, (0, 0, 0, 50 - len(condition))).to(DEVICE)
+            ahead = ids[first + 25 : first + 28] if len(part) == 25 else ids[:0]
+            unit = Unit(list(range(59 - block, 60))[::-1], part, ahead, flow.speaker(voice.embedding), condition)
+            mels.append(flow.run([unit])[0, : 2 * len(part)].clone())
+        return plain.offline(torch.cat(mels)[2 * cases[at][0] :].T.contiguous(), 1 << 40 | at, at).cpu()
+
+    def speak(which: list[int], key: str = "") -> list[Tensor]:
+        sentences = [Sentence(_voice(cases[at][0], key), seed=1 << 40 | at, sentence_index=at) for at in which]
+        states = [fast.start(sentence) for sentence in sentences]
         made: list[list[Any]] = [[] for _ in which]
         todo = list(range(len(which)))
         while todo:
             strides = []
             for at in todo:
-                end = len(states[at].prompt) + len(tokens[at])
+                end = cases[which[at]][0] + cases[which[at]][1]
                 until = min(states[at].position // 25 * 25 + 25, end)
-                strides.append(Stride(states[at], tokens[at], until, until == end))
-            for at, stride, result in zip(list(todo), strides, decoder.step(strides), strict=True):
+                strides.append(Stride(states[at], tokens_of(which[at]), until, until == end))
+            for at, stride, result in zip(list(todo), strides, fast.step(strides), strict=True):
                 made[at].append(result.samples)
                 if stride.final:
                     todo.remove(at)
         return [torch.from_numpy(np.concatenate(pieces)) for pieces in made]
 
     everyone = list(range(len(cases)))
-    wanted = speak(plain, everyone)
+    wanted = [wanted_of(at) for at in everyone]
+    together = speak(everyone)
     rows: dict[str, Any] = {}
-    for dtype in (torch.float32, torch.bfloat16):
-        fast = _decoder(40, dtype, graphs=dtype == torch.bfloat16)
-        together = speak(fast, everyone)
-        alone = [speak(fast, [at])[0] for at in everyone]
-        for at in everyone:
-            error, against = apart(together[at], wanted[at]), apart(alone[at], together[at])
-            rows[f"{dtype} {at}"] = (error, against)
-            print(f"{dtype} stream {cases[at]}: {len(wanted[at])} samples, relative to readable {error[0]:.2e}, alone to together {against[0]:.2e}", flush=True)
-        del fast
-        torch.cuda.empty_cache()
+    for at in everyone:
+        alone = speak([at])[0]
+        speak([at], "kept")
+        kept = speak([at], "kept")[0]
+        errors = [apart(x, y)[0] for x, y in ((together[at], wanted[at]), (alone, together[at]), (kept, alone))]
+        rows[str(at)] = errors
+        print(
+            f"decoder {cases[at]}: {len(wanted[at])} samples ({len(together[at])} made), relative to readable {errors[0]:.2e}, alone to together {errors[1]:.2e}, "
+            f"kept prompt to alone {errors[2]:.2e}", flush=True,
+        )  # fmt: skip
     return rows
 
 
@@ -649,7 +667,7 @@ def streams(out: Path, most_pages: int = 900) -> dict[str, Any]:
                 rows[f"alone {seconds}"] = wall / seconds
                 print(f"alone, {seconds:2d} s of audio: {1000 * wall / seconds:.2f} ms a second of audio", flush=True)
             for pace in (None, 400.0):
-                for count in (1, 4, 16, 32, 64, 128):
+                for count in (1, 8, 16, 32, 64, 128) if pace is None else (1, 8, 32, 64):
                     if count * 14 > most_pages + 1000:
                         continue
                     torch.cuda.reset_peak_memory_stats()
@@ -691,13 +709,16 @@ PARTS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--part", required=True, choices=[*PARTS, "vocoder-tf32x3", "vocoder-tf32", "vocoder-ieee", "correctness-float32", "correctness-bfloat16", *(f"tuning-{kind}" for kind in CHOICES)])
+    parser.add_argument("--part", required=True, choices=[*PARTS, "vocoder-tf32x3", "vocoder-tf32", "vocoder-bfloat16", "vocoder-ieee", "correctness-float32", "correctness-bfloat16", *(f"tuning-{kind}" for kind in CHOICES)])
     parser.add_argument("--compile", action="store_true", help="of a tuning part: fill the compiler's cache, time nothing")
     parser.add_argument("--tiles", action="store_true", help="with the tiles that a tuning part has left in --out")
+    parser.add_argument("--sound", type=int, nargs=5, help="tile of the vocoder's convolutions: rows, columns, inner, warps, stages")
     parser.add_argument("--shard", type=int, nargs="*", default=[], help="of a part to compile: buckets of the flow, levels of the vocoder")
     parser.add_argument("--out", type=Path, default=Path("build/gpu"))
     options = parser.parse_args()
     global COMPILE_ONLY, SHARD
+    if options.sound:
+        TUNED["sound"] = ((MANY, Tile(*options.sound)),)
     if options.tiles:
         TUNED.update(tuned_tiles(options.out))
     COMPILE_ONLY, SHARD = options.compile, tuple(options.shard)

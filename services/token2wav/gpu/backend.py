@@ -46,7 +46,7 @@ def load_paged(directory: ModelDirectory, device: torch.device, settings: Engine
     paged = PagedFlow(config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
     sound = read_config(directory)
     windowed = WindowedVocoder(
-        sound, load_weights(directory, sound), device, slots=SLOTS, precision="tf32x3" if dtype == torch.bfloat16 else "ieee",
+        sound, load_weights(directory, sound), device, slots=SLOTS, precision="tf32" if dtype == torch.bfloat16 else "ieee",
         launch=paged.launch
     )  # fmt: skip
     paged.capture()

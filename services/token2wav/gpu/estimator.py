@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -255,7 +256,15 @@ class _Pass:
             weights.widen.weight, weights.widen.bias, weights.narrow.weight, weights.narrow.bias, o._partial, o.counters, self._pool,
             self._table["own"], rows, self._layout.elements, self._layout.tail(self._step, site) if site else 0, meeting,
         )  # fmt: skip
-        sizes = {"N": n, "H": hidden, "EPS": _EPSILON, "FRAMES": CHUNK_FRAMES, "ROWS": ROWS, "TAIL": site is not None, "BM": tile.rows}
+        sizes: dict[str, Any] = {
+            "N": n,
+            "H": hidden,
+            "EPS": _EPSILON,
+            "FRAMES": CHUNK_FRAMES,
+            "ROWS": ROWS,
+            "TAIL": site is not None,
+            "BM": tile.rows,
+        }
         grid = (hidden // tile.inner, tiles)
         if o.meeting_twice:
             project = (o._attended, weights.out.weight, weights.out.bias)

@@ -75,9 +75,7 @@ class PagedFlow:
             self._table = UnitTable(self.most, device)
             self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
             meeting = self._meeting() if meeting_units is None else meeting_units
-            self._estimator = PagedEstimator(
-                config, tensors, self.most, dtype, launch, meeting_units=meeting, meeting_twice=meeting_twice
-            )
+            self._estimator = PagedEstimator(config, tensors, self.most, dtype, launch, meeting_units=meeting, meeting_twice=meeting_twice)
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
         self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}

@@ -72,7 +72,10 @@ class SoundNetwork:
         device: torch.device, launch: Launcher, precision: str,
     ) -> None:  # fmt: skip
         weights = {name: tensor.to(device) for name, tensor in weights.items()}
-        self._config, self._launch, self._precision, self._device = config, launch, precision, device
+        self._config, self._launch, self._device = config, launch, device
+        # Weights decide the operands' type; what is float32 is multiplied as `precision` says.
+        self._dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
+        self._precision = "ieee" if precision == "bfloat16" else precision
         self._mel_frames, self._mel_before, self._walk, self._far = mel_frames, mel_before, walk, far
         self._pre = _single(weights, "conv_pre", -(EDGE_KERNEL // 2))
         self._post = _single(weights, "conv_post", -(EDGE_KERNEL // 2))
@@ -113,6 +116,8 @@ class SoundNetwork:
     ) -> None:  # fmt: skip
         """One launch; see `windowed_convolution`."""
         none, n = self._none, layer.out
+        if layer.weight.dtype != self._dtype:
+            layer.weight = layer.weight.to(self._dtype)
         step = step or c
         tile = self._launch.tile("sound", n)
         bm, bn, bk = tile.rows, min(tile.columns, power(n)), min(tile.inner, power(c))
@@ -121,7 +126,8 @@ class SoundNetwork:
             layer.alpha, none if residual is None else residual, none if beside is None else beside, none if out is None else out,
             none if alpha_out is None else alpha_out, none if active is None else active, first, end, batch, x_offset,
             x_batch, columns_in, columns_out, start_in, shift, beside_columns, residual_shift, beside_shift, start_out,
-            slope, C=c, N=n, STEP=step, PLACED=x_batch > 0, VARIANTS=layer.variants, X_VARIANTS=x_variants, MEAN=mean, ACTIVATION=activation, MASKED=masked,
+            slope, C=c, N=n, STEP=step, PLACED=x_batch > 0, VARIANTS=layer.variants, X_VARIANTS=x_variants,
+            MEAN=mean, ACTIVATION=activation, MASKED=masked,
             RATE=rate, EXTRA=extra, RESIDUAL=residual is not None, RESIDUAL_VARIANTS=residual_variants, BESIDE=beside is not None,
             MIRROR=mirror, RAW=out is not None, ACTIVE=active is not None, PRECISION=self._precision, BM=bm, BN=bn, BK=bk,
             warps=tile.warps, stages=tile.stages,

@@ -47,13 +47,13 @@ class Render:
 class WindowedVocoder:
     """Weights, static buffers, and the memory of `slots` streams, of which slot 0 is nobody's. For one owner thread.
 
-    precision: of the filter's products, as Triton names it: tf32x3 is float32 within rounding, tf32 half as exact again as bfloat16.
+    precision: of the filter's products. ieee: float32; tf32x3: the same within rounding, from three products each; tf32; bfloat16.
     """
 
     def __init__(
         self, config: VocoderConfig, weights: dict[str, Tensor], device: torch.device, *, slots: int, buckets: Sequence[int] = (1, 2,
         4, 8, 16, 32),
-        launch: Launcher | None = None, precision: str = "tf32x3",
+        launch: Launcher | None = None, precision: str = "tf32",
     ) -> None:  # fmt: skip
         self.config, self.device, self.buckets = config, device, tuple(sorted(buckets))
         launch = launch or Launcher()

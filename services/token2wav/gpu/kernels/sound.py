@@ -30,7 +30,8 @@ def snake(x, alpha):
 def windowed_convolution(
     x, w, bias, shapes, alpha_in, residual, beside, out, alpha_out, active, first, end, batch, x_offset, x_batch, columns_in, columns_out,
     start_in, shift, beside_columns, residual_shift, beside_shift, start_out, slope,
-    C: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, PLACED: tl.constexpr, VARIANTS: tl.constexpr, X_VARIANTS: tl.constexpr, MEAN: tl.constexpr,
+    C: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr, PLACED: tl.constexpr, VARIANTS: tl.constexpr, X_VARIANTS: tl.constexpr,
+    MEAN: tl.constexpr,
     ACTIVATION: tl.constexpr, MASKED: tl.constexpr, RATE: tl.constexpr, EXTRA: tl.constexpr,
     RESIDUAL: tl.constexpr, RESIDUAL_VARIANTS: tl.constexpr, BESIDE: tl.constexpr, MIRROR: tl.constexpr, RAW: tl.constexpr,
     ACTIVE: tl.constexpr, PRECISION: tl.constexpr,
