@@ -1,11 +1,9 @@
 """The estimator of the flow's velocity as a chain of kernels: the arithmetic of `flow.estimator` over paged state."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, MEL_BINS
@@ -21,62 +19,9 @@ from services.token2wav.gpu.kernels.linear import GELU, normed_linear, onto_resi
 from services.token2wav.gpu.launch import Launcher, ceil, power
 from services.token2wav.gpu.layout import Layout
 from services.token2wav.gpu.units import TABLE, UnitTable
+from services.token2wav.gpu.weights import Level, Norm, Product, Transformer, convolution, product
 
 _EPSILON = 1e-5
-
-
-@dataclass(frozen=True)
-class Product:
-    """weight [N, K] in the operands' type, bias float32 [N]."""
-
-    weight: Tensor
-    bias: Tensor
-
-
-def product(weight: Tensor, bias: Tensor | None, dtype: torch.dtype, norm: Tensors | None = None) -> Product:
-    """From float32; a layer norm that stands before it is folded in."""
-    bias = weight.new_zeros(weight.shape[0]) if bias is None else bias
-    if norm is not None:
-        weight, bias = weight * norm["weight"], bias + weight @ norm["bias"]
-    return Product(weight.to(dtype).contiguous(), bias.float().contiguous())
-
-
-def convolution(tensors: Tensors, dtype: torch.dtype) -> Product:
-    """weight [N, taps, C]."""
-    return Product(tensors["weight"].transpose(1, 2).to(dtype).contiguous(), tensors["bias"].float().contiguous())
-
-
-@dataclass(frozen=True)
-class _Norm:
-    weight: Tensor
-    bias: Tensor
-
-    @classmethod
-    def of(cls, tensors: Tensors) -> "_Norm":
-        return cls(tensors["weight"].float().contiguous(), tensors["bias"].float().contiguous())
-
-
-class _Transformer:
-    def __init__(self, tensors: Tensors, width: int, dtype: torch.dtype) -> None:
-        attention, norm = tensors.within("attn1"), tensors.within("norm1")
-        joined = torch.cat([attention["to_q.weight"] * width**-0.5, attention["to_k.weight"], attention["to_v.weight"]])
-        self.qkv = product(joined, None, dtype, norm)
-        self.out = product(attention["to_out.0.weight"], attention["to_out.0.bias"], dtype)
-        inner = tensors.within("ff.net")
-        self.widen = product(inner["0.proj.weight"], inner["0.proj.bias"], dtype, tensors.within("norm3"))
-        self.narrow = product(inner["2.weight"], inner["2.bias"], dtype)
-
-
-class _Level:
-    """times: float32 [steps, channels], what the resnet adds between its convolutions in each Euler step."""
-
-    def __init__(self, tensors: Tensors, config: FlowConfig, times: Tensor, dtype: torch.dtype) -> None:
-        resnet = tensors.within("0")
-        self.first, self.second = (convolution(resnet.within(f"block{at}.block.0"), dtype) for at in (1, 2))
-        self.norms = tuple(_Norm.of(resnet.within(f"block{at}.block.2")) for at in (1, 2))
-        self.beside = product(resnet["res_conv.weight"].squeeze(2), resnet["res_conv.bias"], dtype)
-        self.times = F.linear(F.mish(times), resnet["mlp.1.weight"], resnet["mlp.1.bias"]).contiguous()
-        self.transformers = [_Transformer(tensors.within(f"1.{at}"), config.head_width, dtype) for at in range(config.transformers)]
 
 
 class PagedEstimator:
@@ -97,11 +42,11 @@ class PagedEstimator:
         self._dt = [dt for _, dt in schedule]
         times = torch.cat([plain.time_embedding(torch.tensor([t], device=device)) for t, _ in schedule])
         names = ["down_blocks.0", *(f"mid_blocks.{at}" for at in range(config.middle)), "up_blocks.0"]
-        self._levels = [_Level(weights.within(name), config, times, dtype) for name in names]
+        self._levels = [Level(weights.within(name), config, times, dtype) for name in names]
         self._down_end, self._up_end = (convolution(weights.within(f"{name}_blocks.0.2"), dtype) for name in ("down", "up"))
         self._final, self._final_norm = (
             convolution(weights.within("final_block.block.0"), dtype),
-            _Norm.of(weights.within("final_block.block.2")),
+            Norm.of(weights.within("final_block.block.2")),
         )
         self._project = product(weights["final_proj.weight"].squeeze(2), weights["final_proj.bias"], dtype)
         self._config, self._launch, self._splits, self.split_units = config, launch, splits, split_units
@@ -203,7 +148,7 @@ class _Pass:
         middle = self._o._config.middle
         return "skip" if level == 0 else "end" if level == middle + 1 else f"x{level + 1}"
 
-    def _norm_mish(self, y: Tensor, norm: _Norm, add: Tensor, out: Tensor, site: str | None) -> None:
+    def _norm_mish(self, y: Tensor, norm: Norm, add: Tensor, out: Tensor, site: str | None) -> None:
         tile, n = self._launch.tile("rows", self._rows), self._channels
         self._launch(
             norm_mish, (ceil(self._rows, tile.rows),), y, norm.weight, norm.bias, add, out, self._pool, self._table["own"], self._rows,
@@ -211,7 +156,7 @@ class _Pass:
             ADD_ROWS=add.dim() == 2, TAIL=site is not None, BM=tile.rows, warps=tile.warps,
         )  # fmt: skip
 
-    def transform(self, weights: _Transformer, layer: int, x: Tensor, site: str | None) -> None:
+    def transform(self, weights: Transformer, layer: int, x: Tensor, site: str | None) -> None:
         """One transformer layer, in place."""
         o, layout, table, rows, launch, n = self._o, self._layout, self._table, self._rows, self._launch, self._channels
         config, splits = o._config, self._splits
@@ -247,7 +192,7 @@ class _Pass:
         )  # fmt: skip
         self._onto(o._wide, weights.narrow, x, site, "narrow")
 
-    def _feed_forward(self, weights: _Transformer, layer: int, x: Tensor, site: str | None) -> None:
+    def _feed_forward(self, weights: Transformer, layer: int, x: Tensor, site: str | None) -> None:
         o, n, rows = self._o, self._channels, self._rows
         tile = self._launch.tile("feed forward", rows)
         tiles, hidden = ceil(rows, tile.rows), 4 * n
