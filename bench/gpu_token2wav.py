@@ -205,6 +205,9 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
     return rows
 
 
+LARGE = {"qkv": ((MANY, Tile(128, 128, 64, 8)),), "widen": ((MANY, Tile(128, 128, 64, 8)),)}
+
+
 def variants(out: Path) -> dict[str, Any]:
     """The same pass with the tiles of the source, and with programs that meet."""
     weights = random_flow(PUBLISHED, DEVICE)
@@ -212,10 +215,13 @@ def variants(out: Path) -> dict[str, Any]:
     ways: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
         "never meeting": ((1, 2), {"launch": Launcher(True, TUNED), "meeting_units": 0}),
         "meeting twice": ((1, 2), {"launch": Launcher(True, TUNED), "meeting_units": 2, "meeting_twice": True}),
+        "norm apart": ((8, 16, 32), {"launch": Launcher(True, TUNED), "norm_apart_units": 8}),
+        "norm apart, large": ((16, 32), {"launch": Launcher(True, {**TUNED, **LARGE}), "norm_apart_units": 8}),
         "source's tiles": ((1, 4, 16), {"launch": Launcher(True, {})}),
     }
     for name, (buckets, options) in ways.items():
-        paged = _filled(weights, 2 if COMPILE_ONLY else 16 * 14 + 1, buckets, **options)
+        torch.manual_seed(1)
+        paged = _filled(weights, 2 if COMPILE_ONLY else 32 * 14 + 1, buckets, **options)
         if COMPILE_ONLY:
             paged.run([_spread(1, 0)[0]] * buckets[0])
             continue
@@ -225,7 +231,8 @@ def variants(out: Path) -> dict[str, Any]:
                 units = _spread(batch, prefix)
                 paged.run(units)
                 rows[f"{name} {batch} {prefix + 1}"] = spent = timed(paged._graphs[batch, Way.SHORT].replay, 10)
-                print(f"{name:14s} batch {batch:2d} {prefix + 1:2d} blocks: {spent:.3f} ms", flush=True)
+                mean = float(paged._estimator.x[:batch].double().abs().mean())
+                print(f"{name:18s} batch {batch:2d} {prefix + 1:2d} blocks: {spent:.3f} ms, mean size of the mel {mean:.9f}", flush=True)
         del paged
         torch.cuda.empty_cache()
     return rows
