@@ -9,7 +9,6 @@ import torch
 
 from bench.gpu_token2wav.published import DEVICE, PUBLISHED, Someone, graphed, random_flow, random_vocoder, timed
 from services.token2wav.flow.flow import Flow
-from services.token2wav.vocoder import window
 from services.token2wav.vocoder.vocoder import Vocoder
 
 
@@ -51,8 +50,7 @@ def readable(out: Path) -> dict[str, Any]:
     vocoder = Vocoder(*random_vocoder(), DEVICE)
     mel = torch.randn(80, 400, device=DEVICE)
     for frames in (10, 50):
-        window.WINDOW_FRAMES = frames
-        state_v = vocoder.start(0, 0, 26)
+        state_v = vocoder.start(0, 0, 26, frames)
         spans = []
         for begin in range(0, 350, 50):
             torch.cuda.synchronize()

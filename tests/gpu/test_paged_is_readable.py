@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
-if not torch.cuda.is_available() or find_spec("triton") is None:
-    pytest.skip("needs triton and a CUDA device", allow_module_level=True)
-
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.backend import Backend, EngineSettings, load_backend
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.request import Profile, Sentence, Voice
 
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available() or find_spec("triton") is None, reason="no CUDA device or no triton"),
+]
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 CASES = [(40, 60, 1.0), (0, 77, 1.0), (30, 101, 0.8), (26, 5, 1.0)]
 
@@ -56,8 +56,9 @@ def readable() -> list[Tensor]:
     return speak(load(gpu_engine="readable"), range(len(CASES)))
 
 
-def test_float32_is_the_readable_engine_alone_together_and_with_a_kept_prompt(readable: list[Tensor]) -> None:
-    paged = load(gpu_precision="float32")
+@pytest.mark.parametrize("vocoder", ["readable", "windowed"])
+def test_float32_is_the_readable_engine_alone_together_and_with_a_kept_prompt(readable: list[Tensor], vocoder: str) -> None:
+    paged = load(gpu_precision="float32", gpu_vocoder=vocoder)
     for found, wanted in zip(speak(paged, range(len(CASES))), readable, strict=True):
         torch.testing.assert_close(found, wanted, rtol=0, atol=5e-4)
     for at, wanted in enumerate(readable):
@@ -66,8 +67,9 @@ def test_float32_is_the_readable_engine_alone_together_and_with_a_kept_prompt(re
         torch.testing.assert_close(speak(paged, [0], "kept")[0], readable[0], rtol=0, atol=5e-4)
 
 
-def test_bfloat16_sounds_alike(readable: list[Tensor]) -> None:
-    for found, wanted in zip(speak(load(), range(len(CASES))), readable, strict=True):
+@pytest.mark.parametrize("vocoder", ["readable", "windowed"])
+def test_bfloat16_sounds_alike(readable: list[Tensor], vocoder: str) -> None:
+    for found, wanted in zip(speak(load(gpu_vocoder=vocoder), range(len(CASES))), readable, strict=True):
         assert found.shape == wanted.shape
         spectra = [
             torch.stft(x, 1024, window=torch.hann_window(1024), return_complex=True).abs().clamp_min(1e-3).log() for x in (found, wanted)

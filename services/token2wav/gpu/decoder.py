@@ -18,13 +18,14 @@ from services.token2wav.flow.checks import check_length, check_voice
 from services.token2wav.gpu.blocks import Blocks
 from services.token2wav.gpu.flow import PagedFlow
 from services.token2wav.gpu.pages import PagedPrompts, Pages
-from services.token2wav.gpu.sounding import Sounding
+from services.token2wav.gpu.sounding import ReadableSounding, Sounding
 from services.token2wav.gpu.state import PagedState, Slots, border
 from services.token2wav.gpu.turn import Turn
 from services.token2wav.gpu.vocoder import WindowedVocoder
 from services.token2wav.prompt_cache import PromptCacheStats
 from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.stretch import MelStretch
+from services.token2wav.vocoder.vocoder import Vocoder
 
 _NO_SAMPLES = np.zeros(0, np.float32)
 
@@ -34,13 +35,16 @@ class PagedDecoder:
 
     goes_on_without_room = True
 
-    def __init__(self, flow: PagedFlow, vocoder: WindowedVocoder, *, pages: int, slots: int, widest_step: int, prompt_pages: int) -> None:
+    def __init__(
+        self, flow: PagedFlow, vocoder: WindowedVocoder | Vocoder, *, pages: int, slots: int, widest_step: int, prompt_pages: int
+    ) -> None:
         self.widest_step = widest_step
-        self._flow, self._vocoder = flow, vocoder
+        self._flow = flow
         self._pages, self._slots = Pages(pages), Slots(slots)
         self._prompts = PagedPrompts(self._pages, prompt_pages, flow.page_bytes)
         self._cuda = flow.device.type == "cuda"
-        self._blocks, self._sounding = Blocks(flow, self._pages, self._prompts), Sounding(vocoder, pinned=self._cuda)
+        self._blocks = Blocks(flow, self._pages, self._prompts)
+        self._sounding = ReadableSounding(vocoder) if isinstance(vocoder, Vocoder) else Sounding(vocoder, pinned=self._cuda)
 
     @property
     def recomputed(self) -> int:
@@ -78,8 +82,7 @@ class PagedDecoder:
         left = voice.mel[CHUNK_FRAMES * begun :]
         blocks = -(-len(left) // CHUNK_FRAMES)
         padded = F.pad(left, (0, 0, 0, CHUNK_FRAMES * blocks - len(left))).view(blocks, CHUNK_FRAMES, left.shape[1])
-        self._vocoder.forget(slot)
-        return PagedState(
+        state = PagedState(
             pool=self._pages,
             page_bytes=self._flow.page_bytes,
             slots=self._slots,
@@ -97,6 +100,8 @@ class PagedDecoder:
             shared=begun,
             prompt_cached=kept is not None if key else None,
         )
+        self._sounding.begin(state)
+        return state
 
     @torch.inference_mode()
     def step(self, strides: Sequence[Stride[PagedState]]) -> list[Decoded | CosyserveError | None]:

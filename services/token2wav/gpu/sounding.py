@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
+from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME
 from services.token2wav.gpu.state import PagedState
 from services.token2wav.gpu.turn import Turn
 from services.token2wav.gpu.vocoder import WINDOW_FRAMES, Render, WindowedVocoder
 from services.token2wav.vocoder.stretch import MelStretch
+from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.window import WINDOW_FRAMES as SHORT_WINDOW
 
 
 class Sounding:
@@ -18,10 +20,14 @@ class Sounding:
     def __init__(self, vocoder: WindowedVocoder, *, pinned: bool) -> None:
         self._vocoder, self._cuda = vocoder, pinned
 
+    def begin(self, state: PagedState) -> None:
+        """A new sentence."""
+        self._vocoder.forget(state.slot)
+
     def make(self, turns: list[Turn]) -> None:
         """Stretch and render what is settled, windows of all streams together."""
         fresh = {
-            id(turn): self._stretched(turn)
+            id(turn): _stretched(turn)
             for turn in turns
             if not turn.state.cancelled and turn.state.fault is None and (turn.mels or turn.stride.final)
         }
@@ -38,12 +44,6 @@ class Sounding:
             while ready := [turn for turn in due if self._renderable(turn.state)]:
                 self._render(ready)
             due = [turn for turn in due if len(fresh[id(turn)])]
-
-    def _stretched(self, turn: Turn) -> Tensor:
-        mel = torch.cat(turn.mels) if turn.mels else turn.state.speaker.new_zeros(0, MEL_BINS)
-        if turn.state.stretch.speed == 1.0:
-            return mel
-        return MelStretch.step(turn.state.stretch, mel.T, turn.stride.final).T
 
     def _renderable(self, state: PagedState) -> int:
         """Frames whose samples are settled, one window at most."""
@@ -65,3 +65,39 @@ class Sounding:
     @staticmethod
     def _window(state: PagedState, count: int) -> Render:
         return Render(state.slot, state.rendered, count, state.received if state.ended else None, state.seed, state.sentence)
+
+
+class ReadableSounding:
+    """The same by the readable vocoder, whose state each stream carries; windows are whole blocks where frames come in blocks."""
+
+    def __init__(self, vocoder: Vocoder) -> None:
+        self._vocoder = vocoder
+
+    def begin(self, state: PagedState) -> None:
+        """A new sentence."""
+        phase = MEL_FRAMES_PER_TOKEN * (-len(state.prompt) % CHUNK_TOKENS)
+        window = WINDOW_FRAMES if state.stretch.speed == 1.0 else SHORT_WINDOW
+        state.vocoder = self._vocoder.start(state.seed, state.sentence, phase, window)
+
+    def make(self, turns: list[Turn]) -> None:
+        """Stretch and render what is settled, windows of all streams together."""
+        due = [
+            (turn, turn.state.vocoder)
+            for turn in turns
+            if turn.state.vocoder is not None and not turn.state.cancelled and turn.state.fault is None and (turn.mels or turn.stride.final)
+        ]
+        if not due:
+            return
+        mels, finals = [_stretched(turn).T for turn, _ in due], [turn.stride.final for turn, _ in due]
+        for (turn, state), samples in zip(due, self._vocoder.step([state for _, state in due], mels, finals), strict=True):
+            turn.state.fault = turn.state.fault or state.fault
+            if samples is not None:
+                turn.samples.append(samples.cpu().numpy())
+
+
+def _stretched(turn: Turn) -> Tensor:
+    """New frames at the sentence's speed, float32 [n, 80]."""
+    mel = torch.cat(turn.mels) if turn.mels else turn.state.speaker.new_zeros(0, MEL_BINS)
+    if turn.state.stretch.speed == 1.0:
+        return mel
+    return MelStretch.step(turn.state.stretch, mel.T, turn.stride.final).T

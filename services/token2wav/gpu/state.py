@@ -7,6 +7,7 @@ from torch import Tensor
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 from services.token2wav.gpu.pages import Pages
+from services.token2wav.vocoder.state import VocoderState
 from services.token2wav.vocoder.stretch import StretchState
 
 BLOCKS_AT_ONCE = 16
@@ -57,6 +58,8 @@ class PagedState:
     """Mel frames in the vocoder's ring so far, behind the prompt and stretched."""
     rendered: int = 0
     ended: bool = False
+    vocoder: VocoderState | None = None
+    """Where the readable vocoder renders: its state instead of a slot in the ring."""
     prompt_cached: bool | None = None
     cancelled: bool = False
     fault: CosyserveError | None = None
@@ -83,6 +86,8 @@ class PagedState:
     def cancel(self) -> None:
         """The stream is left out of what is not yet queued. May be called from any thread."""
         self.cancelled = True
+        if self.vocoder is not None:
+            self.vocoder.cancelled = True
 
     def give_up_pages(self) -> None:
         """Go on without kept state."""

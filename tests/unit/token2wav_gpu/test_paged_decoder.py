@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,14 +15,18 @@ if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
 from cosyserve.errors import NonFinite, Overloaded
+from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.state import PagedState
 from services.token2wav.gpu.units import Unit
 from services.token2wav.gpu.vocoder import Render
 from services.token2wav.request import Sentence, Voice
+from services.token2wav.vocoder.stretch import MelStretch
+from services.token2wav.vocoder.vocoder import load_vocoder
 
 HOLD_BACK = 20
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
 
 
 def mel_of(ids: Sequence[int], end: int) -> list[float]:
@@ -40,6 +45,7 @@ class RememberingFlow:
         self.contents: dict[int, list[int]] = {}
         self.made: list[int] = []
         self.broken: set[int] = set()
+        self.scale = 1.0
         self.pages = pages
 
     def speaker(self, embedding: Tensor) -> Tensor:
@@ -56,7 +62,7 @@ class RememberingFlow:
             kept[unit.pages[-1]] = ids
             whole = ids + unit.ahead.tolist()
             values = [value for end in range(len(before) + 1, len(ids) + 1) for value in mel_of(whole, end)]
-            made[at, : len(values)] = torch.tensor(values)[:, None]
+            made[at, : len(values)] = self.scale * torch.tensor(values)[:, None]
             if self.broken & set(ids):
                 made[at] = float("nan")
             if contents is None:
@@ -240,6 +246,20 @@ def test_a_cancelled_stream_is_left_out() -> None:
     assert results[0] is None
     assert isinstance(results[1], Decoded)
     assert setup.flow.made == [0]
+
+
+@pytest.mark.parametrize("speed", [1.0, 0.8])
+def test_the_readable_vocoder_sounds_as_of_the_whole_sentence(speed: float) -> None:
+    setup = Setup()
+    vocoder = load_vocoder(ModelDirectory(TINY), torch.device("cpu"))
+    setup.decoder = PagedDecoder(setup.flow, vocoder, pages=40, slots=20, widest_step=8, prompt_pages=5)  # type: ignore[arg-type]
+    setup.flow.scale = 1e-4
+    states, said = [setup.start(30, speed=speed), setup.start(0, speed=speed, seed=2)], [some(51, 1), some(40, 2)]
+    for state, tokens, pieces in zip(states, said, setup.speak(states, said), strict=True):
+        mel = torch.from_numpy(wanted(state, tokens)[::480] * 1e-4)[None].expand(80, -1).contiguous()
+        stretch = MelStretch.start(speed)
+        whole = vocoder.offline(MelStretch.step(stretch, mel, final=True), state.seed, state.sentence)
+        np.testing.assert_allclose(np.concatenate(pieces), whole.numpy(), rtol=0, atol=2e-5)
 
 
 def test_another_speed_has_its_own_frames() -> None:
