@@ -1,5 +1,7 @@
 """CosyVoice2 in PyTorch behind the three profiles."""
 
+import logging
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -15,15 +17,19 @@ from services.token2wav.request import Profile
 from services.token2wav.upstream import UpstreamDecoder
 from services.token2wav.vocoder.vocoder import load_vocoder
 
+log = logging.getLogger(__name__)
+GPU_ENGINES = ("paged", "readable")
 WEIGHTS = ("flow.pt", "hift.pt")
 
 
 def load_torch(model: Path, settings: EngineSettings) -> Backend:
     """Raises ModelError naming file and tensor, SettingsError for a device that is not there. Sets the process's thread count."""
+    if settings.gpu_engine not in GPU_ENGINES:
+        raise SettingsError(f"gpu_engine {settings.gpu_engine!r} is not known; there are {', '.join(GPU_ENGINES)}")
     directory, device = ModelDirectory(model), _device(settings.device)
     torch.set_num_threads(settings.threads)
     flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
-    if device.type == "cuda" and settings.gpu_engine == "paged":
+    if device.type == "cuda" and settings.gpu_engine == "paged" and _has_kernels(device):
         from services.token2wav.gpu.backend import load_paged
 
         return load_paged(directory, device, settings, flow, vocoder)
@@ -42,6 +48,14 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
         },
         lambda: flow.stats.euler_steps,
     )
+
+
+def _has_kernels(device: torch.device) -> bool:
+    """Whether Triton is there and the device multiplies bfloat16, so that the paged engine can run."""
+    if find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (8, 0):
+        return True
+    log.warning("%s: no Triton, or older than Ampere; the readable engine serves", torch.cuda.get_device_name(device))
+    return False
 
 
 def _device(name: str) -> torch.device:

@@ -97,3 +97,8 @@ def test_the_fake_needs_no_tensor_library() -> None:
         "import services.token2wav.__main__; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=60, check=False).returncode == 0
+
+
+def test_a_gpu_engine_that_is_not_there_is_named() -> None:
+    with pytest.raises(SettingsError, match="paged, readable"):
+        load_backend("torch", EngineSettings(model=Path("models/demo"), gpu_engine="fast"))
