@@ -9,7 +9,8 @@ from torch import Tensor
 
 from bench.gpu_token2wav.published import DEVICE, RUN, apart, random_vocoder, timed
 from services.token2wav.gpu.launch import Launcher
-from services.token2wav.gpu.vocoder import Render, WindowedVocoder
+from services.token2wav.gpu.vocoder import WindowedVocoder
+from services.token2wav.gpu.windows import Render
 from services.token2wav.vocoder.vocoder import Vocoder
 
 FRAMES, SEED = 237, 0x123456789AB

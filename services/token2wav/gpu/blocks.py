@@ -1,5 +1,7 @@
 """The flow's share of a step: pages for blocks, prompts that streams share, and blocks made again where there is no room."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -7,17 +9,19 @@ from torch import Tensor
 
 from cosyserve.errors import Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.gpu.flow import PagedFlow
 from services.token2wav.gpu.pages import PagedPrompts, Pages, PromptPages
 from services.token2wav.gpu.state import PagedState
 from services.token2wav.gpu.turn import Turn
 from services.token2wav.gpu.units import Unit
 
+if TYPE_CHECKING:  # needs triton
+    from services.token2wav.gpu.flow import PagedFlow
+
 
 class Blocks:
     """For the engine's thread."""
 
-    def __init__(self, flow: PagedFlow, pages: Pages, prompts: PagedPrompts) -> None:
+    def __init__(self, flow: "PagedFlow", pages: Pages, prompts: PagedPrompts) -> None:
         self._flow, self._pages, self._prompts = flow, pages, prompts
         self._cuda = flow.device.type == "cuda"
         self.recomputed = 0
@@ -51,7 +55,10 @@ class Blocks:
                 turn.finite.append(finite[at : at + 1])
                 self._spoken(turn, unit.position, unit.tokens.numel(), mels[at])
         for turn in followers:
-            turn.idle = not self._taken_over(turn, of=leaders[turn.state.key, turn.stride.until].state)
+            leader = leaders[turn.state.key, turn.stride.until]
+            turn.idle = not self._taken_over(turn, of=leader.state)
+            # Pages that are not finite fault whoever goes on from them, so that nobody keeps them for the next.
+            turn.finite += leader.finite
 
     def _finite(self, mels: Tensor) -> NDArray[np.bool_]:
         """bool [units], valid when the step has waited."""
@@ -85,8 +92,9 @@ class Blocks:
             return None
         count = -(-until // CHUNK_TOKENS) - len(state.pages)
         taken = self._pages.take(count)
-        while taken is None and self._prompts.evict():
-            taken = self._pages.take(count)
+        if self._pages.free + self._prompts.evictable >= count:  # else prompts would leave in vain
+            while taken is None and self._prompts.evict():
+                taken = self._pages.take(count)
         if taken is None:
             state.give_up_pages()
             return None
@@ -101,8 +109,7 @@ class Blocks:
         end = min(CHUNK_TOKENS * (at + 1), until)
         complete = end == CHUNK_TOKENS * (at + 1)
         ahead = known[end : end + LOOKAHEAD_TOKENS] if complete else known[:0]
-        place = at - state.conditions_from
-        condition = state.conditions[place] if 0 <= place < len(state.conditions) else None
+        condition = state.conditions[at] if at < len(state.conditions) else None
         return Unit(pages, known[CHUNK_TOKENS * at : end], ahead, state.speaker, condition)
 
     def _recompute(self, turn: Turn) -> None:

@@ -5,6 +5,7 @@ Same seam, same samples within rounding as `continuous.ContinuousDecoder`, which
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,16 +17,18 @@ from services.token2wav.continuous import as_prompt
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.flow.checks import check_length, check_voice
 from services.token2wav.gpu.blocks import Blocks
-from services.token2wav.gpu.flow import PagedFlow
 from services.token2wav.gpu.pages import PagedPrompts, Pages
 from services.token2wav.gpu.sounding import ReadableSounding, Sounding
 from services.token2wav.gpu.state import PagedState, Slots, border
 from services.token2wav.gpu.turn import Turn
-from services.token2wav.gpu.vocoder import WindowedVocoder
 from services.token2wav.prompt_cache import PromptCacheStats
 from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
+
+if TYPE_CHECKING:  # both need triton, and who owns what can be seen without it
+    from services.token2wav.gpu.flow import PagedFlow
+    from services.token2wav.gpu.vocoder import WindowedVocoder
 
 _NO_SAMPLES = np.zeros(0, np.float32)
 
@@ -36,7 +39,7 @@ class PagedDecoder:
     goes_on_without_room = True
 
     def __init__(
-        self, flow: PagedFlow, vocoder: WindowedVocoder | Vocoder, *, pages: int, slots: int, widest_step: int, prompt_pages: int
+        self, flow: "PagedFlow", vocoder: "WindowedVocoder | Vocoder", *, pages: int, slots: int, widest_step: int, prompt_pages: int
     ) -> None:
         self.widest_step = widest_step
         self._flow = flow
@@ -71,17 +74,22 @@ class PagedDecoder:
         voice = as_prompt(sentence.voice)
         check_voice(voice, self._flow.config)
         check_length(len(voice.tokens))
-        slot = self._slots.take()
-        if slot is None:
-            raise Overloaded("all places in the vocoder's memory are taken", retry_after=1.0)
+        # The conditions of all blocks, kept ones too: a stream that loses its pages is made again from its first.
+        mel = voice.mel
+        blocks = -(-len(mel) // CHUNK_FRAMES)
+        padded = F.pad(mel, (0, 0, 0, CHUNK_FRAMES * blocks - len(mel))).view(blocks, CHUNK_FRAMES, mel.shape[1])
+        conditions = padded.to(self._flow.device, torch.float32)
         key = sentence.voice.state_key if border(len(voice.tokens)) > 0 else ""
         kept = self._prompts.get(key) if key else None
         begun = 0 if kept is None else len(kept.pages)
+        speaker = self._flow.speaker(voice.embedding) if kept is None else kept.speaker
+        stretch = MelStretch.start(sentence.speed, self._flow.device)
+        # Taken last: what fails before here leaves nothing taken.
+        slot = self._slots.take()
+        if slot is None:
+            raise Overloaded("all places in the vocoder's memory are taken", retry_after=1.0)
         if kept is not None:
             self._pages.share(kept.pages)
-        left = voice.mel[CHUNK_FRAMES * begun :]
-        blocks = -(-len(left) // CHUNK_FRAMES)
-        padded = F.pad(left, (0, 0, 0, CHUNK_FRAMES * blocks - len(left))).view(blocks, CHUNK_FRAMES, left.shape[1])
         state = PagedState(
             pool=self._pages,
             page_bytes=self._flow.page_bytes,
@@ -89,10 +97,9 @@ class PagedDecoder:
             slot=slot,
             prompt=voice.tokens,
             key=key,
-            speaker=self._flow.speaker(voice.embedding) if kept is None else kept.speaker,
-            conditions=padded.to(self._flow.device, torch.float32),
-            conditions_from=begun,
-            stretch=MelStretch.start(sentence.speed, self._flow.device),
+            speaker=speaker,
+            conditions=conditions,
+            stretch=stretch,
             seed=sentence.seed,
             sentence=sentence.sentence_index,
             position=CHUNK_TOKENS * begun,

@@ -21,7 +21,8 @@ class Pages:
         self.count = count - 1
         self._free = deque(page for page in range(count) if page != SPARE_PAGE)
         self._owners = [0] * count
-        self._lock = threading.Lock()
+        # Reentrant: the collector may run while pages are taken, and a state that it frees gives its own back in the same thread.
+        self._lock = threading.RLock()
 
     @property
     def free(self) -> int:
@@ -51,6 +52,11 @@ class Pages:
                 self._owners[page] -= 1
                 if self._owners[page] == 0:
                     self._free.append(page)
+
+    def sole(self, pages: Sequence[int]) -> int:
+        """How many of them have one owner, and would be free without it."""
+        with self._lock:
+            return sum(self._owners[page] == 1 for page in pages)
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,11 @@ class PagedPrompts:
         self._kept[key] = prompt
         while sum(len(each.pages) for each in self._kept.values()) > self._most:
             self.evict()
+
+    @property
+    def evictable(self) -> int:
+        """Pages that are free when all prompts have left: those that no stream speaks from."""
+        return sum(self._pages.sole(prompt.pages) for prompt in self._kept.values())
 
     def evict(self) -> bool:
         """Drop the least recently used one; False when there is none."""

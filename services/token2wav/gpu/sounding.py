@@ -1,6 +1,7 @@
 """The vocoder's share of a step: frames into the ring, windows out of it."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -8,16 +9,19 @@ from torch import Tensor
 from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME
 from services.token2wav.gpu.state import PagedState
 from services.token2wav.gpu.turn import Turn
-from services.token2wav.gpu.vocoder import WINDOW_FRAMES, Render, WindowedVocoder
+from services.token2wav.gpu.windows import WINDOW_FRAMES, Render
 from services.token2wav.vocoder.stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.window import WINDOW_FRAMES as SHORT_WINDOW
+
+if TYPE_CHECKING:  # needs triton
+    from services.token2wav.gpu.vocoder import WindowedVocoder
 
 
 class Sounding:
     """For the engine's thread."""
 
-    def __init__(self, vocoder: WindowedVocoder, *, pinned: bool) -> None:
+    def __init__(self, vocoder: "WindowedVocoder", *, pinned: bool) -> None:
         self._vocoder, self._cuda = vocoder, pinned
 
     def begin(self, state: PagedState) -> None:

@@ -31,8 +31,8 @@ class Slots:
 
 @dataclass(eq=False)
 class PagedState:
-    """One stream. prompt: int64 [P]. speaker: float32 [80] on the device. conditions: of the blocks from `conditions_from` on in which the
-    prompt has frames, float32 [blocks, 50, 80] there. Its pages and its slot go back when it is dropped, on whatever thread."""
+    """One stream. prompt: int64 [P]. speaker: float32 [80] on the device. conditions: of the blocks in which the prompt
+    has frames, float32 [blocks, 50, 80] there. Its pages and its slot go back when it is dropped, on whatever thread."""
 
     pool: Pages
     page_bytes: int
@@ -42,7 +42,6 @@ class PagedState:
     key: str
     speaker: Tensor
     conditions: Tensor
-    conditions_from: int
     stretch: StretchState
     seed: int
     sentence: int

@@ -6,42 +6,29 @@ renders changes no sample by more than rounding. What a stream leaves behind is 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cosyserve.spec import CHUNK_FRAMES, MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
+from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
 from services.token2wav.gpu.kernels.source import analysed, excitation, overlapped, short_frames
 from services.token2wav.gpu.launch import Launcher, ceil, power
 from services.token2wav.gpu.sound_network import SoundNetwork
 from services.token2wav.gpu.units import Staging
+from services.token2wav.gpu.windows import WINDOW_FRAMES, Render
 from services.token2wav.vocoder.config import F0_LAYERS, VocoderConfig
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import LARGEST_MAGNITUDE
 from services.token2wav.vocoder.receptive import Span, context, plan
 
-WINDOW_FRAMES = CHUNK_FRAMES
 RING_FRAMES = 128
 ENDLESS = 1 << 20
 """Frames of a sentence whose end is not known."""
 SPARE_SLOT = 0
 _FAR = 1000
 _FIELDS = ("slot", "first", "end", "count", "seed0", "seed1", "sentence")
-
-
-@dataclass(frozen=True)
-class Render:
-    """Samples of `count` (1..50) frames from `first` on. end: frames of the sentence, None while more may come."""
-
-    slot: int
-    first: int
-    count: int
-    end: int | None
-    seed: int
-    sentence: int
 
 
 class WindowedVocoder:

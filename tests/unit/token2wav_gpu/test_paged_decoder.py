@@ -1,7 +1,7 @@
 """Pages, slots and windows of many streams, with a flow and a vocoder that only remember: every sample names the tokens behind it."""
 
+import threading
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,16 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-if find_spec("triton") is None:
-    pytest.skip("needs triton", allow_module_level=True)
-
 from cosyserve.errors import NonFinite, Overloaded
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.gpu.decoder import PagedDecoder
+from services.token2wav.gpu.pages import Pages
 from services.token2wav.gpu.state import PagedState
 from services.token2wav.gpu.units import Unit
-from services.token2wav.gpu.vocoder import Render
+from services.token2wav.gpu.windows import Render
 from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.stretch import MelStretch
 from services.token2wav.vocoder.vocoder import load_vocoder
@@ -44,6 +42,7 @@ class RememberingFlow:
         self.config = SimpleNamespace(vocabulary=6561, speaker=192)
         self.contents: dict[int, list[int]] = {}
         self.made: list[int] = []
+        self.conditions: list[Tensor | None] = []
         self.broken: set[int] = set()
         self.scale = 1.0
         self.pages = pages
@@ -71,6 +70,7 @@ class RememberingFlow:
 
     def recompute(self, units: Sequence[Unit]) -> Tensor:
         assert [len(unit.pages) for unit in units] == list(range(1, len(units) + 1))
+        self.conditions = [unit.condition for unit in units]
         return self.run(units, {})
 
 
@@ -113,7 +113,8 @@ class Setup:
     def start(self, prompt: int, key: str = "", speed: float = 1.0, seed: int = 1) -> PagedState:
         generator = np.random.default_rng(seed)
         ids = generator.integers(0, 6561, prompt)
-        voice = Voice(ids, np.zeros((2 * prompt, 80), np.float32), np.ones(192, np.float32), key)
+        mel = np.arange(160 * prompt, dtype=np.float32).reshape(2 * prompt, 80)
+        voice = Voice(ids, mel, np.ones(192, np.float32), key)
         return self.decoder.start(Sentence(voice, speed=speed))
 
     def speak(self, states: list[PagedState], tokens: list[NDArray[np.int64]], hop: int = 25) -> list[list[NDArray[np.float32]]]:
@@ -210,6 +211,20 @@ def test_without_room_a_sentence_is_made_again_and_sounds_the_same() -> None:
     assert setup.decoder._pages.free == 5
 
 
+def test_a_stream_from_a_kept_prompt_is_made_again_in_its_own_voice() -> None:
+    setup = Setup(pages=6)
+    setup.speak([setup.start(87, "v")], [some(1, 1)])
+    state, said = setup.start(87, "v"), some(100, 2)
+    assert state.prompt_cached
+    np.testing.assert_array_equal(np.concatenate(setup.speak([state], [said])[0]), wanted(state, said))
+    assert state.recomputing
+    *voiced, silent = setup.flow.conditions[:5]
+    spoken = np.zeros((200, 80), np.float32)
+    spoken[:174] = np.arange(174 * 80).reshape(174, 80)
+    np.testing.assert_array_equal(torch.cat([each for each in voiced if each is not None]).numpy(), spoken)
+    assert silent is None
+
+
 def test_a_kept_prompt_makes_room_for_a_stream() -> None:
     setup = Setup(pages=8, prompt_pages=6)
     setup.speak([setup.start(130, "v")], [some(1, 1)])
@@ -218,6 +233,45 @@ def test_a_kept_prompt_makes_room_for_a_stream() -> None:
     np.testing.assert_array_equal(np.concatenate(setup.speak([state], [said])[0]), wanted(state, said))
     assert setup.decoder.prompts.evictions == 1
     assert not state.recomputing
+
+
+def test_a_kept_prompt_stays_where_its_pages_would_not_be_room_enough() -> None:
+    setup = Setup(pages=8, prompt_pages=6)
+    setup.speak([setup.start(130, "v")], [some(1, 1)])
+    speaking = setup.start(130, "v")
+    state, said = setup.start(0), some(100, 2)
+    np.testing.assert_array_equal(np.concatenate(setup.speak([state], [said])[0]), wanted(state, said))
+    assert state.recomputing
+    assert (setup.decoder.prompts.evictions, speaking.position) == (0, 125)
+
+
+def test_a_start_that_fails_leaves_nothing_taken() -> None:
+    setup = Setup()
+
+    def broken(embedding: Tensor) -> Tensor:
+        raise RuntimeError("out of memory")
+
+    setup.flow.speaker = broken  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError):
+        setup.start(30, "v")
+    assert len(setup.decoder._slots._free) == 19
+    assert setup.decoder._pages.free == 39
+
+
+def test_a_state_that_the_collector_frees_while_pages_are_taken_gives_its_own_back() -> None:
+    pages = Pages(4)
+    mine = pages.take(2)
+    assert mine is not None
+    given = threading.Thread(target=lambda: release_inside(pages, mine), daemon=True)
+    given.start()
+    given.join(5)
+    assert not given.is_alive()
+    assert pages.free == 3
+
+
+def release_inside(pages: Pages, mine: list[int]) -> None:
+    with pages._lock:
+        pages.release(mine)
 
 
 def test_a_sentence_too_long_to_be_made_again_is_refused_and_no_other() -> None:
@@ -230,11 +284,14 @@ def test_a_sentence_too_long_to_be_made_again_is_refused_and_no_other() -> None:
 
 def test_numbers_that_are_none_end_their_stream_and_are_not_kept() -> None:
     setup = Setup()
-    bad, good = setup.start(87, "v"), setup.start(0)
+    bad, follower, good = setup.start(87, "v"), setup.start(87, "v"), setup.start(0)
     setup.flow.broken = {int(bad.prompt[40])} - set(some(25, 2).tolist())
-    results = setup.decoder.step([Stride(bad, some(30, 1), 75, False), Stride(good, some(60, 2), 25, False)])
+    strides = [Stride(bad, some(30, 1), 75, False), Stride(follower, some(30, 3), 75, False), Stride(good, some(60, 2), 25, False)]
+    results = setup.decoder.step(strides)
     assert isinstance(results[0], NonFinite)
-    assert isinstance(results[1], Decoded)
+    assert isinstance(results[1], NonFinite)
+    assert isinstance(results[2], Decoded)
+    assert setup.flow.made == [0, 1, 2, 0]
     assert setup.decoder.prompts.states == 0
 
 
