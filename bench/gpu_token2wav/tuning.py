@@ -48,9 +48,6 @@ CLASSES = {1: 200, 4: 400, 8: 800, 16: MANY}
 LAUNCHES = {"qkv": 56, "widen": 56, "out": 56, "narrow": 56, "convolution": 31, "rows": 28, "attention": 56}
 
 
-LARGE = {"qkv": ((MANY, Tile(128, 128, 64, 8)),), "widen": ((MANY, Tile(128, 128, 64, 8)),)}
-
-
 _KEPT: dict[str, PagedFlow] = {}
 
 
@@ -136,14 +133,11 @@ def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
 
 
 def variants(out: Path) -> dict[str, Any]:
-    """The same pass with the tiles of the source, and with programs that meet."""
+    """The same pass with the tiles of the source, and with programs that never meet."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
     ways: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
         "never meeting": ((1, 2), {"launch": Launcher(True, RUN.tuned), "meeting_units": 0}),
-        "meeting twice": ((1, 2), {"launch": Launcher(True, RUN.tuned), "meeting_units": 2, "meeting_twice": True}),
-        "norm apart": ((8, 16, 32), {"launch": Launcher(True, RUN.tuned), "norm_apart_units": 8}),
-        "norm apart, large": ((16, 32), {"launch": Launcher(True, {**RUN.tuned, **LARGE}), "norm_apart_units": 8}),
         "source's tiles": ((1, 4, 16), {"launch": Launcher(True, {})}),
     }
     for at, (name, (buckets, options)) in enumerate(ways.items()):

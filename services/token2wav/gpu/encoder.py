@@ -108,7 +108,7 @@ class PagedEncoder:
             self._conform(self._layers[at], table, pool, layout, at, self._frames, units, CHUNK_FRAMES, None)
         launch(
             normed_linear, (ceil(MEL_BINS, 16), ceil(rows, 16)), self._frames, self._project.weight, self._project.bias, self.mu, rows,
-            N=MEL_BINS, K=width, KP=dtype_width, EPS=1e-5, ACTIVATION=NONE, NORMED=False, BM=16, BN=16, LOOP=1,
+            N=MEL_BINS, K=width, KP=dtype_width, EPS=1e-5, ACTIVATION=NONE, BM=16, BN=16, LOOP=1,
         )  # fmt: skip
 
     def _convolve(
@@ -136,8 +136,7 @@ class PagedEncoder:
             queries_keys_values, (3 * width // columns, ceil(rows, tile.rows)), x, weights.qkv.weight, weights.qkv.bias,
             self._queries, pool,
             table["own"], rows, layout.elements, offset, INNER=width, K=width, KP=kp, EPS=1e-12, FRAMES=frames, ROWS=1,
-            NORMED=False, BM=tile.rows,
-            BN=columns, LOOP=1, warps=tile.warps, stages=tile.stages,
+            BM=tile.rows, BN=columns, LOOP=1, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         launch(
             turned_queries, (ceil(pairs, 64), ceil(rows, 32), heads), self._queries, weights.distance, weights.position,
@@ -156,7 +155,7 @@ class PagedEncoder:
         wide = config.encoder_feed_forward
         launch(
             normed_linear, (ceil(wide, tile.columns), ceil(rows, tile.rows)), x, weights.widen.weight, weights.widen.bias, self._wide, rows,
-            N=wide, K=width, KP=kp, EPS=1e-12, ACTIVATION=SILU, NORMED=False,
+            N=wide, K=width, KP=kp, EPS=1e-12, ACTIVATION=SILU,
             BM=tile.rows, BN=tile.columns, LOOP=1, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(table, pool, layout, self._wide, weights.narrow, x, rows, frames, tail)

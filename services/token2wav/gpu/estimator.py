@@ -14,15 +14,14 @@ from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
 from services.token2wav.gpu.kernels.attention import joined_parts, paged_attention
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
 from services.token2wav.gpu.kernels.euler import euler_step, prepare
-from services.token2wav.gpu.kernels.feed_forward import feed_forward, projected_feed_forward
-from services.token2wav.gpu.kernels.linear import GELU, normed_linear, normed_rows, onto_residual, queries_keys_values
+from services.token2wav.gpu.kernels.feed_forward import feed_forward
+from services.token2wav.gpu.kernels.linear import GELU, normed_linear, onto_residual, queries_keys_values
 from services.token2wav.gpu.launch import Launcher, ceil, power
 from services.token2wav.gpu.layout import Layout
 from services.token2wav.gpu.units import TABLE, UnitTable
 from services.token2wav.gpu.weights import Level, Norm, Product, Transformer, convolution, product
 
 _EPSILON = 1e-5
-NEVER = 1 << 30
 
 
 class PagedEstimator:
@@ -34,7 +33,7 @@ class PagedEstimator:
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: int = 4, split_units: int = 4, meeting_units: int = 0, meeting_twice: bool = False, norm_apart_units: int = NEVER,
+        splits: int = 4, split_units: int = 4, meeting_units: int = 0,
     ) -> None:  # fmt: skip
         weights = Tensors(tensors).within(ESTIMATOR[:-1])
         device = tensors[f"{ESTIMATOR}final_proj.bias"].device
@@ -67,13 +66,11 @@ class PagedEstimator:
         self._norms = room(widest * ROWS * CHUNK_FRAMES, config.estimator_heads)
         self._wide = room(rows, 4 * channels, kind=dtype)
         self._no_rows = room(1)
-        self.meeting_units, self.meeting_twice = meeting_units, meeting_twice
-        self.norm_apart_units = norm_apart_units
-        """From so many units on, a layer norm is a launch of its own: else each of many programs norms the same rows."""
+        self.meeting_units = meeting_units
         """Batches of so many units or fewer have programs that wait for each other, see `kernels.feed_forward`."""
         self.row_tiles = ceil(max(meeting_units, 1) * ROWS * CHUNK_FRAMES, 16)
         layers = (config.middle + 2) * config.transformers
-        self.counters = room(2 * EULER_STEPS * layers * self.row_tiles, kind=torch.int32)
+        self.counters = room(EULER_STEPS * layers * self.row_tiles, kind=torch.int32)
         self._partial = room(8 * max(meeting_units, 1) * ROWS * CHUNK_FRAMES, channels)
 
     def prepare(self, mu: Tensor, noise: Tensor, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
@@ -166,12 +163,10 @@ class _Pass:
         inner, kp, offset = config.estimator_heads * config.head_width, power(n), layout.attention(self._step, layer)
         tile = launch.tile("qkv", rows)
         columns = min(tile.columns, inner)
-        apart = self._units >= o.norm_apart_units
-        source = self._normed(x) if apart else x
         launch(
-            queries_keys_values, (3 * inner // (columns * tile.loop), ceil(rows, tile.rows)), source, weights.qkv.weight, weights.qkv.bias,
+            queries_keys_values, (3 * inner // (columns * tile.loop), ceil(rows, tile.rows)), x, weights.qkv.weight, weights.qkv.bias,
             o._queries, self._pool, table["own"], rows, layout.elements, offset, INNER=inner, K=n, KP=kp, EPS=_EPSILON,
-            FRAMES=CHUNK_FRAMES, ROWS=ROWS, NORMED=apart, BM=tile.rows, BN=columns, LOOP=tile.loop, warps=tile.warps, stages=tile.stages,
+            FRAMES=CHUNK_FRAMES, ROWS=ROWS, BM=tile.rows, BN=columns, LOOP=tile.loop, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         tile = launch.tile("attention", rows)
         launch(
@@ -191,19 +186,11 @@ class _Pass:
         self._onto(o._attended, weights.out, x, None, "out")
         tile = launch.tile("widen", rows)
         launch(
-            normed_linear, (ceil(4 * n, tile.columns * tile.loop), ceil(rows, tile.rows)), self._normed(x) if apart else x,
-            weights.widen.weight, weights.widen.bias, o._wide, rows, N=4 * n, K=n, KP=kp, EPS=_EPSILON, ACTIVATION=GELU, NORMED=apart,
+            normed_linear, (ceil(4 * n, tile.columns * tile.loop), ceil(rows, tile.rows)), x, weights.widen.weight,
+            weights.widen.bias, o._wide, rows, N=4 * n, K=n, KP=kp, EPS=_EPSILON, ACTIVATION=GELU,
             BM=tile.rows, BN=tile.columns, LOOP=tile.loop, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(o._wide, weights.narrow, x, site, "narrow")
-
-    def _normed(self, x: Tensor) -> Tensor:
-        """The norm of x by itself, as operands."""
-        o, tile, n = self._o, self._launch.tile("rows", self._rows), self._channels
-        self._launch(
-            normed_rows, (ceil(self._rows, tile.rows),), x, o._h, self._rows, K=n, KP=power(n), EPS=_EPSILON, BM=tile.rows, warps=tile.warps
-        )  # fmt: skip
-        return o._h
 
     def _feed_forward(self, weights: Transformer, layer: int, x: Tensor, site: str | None) -> None:
         o, n, rows = self._o, self._channels, self._rows
@@ -224,12 +211,6 @@ class _Pass:
             "BM": tile.rows,
         }
         grid = (hidden // tile.inner, tiles)
-        if o.meeting_twice:
-            project = (o._attended, weights.out.weight, weights.out.bias)
-            self._launch(
-                projected_feed_forward, grid, *project, x, *rest, INNER=o._attended.shape[1], HIDDEN=tile.inner, warps=tile.warps, **sizes
-            )  # fmt: skip
-            return
         self._onto(o._attended, weights.out, x, None, "out")
         self._launch(feed_forward, grid, x, *rest, HIDDEN=tile.inner, warps=tile.warps, **sizes)
 

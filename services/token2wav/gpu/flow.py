@@ -14,7 +14,7 @@ from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import ROWS, noise_table
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.encoder import PagedEncoder
-from services.token2wav.gpu.estimator import NEVER, PagedEstimator
+from services.token2wav.gpu.estimator import PagedEstimator
 from services.token2wav.gpu.launch import EXACT_TILES, Launcher
 from services.token2wav.gpu.layout import Layout
 from services.token2wav.gpu.units import Unit, UnitTable
@@ -55,7 +55,7 @@ class PagedFlow:
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
         buckets: Sequence[int] = BUCKETS, most: int | None = None, launch: Launcher | None = None,
-        meeting_units: int | None = None, meeting_twice: bool = False, norm_apart_units: int = NEVER,
+        meeting_units: int | None = None,
     ) -> None:  # fmt: skip
         device = tensors["encoder_proj.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
@@ -75,16 +75,7 @@ class PagedFlow:
             self._table = UnitTable(self.most, device)
             self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
             meeting = self._meeting() if meeting_units is None else meeting_units
-            self._estimator = PagedEstimator(
-                config,
-                tensors,
-                self.most,
-                dtype,
-                launch,
-                meeting_units=meeting,
-                meeting_twice=meeting_twice,
-                norm_apart_units=norm_apart_units,
-            )
+            self._estimator = PagedEstimator(config, tensors, self.most, dtype, launch, meeting_units=meeting)
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
         self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}

@@ -15,7 +15,7 @@ from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.past import Past, Window
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.gpu.encoder import PagedEncoder
-from services.token2wav.gpu.estimator import NEVER, PagedEstimator
+from services.token2wav.gpu.estimator import PagedEstimator
 from services.token2wav.gpu.layout import Layout
 from services.token2wav.gpu.units import Unit, UnitTable
 from tests.unit.token2wav_gpu.small_flow import SMALL, large_tiles, random_tensors, random_voice
@@ -56,7 +56,7 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool) -> None:
     # Kept: the first block, then two together with split keys. Recomputed: all in one pass.
     launch = large_tiles(whole=kept)
     encoder = PagedEncoder(SMALL, tensors, 4, torch.float32, launch)
-    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2, norm_apart_units=NEVER if kept else 1)
+    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2)
     layout, table = Layout(SMALL, kept), UnitTable(4, CPU)
     pool = torch.full((6 * layout.elements,), float("nan"))
     made: list[tuple[Tensor, Tensor]] = []

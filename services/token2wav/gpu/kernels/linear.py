@@ -39,24 +39,11 @@ def product(a, b, total):
 
 
 @triton.jit(do_not_specialize=["M"])
-def normed_rows(
-    x, out, M, K: tl.constexpr, KP: tl.constexpr, EPS: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr
-):  # fmt: skip
-    """out [M, K] = norm(x), in the type of out. For batches so large that many programs would norm the same rows. Grid (ceil(M / BM),)."""
-    announce(CHAINED)
-    rows, inner = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, KP)
-    inside = (rows < M)[:, None] & (inner < K)[None, :]
-    wait(CHAINED)
-    values = tl.load(x + rows[:, None] * K + inner[None, :], mask=inside, other=0.0)
-    tl.store(out + rows[:, None] * K + inner[None, :], normalised(values, K, KP, EPS).to(out.dtype.element_ty), mask=inside)
-
-
-@triton.jit(do_not_specialize=["M"])
 def normed_linear(
     x, w, bias, out, M, N: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, EPS: tl.constexpr, ACTIVATION: tl.constexpr,
-    NORMED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LOOP: tl.constexpr, CHAINED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, LOOP: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out [M, N] = activation(norm(x) w^T + bias). x float32 [M, K], or NORMED and in the type of w; w [N, K]; bias float32 [N].
+    """out [M, N] = activation(norm(x) w^T + bias). x float32 [M, K]; w [N, K]; bias float32 [N].
 
     Grid (ceil(N / (BN LOOP)), ceil(M / BM)): a program normalises its rows once and makes LOOP tiles of columns. Reads M K 4 bytes per
     column of the grid (from L2), N K weights once, writes M N.
@@ -68,7 +55,7 @@ def normed_linear(
     weights = tl.load(w + begin[None, :] * K + inner[:, None], mask=(inner[:, None] < K) & (begin[None, :] < N), other=0.0)
     wait(CHAINED)
     values = tl.load(x + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=0.0)
-    normal = values if NORMED else normalised(values, K, KP, EPS).to(w.dtype.element_ty)
+    normal = normalised(values, K, KP, EPS).to(w.dtype.element_ty)
     for at in tl.static_range(LOOP):
         columns = begin + at * BN
         if at > 0:
@@ -87,7 +74,7 @@ def normed_linear(
 @triton.jit(do_not_specialize=["M"])
 def queries_keys_values(
     x, w, bias, queries, pool, own, M, page, offset, INNER: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, EPS: tl.constexpr,
-    FRAMES: tl.constexpr, ROWS: tl.constexpr, NORMED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LOOP: tl.constexpr,
+    FRAMES: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LOOP: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
     """norm(x) times the joined weights [3 INNER, K]; queries to [M, INNER], keys and values into each unit's own page.
@@ -108,7 +95,7 @@ def queries_keys_values(
     base = tl.load(own + unit, mask=rows < M, other=0).to(tl.int64) * page + offset
     base += ((row * 2 + section - 1) * FRAMES + frame) * INNER
     values = tl.load(x + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=0.0)
-    normal = values if NORMED else normalised(values, K, KP, EPS).to(w.dtype.element_ty)
+    normal = normalised(values, K, KP, EPS).to(w.dtype.element_ty)
     for at in tl.static_range(LOOP):
         columns = begin + at * BN
         if at > 0:
