@@ -31,10 +31,10 @@ class EngineSettings:
     """model: model directory; the fake needs none. device: as torch names it. threads: of one operation on the CPU; one suits the bundled
     model, with the published sizes take the cores there are. widest_step: streams that share a step, None: 1 on the CPU, where they would
     be computed one after the other, 16 elsewhere, 32 with the paged engine. prompt_cache_bytes: memory for states behind prompts.
-    state_bytes: memory for the state of streams. gpu_engine: on a GPU, `paged` (kernels and graphs of our own) or `readable` (the CPU's
-    arithmetic there). gpu_precision: of the paged engine's products and state, bfloat16 or float32. gpu_vocoder: `readable`, or `windowed`
-    for kernels and graphs. first_hop_tokens: prompts are cut at
-    their start for a first hop of so many tokens, see `services.token2wav.trimming`; 0: as they come. fake_token_seconds: time that the
+    state_bytes: memory for the state of streams. gpu_engine: on a GPU, `readable` (the CPU's arithmetic there) or `paged` (kernels and
+    graphs of our own). gpu_precision: of the paged engine's products and state, bfloat16 or float32. gpu_vocoder: `readable`, or
+    `windowed` for kernels and graphs. first_hop_tokens: prompts are cut at their start for a first hop of so many tokens, see
+    `services.token2wav.trimming`; 0: as they come. fake_token_seconds: time that the
     fake takes for a token. fake_fault: how the fake misbehaves, one of FAKE_FAULTS, or empty; fake_fault_share: for which share of all
     (seed, sentence) it does."""
 
@@ -44,7 +44,7 @@ class EngineSettings:
     widest_step: int | None = None
     prompt_cache_bytes: int = 2 << 30
     state_bytes: int = 8 << 30
-    gpu_engine: str = "paged"
+    gpu_engine: str = "readable"
     gpu_precision: str = "bfloat16"
     gpu_vocoder: str = "readable"
     first_hop_tokens: int = 0

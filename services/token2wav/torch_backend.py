@@ -18,14 +18,19 @@ from services.token2wav.upstream import UpstreamDecoder
 from services.token2wav.vocoder.vocoder import load_vocoder
 
 log = logging.getLogger(__name__)
-GPU_ENGINES = ("paged", "readable")
+GPU_CHOICES = {
+    "gpu_engine": ("paged", "readable"),
+    "gpu_precision": ("bfloat16", "float32"),
+    "gpu_vocoder": ("readable", "windowed"),
+}
 WEIGHTS = ("flow.pt", "hift.pt")
 
 
 def load_torch(model: Path, settings: EngineSettings) -> Backend:
-    """Raises ModelError naming file and tensor, SettingsError for a device that is not there. Sets the process's thread count."""
-    if settings.gpu_engine not in GPU_ENGINES:
-        raise SettingsError(f"gpu_engine {settings.gpu_engine!r} is not known; there are {', '.join(GPU_ENGINES)}")
+    """Raises ModelError naming file and tensor, SettingsError for a device or choice that is not there. Sets the process's thread count."""
+    for name, choices in GPU_CHOICES.items():
+        if getattr(settings, name) not in choices:
+            raise SettingsError(f"{name} {getattr(settings, name)!r} is not known; there are {', '.join(choices)}")
     directory, device = ModelDirectory(model), _device(settings.device)
     torch.set_num_threads(settings.threads)
     flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
@@ -82,3 +87,8 @@ def device_text(device: torch.device, threads: int) -> str:
 def precision_text(batch_invariant: bool, widest_step: int) -> str:
     """The number type, and whether streams of a step are rows of one batch: sums then round by the shape of the batch."""
     return "float32" if batch_invariant or widest_step == 1 else f"float32, batches of up to {widest_step} streams"
+
+
+def paged_precision_text(precision: str, vocoder: str, widest_step: int) -> str:
+    """The same of the paged engine, whose batches always decide how sums round."""
+    return f"{precision}, paged, {vocoder} vocoder, batches of up to {widest_step} streams"

@@ -1,8 +1,10 @@
 """The paged engine on a CUDA device against the readable one, with the small reference model."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,8 +24,9 @@ TINY = Path(__file__).parents[1] / "golden" / "tiny"
 CASES = [(40, 60, 1.0), (0, 77, 1.0), (30, 101, 0.8), (26, 5, 1.0)]
 
 
-def load(**settings: object) -> Backend:
-    return load_backend("torch", EngineSettings(model=TINY, device="cuda", state_bytes=1 << 29, prompt_cache_bytes=1 << 28, **settings))  # type: ignore[arg-type]
+def load(**settings: Any) -> Backend:
+    paged = EngineSettings(model=TINY, device="cuda", state_bytes=1 << 29, prompt_cache_bytes=1 << 28, gpu_engine="paged")
+    return load_backend("torch", replace(paged, **settings))
 
 
 def voice(prompt: int, key: str = "") -> Voice:
@@ -78,5 +81,8 @@ def test_bfloat16_sounds_alike(readable: list[Tensor], vocoder: str) -> None:
 
 
 def test_the_model_directory_is_named() -> None:
-    assert load().identity.model_hash == load(gpu_engine="readable").identity.model_hash
+    paged, readable = load().identity, load(gpu_engine="readable").identity
+    assert paged.model_hash == readable.model_hash
+    assert paged.precision == "bfloat16, paged, readable vocoder, batches of up to 32 streams"
+    assert paged.device.startswith(f"{readable.device}, triton ")
     assert ModelDirectory(TINY).path.exists()
