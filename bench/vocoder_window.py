@@ -15,7 +15,6 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES
-from services.token2wav.vocoder import window
 from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from services.token2wav.vocoder.weights import expected_tensors
@@ -38,9 +37,9 @@ def of_published_size(device: torch.device) -> Vocoder:
     return Vocoder(config, weights, device)
 
 
-def streaming(vocoder: Vocoder, mel: torch.Tensor, clock: Callable[[], float]) -> float:
+def streaming(vocoder: Vocoder, mel: torch.Tensor, clock: Callable[[], float], frames: int) -> float:
     """Milliseconds per second of sound, the median of the chunks after the first ones."""
-    state, costs = vocoder.start(0, 0, 0), []
+    state, costs = vocoder.start(0, 0, 0, frames), []
     for begin in range(0, FRAMES, CHUNK_FRAMES):
         began = clock()
         (samples,) = vocoder.step([state], [mel[:, begin : begin + CHUNK_FRAMES]], [False])
@@ -66,9 +65,8 @@ def main() -> None:
     vocoder = of_published_size(device) if options.published else load_vocoder(TINY, device)
     mel = torch.randn(80, FRAMES, generator=torch.Generator().manual_seed(0)).to(device)
     for frames in (5, 10, 25, 50):
-        window.WINDOW_FRAMES = frames
-        streaming(vocoder, mel, clock)
-        print(f"windows of {frames:2d} frames: {streaming(vocoder, mel, clock):6.1f} ms per second of sound", flush=True)
+        streaming(vocoder, mel, clock, frames)
+        print(f"windows of {frames:2d} frames: {streaming(vocoder, mel, clock, frames):6.1f} ms per second of sound", flush=True)
     vocoder.offline(mel, 0, 0)
     began = clock()
     vocoder.offline(mel, 0, 0)

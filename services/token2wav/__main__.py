@@ -27,8 +27,9 @@ log = logging.getLogger(__name__)
 class Token2WavSettings(ServerSettings, EngineSettings):
     """backend: torch or fake. max_streams: sentences decoded at once.
 
-    state_bytes: memory for their state (with the published sizes a second of sound, prompt included, takes 231 MB). reserve_tokens: what
-    each stream claims of it beside its prompt, 25 for a second; a stream that does not fit is refused, unless it is alone. Sentences that
+    state_bytes: memory for their state (with the published sizes a second of sound, prompt included, takes 231 MB in float32, half of
+    it in bfloat16). reserve_tokens: what each stream claims of it beside its prompt, 25 for a second; a stream that does not fit is
+    refused, unless it is alone. Sentences that
     are longer than the reserve may use state_bytes up; then only the oldest stream with work to do goes on, and the next one whenever that
     one waits for its reader or for tokens.
     idle_seconds: how long DecodeStream waits for tokens.
@@ -36,7 +37,6 @@ class Token2WavSettings(ServerSettings, EngineSettings):
 
     backend: str = "torch"
     max_streams: int = 16
-    state_bytes: int = 8 << 30
     reserve_tokens: int = 250
     idle_seconds: float = 60.0
 
@@ -63,7 +63,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
     except CosyserveError as error:
         await asyncio.to_thread(batcher.close)
         raise ModelError(f"{settings.model}: the engine cannot speak its first sentence: {error}") from error
-    servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds)
+    servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds, settings.first_hop_tokens)
     token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     async def close() -> None:

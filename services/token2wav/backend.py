@@ -1,7 +1,7 @@
 """Engines by name: `torch` computes CosyVoice2, `fake` hums without weights or a tensor library."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from cosyserve.errors import SettingsError
 from cosyserve.identity import Identity
 from services.token2wav.decoder import Decoder
 from services.token2wav.request import Profile
+from services.token2wav.trimming import check_first_hop
 
 Decoders = Mapping[Profile, Decoder[Any]]
 BACKENDS = ("torch", "fake")
@@ -29,7 +30,11 @@ class Backend:
 class EngineSettings:
     """model: model directory; the fake needs none. device: as torch names it. threads: of one operation on the CPU; one suits the bundled
     model, with the published sizes take the cores there are. widest_step: streams that share a step, None: 1 on the CPU, where they would
-    be computed one after the other, 16 elsewhere. prompt_cache_bytes: memory for states behind prompts. fake_token_seconds: time that the
+    be computed one after the other, 16 elsewhere, 32 with the paged engine. prompt_cache_bytes: memory for states behind prompts.
+    state_bytes: memory for the state of streams. gpu_engine: on a GPU, `readable` (the CPU's arithmetic there) or `paged` (kernels and
+    graphs of our own). gpu_precision: of the paged engine's products and state, bfloat16 or float32. gpu_vocoder: `readable`, or
+    `windowed` for kernels and graphs. first_hop_tokens: prompts are cut at their start for a first hop of so many tokens, see
+    `services.token2wav.trimming`; 0: as they come. fake_token_seconds: time that the
     fake takes for a token. fake_fault: how the fake misbehaves, one of FAKE_FAULTS, or empty; fake_fault_share: for which share of all
     (seed, sentence) it does."""
 
@@ -38,6 +43,11 @@ class EngineSettings:
     threads: int = 1
     widest_step: int | None = None
     prompt_cache_bytes: int = 2 << 30
+    state_bytes: int = 8 << 30
+    gpu_engine: str = "readable"
+    gpu_precision: str = "bfloat16"
+    gpu_vocoder: str = "readable"
+    first_hop_tokens: int = 0
     fake_token_seconds: float = 0.0
     fake_fault: str = ""
     fake_fault_share: float = 1.0
@@ -45,6 +55,15 @@ class EngineSettings:
 
 def load_backend(name: str, settings: EngineSettings) -> Backend:
     """Blocks while the weights are read. Raises SettingsError for settings that do not go together, ModelError for an unusable model."""
+    check_first_hop(settings.first_hop_tokens)
+    backend = _load(name, settings)
+    if settings.first_hop_tokens:  # part of what decides the samples: another replica must cut alike to go on with a sentence
+        precision = f"{backend.identity.precision}, first hop of {settings.first_hop_tokens} tokens"
+        backend = replace(backend, identity=replace(backend.identity, precision=precision))
+    return backend
+
+
+def _load(name: str, settings: EngineSettings) -> Backend:
     if name not in BACKENDS:
         raise SettingsError(f"backend {name!r} is not known; there are {', '.join(BACKENDS)}")
     if name == "fake":

@@ -1,8 +1,8 @@
 """One thread owns the engine and takes the due work of all streams through it, one grid block per stream and step.
 
-A new stream waits for no more than the step under way: streams that have not sounded yet go first, the others take turns, least
-recently served first. A sentence of the offline profile is one long step and goes when no stream has work to do. Nothing polls: the
-thread sleeps until tokens, a reader or a new stream wake it.
+A new stream waits for no more than the step under way: streams that have not sounded yet go first, by themselves and those whose player
+is about to run dry; then the others, whose player runs dry soonest first. A sentence of the offline profile is one long step and goes
+when no stream has work to do. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
 """
 
 import logging
@@ -24,6 +24,8 @@ from services.token2wav.lane import Deliver, Lane
 from services.token2wav.request import Profile, Sentence
 
 log = logging.getLogger(__name__)
+URGENT_SECONDS = 0.25
+"""A stream that has less than this left to play shares the steps of those that have not sounded yet."""
 
 
 @dataclass(frozen=True)
@@ -167,11 +169,13 @@ class Batcher:
         works = [_Work(lane, stride) for lane in self._lanes if (stride := lane.next_stride()) is not None]
         if not works:
             return []
-        if self._budget.used_up(self._lanes):
+        if self._budget.used_up(self._lanes) and not works[0].lane.decoder.goes_on_without_room:
             return works[:1]
-        works.sort(key=lambda work: (work.lane.sentence.profile is Profile.OFFLINE, work.lane.has_sound, work.lane.served))
+        works.sort(key=lambda work: (work.lane.sentence.profile is Profile.OFFLINE, work.lane.plays_until, work.lane.served))
         decoder = works[0].lane.decoder
-        return [work for work in works if work.lane.decoder is decoder][: decoder.widest_step]
+        # A small step is a short one: a first sound waits for no sound that nobody misses yet.
+        last = time.monotonic() + URGENT_SECONDS if not works[0].lane.has_sound else float("inf")
+        return [work for work in works if work.lane.decoder is decoder and work.lane.plays_until < last][: decoder.widest_step]
 
     def _start(self, lane: Lane) -> None:
         try:

@@ -83,6 +83,8 @@ class ContinuousState:
 class ContinuousDecoder:
     """widest_step: streams that share a step. prompt_cache_bytes: memory for states behind prompts, which streams then share."""
 
+    goes_on_without_room = False
+
     def __init__(self, flow: Flow, vocoder: Vocoder, *, widest_step: int, prompt_cache_bytes: int) -> None:
         self.widest_step = widest_step
         self._flow = flow

@@ -80,6 +80,10 @@ class Decoder(Protocol[S]):
         """Streams to take in one step at most; 1 where a step does one after the other."""
 
     @property
+    def goes_on_without_room(self) -> bool:
+        """Whether streams may take steps together when the memory for their state is used up: it then makes again what it cannot keep."""
+
+    @property
     def token_bytes(self) -> int:
         """Memory by which a stream grows with each token decoded."""
 

@@ -58,6 +58,7 @@ class FakeDecoder:
     """token_seconds: simulated work per token, given up at once when the stream is cancelled. fault, share: see `EngineSettings`."""
 
     widest_step = 1
+    goes_on_without_room = False
     token_bytes = 1024
 
     def __init__(self, token_seconds: float = 0.0, fault: str = "", share: float = 1.0) -> None:

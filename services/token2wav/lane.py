@@ -1,5 +1,6 @@
 """One stream as the batcher sees it: which tokens are known, which hop is being spoken, what waits for the reader."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cosyserve.spec import SAMPLE_RATE
 from cosyserve.timing import Timing
 from services.token2wav.chunking import Hop, Schedule
 from services.token2wav.decoder import Decoded, Decoder, StreamState, Stride
@@ -56,6 +58,8 @@ class Lane:
     """A finished hop has not been taken by the reader; no further one is begun."""
     cancelled: bool = False
     has_sound: bool = False
+    plays_until: float = 0.0
+    """When a player that began with the first sound runs out of what has been made, in seconds of `time.monotonic`."""
     served: int = 0
     """Number of the last step that this stream took part in."""
     made: list[Decoded] = field(default_factory=list)
@@ -85,7 +89,10 @@ class Lane:
             return None
         made, self.made, self.speaking, self.waiting = self.made, [], False, True
         samples = np.concatenate([part.samples for part in made])
-        self.has_sound = self.has_sound or samples.size > 0
+        if samples.size:
+            # A player that has run dry waits and then goes on from now.
+            self.plays_until = max(self.plays_until, time.monotonic()) + samples.size / SAMPLE_RATE
+            self.has_sound = True
         timings = [timing for part in made for timing in _timings(self.hop.index, part)]
         if self.hop.index == 0 and self.state is not None and self.state.prompt_cached is not None:
             timings[0].attributes[PROMPT_CACHED] = self.state.prompt_cached

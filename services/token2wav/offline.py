@@ -34,6 +34,7 @@ class OfflineDecoder:
     """One sentence in one step, and no other stream beside it; see `Decoder`."""
 
     widest_step = 1
+    goes_on_without_room = False
     token_bytes = 0
     """Every step starts from the first token; what it computes is given back at its end."""
 

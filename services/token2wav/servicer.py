@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import grpc
@@ -15,6 +15,7 @@ from services.token2wav.batcher import Batcher
 from services.token2wav.lane import PROMPT_CACHED
 from services.token2wav.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream, Piece
+from services.token2wav.trimming import trimmed
 
 Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.DecodeStreamResponse)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -27,12 +28,14 @@ MESSAGE_BYTES = 1_000_000
 
 
 class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
-    """Stateless: everything lives in the call or in the batcher. idle_seconds: how long DecodeStream waits for tokens."""
+    """Stateless: everything lives in the call or in the batcher. idle_seconds: how long DecodeStream waits for tokens. first_hop_tokens:
+    see `services.token2wav.trimming`."""
 
-    def __init__(self, identity: Identity, batcher: Batcher, idle_seconds: float = 60.0) -> None:
+    def __init__(self, identity: Identity, batcher: Batcher, idle_seconds: float = 60.0, first_hop_tokens: int = 0) -> None:
         self._identity = identity
         self._batcher = batcher
         self._idle_seconds = idle_seconds
+        self._first_hop_tokens = first_hop_tokens
 
     async def Decode(self, request: token2wav_pb2.DecodeRequest, context: Context) -> None:  # type: ignore[override]
         """One sentence whose tokens are all known. Raises what `AcousticStream` raises, and InvalidRequest for a malformed setup."""
@@ -54,11 +57,18 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
     ) -> None:
         """One task reads tokens, one writes sound. The first to fail ends both, and leaving the stream stops the engine's work."""
         self._identity.require(_expected(setup))
-        async with AcousticStream(self._batcher, _sentence(setup)) as stream, asyncio.TaskGroup() as group:
+        async with AcousticStream(self._batcher, self._sentence(setup)) as stream, asyncio.TaskGroup() as group:
             # Says that the setup is accepted: the caller keeps its tokens back until then, as a write that crosses a refusal hides it.
             await context.send_initial_metadata(())
             group.create_task(_read(tokens, stream))
             group.create_task(self._write(stream, response, context))
+
+    def _sentence(self, setup: token2wav_pb2.DecodeSetup) -> Sentence:
+        """As asked for; in the served profile with the prompt cut."""
+        sentence = _sentence(setup)
+        if sentence.profile is not Profile.CONTINUOUS:
+            return sentence
+        return replace(sentence, voice=trimmed(sentence.voice, self._first_hop_tokens))
 
     async def _write(self, stream: AcousticStream, response: Callable[..., Response], context: Context) -> None:
         spent, first = _Spent(), True

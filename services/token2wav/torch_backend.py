@@ -1,5 +1,7 @@
 """CosyVoice2 in PyTorch behind the three profiles."""
 
+import logging
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -15,14 +17,27 @@ from services.token2wav.request import Profile
 from services.token2wav.upstream import UpstreamDecoder
 from services.token2wav.vocoder.vocoder import load_vocoder
 
+log = logging.getLogger(__name__)
+GPU_CHOICES = {
+    "gpu_engine": ("paged", "readable"),
+    "gpu_precision": ("bfloat16", "float32"),
+    "gpu_vocoder": ("readable", "windowed"),
+}
 WEIGHTS = ("flow.pt", "hift.pt")
 
 
 def load_torch(model: Path, settings: EngineSettings) -> Backend:
-    """Raises ModelError naming file and tensor, SettingsError for a device that is not there. Sets the process's thread count."""
+    """Raises ModelError naming file and tensor, SettingsError for a device or choice that is not there. Sets the process's thread count."""
+    for name, choices in GPU_CHOICES.items():
+        if getattr(settings, name) not in choices:
+            raise SettingsError(f"{name} {getattr(settings, name)!r} is not known; there are {', '.join(choices)}")
     directory, device = ModelDirectory(model), _device(settings.device)
     torch.set_num_threads(settings.threads)
     flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
+    if device.type == "cuda" and settings.gpu_engine == "paged" and _has_kernels(device):
+        from services.token2wav.gpu.backend import load_paged
+
+        return load_paged(directory, device, settings, flow, vocoder)
     widest = settings.widest_step or (1 if device.type == "cpu" else 16)
     return Backend(
         Identity(
@@ -38,6 +53,14 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
         },
         lambda: flow.stats.euler_steps,
     )
+
+
+def _has_kernels(device: torch.device) -> bool:
+    """Whether Triton is there and the device multiplies bfloat16, so that the paged engine can run."""
+    if find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (8, 0):
+        return True
+    log.warning("%s: no Triton, or older than Ampere; the readable engine serves", torch.cuda.get_device_name(device))
+    return False
 
 
 def _device(name: str) -> torch.device:
@@ -64,3 +87,8 @@ def device_text(device: torch.device, threads: int) -> str:
 def precision_text(batch_invariant: bool, widest_step: int) -> str:
     """The number type, and whether streams of a step are rows of one batch: sums then round by the shape of the batch."""
     return "float32" if batch_invariant or widest_step == 1 else f"float32, batches of up to {widest_step} streams"
+
+
+def paged_precision_text(precision: str, vocoder: str, widest_step: int) -> str:
+    """The same of the paged engine, whose batches always decide how sums round."""
+    return f"{precision}, paged, {vocoder} vocoder, batches of up to {widest_step} streams"

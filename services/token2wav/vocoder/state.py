@@ -28,6 +28,8 @@ class VocoderState:
     """[m]: excitation from sample 480 * kept on."""
     first_stop: int
     """Where the first window ends; later ones have full length."""
+    window_frames: int
+    """What that full length is."""
     phase: Phase | None = None
     kept: int = 0
     pitched: int = 0

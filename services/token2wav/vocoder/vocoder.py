@@ -25,7 +25,7 @@ from services.token2wav.vocoder.receptive import context
 from services.token2wav.vocoder.source import Phase, Source, joined
 from services.token2wav.vocoder.state import UpstreamVocoderState, VocoderState
 from services.token2wav.vocoder.weights import load_weights
-from services.token2wav.vocoder.window import Window, first_window, next_window
+from services.token2wav.vocoder.window import WINDOW_FRAMES, Window, first_window, next_window
 
 
 @dataclass
@@ -91,18 +91,20 @@ class Vocoder:
         """Standard normal draws [1, end - first, harmonics] for the samples first..end-1 of a sentence; see `draw`."""
         return draw(seed, sentence, first, end, self._harmonics, stop).to(self.device)[None]
 
-    def start(self, seed: int, sentence: int, chunk_phase: int = 0) -> VocoderState:
+    def start(self, seed: int, sentence: int, chunk_phase: int = 0, window_frames: int = WINDOW_FRAMES) -> VocoderState:
         """A sentence in the `continuous` profile.
 
         chunk_phase: after how many frames, modulo 50, the chunks of mel end. The windows are laid so that nothing that is settled by
-        such a chunk waits for the next one; any other cutting works as well, with up to a window of extra delay.
+        such a chunk waits for the next one; any other cutting works as well, with up to a window of extra delay. window_frames: length of
+        the windows, a divisor of 50; longer ones are less work where chunks come as foreseen, and the same samples within rounding.
         """
         return VocoderState(
             seed=seed,
             sentence=sentence,
             mel=torch.zeros(MEL_BINS, 0, device=self.device),
             source=torch.zeros(0, device=self.device),
-            first_stop=first_window(chunk_phase, self.hold_back_frames),
+            first_stop=first_window(chunk_phase, self.hold_back_frames, window_frames),
+            window_frames=window_frames,
         )
 
     @torch.inference_mode()

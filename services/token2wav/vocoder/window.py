@@ -31,15 +31,15 @@ class Window:
     ended: bool
 
 
-def first_window(chunk_phase: int, hold_back: int) -> int:
-    """Length of the first window, so that windows end where chunks of 50 frames, cut at `chunk_phase`, settle them."""
-    return (chunk_phase - hold_back) % CHUNK_FRAMES % WINDOW_FRAMES or WINDOW_FRAMES
+def first_window(chunk_phase: int, hold_back: int, frames: int = WINDOW_FRAMES) -> int:
+    """Length of the first window, so that windows of `frames` end where chunks of 50 frames, cut at `chunk_phase`, settle them."""
+    return (chunk_phase - hold_back) % CHUNK_FRAMES % frames or frames
 
 
 def next_window(state: VocoderState, hold_back: int, frames_before: int) -> Window | None:
     """The window that is due, if one is. frames_before: how far left of a window the filter network looks."""
     first = state.rendered
-    last = first + WINDOW_FRAMES if first else state.first_stop
+    last = first + state.window_frames if first else state.first_stop
     end, ended = last + hold_back, False
     if end > state.received:
         if not state.ended or first == state.received:

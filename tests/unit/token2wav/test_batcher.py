@@ -3,8 +3,9 @@
 import asyncio
 import queue
 import threading
+import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -90,6 +91,32 @@ async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
             assert isinstance(await asyncio.to_thread(inbox.get, timeout=5), HopAudio)
     assert [met for met in decoder.met if met != [4]][-1] == [1]
     assert len(decoder.met) == 1 + 4 + 4 + 1
+
+
+async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_before_both() -> None:
+    decoder = Recording(widest_step=8)
+    async with batching({Profile.CONTINUOUS: decoder}) as batcher:
+        lanes = [arrivals(batcher, seed)[0] for seed in (1, 2)]
+        for lane in lanes:
+            batcher.feed(lane, np.zeros(100, np.int64))  # type: ignore[arg-type]
+        await _until(lambda: all(lane.has_sound for lane in lanes))  # type: ignore[attr-defined]
+        before = len(decoder.met)
+        with batcher._changed:  # so that the engine sees all of it at once
+            for lane, left in zip(lanes, (9.0, 0.01), strict=True):
+                lane.plays_until = time.monotonic() + left  # type: ignore[attr-defined]
+                batcher.taken(lane)  # type: ignore[arg-type]
+            new = arrivals(batcher, 3)[0]
+            batcher.feed(new, np.zeros(28, np.int64))  # type: ignore[arg-type]
+        await _until(lambda: any(1 in met for met in decoder.met[before:]))
+    after = decoder.met[before:]
+    assert after[0] == [3, 2]
+    assert [1] in after[1:]
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not true():
+            await asyncio.sleep(0.001)
 
 
 async def test_streams_that_have_sounded_share_steps() -> None:

@@ -4,6 +4,8 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import torch
 
 from cosyserve.errors import SettingsError
 from services.token2wav.backend import EngineSettings, load_backend
-from services.token2wav.torch_backend import device_text, precision_text
+from services.token2wav.torch_backend import device_text, paged_precision_text, precision_text
 from tests.unit.token2wav.speaking import GOLDEN, torch_backend
 
 ROOT = Path(__file__).parents[3]
@@ -97,3 +99,18 @@ def test_the_fake_needs_no_tensor_library() -> None:
         "import services.token2wav.__main__; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=60, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("choice", "there_are"),
+    [("gpu_engine", "paged, readable"), ("gpu_precision", "bfloat16, float32"), ("gpu_vocoder", "readable, windowed")],
+)
+def test_a_choice_for_a_gpu_that_is_not_there_is_named_on_the_cpu_too(choice: str, there_are: str) -> None:
+    with pytest.raises(SettingsError, match=f"{choice} 'fast' is not known; there are {there_are}"):
+        load_backend("torch", replace(EngineSettings(model=Path("models/demo")), **{choice: "fast"}))
+
+
+def test_the_paged_engine_names_all_that_rounds() -> None:
+    texts = {paged_precision_text(*parts) for parts in product(("bfloat16", "float32"), ("readable", "windowed"), (16, 32))}
+    assert len(texts) == 8
+    assert "bfloat16, paged, windowed vocoder, batches of up to 32 streams" in texts

@@ -1,0 +1,1 @@
+"""token2wav on one GPU, with random weights of the published sizes."""

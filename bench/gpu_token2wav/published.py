@@ -1,0 +1,143 @@
+"""What is measured: a flow and a vocoder of the published sizes with random weights; and how: events around graphs."""
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cosyserve.model_directory import ModelDirectory
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.weights import FlowConfig, expected_tensors
+from services.token2wav.gpu.flow import PagedFlow
+from services.token2wav.gpu.launch import Tile
+from services.token2wav.gpu.units import Unit
+from services.token2wav.vocoder.config import VocoderConfig, read_config
+from services.token2wav.vocoder.weights import expected_tensors as vocoder_tensors
+from services.token2wav.voice_prompt import VoicePrompt
+
+PUBLISHED = FlowConfig(
+    vocabulary=6561, speaker=192, input_width=512, encoder_width=512, encoder_heads=8, encoder_feed_forward=2048, encoder_layers=6,
+    channels=256, estimator_heads=8, head_width=64, transformers=4, middle=12, guidance=0.7,
+)  # fmt: skip
+
+
+DEVICE = torch.device("cuda")
+
+
+@dataclass
+class Run:
+    """Options of this process. compile_only: fill the compiler's cache, time nothing; shard: of what; tuned: other tiles."""
+
+    compile_only: bool = False
+    shard: tuple[int, ...] = ()
+    tuned: dict[str, tuple[tuple[int, Tile], ...]] = field(default_factory=dict)
+
+
+RUN = Run()
+
+
+def random_flow(config: FlowConfig, device: torch.device) -> dict[str, Tensor]:
+    """Weights under which activations stay of order one."""
+    generator = torch.Generator().manual_seed(1)
+    tensors = {}
+    for name, shape in expected_tensors(config).items():
+        drawn = torch.randn(shape, generator=generator)
+        if any(part in name for part in ("norm", "block.2.", "out.1.")):
+            drawn = 1 + 0.1 * drawn if name.endswith("weight") else 0.1 * drawn
+        else:
+            drawn *= 0.7 / math.sqrt(math.prod(shape[1:])) if len(shape) > 1 else 0.1
+        tensors[name] = drawn.to(device)
+    return tensors
+
+
+def random_vocoder() -> tuple[VocoderConfig, dict[str, Tensor]]:
+    """Configuration and weights of the published sizes, small enough that nothing saturates."""
+    config = replace(read_config(ModelDirectory(Path("tests/golden/tiny"))), base_channels=512, f0_channels=512)
+    generator, weights = torch.Generator().manual_seed(0), {}
+    for name, shape in vocoder_tensors(config).items():
+        if name.endswith("original0"):
+            continue
+        scale = (0.5 / math.prod(shape[1:])) ** 0.5 if len(shape) > 1 else 0.01
+        fused = name.replace(".parametrizations.weight.original1", ".weight")
+        weights[fused] = torch.ones(shape) if name.endswith("alpha") else scale * torch.randn(shape, generator=generator)
+    weights["f0_predictor.classifier.bias"] = torch.tensor([150.0])
+    return config, weights
+
+
+def timed(work: Callable[[], Any], repeats: int = 20, warm: int = 3) -> float:
+    """Milliseconds, the median."""
+    for _ in range(warm):
+        work()
+    spans = []
+    for _ in range(repeats):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+        spans.append(float(begin.elapsed_time(end)))
+    return statistics.median(spans)
+
+
+def graphed(work: Callable[[], Any]) -> Callable[[], None]:
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
+
+
+class Someone:
+    """A voice with a prompt, and tokens to speak; blocks as units over given pages."""
+
+    def __init__(self, flow: Flow | None, prompt: int, tokens: int, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.voice = VoicePrompt(
+            torch.randint(0, 6561, (prompt,), generator=generator),
+            torch.randn(2 * prompt, 80, generator=generator),
+            torch.randn(192, generator=generator),
+        )
+        self.ids = torch.cat((self.voice.tokens, torch.randint(0, 6561, (tokens,), generator=generator)))
+        self.speaker = flow.speaker(self.voice) if flow is not None else torch.randn(80, device=DEVICE)
+        self.blocks = -(-len(self.ids) // 25)
+
+    def unit(self, at: int, pages: list[int]) -> Unit:
+        tokens, ahead = self.ids[25 * at : 25 * at + 25], self.ids[25 * at + 25 : 25 * at + 28]
+        mel = self.voice.mel[50 * at : 50 * at + 50]
+        condition = F.pad(mel, (0, 0, 0, 50 - len(mel))).to(DEVICE) if len(mel) else None
+        return Unit(pages[: at + 1], tokens, ahead if len(tokens) == 25 else ahead[:0], self.speaker, condition)
+
+    def reference(self, flow: Flow) -> list[Tensor]:
+        state, made = flow.start(self.voice), []
+        for at in range(self.blocks):
+            unit = self.unit(at, list(range(at + 1)))
+            (mel,) = flow.blocks([state], [unit.tokens], [unit.ahead])
+            assert mel is not None, state.fault
+            made.append(mel.T)
+        return made
+
+
+def apart(a: Tensor, b: Tensor) -> tuple[float, float]:
+    """Relative error, and mean absolute distance in log mel units."""
+    return float((a - b).norm() / b.norm()), float((a - b).abs().mean())
+
+
+def spread(batch: int, prefix: int) -> list[Unit]:
+    """A batch whose streams have pages of their own, block `prefix` of each."""
+    own = [list(range(1 + at * (prefix + 1), 1 + (at + 1) * (prefix + 1))) for at in range(batch)]
+    one = Someone(None, 0, 25 * prefix + 28, 5)
+    return [one.unit(prefix, mine) for mine in own]
+
+
+def filled(weights: dict[str, Tensor], pages: int, buckets: tuple[int, ...], **options: Any) -> PagedFlow:
+    paged = PagedFlow(PUBLISHED, weights, pages=pages, buckets=buckets, **options)
+    for part in torch.split(paged.pool, 1 << 28):
+        part.normal_(0, 0.5)
+    return paged

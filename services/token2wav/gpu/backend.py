@@ -1,0 +1,71 @@
+"""The paged engine put together: pool by the budget, graphs of every batch size recorded before the first caller."""
+
+import logging
+import time
+
+import torch
+import triton
+
+from cosyserve.identity import Identity
+from cosyserve.model_directory import ModelDirectory
+from services.token2wav.backend import Backend, EngineSettings
+from services.token2wav.flow.checkpoint import read_flow_tensors
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.gpu.decoder import PagedDecoder
+from services.token2wav.gpu.flow import PagedFlow
+from services.token2wav.gpu.room import check_device, pages_within, room_beside
+from services.token2wav.gpu.vocoder import WindowedVocoder
+from services.token2wav.offline import OfflineDecoder
+from services.token2wav.request import Profile
+from services.token2wav.torch_backend import device_text, paged_precision_text
+from services.token2wav.upstream import UpstreamDecoder
+from services.token2wav.vocoder.config import read_config
+from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.weights import load_weights
+
+SLOTS = 1024
+"""Streams whose mel and phase the vocoder remembers; 41 KB each."""
+LONGEST_RECOMPUTED = 128
+"""Blocks of a sentence, its prompt included, that can be made again where there is no room to keep them: 128 seconds."""
+log = logging.getLogger(__name__)
+
+
+def load_paged(directory: ModelDirectory, device: torch.device, settings: EngineSettings, flow: Flow, vocoder: Vocoder) -> Backend:
+    """Streams go through pages and graphs, `upstream` and offline sentences through `flow` and `vocoder`.
+
+    Raises SettingsError for a device that is not the current one, and a budget that does not hold two seconds of sound or exceeds the
+    device beside the engine itself.
+    """
+    check_device(device)
+    dtype: torch.dtype = getattr(torch, settings.gpu_precision)
+    config, budget = FlowConfig.read(directory), settings.state_bytes + settings.prompt_cache_bytes
+    pages = 1 + pages_within(budget, config, dtype, device)
+    began = time.perf_counter()
+    sounding: WindowedVocoder | Vocoder = vocoder
+    with room_beside(budget, device):
+        tensors = read_flow_tensors(directory, config, device, torch.float32)
+        paged = PagedFlow(config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
+        if settings.gpu_vocoder == "windowed":
+            sounding = _windowed(directory, device, paged, dtype)
+        paged.capture()
+    log.info("token2wav: %d pages of %d bytes, graphs recorded after %.1f s", pages - 1, paged.page_bytes, time.perf_counter() - began)
+    widest, kept = settings.widest_step or paged.buckets[-1], settings.prompt_cache_bytes // paged.page_bytes
+    decoder = PagedDecoder(paged, sounding, pages=pages, slots=SLOTS, widest_step=widest, prompt_pages=kept)
+    return Backend(
+        Identity(
+            directory.content_hash(("flow.pt", "hift.pt", directory.yaml_name)),
+            "torch",
+            paged_precision_text(settings.gpu_precision, settings.gpu_vocoder, widest),
+            f"{device_text(device, settings.threads)}, triton {triton.__version__}",
+        ),
+        {Profile.CONTINUOUS: decoder, Profile.UPSTREAM: UpstreamDecoder(flow, vocoder), Profile.OFFLINE: OfflineDecoder(flow, vocoder)},
+        lambda: flow.stats.euler_steps + paged.stats.euler_steps,
+    )
+
+
+def _windowed(directory: ModelDirectory, device: torch.device, paged: PagedFlow, dtype: torch.dtype) -> WindowedVocoder:
+    config, precision = read_config(directory), "tf32" if dtype == torch.bfloat16 else "ieee"
+    made = WindowedVocoder(config, load_weights(directory, config), device, slots=SLOTS, precision=precision, launch=paged.launch)
+    made.capture()
+    return made

@@ -1,0 +1,1 @@
+"""Triton kernels. Each takes whole static buffers; which rows mean something is in device tables (`services.token2wav.gpu.units`)."""

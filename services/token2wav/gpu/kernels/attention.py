@@ -1,0 +1,88 @@
+"""Attention of a block's frames to all frames up to the end of the block, through a page table."""
+
+import triton
+import triton.language as tl
+
+from services.token2wav.gpu.kernels.chain import announce, wait
+from services.token2wav.gpu.kernels.linear import product
+
+
+@triton.jit(do_not_specialize=["M"])
+def paged_attention(
+    queries, pool, table, counts, valid, out, norms, M, page, offset, TABLE: tl.constexpr, FRAMES: tl.constexpr, FP: tl.constexpr,
+    ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr, CHAINED: tl.constexpr,
+):  # fmt: skip
+    """queries [M, HEADS WIDTH], scaled by 1 / sqrt(WIDTH) -> out, for each of SPLITS parts of the keys.
+
+    table int32 [units, TABLE]: pages of the stream from its first block to the unit's own; counts [units]: how many; valid [units]: real
+    frames of the last. A split takes at least LEAST pages. With one split `out` [M, HEADS WIDTH] is the result; else
+    out [SPLITS, M, HEADS WIDTH] holds each part normalised and norms float32 [SPLITS, M, HEADS] the base 2 logarithm of its
+    weight, minus infinity for a part without keys, whose `out` is not written. Grid (units * ROWS, HEADS, SPLITS). FP: FRAMES rounded up
+    to a power of two. Reads 2 FRAMES WIDTH elements per page and program, nothing twice but for the SPLITS' queries.
+    """
+    announce(CHAINED)
+    unit, row = tl.program_id(0) // ROWS, tl.program_id(0) % ROWS
+    head, split = tl.program_id(1), tl.program_id(2)
+    frame, channel = tl.arange(0, FP), tl.arange(0, WIDTH)
+    rows = tl.program_id(0) * FRAMES + frame
+    real = frame < FRAMES
+    wait(CHAINED)
+    pages, last_valid = tl.load(counts + unit), tl.load(valid + unit)
+    share = tl.maximum((pages + SPLITS - 1) // SPLITS, LEAST)
+    begin = split * share
+    end = tl.minimum(begin + share, pages)
+    asked = tl.load(queries + rows[:, None] * (HEADS * WIDTH) + head * WIDTH + channel[None, :], mask=real[:, None], other=0.0)
+    total = tl.zeros([FP, WIDTH], tl.float32)
+    weight = tl.zeros([FP], tl.float32)
+    highest = tl.full([FP], -1e30, tl.float32)
+    inside = (row * 2 * FRAMES) * (HEADS * WIDTH) + head * WIDTH + frame[:, None] * (HEADS * WIDTH) + channel[None, :]
+    for at in range(begin, end):
+        base = tl.load(table + unit * TABLE + at).to(tl.int64) * page + offset
+        here = pool + base + inside
+        known = frame < tl.where(at == pages - 1, last_valid, FRAMES)
+        keys = tl.load(here, mask=real[:, None], other=0.0)
+        values = tl.load(here + FRAMES * HEADS * WIDTH, mask=real[:, None], other=0.0)
+        scores = product(asked, tl.trans(keys), tl.zeros([FP, FP], tl.float32)) * 1.4426950408889634
+        scores = tl.where(known[None, :], scores, -float("inf"))
+        higher = tl.maximum(highest, tl.max(scores, axis=1))
+        shares = tl.exp2(scores - higher[:, None])
+        fade = tl.exp2(highest - higher)
+        weight = weight * fade + tl.sum(shares, axis=1)
+        total = product(shares.to(keys.dtype), values, total * fade[:, None])
+        highest = higher
+    to = rows[:, None] * (HEADS * WIDTH) + head * WIDTH + channel[None, :]
+    if SPLITS == 1:
+        tl.store(out + to, (total / weight[:, None]).to(out.dtype.element_ty), mask=real[:, None])
+    else:
+        has = end > begin
+        norm = tl.where(has, highest + tl.log2(tl.maximum(weight, 1e-30)), -float("inf"))
+        tl.store(norms + (split * M + rows) * HEADS + head, norm, mask=real)
+        if has:
+            made = (total / weight[:, None]).to(out.dtype.element_ty)
+            tl.store(out + split.to(tl.int64) * M * (HEADS * WIDTH) + to, made, mask=real[:, None])
+
+
+@triton.jit(do_not_specialize=["M"])
+def joined_parts(
+    parts, norms, out, M, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, CHAINED: tl.constexpr
+):  # fmt: skip
+    """out [M, HEADS WIDTH]: the SPLITS parts of `paged_attention`, weighed and summed; parts without keys are not read. Grid (M,).
+
+    By itself: in front of a product, the compiler would make each warp of it weigh everything.
+    """
+    announce(CHAINED)
+    row, inner = tl.program_id(0), tl.arange(0, HEADS * WIDTH)
+    wait(CHAINED)
+    place = norms + row * HEADS + inner // WIDTH
+    highest = tl.load(place)
+    for split in tl.static_range(1, SPLITS):
+        highest = tl.maximum(highest, tl.load(place + split * M * HEADS))
+    whole = tl.zeros([HEADS * WIDTH], tl.float32)
+    joined = tl.zeros([HEADS * WIDTH], tl.float32)
+    for split in tl.static_range(SPLITS):
+        norm = tl.load(place + split * M * HEADS)
+        share = tl.exp2(norm - highest)
+        here = parts + (split * M.to(tl.int64) + row) * (HEADS * WIDTH) + inner
+        joined += tl.load(here, mask=norm > -1e30, other=0.0).to(tl.float32) * share
+        whole += share
+    tl.store(out + row * (HEADS * WIDTH) + inner, (joined / whole).to(out.dtype.element_ty))

@@ -1,0 +1,59 @@
+"""The feed-forward of a small batch in one launch: programs that share rows meet in the middle instead of starting anew."""
+
+import triton
+import triton.language as tl
+
+from services.token2wav.gpu.kernels.chain import announce, wait
+from services.token2wav.gpu.kernels.linear import erf, keep_tail, normalised, product
+
+
+@triton.jit
+def meet(counter, programs: tl.constexpr):
+    """Until `programs` programs have come here; all must be running at once. What each wrote before can then be read past the first
+    cache."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
+    while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < programs:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit(do_not_specialize=["M", "meeting"])
+def feed_forward(
+    x, wide_w, wide_bias, narrow_w, narrow_bias, parts, counters, pool, own, M, page, tail, meeting, N: tl.constexpr, H: tl.constexpr,
+    EPS: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr, HIDDEN: tl.constexpr,
+    CHAINED: tl.constexpr,
+):  # fmt: skip
+    """x [M, N] float32 += narrow gelu(wide norm(x)). wide_w [H, N], narrow_w [N, H]; N and H powers of two.
+
+    A program makes HIDDEN of the H inner columns of BM rows and their share of the outcome, float32 parts [H / HIDDEN, M, N]; when all
+    of its rows are there it sums up N HIDDEN / H columns, always in the same order. counters int32, zero before the pass: one for each
+    tile of rows from `meeting` on. TAIL as in `onto_residual`. Grid (H / HIDDEN, ceil(M / BM)), which must fit on the device at once.
+    """
+    announce(CHAINED)
+    chunks: tl.constexpr = H // HIDDEN
+    share: tl.constexpr = N // chunks
+    chunk = tl.program_id(0)
+    rows = tl.program_id(1) * BM + tl.arange(0, BM)
+    inner, hidden = tl.arange(0, N), chunk * HIDDEN + tl.arange(0, HIDDEN)
+    widening = tl.load(wide_w + hidden[None, :] * N + inner[:, None])
+    narrowing = tl.load(narrow_w + inner[None, :] * H + hidden[:, None])
+    wide_shift = tl.load(wide_bias + hidden)
+    mine = chunk * share + tl.arange(0, share)
+    narrow_shift = tl.load(narrow_bias + mine)
+    there = (rows < M)[:, None]
+    wait(CHAINED)
+    values = tl.load(x + rows[:, None] * N + inner[None, :], mask=there, other=0.0)
+    old = tl.load(x + rows[:, None] * N + mine[None, :], mask=there, other=0.0)
+    normal = normalised(values, N, N, EPS).to(wide_w.dtype.element_ty)
+    made = product(normal, widening, tl.zeros([BM, HIDDEN], tl.float32)) + wide_shift[None, :]
+    made = 0.5 * made * (1.0 + erf(made * 0.7071067811865476))
+    part = product(made.to(narrow_w.dtype.element_ty), narrowing, tl.zeros([BM, N], tl.float32))
+    tl.store(parts + (chunk * M + rows)[:, None] * N + inner[None, :], part, mask=there)
+    meet(counters + meeting + tl.program_id(1), chunks)
+    total = old + narrow_shift[None, :]
+    for at in tl.static_range(chunks):
+        total += tl.load(parts + (at * M + rows)[:, None] * N + mine[None, :], mask=there, other=0.0, cache_modifier=".cg")
+    tl.store(x + rows[:, None] * N + mine[None, :], total, mask=there)
+    if TAIL:
+        keep_tail(total, pool, own, rows, mine, there, page, tail, N, FRAMES, ROWS)

@@ -1,0 +1,74 @@
+"""How kernels are launched, and with which tiles."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Grid = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows and columns of a program's part of the output, columns of the input at a time, warps, stages of the software pipeline, and how
+    many such parts side by side a program makes."""
+
+    rows: int
+    columns: int
+    inner: int = 64
+    warps: int = 4
+    stages: int = 3
+    loop: int = 1
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """chained: kernels wait for each other by themselves (`kernels.chain`), on Hopper and later."""
+
+    chained: bool = False
+    tiles: dict[str, tuple[tuple[int, Tile], ...]] = field(default_factory=dict)
+    """By kind of product: (rows of the batch up to which, tile), ascending."""
+
+    def __call__(self, kernel: Any, grid: Grid, *arguments: Any, warps: int = 4, stages: int = 3, **constants: Any) -> None:
+        """Launch on the current stream."""
+        options: dict[str, Any] = {"launch_pdl": True} if self.chained else {}
+        kernel[grid](*arguments, **constants, CHAINED=self.chained, num_warps=warps, num_stages=stages, **options)
+
+    def tile(self, kind: str, rows: int) -> Tile:
+        """The tile for a product of that many rows."""
+        rules = self.tiles.get(kind) or TILES[kind]
+        return next((tile for most, tile in rules if rows <= most), rules[-1][1])
+
+
+MANY = 1 << 30
+TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
+    "qkv": ((200, Tile(16, 128)), (800, Tile(32, 128)), (MANY, Tile(64, 128, 64, 8))),
+    "widen": ((400, Tile(16, 128)), (800, Tile(32, 128)), (MANY, Tile(64, 128))),
+    "wide norm": ((200, Tile(16, 64)), (MANY, Tile(32, 64, 64, 8))),
+    "out": ((200, Tile(16, 32, 512, 8)), (800, Tile(64, 64, 64, 4, 4)), (MANY, Tile(64, 64, 128))),
+    "narrow": ((200, Tile(16, 32, 1024, 8)), (800, Tile(64, 64, 128)), (MANY, Tile(64, 64, 128))),
+    "convolution": ((200, Tile(16, 32, 256, 8)), (800, Tile(16, 64, 128)), (MANY, Tile(64, 64, 64, 4, 4))),
+    "encoder convolution": ((200, Tile(16, 32, 128)), (MANY, Tile(32, 64, 64))),
+    "encoder": ((200, Tile(16, 32, 512, 8)), (MANY, Tile(64, 64, 64, 4, 4))),
+    "rows": ((200, Tile(1, 0, 0, 2)), (800, Tile(4, 0)), (MANY, Tile(16, 0))),
+    "attention": ((MANY, Tile(0, 0, 0, 4, 6)),),
+    "feed forward": ((MANY, Tile(16, 0, 128, 8)),),
+    "distance": ((MANY, Tile(0, 0, 128, 8)),),
+    "sound": ((MANY, Tile(64, 64, 64)),),
+}
+"""For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""
+_EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)
+_EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder")
+EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(_EXACT_KINDS, _EXACT) | {
+    "distance": ((MANY, Tile(0, 0, 32, 4, 2)),),
+    "attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
+}
+"""For float32, whose products run without matrix units."""
+
+
+def ceil(a: int, b: int) -> int:
+    """Parts of size b that cover a."""
+    return -(-a // b)
+
+
+def power(n: int) -> int:
+    """The power of two that is at least n and at least 16."""
+    return max(16, 1 << (n - 1).bit_length())

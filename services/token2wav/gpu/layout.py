@@ -1,0 +1,108 @@
+"""What a page holds: all that later blocks of a stream need of one grid block, for every layer, Euler step and guidance row."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, EULER_STEPS, MEL_BINS
+from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
+from services.token2wav.flow.solver import ROWS
+from services.token2wav.flow.weights import FlowConfig
+
+TAIL_FRAMES = 2
+"""Input frames that a causal convolution of three taps needs of the block before."""
+_ALIGNED = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets in elements from the start of a page.
+
+    Keys and values of one attention are [rows, 2, frames, width]; tails, the last inputs of a convolution, [rows, 2, channels]. kept False:
+    nothing outlives its layer (tails: its step), for passes that recompute a sentence from its start: all layers and steps share one place.
+    """
+
+    config: FlowConfig
+    kept: bool = True
+
+    @property
+    def estimator_layers(self) -> int:
+        """Attentions of one pass over the estimator."""
+        return (self.config.middle + 2) * self.config.transformers
+
+    @cached_property
+    def sites(self) -> dict[str, tuple[int, int]]:
+        """Convolutions of the estimator by name: offset within a step's tails, channels."""
+        channels = self.config.channels
+        widths = {"in": 4 * MEL_BINS, "skip": channels, "end": channels, "final": channels}
+        widths |= {f"h{level}": channels for level in range(self.config.middle + 2)}
+        widths |= {f"x{level}": channels for level in range(1, self.config.middle + 2)}
+        return _placed({name: ROWS * TAIL_FRAMES * width for name, width in widths.items()})
+
+    @cached_property
+    def _parts(self) -> dict[str, tuple[int, int]]:
+        config = self.config
+        attention = ROWS * 2 * CHUNK_FRAMES * config.estimator_heads * config.head_width
+        steps, layers = (EULER_STEPS, self.estimator_layers) if self.kept else (1, 1)
+        tokens, frames = (2 * count * config.encoder_width for count in (CHUNK_TOKENS, CHUNK_FRAMES))
+        encoder, upsampled = (config.encoder_layers, UPSAMPLED_LAYERS) if self.kept else (1, 1)
+        return _placed(
+            {
+                "attentions": attention * steps * layers,
+                "tails": self.tail_step * steps,
+                "tokens": tokens * encoder,
+                "frames": frames * upsampled,
+                "smooth": TAIL_FRAMES * config.encoder_width,
+                "up": TAIL_FRAMES * config.encoder_width,
+            }
+        )
+
+    @cached_property
+    def tail_step(self) -> int:
+        """Elements of one Euler step's tails."""
+        return sum(_aligned(size) for _, size in self.sites.values())
+
+    @cached_property
+    def elements(self) -> int:
+        """Size of a page."""
+        offset, size = self._parts["up"]
+        return offset + _aligned(size)
+
+    def attention(self, step: int, layer: int) -> int:
+        """Keys and values of attention `layer` of the estimator in Euler step `step`."""
+        config = self.config
+        one = ROWS * 2 * CHUNK_FRAMES * config.estimator_heads * config.head_width
+        return self._parts["attentions"][0] + (one * (step * self.estimator_layers + layer) if self.kept else 0)
+
+    def tail(self, step: int, site: str) -> int:
+        """Tail of a convolution of the estimator."""
+        return self._parts["tails"][0] + (self.tail_step * step if self.kept else 0) + self.sites[site][0]
+
+    def encoder_attention(self, layer: int) -> int:
+        """Keys and values of conformer layer `layer`, those behind the upsampling counted on."""
+        config, kept = self.config, int(self.kept)
+        if layer < config.encoder_layers:
+            return self._parts["tokens"][0] + kept * layer * 2 * CHUNK_TOKENS * config.encoder_width
+        return self._parts["frames"][0] + kept * (layer - config.encoder_layers) * 2 * CHUNK_FRAMES * config.encoder_width
+
+    @property
+    def smooth_tail(self) -> int:
+        """Tail of the second pre-lookahead convolution, [2, width]."""
+        return self._parts["smooth"][0]
+
+    @property
+    def up_tail(self) -> int:
+        """Last two tokens' rows before the upsampling, [2, width]."""
+        return self._parts["up"][0]
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNED) * _ALIGNED
+
+
+def _placed(sizes: dict[str, int]) -> dict[str, tuple[int, int]]:
+    """Name -> (offset, size), one behind the other."""
+    placed, at = {}, 0
+    for name, size in sizes.items():
+        placed[name] = (at, size)
+        at += _aligned(size)
+    return placed

@@ -1,0 +1,31 @@
+"""What one step does for one stream, handed from the flow to the vocoder."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from services.token2wav.decoder import Stride
+from services.token2wav.gpu.state import PagedState
+
+
+@dataclass(eq=False)
+class Turn:
+    """What a step does for one stream."""
+
+    stride: Stride[PagedState]
+    start: int
+    mels: list[Tensor] = field(default_factory=list)
+    """Frames behind the prompt, float32 [n, 80] each."""
+    finite: list[NDArray[np.bool_]] = field(default_factory=list)
+    """Whether each block's mel is; on its way from the device until the step has waited for it."""
+    frames: int = 0
+    samples: list[NDArray[np.float32]] = field(default_factory=list)
+    """On their way too."""
+    idle: bool = False
+    """Nothing was done after all: due again in the next step."""
+
+    @property
+    def state(self) -> PagedState:
+        return self.stride.state

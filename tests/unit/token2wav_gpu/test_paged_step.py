@@ -1,0 +1,71 @@
+"""One Euler step over pages is the readable one, in Triton's interpreter: blocks one after the other, together, short, with split keys."""
+
+from importlib.util import find_spec
+
+import pytest
+
+if find_spec("triton") is None:
+    pytest.skip("needs triton", allow_module_level=True)
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.past import Past, Window
+from services.token2wav.flow.solver import ROWS
+from services.token2wav.gpu.encoder import PagedEncoder
+from services.token2wav.gpu.estimator import PagedEstimator
+from services.token2wav.gpu.layout import Layout
+from services.token2wav.gpu.units import Unit, UnitTable
+from tests.unit.token2wav_gpu.small_flow import SMALL, large_tiles, random_tensors, random_voice
+
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+CPU = torch.device("cpu")
+PROMPT, TOKENS = 30, 28
+
+
+def blocks() -> tuple[Flow, list[Unit], list[tuple[Tensor, Tensor]]]:
+    """Three blocks, the last of 8 tokens; and what mu and x after Euler step 0 should be for each."""
+    flow = Flow(SMALL, random_tensors(SMALL), CPU)
+    voice = random_voice(PROMPT)
+    ids = torch.cat((voice.tokens, torch.arange(TOKENS) * 7))
+    pages, units, wanted = [3, 5, 2], [], []
+    encoder, step = Past(), Past()
+    for at, first in enumerate(range(0, len(ids), 25)):
+        tokens, ahead = ids[first : first + 25], ids[first + 25 : first + 28]
+        frames = 2 * len(tokens)
+        condition = F.pad(voice.mel[2 * first : 2 * first + 50], (0, 0, 0, 50))[:50]
+        units.append(Unit(pages[: at + 1], tokens, ahead, flow.speaker(voice), condition))
+        window = Window([encoder], 1)
+        mu = flow.mu([tokens], [ahead], [first], window)
+        (encoder,) = window.after()
+        inputs = flow._solver.inputs(mu, flow.speaker(voice)[None], condition[None, :frames])
+        window = Window([step], ROWS)
+        x = flow._solver.step(0, flow.noise[None, 2 * first : 2 * first + frames], inputs, window)
+        (step,) = window.after()
+        wanted.append((mu[0], x[0]))
+    return flow, units, wanted
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "recomputed"])
+@torch.inference_mode()
+def test_a_step_over_pages_is_the_readable_step(kept: bool) -> None:
+    flow, units, wanted = blocks()
+    tensors = random_tensors(SMALL)
+    # Kept: the first block, then two together with split keys. Recomputed: all in one pass.
+    launch = large_tiles(whole=kept)
+    encoder = PagedEncoder(SMALL, tensors, 4, torch.float32, launch)
+    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2)
+    layout, table = Layout(SMALL, kept), UnitTable(4, CPU)
+    pool = torch.full((6 * layout.elements,), float("nan"))
+    made: list[tuple[Tensor, Tensor]] = []
+    for group in (units[:1], units[1:]) if kept else (units,):
+        table.fill(group, len(group))
+        encoder(table, pool, layout, len(group))
+        estimator.prepare(encoder.mu, flow.noise, table, pool, layout, len(group))
+        estimator.step(0, table, pool, layout, len(group), long=kept)
+        made += [(encoder.mu[at].clone(), estimator.x[at].clone()) for at in range(len(group))]
+    for (mu, x), (wanted_mu, wanted_x) in zip(made, wanted, strict=True):
+        torch.testing.assert_close(mu[: len(wanted_mu)], wanted_mu, rtol=0, atol=2e-5)
+        torch.testing.assert_close(x[: len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
