@@ -1,7 +1,9 @@
 """What has to hold for the speech-token engine on a GPU: fused steps are the readable path, many are singles, hanging up frees all."""
 
 import random
+import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.outbox import Outbox
 from services.llm.engine.sequence import Sequence
-from services.llm.request import Grouping, Profile, Prompt
+from services.llm.request import Grouping, Hop, Profile, Prompt
 from services.llm.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.script import Table
 from services.llm.whole_text import WholeText
@@ -81,14 +83,24 @@ def soak(seconds: float) -> dict[str, Any]:
     before, begun, ended, left = torch.cuda.memory_allocated(), time.perf_counter(), 0, 0
     generator = random.Random(0)
     running: list[tuple[Sequence, Heard, int]] = []
-    seed = 0
+    news, seed = threading.Event(), 0
+
+    def telling(one: Heard) -> Callable[[Hop | Exception], None]:
+        def deliver(item: Hop | Exception) -> None:
+            one.deliver(item)
+            news.set()
+
+        return deliver
+
     while time.perf_counter() - begun < seconds or running:
         while len(running) < 32 and time.perf_counter() - begun < seconds:
             seed += 1
             one = Heard()
             stop = generator.randrange(40) if seed % 3 == 0 else 1 << 30
-            running.append((engine.submit(script(seed, 6), capacity(6), Outbox(one.deliver, Grouping(first=1, rest=1))), one, stop))
-        time.sleep(0.002)
+            running.append((engine.submit(script(seed, 6), capacity(6), Outbox(telling(one), Grouping(first=1, rest=1))), one, stop))
+        if not news.wait(60):
+            raise TimeoutError("no sentence went on for 60 s")
+        news.clear()
         for item in list(running):
             sequence, one, stop = item
             if len(one.tokens) >= stop and not one.over.is_set():
