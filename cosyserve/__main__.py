@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Protocol
 
-from cosyserve.commands import convert, demo, say, up, verify, voices
+from cosyserve.commands import convert, demo, doctor, info, model, say, start, up, verify, voices
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.supervision.stack import StackFailed
 
@@ -21,7 +21,10 @@ class Command(Protocol):
     async def run(self, arguments: argparse.Namespace) -> int: ...
 
 
-_COMMANDS: dict[str, Command] = {"up": up, "say": say, "convert": convert, "voices": voices, "verify": verify, "demo": demo}
+_COMMANDS: dict[str, Command] = {
+    "start": start, "up": up, "say": say, "convert": convert, "voices": voices, "verify": verify, "model": model, "doctor": doctor,
+    "info": info, "demo": demo,
+}  # fmt: skip
 _INTERRUPTED = 130
 
 

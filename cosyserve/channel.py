@@ -81,6 +81,10 @@ class ReplicaSet:
         """Whether at least one replica is serving."""
         return any(replica.serving for replica in self._replicas)
 
+    def replicas(self) -> list[Replica]:
+        """All of them."""
+        return list(self._replicas)
+
     def serving_replicas(self) -> list[Replica]:
         """Those that are serving now."""
         return [replica for replica in self._replicas if replica.serving]

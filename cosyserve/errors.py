@@ -16,7 +16,8 @@ CosyserveError
         ├── TooShort      TOO_SHORT            it ended at once
         ├── PromptSpoken  PROMPT_SPOKEN        the prompt was spoken instead
         ├── Silence       SILENCE              nothing can be heard
-        └── NonFinite     NON_FINITE           a network gave non-numbers
+        ├── NonFinite     NON_FINITE           a network gave non-numbers
+        └── Absurd        ABSURD               numbers, but of no speech
 ModelError                (start only)         the model directory cannot be served; names file and tensor
 SettingsError             (start only)         the environment cannot be served; names the variable
 
@@ -105,7 +106,12 @@ class NonFinite(SpeechFault):
     guard = "NON_FINITE"
 
 
-SPEECH_FAULTS: dict[str, type[SpeechFault]] = {kind.guard: kind for kind in (Runaway, TooShort, PromptSpoken, Silence, NonFinite)}
+class Absurd(SpeechFault):
+    guard = "ABSURD"
+
+
+_KINDS = (Runaway, TooShort, PromptSpoken, Silence, NonFinite, Absurd)
+SPEECH_FAULTS: dict[str, type[SpeechFault]] = {kind.guard: kind for kind in _KINDS}
 
 
 class ModelError(Exception):

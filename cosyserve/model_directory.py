@@ -70,6 +70,7 @@ class ModelDirectory:
         if not path.is_dir():
             raise ModelError(f"{path}: no such model directory")
         self.path = path
+        self._hashes: dict[tuple[tuple[str, int, int], ...], str] = {}
 
     def file(self, name: str) -> Path:
         """The path of a file that must exist."""
@@ -112,14 +113,19 @@ class ModelDirectory:
         return arguments
 
     def content_hash(self, names: Iterable[str]) -> str:
-        """sha256 over the named files in order (hex, first 16 digits): the identity of what a service has loaded."""
+        """sha256 over the named files in order (hex, first 16 digits): the identity of what a service has loaded. Worked out again only
+        when a file has changed."""
+        found = tuple((name, (stat := self.file(name).stat()).st_size, stat.st_mtime_ns) for name in names)
+        if found in self._hashes:
+            return self._hashes[found]
         digest = hashlib.sha256()
-        for name in names:
+        for name, _, _ in found:
             digest.update(name.encode())
             with self.file(name).open("rb") as stream:
                 while block := stream.read(1 << 20):
                     digest.update(block)
-        return digest.hexdigest()[:16]
+        self._hashes[found] = digest.hexdigest()[:16]
+        return self._hashes[found]
 
 
 def check_tensors(path: Path, found: Mapping[str, Shaped], expected: Mapping[str, tuple[int, ...]]) -> None:

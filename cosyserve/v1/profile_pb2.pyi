@@ -58,21 +58,25 @@ class HopSchedule(google.protobuf.message.Message):
     class _GrowthEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[HopSchedule._Growth.ValueType], builtins.type):
         DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
         GROWTH_UNSPECIFIED: HopSchedule._Growth.ValueType  # 0
-        """Not chosen: fixed in PROFILE_CONTINUOUS, exponential in PROFILE_UPSTREAM."""
+        """Not chosen: exponential in PROFILE_UPSTREAM. In PROFILE_CONTINUOUS hops are 25 tokens, and under load the first piece of a request
+        waits, for a time that the server bounds, while a player that began with it would run dry before the second; both may then leave as one.
+        """
         GROWTH_FIXED: HopSchedule._Growth.ValueType  # 1
-        """Every hop is 25 tokens (1 s)."""
+        """Every hop is 25 tokens (1 s) and leaves as soon as it is made, however busy the server is."""
         GROWTH_EXPONENTIAL: HopSchedule._Growth.ValueType  # 2
-        """25, 50, 100, ... tokens up to max_hop_tokens."""
+        """25, 50, 100, ... tokens up to max_hop_tokens, each leaving as soon as it is made."""
 
     class Growth(_Growth, metaclass=_GrowthEnumTypeWrapper):
         """How later hops follow the first."""
 
     GROWTH_UNSPECIFIED: HopSchedule.Growth.ValueType  # 0
-    """Not chosen: fixed in PROFILE_CONTINUOUS, exponential in PROFILE_UPSTREAM."""
+    """Not chosen: exponential in PROFILE_UPSTREAM. In PROFILE_CONTINUOUS hops are 25 tokens, and under load the first piece of a request
+    waits, for a time that the server bounds, while a player that began with it would run dry before the second; both may then leave as one.
+    """
     GROWTH_FIXED: HopSchedule.Growth.ValueType  # 1
-    """Every hop is 25 tokens (1 s)."""
+    """Every hop is 25 tokens (1 s) and leaves as soon as it is made, however busy the server is."""
     GROWTH_EXPONENTIAL: HopSchedule.Growth.ValueType  # 2
-    """25, 50, 100, ... tokens up to max_hop_tokens."""
+    """25, 50, 100, ... tokens up to max_hop_tokens, each leaving as soon as it is made."""
 
     FIRST_HOP_TOKENS_FIELD_NUMBER: builtins.int
     GROWTH_FIELD_NUMBER: builtins.int

@@ -77,6 +77,8 @@ class _GuardEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """A sentence that has words is silent, as a whole or for seconds on end."""
     GUARD_NON_FINITE: _Guard.ValueType  # 5
     """A network gave numbers that are not finite."""
+    GUARD_ABSURD: _Guard.ValueType  # 6
+    """The numbers are finite and of no speech: one speech token for seconds on end, or sound that lies at the limit of the sample range."""
 
 class Guard(_Guard, metaclass=_GuardEnumTypeWrapper):
     """What speech is checked for. The name of the guard without its prefix is the reason in google.rpc.ErrorInfo (domain cosyserve.v1) of an
@@ -95,6 +97,8 @@ GUARD_SILENCE: Guard.ValueType  # 4
 """A sentence that has words is silent, as a whole or for seconds on end."""
 GUARD_NON_FINITE: Guard.ValueType  # 5
 """A network gave numbers that are not finite."""
+GUARD_ABSURD: Guard.ValueType  # 6
+"""The numbers are finite and of no speech: one speech token for seconds on end, or sound that lies at the limit of the sample range."""
 global___Guard = Guard
 
 @typing.final

@@ -12,6 +12,7 @@ from cosyserve.errors import CosyserveError, InvalidRequest, Overloaded, Setting
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.process import run
 from cosyserve.server import Close, Service
+from cosyserve.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis import NO_DICTIONARY, Analyzer
 from services.frontend.prompt import PromptReader
@@ -147,6 +148,13 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         settings.recordings_cache_bytes,
     )
     frontend_pb2_grpc.add_FrontendServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
+    names = ("max_characters", "max_stream_characters", "max_voices", "max_voice_makings", "voices_cache_bytes", "max_message_bytes")
+    service.info.describe(
+        ServiceFacts(
+            limits=limits_of(settings, *names), libraries=libraries("tokenizers", "tiktoken", "kaldi-native-fbank", "onnxruntime", "wetext")
+        ),
+        lambda: _analyze_once(loaded.analyzer, text),
+    )
     sweeping = asyncio.create_task(_sweep(library))
 
     async def close() -> None:
@@ -156,6 +164,12 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
             await asyncio.to_thread(worker.shutdown, wait=True, cancel_futures=True)
 
     return close
+
+
+async def _analyze_once(analyzer: Analyzer, worker: ThreadPoolExecutor) -> None:
+    """What a request runs, on the thread that runs it."""
+    for sample in WARM_UP:
+        await asyncio.get_running_loop().run_in_executor(worker, lambda sample=sample: list(analyzer.sentences(sample)))  # type: ignore[misc]
 
 
 async def _sweep(library: VoiceLibrary) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from cosyserve.channel import ReplicaSet
 from cosyserve.process import run
 from cosyserve.server import Close, Service
+from cosyserve.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator.frontend_stage import FrontendStage
 from services.orchestrator.llm_stage import LlmStage
@@ -14,6 +15,7 @@ from services.orchestrator.pipeline import Stages
 from services.orchestrator.prompt_stage import PromptStage
 from services.orchestrator.servicer import SynthesisServicer
 from services.orchestrator.settings import PREFIX, OrchestratorSettings
+from services.orchestrator.stage_info import StageInfo
 from services.orchestrator.takeover import Patience
 from services.orchestrator.token2wav_stage import Token2WavStage
 from services.orchestrator.voice_stage import VoiceStage
@@ -48,6 +50,14 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     voices = VoiceStage(frontend, patience, reading)
     servicer = SynthesisServicer(stages, voices, settings)
     synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
+
+    asked = StageInfo(replica_sets)
+    names = ("max_streams", "max_characters", "max_stream_characters", "max_stream_seconds", "idle_seconds", "max_unary_seconds")
+    service.info.describe(
+        ServiceFacts(limits=limits_of(settings, *names, "max_request_seconds", "max_message_bytes"), libraries=libraries()),
+        asked.warm_up,
+        asked.ask,
+    )
 
     async def follow_health() -> None:
         while True:

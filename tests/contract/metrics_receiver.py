@@ -11,7 +11,7 @@ Labels = frozenset[tuple[str, str]]
 
 
 class MetricsReceiver(metrics_service_pb2_grpc.MetricsServiceServicer):
-    """The last value of each counter, by name, process and labels: counters are cumulative."""
+    """The last value of each counter and gauge, by name, process and labels: counters are cumulative."""
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str, Labels], int] = {}
@@ -20,7 +20,7 @@ class MetricsReceiver(metrics_service_pb2_grpc.MetricsServiceServicer):
         for resource in request.resource_metrics:
             process = str(resource.resource.SerializeToString(deterministic=True))
             for metric in (metric for scope in resource.scope_metrics for metric in scope.metrics):
-                for point in metric.sum.data_points:
+                for point in (*metric.sum.data_points, *metric.gauge.data_points):
                     labels = frozenset((pair.key, pair.value.string_value) for pair in point.attributes)
                     self._values[metric.name, process, labels] = point.as_int
         return metrics_service_pb2.ExportMetricsServiceResponse()

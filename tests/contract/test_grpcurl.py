@@ -44,7 +44,8 @@ def _health(address: str, service: str = "") -> str:
 
 def test_list_names_every_service_of_the_door(endpoint: str) -> None:
     listed = _grpcurl(endpoint, "list").stdout.split()
-    assert listed == ["cosyserve.v1.SynthesisService", "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
+    ours = ["cosyserve.v1.InfoService", "cosyserve.v1.SynthesisService"]
+    assert listed == [*ours, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"]
 
 
 def test_describe_shows_the_contract(endpoint: str) -> None:

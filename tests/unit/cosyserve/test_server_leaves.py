@@ -96,6 +96,21 @@ async def test_a_broken_engine_ends_the_process_with_its_reason(caplog: pytest.L
     assert "cannot go on: the device is lost" in caplog.text
 
 
+async def test_what_was_loaded_is_not_searched_by_the_garbage_collector_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("gc.collect", lambda: seen.append("collect"))
+    monkeypatch.setattr("gc.freeze", lambda: seen.append("freeze"))
+
+    async def load(service: Service) -> Any:
+        seen.append("load")
+        service.broken("enough")
+        return nothing
+
+    with pytest.raises(ServiceBroken, match="enough"):
+        await asyncio.wait_for(serve(NAME, SETTINGS, load), 5)
+    assert seen == ["load", "collect", "freeze"]
+
+
 async def test_callers_that_hang_up_after_a_quiet_time_do_not_cost_the_connection() -> None:
     """gRPC pings when a call is hung up; after half a minute without data the default counts such pings as an attack."""
     options = [("grpc.keepalive_time_ms", 10_000), ("grpc.use_local_subchannel_pool", 1)]

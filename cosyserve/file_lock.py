@@ -1,0 +1,45 @@
+"""A lock between processes that the kernel gives back when its holder dies."""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+
+
+class FileLock:
+    """Held inside `with`. The file stays; only who holds its lock counts, and it says who that is.
+
+    purpose: what the holder does, as `engine token2wav.estimator`. on_wait: told once, in words, when another process holds it.
+    Threads of one process exclude each other as well: each holds the file through its own opening. Blocks; raises OSError.
+    """
+
+    def __init__(self, path: Path, purpose: str, on_wait: Callable[[str], None]) -> None:
+        self._path, self._purpose, self._on_wait = path, purpose, on_wait
+        self._handle = -1
+
+    def __enter__(self) -> "FileLock":
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._on_wait(f"waiting for {self._holder(handle)} to finish {self._purpose}")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()} {time.strftime('%H:%M:%S')}".encode(), 0)
+        except BaseException:
+            os.close(handle)
+            raise
+        self._handle = handle
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self._handle)
+
+    @staticmethod
+    def _holder(handle: int) -> str:
+        """Process and since when, as far as its holder has written it."""
+        pid, _, since = os.pread(handle, 64, 0).decode(errors="replace").partition(" ")
+        return f"process {pid}, at it since {since}," if pid else "another process"

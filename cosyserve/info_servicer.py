@@ -1,0 +1,89 @@
+"""InfoService, the same on every service: what it is, and a run that makes it warm."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from grpc.aio import ServicerContext
+
+from cosyserve.errors import Overloaded, Unavailable
+from cosyserve.service_info import ServiceFacts, release
+from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
+
+NAME = "cosyserve.v1.InfoService"
+Context = ServicerContext[Any, Any]
+WarmUp = Callable[[], Awaitable[None]]
+StageInfos = Callable[[], Awaitable[tuple[list[info_pb2.ServiceInfo], list[str]]]]
+"""What the stages of a service say, and the names of those that say nothing."""
+_LOADING = "this service is still loading; wait until its health is SERVING"
+_RETRY_SECONDS = 1.0
+
+
+class InfoServicer(info_pb2_grpc.InfoServiceServicer):
+    """service: full name of the service that it stands beside."""
+
+    def __init__(self, service: str) -> None:
+        self._service, self._began = service, time.monotonic()
+        self._facts: ServiceFacts | None = None
+        self._warm_up: WarmUp | None = None
+        self._stages: StageInfos | None = None
+        self._warming = self._asking = False
+        self.ready = False
+
+    def describe(self, facts: ServiceFacts, warm_up: WarmUp, stages: StageInfos | None = None) -> None:
+        """Say what was loaded, and how it is warmed up."""
+        self._facts, self._warm_up, self._stages = facts, warm_up, stages
+
+    async def GetInfo(self, request: info_pb2.GetInfoRequest, context: Context) -> info_pb2.GetInfoResponse:
+        """Answers at any time. Raises Overloaded while the stages are being asked for somebody else."""
+        response = info_pb2.GetInfoResponse(info=self._info())
+        if self._stages is not None and self.ready:
+            if self._asking:
+                raise Overloaded("the stages are being asked for another caller", retry_after=_RETRY_SECONDS)
+            self._asking = True
+            try:
+                stages, silent = await self._stages()
+            finally:
+                self._asking = False
+            response.stages.extend(stages)
+            response.silent_stages.extend(silent)
+        return response
+
+    async def WarmUp(self, request: info_pb2.WarmUpRequest, context: Context) -> info_pb2.WarmUpResponse:
+        """Raises Unavailable while loading, Overloaded while another one is under way, and what the engine raises."""
+        if self._warm_up is None or not self.ready:
+            raise Unavailable(_LOADING, retry_after=_RETRY_SECONDS)
+        if self._warming:
+            raise Overloaded("a warm-up is under way", retry_after=_RETRY_SECONDS)
+        self._warming, began = True, time.monotonic()
+        try:
+            await self._warm_up()
+        finally:
+            self._warming = False
+        return info_pb2.WarmUpResponse(milliseconds=(time.monotonic() - began) * 1000)
+
+    def _info(self) -> info_pb2.ServiceInfo:
+        facts = self._facts or ServiceFacts()
+        info = info_pb2.ServiceInfo(
+            service=self._service,
+            version=release(),
+            ready=self.ready,
+            uptime_seconds=time.monotonic() - self._began,
+            rung=facts.rung,
+            refused_rungs=[info_pb2.RefusedRung(rung=one.rung, reason=one.reason) for one in facts.refused],
+            buckets=facts.buckets,
+            limits=facts.limits,
+            libraries=facts.libraries,
+        )
+        if facts.identity is not None:
+            told = facts.identity
+            info.identity.CopyFrom(
+                identity_pb2.EngineIdentity(model_hash=told.model_hash, backend=told.backend, precision=told.precision, device=told.device)
+            )
+        return info
+
+
+async def nothing_to_warm() -> None:
+    """Of a service that does all its work when it loads."""
+    await asyncio.sleep(0)

@@ -1,0 +1,185 @@
+"""GetInfo and WarmUp on every service: what serves and why, from the first moment on, with nothing that names a path of the machine."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from typing import Any
+
+import grpc
+import pytest
+
+from cosyserve.server import Close, Service, running
+from cosyserve.v1 import info_pb2, info_pb2_grpc, llm_pb2, llm_pb2_grpc
+from services.frontend import __main__ as frontend
+from services.frontend.settings import FrontendSettings
+from services.llm import __main__ as llm
+from services.orchestrator import __main__ as orchestrator
+from services.orchestrator.settings import OrchestratorSettings
+from services.token2wav import __main__ as token2wav
+from tests.contract.llm_service import status
+from tests.contract.up_process import ROOT
+from tests.pipeline.scripted import until_serving
+from tests.unit.llm.tiny_llm import TINY, settings
+
+ANY = "127.0.0.1:0"
+
+
+def stub(channel: grpc.aio.Channel) -> Any:
+    return info_pb2_grpc.InfoServiceStub(channel)
+
+
+async def info(channel: grpc.aio.Channel) -> info_pb2.GetInfoResponse:
+    answer: info_pb2.GetInfoResponse = await stub(channel).GetInfo(info_pb2.GetInfoRequest(), timeout=20)
+    return answer
+
+
+def address(service: Service) -> str:
+    return f"127.0.0.1:{service.port}"
+
+
+async def test_the_llm_says_which_rung_serves_and_what_was_stepped_over() -> None:
+    told = settings(device="auto", backend="auto", drain_seconds=0)
+    async with running(llm.NAME, told, llm.loader(told)) as service, grpc.aio.insecure_channel(address(service)) as channel:
+        said = (await info(channel)).info
+        first = await anext(aiter(llm_pb2_grpc.LlmServiceStub(channel).Generate(request())))
+        assert said.identity == first.tokens.identity
+    assert (said.service, said.ready, said.rung) == (llm.NAME, True, "cpu")
+    assert [one.rung for one in said.refused_rungs] == ["tensorrt_llm", "vllm", "fused", "readable"]
+    assert all(one.reason and "/" not in one.reason for one in said.refused_rungs)
+    assert said.limits["max_sequences"] == told.max_sequences
+    assert said.limits["max_positions"] == 2048
+    assert "kv_budget_mib" not in said.limits
+    assert {"torch", "grpcio", "protobuf"} <= said.libraries.keys()
+    assert said.uptime_seconds > 0
+    assert not said.buckets
+    assert str(TINY) not in str(said)
+
+
+def request() -> llm_pb2.GenerateRequest:
+    return llm_pb2.GenerateRequest(setup=llm_pb2.GenerateSetup(), text_ids=[1])
+
+
+async def test_it_answers_while_it_loads_and_warms_up_one_at_a_time() -> None:
+    told = settings(backend="fake")
+    may_load, may_warm, begun = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def load(service: Service) -> Close:
+        await may_load.wait()
+
+        async def warm_up() -> None:
+            begun.set()
+            await may_warm.wait()
+
+        from cosyserve.service_info import ServiceFacts
+
+        service.info.describe(ServiceFacts(rung="fake"), warm_up)
+        return close
+
+    async def close() -> None:
+        may_load.set()
+
+    port: asyncio.Future[Service] = asyncio.get_running_loop().create_future()
+
+    async def serve() -> None:
+        async def announced(service: Service) -> Close:
+            port.set_result(service)
+            return await load(service)
+
+        async with running(llm.NAME, told, announced):
+            await ended.wait()
+
+    ended = asyncio.Event()
+    serving = asyncio.create_task(serve())
+    async with grpc.aio.insecure_channel(address(await port)) as channel:
+        said = (await info(channel)).info
+        assert (said.ready, said.rung, said.HasField("identity")) == (False, "", False)
+        refused = await status(stub(channel).WarmUp(info_pb2.WarmUpRequest()))
+        assert (refused.code(), "still loading" in str(refused.details())) == (grpc.StatusCode.UNAVAILABLE, True)
+        may_load.set()
+        while not (await info(channel)).info.ready:
+            await asyncio.sleep(0.01)
+        first = asyncio.ensure_future(stub(channel).WarmUp(info_pb2.WarmUpRequest()))
+        await begun.wait()
+        refused = await status(stub(channel).WarmUp(info_pb2.WarmUpRequest()))
+        assert (refused.code(), refused.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "a warm-up is under way")
+        may_warm.set()
+        assert (await first).milliseconds > 0
+    ended.set()
+    await serving
+
+
+@pytest.mark.parametrize("kind", ["fake", "auto"])
+async def test_token2wav_says_the_same_and_speaks_once(kind: str) -> None:
+    told = token2wav.Token2WavSettings(listen=ANY, backend=kind, model=TINY, drain_seconds=0)
+    async with (
+        running(token2wav.NAME, told, lambda service: token2wav.load(told, service)) as service,
+        grpc.aio.insecure_channel(address(service)) as channel,
+    ):
+        said = (await info(channel)).info
+        assert (await stub(channel).WarmUp(info_pb2.WarmUpRequest(), timeout=60)).milliseconds > 0
+    assert said.rung == {"fake": "fake", "auto": "cpu"}[kind]
+    assert [one.rung for one in said.refused_rungs] == {"fake": [], "auto": ["tensorrt", "paged", "readable"]}[kind]
+    assert said.limits["max_streams"] == 16
+
+
+async def test_the_orchestrator_tells_what_its_stages_say() -> None:
+    text = FrontendSettings(listen=ANY, model=ROOT / "models" / "demo", drain_seconds=0)
+    tokens, sound = settings(backend="fake"), token2wav.Token2WavSettings(listen=ANY, backend="fake", drain_seconds=0)
+    async with (
+        running(frontend.SERVICE, text, lambda service: frontend.load(service, text)) as first,
+        running(llm.NAME, tokens, llm.loader(tokens)) as second,
+        running(token2wav.NAME, sound, lambda service: token2wav.load(sound, service)) as third,
+    ):
+        door = OrchestratorSettings(
+            listen=ANY, frontend=(address(first),), llm=(address(second), "127.0.0.1:9"), token2wav=(address(third),), drain_seconds=0
+        )
+        async with (
+            running(orchestrator.SERVICE, door, lambda service: orchestrator.load(service, door), owns_health=True) as service,
+            grpc.aio.insecure_channel(address(service)) as channel,
+        ):
+            await until_serving(channel)
+            said = await info(channel)
+            warm = await stub(channel).WarmUp(info_pb2.WarmUpRequest(), timeout=60)
+            line = await asyncio.to_thread(cosyserve_info, address(service))
+    assert [one.service for one in said.stages] == [frontend.SERVICE, llm.NAME, token2wav.NAME]
+    assert list(said.silent_stages) == ["llm: UNAVAILABLE"]
+    assert said.info.service == orchestrator.SERVICE
+    assert not said.info.HasField("identity")
+    assert said.info.limits["max_streams"] == 16
+    assert warm.milliseconds > 0
+    told = json.loads(line)
+    assert [one.get("rung") for one in told["stages"]] == [None, "fake", "fake"]
+
+
+def cosyserve_info(server: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "cosyserve", "info", "--json", "--server", server],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_the_command_shows_it_to_people(endpoint: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "cosyserve", "info", "--warm-up", "--server", endpoint],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "warm after" in done.stderr
+    for words in ("cosyserve.v1.SynthesisService", "cosyserve.v1.LlmService", "engine     fake: fake, none", "limits     "):
+        assert words in done.stdout
+    unreachable = subprocess.run(
+        [sys.executable, "-m", "cosyserve", "info", "--server", "127.0.0.1:9"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert unreachable.returncode == 1
+    assert "UNAVAILABLE" in unreachable.stderr

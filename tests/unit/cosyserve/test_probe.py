@@ -1,0 +1,46 @@
+"""The question that an image's health check asks."""
+
+import asyncio
+import socket
+import sys
+
+import grpc
+import pytest
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from cosyserve import probe
+
+
+async def asked(port: int) -> tuple[int, str]:
+    """As an image asks: in a process of its own."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "cosyserve.probe", str(port), stderr=asyncio.subprocess.PIPE)
+    _, errors = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode is not None
+    return process.returncode, errors.decode()
+
+
+async def test_it_is_well_when_it_serves_and_not_before() -> None:
+    server, checks = grpc.aio.server(), health.aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        await checks.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        assert await asked(port) == (1, f"port {port}: NOT_SERVING\n")
+        await checks.set("", health_pb2.HealthCheckResponse.SERVING)
+        assert await asked(port) == (0, "")
+    finally:
+        await server.stop(0)
+
+
+def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        assert probe.main([str(port)]) == 1
+    assert capsys.readouterr().err == f"port {port}: UNAVAILABLE\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["0"], ["65536"], ["door"], ["1", "2"]])
+def test_wrong_usage(arguments: list[str]) -> None:
+    assert probe.main(arguments) == 2
