@@ -7,10 +7,14 @@ import asyncio
 import sys
 
 from cosyserve.errors import CosyserveError, ModelError
+from cosyserve.ladder import Footing
 from cosyserve.process import run
 from cosyserve.server import Close, Load, Service
+from cosyserve.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import llm_pb2_grpc
-from services.llm.backend import load_backend
+from services.llm.backend import Backend, load_chosen
+from services.llm.gpu.tuning import BUCKETS
+from services.llm.rungs import FUSED
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 
@@ -22,7 +26,8 @@ def loader(settings: LlmSettings) -> Load:
     """What `cosyserve.server` runs to make the service ready: model read in a thread, one sentence as warm-up."""
 
     async def load_service(service: Service) -> Close:
-        backend = await asyncio.to_thread(load_backend, settings, service.broken)
+        footing = await asyncio.to_thread(load_chosen, settings, service.broken)
+        backend = footing.engine
         try:
             await backend.warm_up()
         except CosyserveError as error:
@@ -30,9 +35,23 @@ def loader(settings: LlmSettings) -> Load:
             raise ModelError(f"{settings.model}: the engine cannot speak its first sentence: {error}") from error
         servicer = LlmServicer(backend, idle_seconds=settings.idle_seconds)
         llm_pb2_grpc.add_LlmServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
+        service.info.describe(facts(settings, footing), backend.warm_up)
         return backend.close
 
     return load_service
+
+
+def facts(settings: LlmSettings, footing: Footing[Backend]) -> ServiceFacts:
+    """For GetInfo."""
+    names = ("max_sequences", "max_waiting", "max_positions", "idle_seconds", "kv_budget_mib", "max_message_bytes")
+    return ServiceFacts(
+        identity=footing.engine.identity,
+        rung=footing.rung,
+        refused=footing.refused,
+        buckets=tuple(bucket for bucket in BUCKETS if bucket < 2 * settings.max_sequences) if footing.rung == FUSED else (),
+        limits=limits_of(settings, *names),
+        libraries=libraries("torch", "triton", "tensorrt_llm", "tensorrt", "vllm"),
+    )
 
 
 def main() -> int:

@@ -4,9 +4,11 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 from cosyserve.identity import Identity
+from cosyserve.ladder import Footing, Rung, descend
 from services.llm.alignment import AlignmentTable
 from services.llm.config import LengthBounds
 from services.llm.request import Generation, Hop
+from services.llm.rungs import HOSTED, TENSORRT_LLM, VLLM, rungs
 from services.llm.settings import LlmSettings
 
 
@@ -51,15 +53,37 @@ class Backend(Protocol):
 
 
 def load_backend(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
-    """The backend that the settings name, ready but for its warm-up. Blocks while it reads the model.
+    """As `load_chosen`, without the account of it."""
+    return load_chosen(settings, on_fault).engine
+
+
+def load_chosen(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Footing[Backend]:
+    """The first backend that the settings allow and that serves here, ready but for its warm-up. Blocks while it reads the model.
 
     on_fault: called with the reason, from any thread, should the engine break for good. Raises ModelError naming what is wrong in the model
-    directory.
+    directory, SettingsError for engines that cannot serve here.
     """
+
+    def rung(name: str, wanted: LlmSettings) -> Rung[Backend]:
+        return Rung(name, lambda: _load(wanted, on_fault), needs_files=name in HOSTED)
+
+    ladder = [rung(name, wanted) for name, wanted in rungs(settings)]
+    return descend("llm", ladder, strict=settings.strict, setting="COSYSERVE_LLM_STRICT")
+
+
+def _load(settings: LlmSettings, on_fault: Callable[[str], None] | None) -> Backend:
     if settings.backend == "fake":
         from services.llm.fake_backend import FakeBackend
 
         return FakeBackend(settings)
+    if settings.backend == TENSORRT_LLM:
+        from services.llm.trtllm_backend import load_trtllm
+
+        return load_trtllm(settings, on_fault)
+    if settings.backend == VLLM:
+        from services.llm.vllm_backend import load_vllm
+
+        return load_vllm(settings, on_fault)
     from services.llm.torch_backend import TorchBackend
 
     return TorchBackend.load(settings, on_fault)

@@ -18,7 +18,7 @@ from services.llm.request import MOST_TOKENS, FinishReason, Generation, Hop, Pro
 from services.llm.settings import LlmSettings
 
 TOKENS_PER_TEXT_ID = 4
-_TOKENS_WHEN = {"runaway": MAX_TOKENS_PER_TEXT_TOKEN, "short": MIN_TOKENS_PER_TEXT_TOKEN}
+_TOKENS_WHEN = {"runaway": MAX_TOKENS_PER_TEXT_TOKEN, "short": MIN_TOKENS_PER_TEXT_TOKEN, "constant": MAX_TOKENS_PER_TEXT_TOKEN - 1}
 _FINITE_TOKENS = 10
 _FAULT_DRAW = 1 << 20
 """No text id: the draw that decides about a fault is none of those that make tokens."""
@@ -92,6 +92,9 @@ class FakeBackend:
                 raise Unavailable("the speech-token engine is shutting down")
             if fault == "non_finite" and count == _FINITE_TOKENS:
                 raise NonFinite(f"the fake engine was told to produce non-finite numbers at token {count}")
+            if fault == "constant":
+                yield 17
+                continue
             if fault == "prompt" and prompt:
                 yield prompt[count % len(prompt)]
                 continue

@@ -1,4 +1,5 @@
-"""What tokens give away about speech that must not be heard: a sentence that does not end, ends at once, or speaks the prompt.
+"""What tokens give away about speech that must not be heard: a sentence that does not end, ends at once, speaks the prompt, or is one
+token again and again.
 
 A verdict depends on the sentence's tokens and on its text as far as it has come, not on how the tokens are cut into hops.
 """
@@ -8,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.errors import PromptSpoken, Runaway, TooShort
+from cosyserve.errors import Absurd, PromptSpoken, Runaway, TooShort
 from services.llm.config import LengthBounds
 from services.llm.request import FinishReason, Hop, Prompt
 
@@ -18,6 +19,8 @@ EQUAL_TOKENS = 20
 """So many of RUN_TOKENS that equal the prompt's at the same places are a repetition."""
 DISTINCT_TOKENS = 8
 """A repetition has at least so many different ids: a pause or a held vowel sounds alike everywhere."""
+LONGEST_RUN = 50
+"""Two seconds of one token. Ordinary speech has 5 in a row at most, and the sampler draws anew what it chose within the last ten."""
 Ids = NDArray[np.int64]
 
 
@@ -31,10 +34,15 @@ class TokenGuards:
         self._text_ids = text_ids
         self._tail: list[int] = []
         self._count = 0
+        self._last, self._run = -1, 0
 
     def see(self, tokens: list[int] | tuple[int, ...]) -> None:
-        """The next tokens of the sentence, replayed ones first. Raises PromptSpoken."""
+        """The next tokens of the sentence, replayed ones first. Raises PromptSpoken or Absurd."""
         self._count += len(tokens)
+        for token in tokens:
+            self._last, self._run = token, self._run + 1 if token == self._last else 1
+            if self._run > LONGEST_RUN:
+                raise Absurd(f"speech token {token} came {self._run} times in a row, {self._run / 25:.0f} s of one sound")
         recent = self._tail + list(tokens)
         self._tail = recent[-(RUN_TOKENS - 1) :]
         if min(len(recent), len(self._prompt)) < RUN_TOKENS:

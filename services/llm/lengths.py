@@ -10,7 +10,7 @@ from services.llm.request import Prompt
 
 def positions_of_whole_text(prompt: Prompt, text_ids: int, limit: int, lengths: LengthBounds = PUBLISHED_LENGTHS) -> int:
     """Positions of a sentence of known text. Raises InvalidRequest when that is over `limit`."""
-    wanted = _frame(prompt) + text_ids + lengths.longest(text_ids)
+    wanted = positions_of_prompt(prompt) + text_ids + lengths.longest(text_ids)
     if wanted > limit:
         raise InvalidRequest(
             f"text_ids has {text_ids} ids, which with this prompt may come to {wanted} positions; this server reserves at most {limit}"
@@ -23,7 +23,7 @@ def longest_arriving_text(config: LlmConfig, prompt: Prompt, limit: int) -> int:
 
     Raises InvalidRequest when the prompt leaves room for none.
     """
-    room = limit - _frame(prompt)
+    room = limit - positions_of_prompt(prompt)
     by_length = int(room / (1 + max(1.0, config.lengths.max_token_text_ratio)))
     # Speech made in blocks answers prompt text too: one block of speech for each block of text, and one begun.
     per_text_id = -(-config.speech_block // config.text_block)
@@ -34,5 +34,6 @@ def longest_arriving_text(config: LlmConfig, prompt: Prompt, limit: int) -> int:
     return most
 
 
-def _frame(prompt: Prompt) -> int:
+def positions_of_prompt(prompt: Prompt) -> int:
+    """Of the voice's own words, and the two that stand before text and before speech."""
     return 2 + len(prompt.text_ids) + len(prompt.speech_tokens)

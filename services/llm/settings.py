@@ -5,11 +5,13 @@ from pathlib import Path
 
 from cosyserve.server import ServerSettings
 
-BACKENDS = ("torch", "fake")
-FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite")
-"""No end, an end as soon as there may be one, the prompt's tokens instead of the text's, numbers that are none."""
+BACKENDS = ("auto", "tensorrt_llm", "vllm", "torch", "fake")
+HOSTED_KV_MIB = 4096
+"""Memory for keys and values that TensorRT-LLM and vLLM take where no setting says another."""
+FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite", "constant")
+"""No end, an end as soon as there may be one, the prompt's tokens instead of the text's, numbers that are none, the same token always."""
 DEVICES = ("auto", "cpu", "cuda")
-GPU_ENGINES = ("fused", "readable")
+GPU_ENGINES = ("auto", "fused", "readable")
 GPU_PRECISIONS = ("bfloat16", "float32")
 
 
@@ -19,11 +21,21 @@ class LlmSettings(ServerSettings):
 
     model: Path | None = None
     """Model directory; needed unless backend=fake."""
-    backend: str = "torch"
+    backend: str = "auto"
+    """auto: the first that serves here of TensorRT-LLM, vLLM, torch with fused steps, torch readable on CUDA, torch on the CPU; each step
+    down is logged and told by GetInfo. torch: the same from the third on. fake: no model."""
+    strict: bool = False
+    """No step down: where the first of these engines cannot serve, the start fails with the reason."""
+    converted: Path | None = None
+    """What `cosyserve model convert --target hf` has made of the model: needed by vLLM and by TensorRT-LLM's PyTorch backend. Unset:
+    TensorRT-LLM serves an engine of the cache."""
+    engines: Path | None = None
+    """Directory of the engine cache; unset: where `cosyserve model build` writes."""
     device: str = "auto"
     """auto: CUDA where there is a device, else the CPU."""
-    gpu_engine: str = "fused"
-    """On CUDA. fused: CUDA graphs of Triton kernels, the device samples. readable: what runs on a CPU, for comparison."""
+    gpu_engine: str = "auto"
+    """On CUDA. fused: CUDA graphs of Triton kernels, the device samples. readable: what runs on a CPU, for comparison. auto: fused where
+    that can run."""
     gpu_precision: str = "bfloat16"
     """Of matrices, embeddings, keys and values of the fused engine; its head and all sums are float32. float32: exact within rounding, and
     slower. The readable engine is float32."""
@@ -43,11 +55,11 @@ class LlmSettings(ServerSettings):
     retry_after_seconds: float = 1.0
     """What a refused caller is told to wait."""
     max_positions: int = 8192
-    """Longest sequence: prompt, text and the most speech tokens that the text can have. A text that may need more is refused; a text that
-    arrives over time reserves all of it."""
+    """Longest sequence: prompt, text and the most speech tokens that the text can have. A text that may need more is refused. A text that
+    arrives over time may come to so many; the readable engine reserves them all, the fused one takes memory as it grows."""
     kv_budget_mib: int | None = None
-    """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences. The fused engine
-    takes all of it at the start; unset: 4096."""
+    """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences. The fused engine,
+    TensorRT-LLM and vLLM take all of it at the start; unset: 4096."""
     fake_token_milliseconds: float = 0.0
     """Time that the fake backend takes for a token."""
     fake_fault: str = ""

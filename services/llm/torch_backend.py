@@ -2,29 +2,34 @@
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Callable
 
 import torch
 
-from cosyserve.errors import InvalidRequest, SettingsError
+from cosyserve.errors import SettingsError
 from cosyserve.identity import Identity
+from cosyserve.kernel_cache import Key, keep_kernels, triton_version
 from cosyserve.model_directory import ModelDirectory
 from services.llm.alignment import FILE as ALIGNMENT
 from services.llm.alignment import AlignmentTable
+from services.llm.arrivals import counted
 from services.llm.arriving_text import ArrivingText, ContinuousText, UpstreamText
-from services.llm.config import LengthBounds, read_config
+from services.llm.config import LengthBounds, LlmConfig, read_config
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.outbox import Outbox
 from services.llm.engine.scheduler import Limits
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.weights import load_tensors, model_hash
-from services.llm.gpu.suitability import check
-from services.llm.lengths import longest_arriving_text, positions_of_whole_text
+from services.llm.gpu.suitability import Unsuitable, check, check_device, kernels_compile
+from services.llm.lengths import longest_arriving_text, positions_of_prompt, positions_of_whole_text
 from services.llm.request import Generation, Grouping, Hop, Profile, Prompt, Sampling, TextStream
 from services.llm.sampling import Chooser, RepetitionAwareChooser, SeededDraw
 from services.llm.settings import LlmSettings
 from services.llm.whole_text import WholeText
+
+log = logging.getLogger(__name__)
 
 
 class TorchBackend:
@@ -43,32 +48,25 @@ class TorchBackend:
         config = read_config(directory)
         table = directory.path / ALIGNMENT
         alignment = AlignmentTable.read(table, config.text_vocabulary) if table.exists() else None
-        fused = device.type == "cuda" and settings.gpu_engine == "fused"
-        if fused:
-            check(config, settings.max_sequences)
-        # Fused steps pack the weights anew: the whole model in float32 never comes to the device.
-        model = SpeechTokenModel.build(config, load_tensors(directory, config), torch.device("cpu") if fused else device)
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
         budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
         limits = Limits(
             running=settings.max_sequences, waiting=settings.max_waiting, kv_bytes=budget, retry_after=settings.retry_after_seconds
         )
-        if fused:
-            try:
-                from services.llm.gpu.start import start_engine  # Triton is there on CUDA alone
-            except ImportError as error:
-                raise SettingsError(f"fused steps need Triton 3.6 or later ({error}); set COSYSERVE_LLM_GPU_ENGINE=readable") from error
-            dtype = torch.float32 if settings.gpu_precision == "float32" else torch.bfloat16
-            engine = start_engine(
-                model, limits, device=device, dtype=dtype, positions=settings.max_positions, invariant=invariant, on_fault=on_fault
-            )
-        else:
-            engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
+
+        def built(device: torch.device) -> SpeechTokenModel:
+            return SpeechTokenModel.build(config, load_tensors(directory, config), device)
+
+        hashed = model_hash(directory)
+        engine = _fused_engine(config, built, hashed, settings, limits, device, invariant, on_fault) if device.type == "cuda" else None
+        fused = engine is not None
+        if engine is None:
+            engine = Engine(built(device), limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
         identity = Identity(
-            model_hash=model_hash(directory),
+            model_hash=hashed,
             backend="torch",
             precision=fused_precision_text(settings, invariant) if fused else precision_text(invariant, settings.max_sequences),
-            device=device_text(device, settings.threads),
+            device=device_text(device, settings.threads) + (f", triton {triton_version()}" if fused else ""),
         )
         return cls(engine, identity, min(settings.max_positions, engine.longest), alignment)
 
@@ -116,7 +114,7 @@ class TorchBackend:
     async def close(self) -> None:
         await asyncio.to_thread(self.engine.close)
 
-    def _submit(self, generation: Generation, outbox: Outbox) -> "tuple[Sequence, _Text | None]":
+    def _submit(self, generation: Generation, outbox: Outbox) -> "tuple[Sequence, TextStream | None]":
         prompt, sampling, config = generation.prompt, generation.sampling, self.engine.model.config
         chooser: Chooser = RepetitionAwareChooser(config.sampling, SeededDraw(sampling.seed, sampling.sentence_index))
         if isinstance(generation.text, tuple):
@@ -126,34 +124,55 @@ class TorchBackend:
         most = longest_arriving_text(config, prompt, self._max_positions)
         kind: type[ArrivingText] = UpstreamText if sampling.profile is Profile.UPSTREAM else ContinuousText
         script = kind(config, prompt, chooser, generation.replay)
-        return self.engine.submit(script, self._max_positions, outbox), _Text(generation.text, most)
+        return self.engine.submit(script, self._max_positions, outbox, positions_of_prompt(prompt)), counted(generation.text, most)
 
-    async def _feed(self, sequence: Sequence, text: "_Text", hops: asyncio.Queue[Hop | Exception]) -> None:
+    async def _feed(self, sequence: Sequence, text: TextStream, hops: asyncio.Queue[Hop | Exception]) -> None:
         """Pass text on as it arrives; whatever goes wrong with it ends the sentence."""
         try:
-            async for ids in text.pieces():
+            async for ids in text:
                 self.engine.feed(sequence, ids)
             self.engine.feed(sequence, None)
         except Exception as error:
             hops.put_nowait(error)
 
 
-class _Text:
-    """Text ids that arrive over time, counted."""
+def _fused_engine(
+    config: LlmConfig,
+    built: Callable[[torch.device], SpeechTokenModel],
+    model: str,
+    settings: LlmSettings,
+    limits: Limits,
+    device: torch.device,
+    invariant: bool,
+    on_fault: Callable[[str], None] | None,
+) -> Engine | None:
+    """The engine with fused steps; None where the settings leave it open and it cannot run, or ask for the readable one."""
+    if settings.gpu_engine == "readable":
+        return None
+    try:
+        check_device(device)
+        check(config, settings.max_sequences)
+        with kernels_compile():
+            from services.llm.gpu.start import start_engine  # needs Triton
 
-    def __init__(self, stream: TextStream, most: int) -> None:
-        self._stream, self._most = stream, most
-
-    async def pieces(self) -> TextStream:
-        """Raises InvalidRequest when there is no text, or more than can be held."""
-        count = 0
-        async for ids in self._stream:
-            count += len(ids)
-            if count > self._most:
-                raise InvalidRequest(f"text has more than {self._most} ids, the most that this server takes in one stream with this prompt")
-            yield ids
-        if not count:
-            raise InvalidRequest("text has 0 ids; at least 1 has to arrive before the stream is closed")
+            capability = torch.cuda.get_device_capability(device)
+            keep_kernels(Key(gpu=torch.cuda.get_device_name(device), capability=capability, torch=torch.__version__, model=model))
+            # The weights are packed anew: the whole model in float32 never comes to the device.
+            return start_engine(
+                built(torch.device("cpu")),
+                limits,
+                device=device,
+                dtype=torch.float32 if settings.gpu_precision == "float32" else torch.bfloat16,
+                positions=settings.max_positions,
+                invariant=invariant,
+                on_fault=on_fault,
+            )
+    except Unsuitable as error:
+        if settings.gpu_engine == "fused":
+            raise
+        log.warning("the readable engine serves, far slower: %s", error)
+    torch.cuda.empty_cache()
+    return None
 
 
 def precision_text(batch_invariant: bool, most_rows: int) -> str:
@@ -179,5 +198,5 @@ def device_text(device: torch.device, threads: int) -> str:
 def choose_device(wanted: str) -> torch.device:
     """`auto`: CUDA where there is a device. Raises SettingsError when CUDA is asked for and missing."""
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise SettingsError("COSYSERVE_LLM_DEVICE=cuda, but torch finds no CUDA device")
+        raise SettingsError("torch finds no CUDA device")
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")

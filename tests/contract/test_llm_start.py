@@ -32,7 +32,7 @@ def start(**environment: str) -> tuple[int, str]:
     ("environment", "message"),
     [
         ({}, "COSYSERVE_LLM_LISTEN is not set and has no default\n"),
-        ({"LISTEN": "127.0.0.1:0"}, "COSYSERVE_LLM_*: model is not set and backend=torch needs it\n"),
+        ({"LISTEN": "127.0.0.1:0"}, "COSYSERVE_LLM_*: model is not set and backend=auto needs it\n"),
     ],
 )
 def test_unusable_settings_end_with_2(environment: dict[str, str], message: str) -> None:

@@ -10,7 +10,7 @@ from cosyserve.errors import NonFinite
 from cosyserve.identity import Identity
 from services.llm.engine.engine import Engine
 from services.llm.engine.scheduler import Limits
-from services.llm.gpu.stepper import FusedStepper
+from services.llm.gpu.stepper import MOST_CHUNKS, FusedStepper
 from services.llm.request import Generation, Profile, Sampling
 from services.llm.torch_backend import TorchBackend
 from tests.unit.llm.plain_runner import PlainRunner
@@ -109,3 +109,18 @@ async def test_long_prompts_run_in_chunks_between_steps() -> None:
         await other
     assert max(runner.chunks) <= 256
     assert len(runner.chunks) >= 3
+
+
+async def test_prompts_that_come_together_run_before_the_next_step_but_stall_nobody_for_long() -> None:
+    long = tuple(range(600))
+    burst = [sentence(seed, prompt=type(PROMPT)(PROMPT.text_ids, long)) for seed in range(5)]
+    async with fused() as (served, runner):
+        speaking = asyncio.create_task(tokens(served, sentence(4, words=20)))
+        while not runner.steps:
+            await asyncio.sleep(0)
+        runner.order.clear()
+        await asyncio.gather(*(tokens(served, one) for one in burst), speaking)
+        runs = "".join(kind[0] for kind in runner.order).split("s")
+    # 5 prompts of 600 positions and more are 12 chunks at least: never more than a few in a row, and as many as may while they wait.
+    assert sum(map(len, runs)) >= 12
+    assert max(map(len, runs)) == MOST_CHUNKS

@@ -38,6 +38,11 @@ class Model(Protocol):
 class Steps(Protocol):
     """Who runs the steps of the sequences that are in, on the engine's thread."""
 
+    @property
+    def grows(self) -> bool:
+        """Whether a sequence whose text arrives takes memory as it grows, instead of all at the start."""
+        ...
+
     def slot_bytes(self, capacity: int) -> int:
         """Memory for keys and values of a sequence of so many positions."""
         ...
@@ -94,8 +99,9 @@ class Engine:
         self._thread = threading.Thread(target=self._work, name="llm-engine", daemon=True)
         self._thread.start()
 
-    def submit(self, script: Script, capacity: int, outbox: Outbox) -> Sequence:
-        """Accept a sequence of at most `capacity` positions.
+    def submit(self, script: Script, capacity: int, outbox: Outbox, begins_with: int | None = None) -> Sequence:
+        """Accept a sequence of at most `capacity` positions. begins_with: how many of them it has to have memory for to begin, where it
+        takes more as it grows (`Steps.grows`); None: all. One that can grow no more is ended with Overloaded.
 
         Raises Overloaded when full, InvalidRequest when the slot alone exceeds the key-value memory, Unavailable when the engine is closed,
         InternalFault when it broke.
@@ -103,6 +109,8 @@ class Engine:
         wanted, limit = self._steps.slot_bytes(capacity), self._scheduler.limits.kv_bytes
         if limit is not None and wanted > limit:
             raise InvalidRequest(f"the sentence may need {capacity} positions, {wanted} bytes of keys and values; the engine has {limit}")
+        if begins_with is not None and self._steps.grows:
+            wanted = self._steps.slot_bytes(min(begins_with, capacity))
         sequence = Sequence(script, capacity, wanted, outbox)
         with self._changed:
             if self._over:

@@ -1,9 +1,9 @@
 """Who runs next. Plain policy, no threads: the engine calls it under its lock.
 
-A sequence with something to run waits until a place and its whole key-value slot are free, first come first served. Each step then runs at
-most one sequence with several pending inputs (a prompt, or a block of text), the one longest in its place first, and one input of every
-other sequence that has a place. A sequence that waits for text has no place, but keeps its slot if it has begun. When text arrives it takes
-the next place that is free, before those that have not begun: it holds the memory that they may be waiting for.
+A sequence with something to run waits until a place and the memory reserved for it are free, first come first served. Each step then
+runs at most one sequence with several pending inputs (a prompt, or a block of text), the one longest in its place first, and one input of
+every other sequence that has a place. A sequence that waits for text has no place, but keeps its memory if it has begun. When text arrives
+it takes the next place that is free, before those that have not begun: it holds the memory that they may be waiting for.
 """
 
 from collections import deque

@@ -27,8 +27,9 @@ class Sequence:
 
     script: Script
     capacity: int
-    """Positions reserved at admission."""
+    """Positions it may come to."""
     reserved_bytes: int
+    """Memory that is kept for it: of all its positions, or of as many as it has grown to (`Steps.grows`)."""
     outbox: Outbox
     cache: SequenceCache | None = None
     """Made by the engine with the first pass, dropped when the sequence is closed."""

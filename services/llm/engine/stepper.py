@@ -37,6 +37,9 @@ class Stepper:
         self._model, self._stats, self._remove, self._batch_invariant = model, stats, remove, batch_invariant
         self._failed_passes = 0
 
+    grows = False
+    """As `Steps.grows`."""
+
     def slot_bytes(self, capacity: int) -> int:
         """As `Steps.slot_bytes`."""
         return cache_bytes(self._model.config, capacity)

@@ -18,6 +18,8 @@ from services.llm.config import BACKBONE_CONFIG, LlmConfig
 
 WEIGHTS = "llm.pt"
 TIED_HEAD = "llm.model.lm_head.weight"
+_ROWS_AT_ONCE = 4096
+"""Of a tensor that is looked through: the text embedding as a whole would need twice its size again."""
 
 
 def expected_tensors(config: LlmConfig) -> dict[str, tuple[int, ...]]:
@@ -64,7 +66,7 @@ def load_tensors(directory: ModelDirectory, config: LlmConfig) -> dict[str, Tens
     for name, tensor in tensors.items():
         if not tensor.is_floating_point():
             raise ModelError(f"{path}: tensor {name} is {tensor.dtype}, expected floating point")
-        if not torch.isfinite(tensor).all():
+        if not _finite(tensor):
             raise ModelError(f"{path}: tensor {name} holds values that are not finite")
     return {name: tensors[name].to(torch.float32) for name in expected}
 
@@ -72,6 +74,11 @@ def load_tensors(directory: ModelDirectory, config: LlmConfig) -> dict[str, Tens
 def model_hash(directory: ModelDirectory) -> str:
     """Identity of what this service loads: weights, sizes and sampling parameters."""
     return directory.content_hash([WEIGHTS, BACKBONE_CONFIG, directory.yaml_name])
+
+
+def _finite(tensor: Tensor) -> bool:
+    blocks = (tensor[start : start + _ROWS_AT_ONCE] for start in range(0, len(tensor), _ROWS_AT_ONCE))
+    return all(bool(torch.isfinite(block).all()) for block in blocks)
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -204,10 +204,9 @@ class DecodeStep:
         return -(-width // blocks.columns), -(-self.batch // blocks.rows)
 
     def _form(self, blocks: Blocks, width: int) -> dict[str, object]:
-        lines = self._model.table.element_size() * width // (128 * blocks.split)
         form: dict[str, object] = {
             "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows == 1, "ONCE": once(blocks, width),
-            "PRECISION": self._precision, "LINES": 1 << (max(1, lines) - 1).bit_length(), "PDL": self._blocks.pdl,
+            "PRECISION": self._precision, "PDL": self._blocks.pdl,
             "num_warps": blocks.warps, "num_stages": blocks.stages,
         }  # fmt: skip
         return form | ({"launch_pdl": True} if self._blocks.pdl else {})

@@ -17,7 +17,7 @@ from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.prefill import PrefillStep
 from services.llm.gpu.seam import Answer
-from services.llm.gpu.state import COLUMNS
+from services.llm.gpu.state import COLUMNS, Column
 from services.llm.gpu.tuning import BUCKETS, EXACT
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,8 @@ class CudaRunner:
         self.pages, self.slots, self.page_bytes = pages, slots, page_bytes(model)
         self._model, self._memory = model, Memory.reserve(model, pages=pages, slots=slots, positions=positions)
         self._buckets = [bucket for bucket in BUCKETS if bucket < 2 * most_rows]
-        self._stream = torch.cuda.Stream(model.device)  # type: ignore[no-untyped-call]
+        # What is short and waited for goes before what another stream of this device has queued.
+        self._stream = torch.cuda.Stream(model.device, priority=-1)  # type: ignore[no-untyped-call]
         self._prefill = PrefillStep(model, self._memory)
         self._steps = {bucket: fitting_step(model, self._memory, bucket, invariant=invariant) for bucket in self._buckets}
         self._prefill_graph = capture(self._prefill, self._stream)
@@ -49,6 +50,11 @@ class CudaRunner:
         self._upload(self._memory.pages[slot, : len(pages)], pages)
         if replay:
             self._upload(self._memory.replay[slot, : len(replay)], replay)
+
+    def extend(self, slot: int, first: int, pages: Sequence[int], capacity: int) -> None:
+        """As `Runner.extend`."""
+        self._upload(self._memory.pages[slot, first : first + len(pages)], pages)
+        self._upload(self._memory.state[slot, Column.CAPACITY : Column.CAPACITY + 1], [capacity])
 
     def prefill(self, stretches: Sequence[Stretch]) -> None:
         """As `Runner.prefill`."""

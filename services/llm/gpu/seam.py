@@ -29,6 +29,10 @@ class Runner(Protocol):
         """A sequence takes a slot."""
         ...
 
+    def extend(self, slot: int, first: int, pages: Sequence[int], capacity: int) -> None:
+        """The sequence on this slot has more pages, behind `first` others, and may come to `capacity` positions from the next step on."""
+        ...
+
     def prefill(self, stretches: Sequence[Stretch]) -> None:
         """Run a chunk."""
         ...

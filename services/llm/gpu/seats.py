@@ -24,6 +24,11 @@ class Seat:
     positions: int = 0
     """Of the first pass."""
 
+    @property
+    def room(self) -> int:
+        """Positions that its pages hold."""
+        return len(self.pages) * PAGE
+
 
 class Seats:
     """Free slots 1 to `slots` and pages 1 to `pages`. A slot that was given back may be taken at once: work on the device is done in order,
@@ -37,14 +42,23 @@ class Seats:
     def free_pages(self) -> int:
         return len(self._pages)
 
-    def take(self, capacity: int) -> Seat:
-        """A seat for `capacity` positions. Raises IndexError when none is left, which admission rules out."""
-        count = pages_for(capacity)
+    def take(self, count: int) -> Seat:
+        """A seat with so many pages. Raises IndexError when none is left, which admission rules out."""
+        seat = Seat(self._slots[-1], self._take(count))
+        self._slots.pop()
+        return seat
+
+    def extend(self, seat: Seat, count: int) -> list[int]:
+        """So many pages more; returns them. Raises IndexError as `take`."""
+        taken = self._take(count)
+        seat.pages += taken
+        return taken
+
+    def _take(self, count: int) -> list[int]:
         if count > len(self._pages):
             raise IndexError(f"{count} pages wanted, {len(self._pages)} are free")
-        slot = self._slots.pop()
         taken, self._pages[len(self._pages) - count :] = self._pages[len(self._pages) - count :], []
-        return Seat(slot, taken)
+        return taken
 
     def give_back(self, seat: Seat) -> None:
         """The seat is free."""

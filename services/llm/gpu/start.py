@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 
 import torch
-from triton.runtime.errors import OutOfResources
 
 from cosyserve.errors import SettingsError
 from services.llm.engine.engine import Engine
@@ -20,8 +19,6 @@ from services.llm.gpu.stepper import FusedStepper
 
 DEFAULT_BUDGET = 4 << 30
 """Bytes for keys and values where the settings name none."""
-OLDEST_DEVICE = (8, 0)
-"""From here on bfloat16 matrix units are there."""
 SWITCH_SECONDS = 0.0005
 """How long a Python thread runs while another waits."""
 
@@ -40,10 +37,8 @@ def start_engine(
 
     limits.kv_bytes: taken at once, None for DEFAULT_BUDGET. dtype: of matrices, embeddings, keys and values, bfloat16 or float32.
     positions: of the longest sequence. invariant: a row's numbers do not depend on how many others there are, at some cost. The model
-    is one that `suitability.check` lets pass. Raises SettingsError for a device or a budget that does not suit.
+    and the device are such that `suitability` lets pass. Raises SettingsError for a budget that does not suit.
     """
-    if torch.cuda.get_device_capability(device) < OLDEST_DEVICE:
-        raise SettingsError(f"fused steps need a GPU of compute capability {OLDEST_DEVICE}; set COSYSERVE_LLM_GPU_ENGINE=readable")
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 has to be float32
     packed = pack(model, dtype, positions, device)
     # The engine's thread comes to its turn between two callbacks of a busy event loop, not 5 ms later.
@@ -60,7 +55,5 @@ def start_engine(
     except torch.OutOfMemoryError as error:
         told = f"COSYSERVE_LLM_KV_BUDGET_MIB: {pages * size >> 20} MiB of keys and values do not fit beside the weights"
         raise SettingsError(f"{told} ({error})") from error
-    except OutOfResources as error:
-        raise SettingsError(f"the fused kernels do not fit this device ({error}); set COSYSERVE_LLM_GPU_ENGINE=readable") from error
     held = dataclasses.replace(limits, kv_bytes=pages * size)
     return Engine(packed, held, on_fault=on_fault, steps=lambda stats, remove: FusedStepper(runner, stats, remove))

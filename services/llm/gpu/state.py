@@ -32,7 +32,7 @@ class Column(enum.IntEnum):
     SEED_HIGH = 11
     SENTENCE = 12
     CAPACITY = 13
-    """Positions reserved."""
+    """Positions that it may come to, and that its pages hold."""
 
 
 COLUMNS = 16

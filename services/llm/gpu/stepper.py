@@ -3,7 +3,7 @@
     prompt -> chunks -> state row -> [decode step, decode step, ...] -> a reserved id, a limit or the last position
 
 A sequence's script is told each decision behind time and stays the judge of what it means; the device stops a sequence by the same rules,
-so one that is over runs at most AHEAD rows in vain, and nothing of them is seen. Between two decode steps at most one chunk runs.
+so one that is over runs at most AHEAD rows in vain, and nothing of them is seen. Between two decode steps at most MOST_CHUNKS chunks run.
 """
 
 import logging
@@ -11,23 +11,27 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-from cosyserve.errors import CosyserveError, InternalFault, NonFinite
-from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
+from cosyserve.errors import CosyserveError, InternalFault, NonFinite, Overloaded
+from cosyserve.spec import SPEECH_VOCABULARY
 from services.llm.engine.engine import Remove
 from services.llm.engine.scheduler import Scheduler, Step
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.stats import EngineStats
+from services.llm.gpu.growth import Growth
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, tiles_of
 from services.llm.gpu.seam import Answer, Runner
 from services.llm.gpu.seats import Seat, Seats, pages_for
-from services.llm.gpu.state import COLUMNS, NON_FINITE, NOTHING, Column, Flag
+from services.llm.gpu.state import NON_FINITE, NOTHING
+from services.llm.gpu.state_row import state_row
 from services.llm.request import FinishReason
-from services.llm.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.script import Rules
 
 log = logging.getLogger(__name__)
 AHEAD = 1
 """Steps that are launched before the answer of one is read."""
+MOST_CHUNKS = 4
+"""Chunks between two decode steps while prompts wait. So many take 5 ms, an eighth of the time in which one token is played. Of
+prompts that come together the last has its first sound sooner than with a decode step of the others between any two chunks, and the first
+hardly later."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +54,17 @@ class FusedStepper:
         """Have a seat, and inputs that have not run."""
         self._rows: list[tuple[Sequence, Seat]] = []
         """Decide in each step."""
+        self._growth = Growth(runner.page_bytes)
+        self._streams: list[Sequence] = []
+        """Of those that have a place, whose text arrives."""
+        self._grown: list[Sequence] = []
+        self._hopeless: tuple[Sequence, float] | None = None
+        """Waits for pages that nobody will give back, and what it is told about coming again."""
         self._stopped = False
         self._to_begin = True
+
+    grows = True
+    """As `Steps.grows`."""
 
     def slot_bytes(self, capacity: int) -> int:
         """As `Steps.slot_bytes`: whole pages."""
@@ -59,23 +72,34 @@ class FusedStepper:
 
     def plan(self, scheduler: Scheduler) -> Step | None:
         """As `Steps.plan`. Everyone who has a place is in `decode`, whatever runs of it next."""
+        self._grow(scheduler)  # before others are let in
         if scheduler.changed or self._stopped:
             scheduler.changed = self._stopped = False
             self._placed, self._to_begin = scheduler.placed(), True
+            self._streams = [sequence for sequence in self._placed if sequence.text_arrives]
+            self._grow(scheduler)
+        stuck = [sequence for sequence in self._streams if not sequence.closed and self._growth.stuck(sequence, self._seated.get(sequence))]
+        nobody_moves = stuck and not self._launched and len(stuck) == sum(not sequence.closed for sequence in self._placed)
+        self._hopeless = (stuck[-1], scheduler.limits.retry_after) if nobody_moves else None
         return Step(None, self._placed) if self._placed or self._launched else None
 
     def run(self, step: Step) -> None:
-        """Launch a chunk and a decode step, as far as there is something to run, then read the answer that is due."""
+        """Launch chunks and a decode step, as far as there is something to run, then read the answer that is due."""
+        if self._hopeless:
+            self._give_up(*self._hopeless)
         if self._to_begin:
             self._to_begin = False
             self._free()
+            self._extend()
             for sequence in step.decode:
                 if not sequence.in_flight and not sequence.closed:
                     self._begin(sequence)
             seated = [(sequence, seat) for sequence in step.decode if (seat := self._seated.get(sequence)) and not sequence.closed]
             self._filling = [(sequence, seat) for sequence, seat in seated if sequence.in_flight and not seat.deciding]
             self._rows = [(sequence, seat) for sequence, seat in seated if seat.deciding]
-        if self._filling:
+        for _ in range(MOST_CHUNKS):
+            if not self._filling:
+                break
             self._prefill()
         if self._rows:
             answer = self._runner.step([seat.slot for _, seat in self._rows])
@@ -88,6 +112,20 @@ class FusedStepper:
         """As `Steps.close`."""
         self._runner.close()
 
+    def _grow(self, scheduler: Scheduler) -> None:
+        if grown := self._growth.reserve(scheduler, ((sequence, self._seated.get(sequence)) for sequence in self._streams)):
+            self._grown += grown
+            self._to_begin = True
+
+    def _extend(self) -> None:
+        """Give those that have a seat the pages that are kept for them."""
+        for sequence in self._grown:
+            seat = self._seated.get(sequence)
+            if seat and not sequence.closed and (more := self._growth.pages(sequence) - len(seat.pages)):
+                first = len(seat.pages)
+                self._runner.extend(seat.slot, first, self._seats.extend(seat, more), min(sequence.capacity, seat.room))
+        self._grown.clear()
+
     def _free(self) -> None:
         for sequence in [sequence for sequence in self._seated if sequence.closed]:
             self._seats.give_back(self._seated.pop(sequence))
@@ -98,13 +136,15 @@ class FusedStepper:
         if (seat.length if seat else 0) + sequence.script.ready > sequence.capacity:
             self._finish(sequence, FinishReason.LENGTH)
             return
+        if self._growth.stuck(sequence, seat):
+            return
         try:
             inputs = [self._runner.row_of(item.table, item.row) for item in sequence.script.take()]
         except Exception as error:
             self._fail(sequence, error)
             return
         if seat is None:
-            seat = self._seated[sequence] = self._seats.take(sequence.capacity)
+            seat = self._seated[sequence] = self._seats.take(self._growth.pages(sequence))
             seat.started_ns, seat.positions = time.time_ns(), len(inputs)
             self._runner.seat(seat.slot, seat.pages, sequence.script.rules.replay)
         elif len(inputs) > 1:
@@ -127,7 +167,7 @@ class FusedStepper:
         self._filling = [(sequence, seat) for sequence, seat in self._filling if seat.pending]
         for sequence, seat in ready:
             try:
-                row = state_row(sequence.script.rules, sequence.script.made, seat, sequence.capacity)
+                row = state_row(sequence.script.rules, sequence.script.made, seat, min(sequence.capacity, seat.room))
             except Exception as error:
                 self._fail(sequence, error)
                 continue
@@ -168,15 +208,20 @@ class FusedStepper:
             reason = FinishReason.LENGTH
         if reason is not None:
             self._finish(sequence, reason)
-        elif decision < SPEECH_VOCABULARY:
+        elif decision < SPEECH_VOCABULARY and seat.length < seat.room:
             script.take()  # the device has fed it back already
         else:
             self._stop(sequence, seat)
 
     def _stop(self, sequence: Sequence, seat: Seat) -> None:
-        """The device has stopped: the script has other inputs, or waits for text."""
+        """The device has stopped: the script has other inputs, or waits for text, or the pages are full."""
         seat.deciding = sequence.in_flight = False
         self._stopped = True
+
+    def _give_up(self, sequence: Sequence, retry_after: float) -> None:
+        told = f"no memory is left for a sentence whose text arrives: it has {self._growth.pages(sequence)} of {self._runner.pages} pages"
+        self._remove(sequence)
+        sequence.outbox.fail(Overloaded(told, retry_after=retry_after))
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
         if not isinstance(error, CosyserveError):
@@ -188,36 +233,3 @@ class FusedStepper:
     def _finish(self, sequence: Sequence, reason: FinishReason) -> None:
         self._remove(sequence)
         sequence.outbox.finish(reason, sequence.script.made)
-
-
-def state_row(rules: Rules, tokens: int, seat: Seat, capacity: int) -> list[int]:
-    """The row of the state table with which a sequence begins to decide; see `state.Column`."""
-    chooser = rules.chooser
-    if not isinstance(chooser, RepetitionAwareChooser) or not isinstance(chooser.draw, SeededDraw):
-        raise TypeError(f"the device cannot decide as {type(chooser).__name__} does")
-    flags = Flag.FILL_FIRST if rules.fills_are_decided else Flag(0)
-    for flag, reserved in ((Flag.MASK_END, END_OF_SPEECH), (Flag.MASK_RESERVED, RESERVED_SPEECH), (Flag.MASK_FILL, FILL)):
-        flags |= flag if reserved in rules.masked else Flag(0)
-    told = {
-        Column.LENGTH: seat.length,
-        Column.INPUT: seat.last,
-        Column.ACTIVE: 1,
-        Column.DECISIONS: rules.decisions,
-        Column.TOKENS: tokens,
-        Column.SHORTEST: rules.shortest,
-        Column.LONGEST: rules.longest,
-        Column.FLAGS: int(flags),
-        Column.FILL_AT: -1 if rules.fill_at is None else rules.fill_at,
-        Column.REPLAY: len(rules.replay),
-        Column.SEED_LOW: _signed(chooser.draw.seed),
-        Column.SEED_HIGH: _signed(chooser.draw.seed >> 32),
-        Column.SENTENCE: _signed(chooser.draw.sentence),
-        Column.CAPACITY: capacity,
-    }
-    return [told.get(Column(column), 0) if column < len(Column) else 0 for column in range(COLUMNS)]
-
-
-def _signed(word: int) -> int:
-    """The low 32 bits as a signed number."""
-    word &= 0xFFFFFFFF
-    return word - (1 << 32) if word >= 1 << 31 else word

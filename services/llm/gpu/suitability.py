@@ -1,4 +1,10 @@
-"""Which models and limits suit fused steps."""
+"""Which GPUs, installations, models and limits suit fused steps. Known without Triton."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
 
 from cosyserve.errors import SettingsError
 from services.llm.config import LlmConfig
@@ -7,18 +13,53 @@ from services.llm.gpu.tuning import BUCKETS
 SMALLEST_DIVISOR = 16
 """Matrix units take so many numbers of a row at a time."""
 MOST_CANDIDATES = 128
+OLDEST_DEVICE = (8, 0)
+"""Compute capability from which on bfloat16 matrix units are there: Ampere."""
+_INSTEAD = "set COSYSERVE_LLM_GPU_ENGINE=readable"
+
+
+class Unsuitable(SettingsError):
+    """Fused steps cannot run on this GPU, with this installation, or for this model and these limits; the readable engine can."""
+
+
+def check_device(device: torch.device) -> None:
+    """Raises Unsuitable for a GPU older than Ampere."""
+    capability = torch.cuda.get_device_capability(device)
+    if capability < OLDEST_DEVICE:
+        raise Unsuitable(f"fused steps need a GPU of compute capability 8.0, this one has {'.'.join(map(str, capability))}; {_INSTEAD}")
+
+
+@contextmanager
+def kernels_compile() -> Iterator[None]:
+    """While kernels are imported and compiled. Raises Unsuitable where Triton is missing or too old, finds no C compiler for its launchers,
+    or a kernel takes more of a multiprocessor than this GPU has; what else goes wrong passes through."""
+    try:
+        yield
+    except ImportError as error:
+        raise Unsuitable(f"fused steps need Triton 3.6 or later ({error}); {_INSTEAD}") from error
+    except Exception as error:
+        if not _about_compiling(error):
+            raise
+        told = next(iter(str(error).splitlines()), type(error).__name__)
+        raise Unsuitable(f"the fused kernels cannot be compiled here ({told}); {_INSTEAD}") from error
+
+
+def _about_compiling(error: Exception) -> bool:
+    from triton.errors import TritonError
+
+    return isinstance(error, (TritonError, subprocess.CalledProcessError)) or "C compiler" in str(error)
 
 
 def check(config: LlmConfig, most_sequences: int) -> None:
-    """Raises SettingsError naming what fused steps cannot do."""
-    head, instead = config.head_size, "set COSYSERVE_LLM_GPU_ENGINE=readable"
+    """Raises Unsuitable naming what fused steps cannot do."""
+    head = config.head_size
     widths = {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size, "head_size": head}
     for name, width in widths.items():
         if width % SMALLEST_DIVISOR:
-            raise SettingsError(f"fused steps need a {name} that {SMALLEST_DIVISOR} divides, the model has {width}; {instead}")
+            raise Unsuitable(f"fused steps need a {name} that {SMALLEST_DIVISOR} divides, the model has {width}; {_INSTEAD}")
     if head & (head - 1):
-        raise SettingsError(f"fused steps need a head_size that is a power of two, the model has {head}; {instead}")
+        raise Unsuitable(f"fused steps need a head_size that is a power of two, the model has {head}; {_INSTEAD}")
     if config.sampling.top_k > MOST_CANDIDATES:
-        raise SettingsError(f"fused steps sample among at most {MOST_CANDIDATES} ids, top_k is {config.sampling.top_k}; {instead}")
+        raise Unsuitable(f"fused steps sample among at most {MOST_CANDIDATES} ids, top_k is {config.sampling.top_k}; {_INSTEAD}")
     if most_sequences > BUCKETS[-1]:
-        raise SettingsError(f"COSYSERVE_LLM_MAX_SEQUENCES is {most_sequences}, fused steps take at most {BUCKETS[-1]}")
+        raise Unsuitable(f"COSYSERVE_LLM_MAX_SEQUENCES is {most_sequences}, fused steps take at most {BUCKETS[-1]}; {_INSTEAD}")

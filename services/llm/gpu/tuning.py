@@ -33,7 +33,7 @@ class Tuning:
     attend_warps: int = 4
     attend_stages: int = 2
     pdl: int = 0
-    """Programmatic dependent launch, see `kernels.device`; 3 was slower than 2 for every number of rows on an H200."""
+    """Programmatic dependent launch, see `kernels.device`; to send for the weights ahead besides was slower for every number of rows."""
 
 
 ONE = Tuning(

@@ -8,7 +8,7 @@ import torch
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
 from services.llm.engine.cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.gpu.layout import CHUNK, TILE, Stretch, tiles_of
+from services.llm.gpu.layout import CHUNK, PAGE, TILE, Stretch, tiles_of
 from services.llm.gpu.state import NON_FINITE, NOTHING, Column, Flag
 from services.llm.sampling import RepetitionAwareChooser, SeededDraw, mask
 from services.llm.script import Input, Table, speech_inputs
@@ -35,8 +35,10 @@ class PlainRunner:
         self.state: dict[int, list[int]] = {}
         self.history: dict[int, list[int]] = {}
         self.replay: dict[int, list[int]] = {}
+        self.tables: dict[int, list[int]] = {}
         self.steps: list[tuple[int, ...]] = []
         self.chunks: list[int] = []
+        self.order: list[str] = []
         self.broken_slots: set[int] = set()
 
     def row_of(self, table: int, row: int) -> int:
@@ -46,10 +48,19 @@ class PlainRunner:
         assert 0 < slot <= self.slots
         assert all(0 < page <= self.pages for page in pages)
         self.caches[slot] = SequenceCache.reserve(self.model.config, POSITIONS, self.model.device)
+        self.state.pop(slot, None)
+        self.tables[slot] = list(pages)
         self.replay[slot], self.history[slot] = list(replay), []
+
+    def extend(self, slot: int, first: int, pages: Sequence[int], capacity: int) -> None:
+        assert len(self.tables[slot]) == first
+        self.tables[slot] += pages
+        if slot in self.state:
+            self.state[slot][Column.CAPACITY] = capacity
 
     def prefill(self, stretches: Sequence[Stretch]) -> None:
         assert sum(tiles_of(len(stretch.inputs)) for stretch in stretches) <= CHUNK // TILE
+        self.order.append("chunk")
         self.chunks.append(sum(len(stretch.inputs) for stretch in stretches))
         for stretch in stretches:
             assert self.caches[stretch.slot].length == stretch.position
@@ -60,6 +71,7 @@ class PlainRunner:
         self.state[slot] = list(state)
 
     def step(self, slots: Sequence[int]) -> Told:
+        self.order.append("step")
         self.steps.append(tuple(slots))
         return Told([self._decide(slot) for slot in slots])
 
@@ -67,6 +79,7 @@ class PlainRunner:
         pass
 
     def _run(self, slot: int, rows: list[int]) -> torch.Tensor:
+        assert self.caches[slot].length + len(rows) <= len(self.tables[slot]) * PAGE
         inputs = [Input(Table(row // 1_000_000), row % 1_000_000) for row in rows]
         return self.model.forward(self.model.embed(inputs), self.caches[slot])[-1:]
 

@@ -1,25 +1,30 @@
 """What stands between a request and the fused steps: what they refuse, seats, the state row, what a chunk holds, packed weights."""
 
+import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from cosyserve.errors import SettingsError
 from services.llm import torch_backend
+from services.llm.engine.engine import Engine
+from services.llm.engine.model import SpeechTokenModel
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, describe
 from services.llm.gpu.packing import pack
 from services.llm.gpu.seats import Seat, Seats
 from services.llm.gpu.state import Column, Flag
-from services.llm.gpu.stepper import state_row
+from services.llm.gpu.state_row import state_row
 from services.llm.gpu.suitability import check
 from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, depth, once, tuning
 from services.llm.request import Profile
 from services.llm.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
 from services.llm.torch_backend import TorchBackend
 from services.llm.whole_text import WholeText
-from tests.unit.llm.tiny_llm import PROMPT, settings
+from tests.unit.llm.tiny_llm import PROMPT, sentence, settings, tokens, tokens_alone
 from tests.unit.llm.tiny_model import model
 
 CONFIG = model().config
@@ -45,11 +50,66 @@ def test_more_rows_than_the_largest_bucket_are_refused() -> None:
         check(CONFIG, 129)
 
 
-def test_a_triton_that_is_missing_or_too_old_is_told_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU as far as the choice of the engine looks; weights stay on the CPU."""
+    build = SpeechTokenModel.build
     monkeypatch.setattr(torch_backend, "choose_device", lambda wanted: torch.device("cuda"))
-    monkeypatch.setattr(torch_backend, "check", lambda config, most: None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(SpeechTokenModel, "build", lambda config, tensors, device: build(config, tensors, torch.device("cpu")))
+
+
+def without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "services.llm.gpu.start", None)
-    with pytest.raises(SettingsError, match=r"fused steps need Triton 3\.6 or later .*; set COSYSERVE_LLM_GPU_ENGINE=readable"):
+
+
+def older_than_ampere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+
+
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+
+    def start_engine(*parts: object, **settings: object) -> Engine:
+        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
+
+    monkeypatch.setitem(sys.modules, "services.llm.gpu.start", SimpleNamespace(start_engine=start_engine))
+
+
+OBSTACLES = [
+    (without_triton, r"fused steps need Triton 3\.6 or later .*; set COSYSERVE_LLM_GPU_ENGINE=readable"),
+    (older_than_ampere, "fused steps need a GPU of compute capability 8.0, this one has 7.5; set"),
+    (without_compiler, r"cannot be compiled here \(Failed to find C compiler.*; set"),
+]
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+@pytest.mark.parametrize(("obstacle", "told"), OBSTACLES)
+async def test_what_fused_steps_lack_is_told_and_the_readable_engine_serves_unless_fused_is_asked_for(
+    obstacle: Callable[[pytest.MonkeyPatch], None], told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    obstacle(monkeypatch)
+    with pytest.raises(SettingsError, match=told):
+        TorchBackend.load(settings(device="auto", gpu_engine="fused"))
+    assert not caplog.records
+    served = TorchBackend.load(settings(device="auto"))
+    assert served.identity.precision == "float32, batches of up to 16 rows"
+    assert (await tokens(served, sentence(2))) == tokens_alone(model(), sentence(2))
+    await served.close()
+    (record,) = caplog.records
+    assert re.search(f"^the readable engine serves, far slower: .*{told}", record.getMessage())
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_what_is_no_obstacle_is_no_reason_to_serve_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+
+    def start_engine(*parts: object, **settings: object) -> Engine:
+        raise SettingsError("COSYSERVE_LLM_KV_BUDGET_MIB: 4096 MiB of keys and values do not fit beside the weights")
+
+    monkeypatch.setitem(sys.modules, "services.llm.gpu.start", SimpleNamespace(start_engine=start_engine))
+    with pytest.raises(SettingsError, match="KV_BUDGET"):
         TorchBackend.load(settings(device="auto"))
 
 
@@ -65,17 +125,18 @@ def test_every_bucket_has_its_blocks() -> None:
 
 def test_seats_are_never_shared_and_all_come_back() -> None:
     seats = Seats(slots=3, pages=10)
-    taken = [seats.take(200), seats.take(64), seats.take(65)]
-    assert [len(seat.pages) for seat in taken] == [4, 1, 2]
+    taken = [seats.take(4), seats.take(1), seats.take(1)]
+    assert seats.extend(taken[2], 1) == taken[2].pages[1:]
     used = [page for seat in taken for page in seat.pages]
     assert len(set(used)) == 7
+    assert [seat.room for seat in taken] == [256, 64, 128]
     assert {seat.slot for seat in taken} == {1, 2, 3}
     assert 0 not in used
     for seat in taken:
         seats.give_back(seat)
     assert seats.free_pages == 10
     with pytest.raises(IndexError, match="11 pages wanted, 10 are free"):
-        seats.take(641)
+        seats.take(11)
 
 
 def test_the_state_row_says_what_the_script_rules() -> None:

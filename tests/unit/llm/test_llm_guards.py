@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from cosyserve.errors import PromptSpoken, Runaway, TooShort
+from cosyserve.errors import Absurd, PromptSpoken, Runaway, TooShort
 from cosyserve.timing import Timing
 from services.llm.config import LengthBounds
-from services.llm.guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_TOKENS, TokenGuards
+from services.llm.guards import DISTINCT_TOKENS, EQUAL_TOKENS, LONGEST_RUN, RUN_TOKENS, TokenGuards
 from services.llm.request import FinishReason, Hop, Outcome, Prompt
 
 CHANCE = np.random.default_rng(0)
@@ -55,18 +55,42 @@ def test_a_few_other_tokens_between_do_not_hide_it(cut: int) -> None:
     assert is_repetition(OTHER[:13] + stretch, cut)
 
 
+@pytest.fixture
+def any_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One token may come as often as it likes."""
+    monkeypatch.setattr("services.llm.guards.LONGEST_RUN", 10**9)
+
+
+@pytest.mark.usefixtures("any_run")
 def test_a_pause_or_a_held_sound_is_no_repetition() -> None:
     assert not is_repetition([5] * 60, 25, [5] * 60)
     few = (list(range(DISTINCT_TOKENS - 1)) * 20)[:60]
     assert not is_repetition(few, 25, few)
 
 
+@pytest.mark.usefixtures("any_run")
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("made", [[5] * 1024, [*[5] * 999, *range(RUN_TOKENS)], [5, 6, 7] * 341])
 def test_a_held_sound_against_a_long_prompt_of_it_is_told_apart_at_once(made: list[int]) -> None:
     """Every stretch equals every stretch: comparing them all took half a minute."""
     prompt = (made * 2)[:900] + [5] * 600
     guards(prompt).see(made)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 25, 1000])
+def test_one_token_for_two_seconds_is_no_speech(cut: int) -> None:
+    def verdict(tokens: list[int]) -> str:
+        of = guards([])
+        try:
+            for at in range(0, len(tokens), cut):
+                of.see(tokens[at : at + cut])
+        except Absurd as error:
+            return error.message
+        return ""
+
+    assert verdict(OTHER[:30] + [9] * LONGEST_RUN + OTHER[30:] + [9] * LONGEST_RUN) == ""
+    assert verdict(OTHER[:30] + [9] * (LONGEST_RUN + 1)) == "speech token 9 came 51 times in a row, 2 s of one sound"
+    assert verdict([9] * 1000).startswith("speech token 9 came 51 times")
 
 
 @pytest.mark.parametrize(

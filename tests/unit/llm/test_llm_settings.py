@@ -21,16 +21,16 @@ def read(**changes: str) -> LlmSettings:
 
 
 def test_defaults_need_an_address_and_a_model() -> None:
-    assert (read().backend, read().model, read().threads, read().max_sequences) == ("torch", Path("models/demo"), 1, 16)
+    assert (read().backend, read().model, read().threads, read().max_sequences) == ("auto", Path("models/demo"), 1, 16)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"MODEL": ""}, "model is not set and backend=torch needs it"),
-        ({"BACKEND": "vllm"}, "backend is 'vllm', allowed: torch, fake"),
+        ({"MODEL": ""}, "model is not set and backend=auto needs it"),
+        ({"BACKEND": "onnx"}, "backend is 'onnx', allowed: auto, tensorrt_llm, vllm, torch, fake"),
         ({"DEVICE": "tpu"}, "device is 'tpu', allowed: auto, cpu, cuda"),
-        ({"GPU_ENGINE": "paged"}, "gpu_engine is 'paged', allowed: fused, readable"),
+        ({"GPU_ENGINE": "paged"}, "gpu_engine is 'paged', allowed: auto, fused, readable"),
         ({"GPU_PRECISION": "float16"}, "gpu_precision is 'float16', allowed: bfloat16, float32"),
         ({"MAX_SEQUENCES": "0"}, "max_sequences is 0, must be at least 1"),
         ({"MAX_WAITING": "-1"}, "max_waiting is -1, must not be negative"),

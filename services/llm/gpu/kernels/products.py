@@ -16,7 +16,7 @@ BK spans the whole of a program's K, and its weights are on their way before it 
 import triton
 import triton.language as tl
 
-from services.llm.gpu.kernels.device import fetch_ahead, start_next, wait_for_inputs
+from services.llm.gpu.kernels.device import start_next, wait_for_inputs
 
 
 @triton.jit
@@ -39,8 +39,8 @@ def _scale(squares, rows, present, batch, epsilon, HIDDEN: tl.constexpr, TILES: 
 
 @triton.jit
 def _product(
-    x, rows, present, weights, columns, within, last, begin, end, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
-    SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
+    x, rows, present, weights, columns, within, begin, end, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):
     """x [rows, K] times weights [columns, K] transposed over k in [begin, end) -> float32 [BM, BN]. Waits for x."""
     if SUM:
@@ -59,7 +59,6 @@ def _product(
         part = tl.load(x + rows[:, None] * K + at[None, :], mask=present[:, None] & (at < end)[None, :], other=0.0)
         total = tl.dot(part, tl.trans(w), input_precision=PRECISION)
     else:
-        fetch_ahead(weights, columns, begin, last, K, LINES, PDL)
         wait_for_inputs(PDL)
         total = tl.zeros([BM, BN], tl.float32)
         for start in range(begin, end, BK):
@@ -75,7 +74,7 @@ def project_heads(
     x, squares, weights, bias, cosines, sines, row_position, row_place, queries, cache, batch, epsilon,
     HIDDEN: tl.constexpr, QUERY: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, TILES: tl.constexpr,
     TILES_PADDED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr,
-    PRECISION: tl.constexpr, LINES: tl.constexpr, PDL: tl.constexpr,
+    PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):
     """x [B, HIDDEN] -> queries [B, QUERY], turned; keys (turned) and values into the cache of this layer, [pages, KEYS / D, 2, PAGE, D].
 
@@ -89,7 +88,7 @@ def project_heads(
     columns = first + tl.arange(0, BN)
     present, within = rows < batch, columns < WIDTH
     shift = tl.load(bias + columns, mask=within, other=0.0)
-    total = _product(x, rows, present, weights, columns, within, WIDTH - 1, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION, LINES, PDL)
+    total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION, PDL)
     start_next(PDL, 2)
     position = tl.load(row_position + rows, mask=present, other=0)
     place = tl.load(row_place + rows, mask=present, other=0)
@@ -127,7 +126,7 @@ def add_product(
     x, weights, residual, rounded, squares, partial, arrived, batch,
     N: tl.constexpr, K: tl.constexpr, SPLIT: tl.constexpr, STEPS: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr,
-    LINES: tl.constexpr, PDL: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """residual float32 [B, N] += x [B, K] times weights [N, K] transposed; rounded [B, N] is its copy in the weights' type; squares float32
     [tiles of N, B] the sum of squares of each tile's columns.
@@ -142,7 +141,7 @@ def add_product(
     present, within = rows < batch, columns < N
     begin = split * STEPS * BK
     end = tl.minimum(begin + STEPS * BK, K)
-    total = _product(x, rows, present, weights, columns, within, N - 1, begin, end, K, BM, BN, BK, SUM, ONCE, PRECISION, LINES, PDL)
+    total = _product(x, rows, present, weights, columns, within, begin, end, K, BM, BN, BK, SUM, ONCE, PRECISION, PDL)
     start_next(PDL, 2)
     mask = present[:, None] & within[None, :]
     if SPLIT == 1:
@@ -166,7 +165,7 @@ def gated_product(
     x, squares, weights, out, batch, epsilon,
     MLP: tl.constexpr, HIDDEN: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr,
-    LINES: tl.constexpr, PDL: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """x [B, HIDDEN] -> out [B, MLP] = silu(gate) * up, of the normed x. weights [2 MLP, HIDDEN]: the gate's rows, then up's."""
     start_next(PDL, 1)
@@ -199,8 +198,6 @@ def gated_product(
         gate = tl.dot(part, tl.trans(for_gate), input_precision=PRECISION)
         up = tl.dot(part, tl.trans(for_up), input_precision=PRECISION)
     else:
-        fetch_ahead(weights, columns, 0, MLP - 1, HIDDEN, LINES, PDL)
-        fetch_ahead(weights + MLP * HIDDEN, columns, 0, MLP - 1, HIDDEN, LINES, PDL)
         wait_for_inputs(PDL)
         scale = _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None]
         gate = tl.zeros([BM, BN], tl.float32)
@@ -224,7 +221,7 @@ def score(
     x, squares, weights, bias, logits, batch, epsilon,
     VOCABULARY: tl.constexpr, HIDDEN: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr,
-    LINES: tl.constexpr, PDL: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """x float32 [B, HIDDEN] -> logits float32 [B, VOCABULARY] behind the last norm; weights [VOCABULARY, HIDDEN] and bias float32."""
     start_next(PDL, 1)
@@ -232,8 +229,7 @@ def score(
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     present, within = rows < batch, columns < VOCABULARY
     shift = tl.load(bias + columns, mask=within, other=0.0)
-    last: tl.constexpr = VOCABULARY - 1
-    total = _product(x, rows, present, weights, columns, within, last, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION, LINES, PDL)
+    total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION, PDL)
     start_next(PDL, 2)
     total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None, :]
     tl.store(logits + rows[:, None] * VOCABULARY + columns[None, :], total, mask=present[:, None] & within[None, :])

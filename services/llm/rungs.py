@@ -1,0 +1,73 @@
+"""Which engines the speech-token service would take, best first, and what of a machine speaks against the hosted ones. No tensor library
+is asked: packages are looked for without importing them, GPUs through nvidia-smi."""
+
+import importlib.util
+import re
+from dataclasses import replace
+
+from cosyserve.gpu_facts import library_versions, visible_gpus
+from services.llm.settings import LlmSettings
+
+TENSORRT_LLM, VLLM, FUSED, READABLE, CPU = "tensorrt_llm", "vllm", "fused", "readable", "cpu"
+HOSTED = (TENSORRT_LLM, VLLM)
+_OLDEST = {TENSORRT_LLM: (0, 20), VLLM: (0, 11)}
+_INSTALL = {
+    TENSORRT_LLM: "pip install tensorrt_llm in an image of its own (Dockerfile, target llm)",
+    VLLM: "pip install vllm",
+}
+_CONVERT = "make one with cosyserve model convert MODEL --target hf --output DIR and set COSYSERVE_LLM_CONVERTED=DIR"
+
+
+def rungs(settings: LlmSettings) -> list[tuple[str, LlmSettings]]:
+    """Name of each rung and the settings that ask for it alone."""
+    if settings.backend == "fake":
+        return [("fake", settings)]
+    if settings.backend in HOSTED:
+        return [(settings.backend, settings)]
+    hosted = [(name, replace(settings, backend=name)) for name in HOSTED] if settings.backend == "auto" and settings.device != "cpu" else []
+    torch = replace(settings, backend="torch")
+    on_gpu = [
+        (engine, replace(torch, device="cuda", gpu_engine=engine))
+        for engine in (FUSED, READABLE)
+        if settings.device != "cpu" and settings.gpu_engine in ("auto", engine)
+    ]
+    on_cpu = [(CPU, replace(torch, device="cpu"))] if settings.device != "cuda" else []
+    return [*hosted, *on_gpu, *on_cpu]
+
+
+def tensorrt_llm_refusal(settings: LlmSettings) -> str:
+    """Why TensorRT-LLM cannot serve here; empty when nothing is known against it."""
+    refusal = _library_refusal(TENSORRT_LLM)
+    if refusal:
+        return refusal
+    release = _release(TENSORRT_LLM)
+    if settings.converted is not None and release < (1, 0):
+        return "tensorrt_llm before 1.0 serves built engines alone: leave COSYSERVE_LLM_CONVERTED unset and run cosyserve model build llm"
+    if settings.converted is None and release >= (1, 3):
+        return f"tensorrt_llm from 1.3 on runs no built engine and COSYSERVE_LLM_CONVERTED is not set; {_CONVERT}"
+    return ""
+
+
+def vllm_refusal(settings: LlmSettings) -> str:
+    """Why vLLM cannot serve here; empty when nothing is known against it."""
+    refusal = _library_refusal(VLLM)
+    if refusal:
+        return refusal
+    return "" if settings.converted is not None else f"COSYSERVE_LLM_CONVERTED is not set; {_CONVERT}"
+
+
+def _library_refusal(name: str) -> str:
+    if not visible_gpus():
+        return f"{name} needs an NVIDIA GPU, and nvidia-smi tells of none"
+    if importlib.util.find_spec(name) is None:
+        return f"the package {name} is not installed: {_INSTALL[name]}"
+    release, oldest = _release(name), _OLDEST[name]
+    if release < oldest:
+        return f"{name} {'.'.join(map(str, release))} is installed, {'.'.join(map(str, oldest))} is the oldest that can be served"
+    return ""
+
+
+def _release(name: str) -> tuple[int, ...]:
+    """Major and minor version; (0, 0) for a package that does not tell."""
+    found = re.match(r"(\d+)\.(\d+)", library_versions(name).get(name, ""))
+    return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -1,0 +1,114 @@
+"""What the fake libraries run on: a converted model, loaded by transformers, stepped by a thread for all requests that are in.
+
+The model is the stock Qwen2 of the conversion: embedding and head of the extended vocabulary, no bias in its head. Nothing of it is ours.
+"""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+Logits = torch.Tensor
+
+
+@dataclass
+class Request:
+    """adjust: changes a row of logits [rows] in place, or returns another. tell: gets each id and whether it is the last; an exception ends
+    the request. Both are called on the engine's thread."""
+
+    inputs: list[int]
+    adjust: Callable[[Logits], Logits | None]
+    most: int
+    stops: frozenset[int]
+    tell: Callable[[int | Exception, bool], None]
+    made: list[int] = field(default_factory=list)
+    cache: Any = None
+    aborted: bool = False
+
+
+class StepEngine:
+    """All methods may be called from any thread. steps: how many tokens have been computed. spoil: changes logits before that."""
+
+    def __init__(self, directory: Path) -> None:
+        from transformers import Qwen2ForCausalLM
+
+        self.model = Qwen2ForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+        self.steps = 0
+        self.aborts = 0
+        self.most_at_once = 0
+        self.spoil: Callable[[Logits], Logits] = lambda row: row
+        self.hold = threading.Event()
+        self.hold.set()
+        self._requests: list[Request] = []
+        self._changed = threading.Condition()
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, daemon=True)
+        self._thread.start()
+
+    @property
+    def active(self) -> int:
+        with self._changed:
+            return len(self._requests)
+
+    def submit(self, request: Request) -> None:
+        with self._changed:
+            self._requests.append(request)
+            self.most_at_once = max(self.most_at_once, len(self._requests))
+            self._changed.notify()
+
+    def abort(self, request: Request) -> None:
+        with self._changed:
+            request.aborted = True
+            self.aborts += 1
+            if request in self._requests:
+                self._requests.remove(request)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._requests.clear()
+            self._changed.notify()
+        self.hold.set()
+        self._thread.join()
+
+    @torch.inference_mode()
+    def _work(self) -> None:
+        torch.set_num_threads(1)
+        while True:
+            with self._changed:
+                while not self._requests and not self._closed:
+                    self._changed.wait()
+                if self._closed:
+                    return
+                going = list(self._requests)
+            self.hold.wait()
+            for request in going:
+                if not request.aborted:
+                    self._step(request)
+
+    def _step(self, request: Request) -> None:
+        try:
+            new = request.made[-1:] if request.made else request.inputs
+            out = self.model(torch.tensor([new]), past_key_values=request.cache, use_cache=True)
+            request.cache = out.past_key_values
+            row = self.spoil(out.logits[0, -1].clone())
+            adjusted = request.adjust(row)
+            token = int((row if adjusted is None else adjusted).argmax())
+        except Exception as error:
+            self._drop(request)
+            request.tell(error, True)
+            return
+        self.steps += 1
+        request.made.append(token)
+        last = token in request.stops or len(request.made) >= request.most
+        if last:
+            self._drop(request)
+        request.tell(token, last)
+
+    def _drop(self, request: Request) -> None:
+        with self._changed:
+            if request in self._requests:
+                self._requests.remove(request)

@@ -1,0 +1,114 @@
+"""Which engines would be taken, and what a machine without them says: the ladder's reason, never an ImportError."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from cosyserve.engine_cache import EngineCache, EngineKey
+from cosyserve.errors import ModelError, SettingsError
+from services.llm import rungs as ladder
+from services.llm.backend import load_chosen
+from services.llm.rungs import rungs
+from services.llm.torch_backend import TorchBackend
+from tests.unit.llm.tiny_llm import hops, sentence, settings
+from tests.unit.llm_hosted.hosts import GPU, library
+
+
+def names(**changes: str) -> list[str]:
+    return [name for name, _ in rungs(settings(**changes))]
+
+
+def test_auto_is_the_whole_ladder_and_names_are_their_part_of_it() -> None:
+    assert names(device="auto") == ["tensorrt_llm", "vllm", "fused", "readable", "cpu"]
+    assert names(device="cuda") == ["tensorrt_llm", "vllm", "fused", "readable"]
+    assert names(device="cpu") == ["cpu"]
+    assert names(backend="torch", device="auto") == ["fused", "readable", "cpu"]
+    assert names(backend="torch", device="cuda", gpu_engine="fused") == ["fused"]
+    assert names(backend="torch", device="auto", gpu_engine="readable") == ["readable", "cpu"]
+    assert [names(backend=name, device="auto") for name in ("tensorrt_llm", "vllm", "fake")] == [["tensorrt_llm"], ["vllm"], ["fake"]]
+
+
+async def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "visible_gpus", list)
+    footing = load_chosen(settings(device="auto"))
+    try:
+        assert isinstance(footing.engine, TorchBackend)
+        assert footing.rung == "cpu"
+        assert [(one.rung, one.reason) for one in footing.refused] == [
+            ("tensorrt_llm", "tensorrt_llm needs an NVIDIA GPU, and nvidia-smi tells of none"),
+            ("vllm", "vllm needs an NVIDIA GPU, and nvidia-smi tells of none"),
+            ("fused", "torch finds no CUDA device"),
+            ("readable", "torch finds no CUDA device"),
+        ]
+        assert (await hops(footing.engine, sentence(1)))[-1].outcome
+    finally:
+        await footing.engine.close()
+
+
+@pytest.mark.parametrize("kind", ["tensorrt_llm", "vllm"])
+def test_a_missing_library_is_named_with_what_installs_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "visible_gpus", lambda: [GPU])
+    assert kind not in sys.modules
+    with pytest.raises(SettingsError, match=f"the package {kind} is not installed: pip install {kind}"):
+        load_chosen(settings(backend=kind, device="auto"))
+    with pytest.raises(SettingsError, match="COSYSERVE_LLM_STRICT is true and tensorrt_llm cannot serve: the package"):
+        load_chosen(settings(backend="auto", device="auto", strict=True))
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "converted", "message"),
+    [
+        ("tensorrt_llm", "0.19.0", True, "0.20 is the oldest that can be served"),
+        ("tensorrt_llm", "0.20.0", True, "before 1.0 serves built engines alone"),
+        ("tensorrt_llm", "1.4.0rc1", False, "from 1.3 on runs no built engine"),
+        ("tensorrt_llm", "1.1.0", False, "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set"),
+        ("vllm", "0.9.2", True, "0.11 is the oldest"),
+        ("vllm", "0.19.0", False, "cosyserve model convert MODEL --target hf"),
+    ],
+)
+def test_what_a_release_cannot_serve_is_said(
+    kind: str, version: str, converted: bool, message: str, monkeypatch: pytest.MonkeyPatch, converted_at: Path, tmp_path: Path
+) -> None:
+    with library(kind, monkeypatch, version), pytest.raises(SettingsError, match=message):
+        load_chosen(settings(backend=kind, device="auto", converted=converted_at if converted else None, engines=tmp_path))
+
+
+@pytest.fixture
+def converted_at(converted: Path) -> Path:
+    return converted
+
+
+def test_a_conversion_of_another_model_is_refused(monkeypatch: pytest.MonkeyPatch, converted: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in converted.rglob("*"):
+        if path.is_file():
+            (other / path.relative_to(converted)).parent.mkdir(exist_ok=True)
+            (other / path.relative_to(converted)).write_bytes(path.read_bytes())
+    told = json.loads((other / "manifest.json").read_text())
+    told["identity"]["source"] = "0123456789abcdef"
+    (other / "manifest.json").write_text(json.dumps(told))
+    with library("vllm", monkeypatch), pytest.raises(ModelError, match="was made of model 0123456789abcdef, this is"):
+        load_chosen(settings(backend="vllm", device="auto", converted=other))
+    with library("vllm", monkeypatch), pytest.raises(ModelError, match="no conversion of ours"):
+        load_chosen(settings(backend="vllm", device="auto", converted=tmp_path))
+
+
+async def test_a_built_engine_of_this_machine_is_found_and_another_is_not(
+    monkeypatch: pytest.MonkeyPatch, converted: Path, tmp_path: Path
+) -> None:
+    from services.llm import trtllm_backend
+
+    versions = {"tensorrt_llm": "1.1.0", "tensorrt": "10.13"}
+    model = json.loads((converted / "manifest.json").read_text())["identity"]["source"]
+    cache = EngineCache(tmp_path)
+    good = EngineKey("llm.engine", GPU | versions | {"model": model, "precision": "bfloat16"})
+    cache.obtain(EngineKey("llm.engine", {**good.facts, "driver": "1"}), lambda at: (at / "rank0.engine").write_bytes(b"1") and None)
+    monkeypatch.setattr(trtllm_backend, "visible_gpus", lambda: [GPU])
+    monkeypatch.setattr(trtllm_backend, "library_versions", lambda *names: versions)
+    with pytest.raises(SettingsError, match=r"driver is 570\.86, it was built for 1"):
+        trtllm_backend.built_engine(settings(engines=tmp_path), model)
+    cache.obtain(good, lambda at: (at / "rank0.engine").write_bytes(b"2") and None)
+    assert trtllm_backend.built_engine(settings(engines=tmp_path), model).key == good
