@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from cosyserve.errors import CosyserveError, ModelError
+from cosyserve.ladder import Footing
 from cosyserve.process import run
 from cosyserve.server import Close, ServerSettings, Service
+from cosyserve.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import token2wav_pb2_grpc
-from services.token2wav.backend import EngineSettings, load_backend
+from services.token2wav.backend import Backend, EngineSettings
 from services.token2wav.batcher import Batcher
 from services.token2wav.budget import Limits
+from services.token2wav.holding import HOLD_SECONDS, LONGEST_HOLD_SECONDS
+from services.token2wav.rungs import load_chosen
 from services.token2wav.servicer import Token2WavServicer
 from services.token2wav.warm_up import warm_up
 
@@ -25,20 +29,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Token2WavSettings(ServerSettings, EngineSettings):
-    """backend: torch or fake. max_streams: sentences decoded at once.
+    """backend: auto, torch, tensorrt, onnxruntime or fake; auto: the first that serves here of TensorRT, torch paged, torch readable on
+    CUDA, torch on the CPU, and torch: the same from the second on; each step down is logged and told by GetInfo. device: as torch names
+    it, or auto: CUDA where that serves. strict: no step down; where the first of these cannot serve, the start fails with the reason.
+    max_streams: sentences decoded at once.
 
     state_bytes: memory for their state (with the published sizes a second of sound, prompt included, takes 231 MB in float32, half of
     it in bfloat16). reserve_tokens: what each stream claims of it beside its prompt, 25 for a second; a stream that does not fit is
     refused, unless it is alone. Sentences that
     are longer than the reserve may use state_bytes up; then only the oldest stream with work to do goes on, and the next one whenever that
     one waits for its reader or for tokens.
-    idle_seconds: how long DecodeStream waits for tokens.
+    idle_seconds: how long DecodeStream waits for tokens. hold_seconds: how long a finished first piece may wait for the second, where that
+    one would come too late for its player, 0 to 5; only in engines whose steps take several streams, and never while a stream is alone.
     """
 
-    backend: str = "torch"
+    backend: str = "auto"
+    device: str = "auto"
+    strict: bool = False
     max_streams: int = 16
     reserve_tokens: int = 250
     idle_seconds: float = 60.0
+    hold_seconds: float = HOLD_SECONDS
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -50,26 +61,47 @@ class Token2WavSettings(ServerSettings, EngineSettings):
             raise ValueError(f"reserve_tokens is {self.reserve_tokens}; it must not be negative")
         if not self.idle_seconds > 0:
             raise ValueError(f"idle_seconds is {self.idle_seconds:g}; it must be more than 0")
+        if not 0 <= self.hold_seconds <= LONGEST_HOLD_SECONDS:
+            raise ValueError(f"hold_seconds is {self.hold_seconds:g}; 0 to {LONGEST_HOLD_SECONDS:g} is allowed")
 
 
 async def load(settings: Token2WavSettings, service: Service) -> Close:
     """Load the engine, let it speak once, and register the servicer."""
     engine = EngineSettings(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(EngineSettings)})
-    backend = await asyncio.to_thread(load_backend, settings.backend, engine)
+    footing = await asyncio.to_thread(load_chosen, settings.backend, engine, strict=settings.strict)
+    backend = footing.engine
     limits = Limits(max_streams=settings.max_streams, state_bytes=settings.state_bytes, reserve_tokens=settings.reserve_tokens)
-    batcher = Batcher(backend.decoders, limits, service.broken)
+    batcher = Batcher(backend.decoders, limits, service.broken, hold_seconds=settings.hold_seconds)
     try:
-        log.info("engine %s, first words after %.1f s", backend.identity, await warm_up(batcher))
+        log.info("engine %s, first words after %.1f s", backend.identity, await warm_up(batcher, backend.warm_up_profile))
     except CosyserveError as error:
         await asyncio.to_thread(batcher.close)
         raise ModelError(f"{settings.model}: the engine cannot speak its first sentence: {error}") from error
     servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds, settings.first_hop_tokens)
     token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
+    async def speak_once() -> None:
+        await warm_up(batcher, backend.warm_up_profile)
+
+    service.info.describe(facts(settings, footing), speak_once)
+
     async def close() -> None:
         await asyncio.to_thread(batcher.close)
 
     return close
+
+
+def facts(settings: Token2WavSettings, footing: Footing[Backend]) -> ServiceFacts:
+    """For GetInfo."""
+    names = ("max_streams", "state_bytes", "reserve_tokens", "widest_step", "prompt_cache_bytes", "idle_seconds", "hold_seconds")
+    return ServiceFacts(
+        identity=footing.engine.identity,
+        rung=footing.rung,
+        refused=footing.refused,
+        buckets=footing.engine.buckets,
+        limits=limits_of(settings, *names, "max_message_bytes"),
+        libraries=libraries("torch", "triton", "tensorrt", "onnxruntime"),
+    )
 
 
 def main() -> int:

@@ -1,14 +1,13 @@
 """One thread owns the engine and takes the due work of all streams through it, one grid block per stream and step.
 
-A new stream waits for no more than the step under way: streams that have not sounded yet go first, by themselves and those whose player
-is about to run dry; then the others, whose player runs dry soonest first. A sentence of the offline profile is one long step and goes
-when no stream has work to do. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
+A new stream waits for no more than the step under way: who goes next, and how many together, is decided by when players run dry
+(deadlines). A first piece waits for the second where that one would come too late (holding). A sentence of the offline profile is one long
+step and goes when no stream has work to do. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
 """
 
 import logging
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +17,17 @@ from numpy.typing import NDArray
 from cosyserve.errors import CosyserveError, InternalFault, Unavailable
 from services.token2wav.budget import Budget, Limits, held
 from services.token2wav.chunking import schedule
-from services.token2wav.decoder import Decoded, Decoder, StreamState, Stride
+from services.token2wav.clock import Clock, MonotonicClock
+from services.token2wav.decoder import Decoded, Decoder
 from services.token2wav.engine_health import EngineHealth, OnFault
+from services.token2wav.holding import HOLD_SECONDS, Holding
 from services.token2wav.lane import Deliver, Lane
+from services.token2wav.next_step import NextStep, Work
 from services.token2wav.request import Profile, Sentence
+from services.token2wav.step_costs import StepCosts
+from services.token2wav.token_pace import TokenPace
 
 log = logging.getLogger(__name__)
-URGENT_SECONDS = 0.25
-"""A stream that has less than this left to play shares the steps of those that have not sounded yet."""
 
 
 @dataclass(frozen=True)
@@ -39,30 +41,37 @@ class Stats:
     longest_step_seconds: float
 
 
-@dataclass(frozen=True)
-class _Work:
-    lane: Lane
-    stride: Stride[StreamState]
-
-
 class Batcher:
     """All methods but `close` return at once and may be called from the event loop.
 
     on_fault: told when the engine is broken: its thread has died, or three steps in a row failed with what is no CosyserveError.
+    hold_seconds: see `Holding`. clock: what time is; where one is given, whoever gives it calls `serve` in a thread of his own.
     """
 
-    def __init__(self, decoders: Mapping[Profile, Decoder[Any]], limits: Limits, on_fault: OnFault | None = None) -> None:
+    def __init__(
+        self,
+        decoders: Mapping[Profile, Decoder[Any]],
+        limits: Limits,
+        on_fault: OnFault | None = None,
+        *,
+        hold_seconds: float = HOLD_SECONDS,
+        clock: Clock | None = None,
+    ) -> None:
         self._decoders = decoders
+        self._clock: Clock = clock or MonotonicClock()
+        self._costs, self._pace = StepCosts(), TokenPace()
+        self._holding = Holding(hold_seconds, self._costs, self._pace)
         self._budget = Budget(limits)
+        self._next_step = NextStep(self._costs, self._budget, batches=any(each.widest_step > 1 for each in decoders.values()))
         self._health = EngineHealth(on_fault)
         self._changed = threading.Condition()
         self._lanes: list[Lane] = []
         self._in_step: set[Lane] = set()
-        self._closing = False
-        self._steps = 0
-        self._longest = 0.0
-        self._thread = threading.Thread(target=self._run, name="token2wav-engine", daemon=True)
-        self._thread.start()
+        self._closing, self._steps, self._longest = False, 0, 0.0
+        self._thread: threading.Thread | None = None
+        if clock is None:
+            self._thread = threading.Thread(target=self.serve, name="token2wav-engine", daemon=True)
+            self._thread.start()
 
     def open(self, sentence: Sentence, deliver: Deliver) -> Lane:
         """Admit a stream; `deliver` gets its finished hops and, in the end, what went wrong.
@@ -85,7 +94,10 @@ class Batcher:
     def feed(self, lane: Lane, tokens: NDArray[np.int64]) -> None:
         """More generated tokens, int64 [n] at 25 Hz, already checked; without effect on a stream that is over."""
         with self._changed:
-            lane.tokens = np.concatenate([lane.tokens, tokens])
+            lane.tokens, now = np.concatenate([lane.tokens, tokens]), self._clock.now()
+            if lane.fed is not None:
+                self._pace.add(len(tokens), now - lane.fed)
+            lane.fed = now
             self._changed.notify()
 
     def finish(self, lane: Lane) -> None:
@@ -95,9 +107,9 @@ class Batcher:
             self._changed.notify()
 
     def taken(self, lane: Lane) -> None:
-        """The reader has the last delivered hop; the next one may begin."""
+        """The reader has one more of the delivered hops; with the last of them the next one may begin."""
         with self._changed:
-            lane.waiting = False
+            lane.untaken = max(lane.untaken - 1, 0)
             self._changed.notify()
 
     def cancel(self, lane: Lane) -> None:
@@ -108,6 +120,7 @@ class Batcher:
                 lane.state.cancel()
             if lane not in self._in_step:
                 self._forget(lane)
+            self._changed.notify()
 
     def stats(self) -> Stats:
         """Counts and bytes as they are now, seconds since the start."""
@@ -122,9 +135,11 @@ class Batcher:
                 if lane.state is not None:
                     lane.state.cancel()
             self._changed.notify()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
-    def _run(self) -> None:
+    def serve(self) -> None:
+        """The engine's thread: until `close`."""
         error: CosyserveError = Unavailable("the decoder is closing")
         try:
             while self._turn():
@@ -141,13 +156,11 @@ class Batcher:
 
     def _turn(self) -> bool:
         """One step; False when closing. Its frame must not outlive it: it holds the states of streams that may be over."""
-        works = self._next()
-        if works is None:
-            return False
-        self._step(works)
-        return True
+        if (works := self._next()) is not None:
+            self._step(works)
+        return works is not None
 
-    def _next(self) -> list[_Work] | None:
+    def _next(self) -> list[Work] | None:
         """The next step, streams started as they come; waits for work, None when closing."""
         while True:
             with self._changed:
@@ -155,27 +168,27 @@ class Batcher:
                     if lane.cancelled:
                         self._forget(lane)
                 self._in_step.clear()
-                while not self._closing and not (new := [lane for lane in self._lanes if lane.state is None]) and not (due := self._due()):
-                    self._changed.wait()
+                while not self._closing:
+                    new = [lane for lane in self._lanes if lane.state is None]
+                    due = [] if new else self._next_step.of(self._lanes, self._clock.now())
+                    if new or due:
+                        break
+                    self._clock.wait(self._changed, self._release())
                 if self._closing:
                     return None
                 self._in_step.update(new or [work.lane for work in due])
-            if not new:
+                self._release(due)
+            if due:
                 return due
             for lane in new:
                 self._start(lane)
 
-    def _due(self) -> list[_Work]:
-        works = [_Work(lane, stride) for lane in self._lanes if (stride := lane.next_stride()) is not None]
-        if not works:
-            return []
-        if self._budget.used_up(self._lanes) and not works[0].lane.decoder.goes_on_without_room:
-            return works[:1]
-        works.sort(key=lambda work: (work.lane.sentence.profile is Profile.OFFLINE, work.lane.plays_until, work.lane.served))
-        decoder = works[0].lane.decoder
-        # A small step is a short one: a first sound waits for no sound that nobody misses yet.
-        last = time.monotonic() + URGENT_SECONDS if not works[0].lane.has_sound else float("inf")
-        return [work for work in works if work.lane.decoder is decoder and work.lane.plays_until < last][: decoder.widest_step]
+    def _release(self, works: Sequence[Work] = ()) -> float | None:
+        """Hand out what need not be held any longer, `works` being the step that begins now; seconds until more may follow, None: never."""
+        now = self._clock.now()
+        for lane in self._holding.over(self._lanes, works, now):
+            lane.deliver(lane.hand_out(now))
+        return self._holding.soonest(self._lanes, now)
 
     def _start(self, lane: Lane) -> None:
         try:
@@ -187,9 +200,9 @@ class Batcher:
             lane.state = state
             self._budget.account(self._lanes)
 
-    def _step(self, works: list[_Work]) -> None:
+    def _step(self, works: list[Work]) -> None:
         self._steps += 1
-        began = time.perf_counter()
+        began = self._clock.now()
         try:
             results = works[0].lane.decoder.step([work.stride for work in works])
         except Exception as error:
@@ -198,13 +211,17 @@ class Batcher:
                 self._end(work.lane, told)
             return
         self._health.worked()
-        self._longest = max(self._longest, time.perf_counter() - began)
+        now = self._clock.now()
+        self._longest = max(self._longest, now - began)
+        if works[0].lane.decoder.widest_step > 1:
+            self._costs.add(sum(work.due.blocks for work in works), now - began)
         with self._changed:
             self._budget.account(self._lanes)
         for work, decoded in zip(works, results, strict=True):
-            self._hand_out(work, decoded)
+            self._keep(work, decoded, now)
 
-    def _hand_out(self, work: _Work, decoded: Decoded | CosyserveError | None) -> None:
+    def _keep(self, work: Work, decoded: Decoded | CosyserveError | None, now: float) -> None:
+        """What a step made for a stream. It is handed out at once unless it may be held; then the next turn decides."""
         lane = work.lane
         if isinstance(decoded, CosyserveError):
             self._end(lane, decoded)
@@ -213,11 +230,12 @@ class Batcher:
             if lane.cancelled or decoded is None:
                 return
             lane.served = self._steps
-            hop = lane.add(decoded, work.stride.until)
-            if hop is not None and hop.last:
+            if not lane.add(decoded, work.stride.until, now) or (self._holding.applies(lane) and not work.stride.final):
+                return
+            hop = lane.hand_out(now)
+            if hop.last:
                 self._forget(lane)
-        if hop is not None:
-            lane.deliver(hop)
+        lane.deliver(hop)
 
     def _end(self, lane: Lane, error: CosyserveError) -> None:
         with self._changed:
@@ -226,7 +244,7 @@ class Batcher:
             lane.deliver(error)
 
     def _forget(self, lane: Lane) -> None:
-        lane.state = None
+        lane.state = lane.held = None
         lane.made.clear()
         if lane in self._lanes:
             self._lanes.remove(lane)

@@ -20,6 +20,7 @@ class Limits:
     alone is always admitted. Sentences that stay within the reserve never exceed state_bytes together. Longer ones may: from then on only
     the oldest stream that has work to do goes on. That bounds how many grow, not the sum: while the oldest waits for its reader or for
     tokens the next one grows, so that readers that keep all their streams waiting let each of them grow in turn.
+    A stream that goes on without kept state claims nothing.
     """
 
     max_streams: int
@@ -55,10 +56,14 @@ class Budget:
         return held(lanes) >= self._limits.state_bytes
 
     def account(self, lanes: Sequence[Lane]) -> None:
-        """Count anew what each stream holds: a step makes its streams grow, and the prompt cache may drop what others only shared."""
+        """Count anew what each stream holds: a step makes its streams grow, the prompt cache takes over what they made or drops what they
+        only shared, and a stream that gives its memory back will not ask for any again."""
         for lane in lanes:
-            if lane.state is not None:
-                lane.bytes = max(lane.bytes, lane.state.bytes)
+            if lane.state is None:
+                continue
+            lane.bytes = lane.state.bytes if lane.state.position else max(lane.bytes, lane.state.bytes)
+            if lane.state.recomputing:
+                lane.reserved = 0
         self.peak = max(self.peak, held(lanes))
 
 

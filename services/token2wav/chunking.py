@@ -48,6 +48,11 @@ class Schedule:
                 return Hop(index, start, end, final=False)
         return Hop(index, start, have, final=True) if finished else None
 
+    def needed(self, last: Hop | None) -> int:
+        """Generated tokens with which the hop after `last` can be spoken though more will come; only where the sentence is cut."""
+        index, start = (0, 0) if last is None else (last.index + 1, last.end)
+        return start + self._length(index) + LOOKAHEAD_TOKENS
+
     def _length(self, index: int) -> int:
         if index == 0:
             to_border = -self.prompt_tokens % CHUNK_TOKENS
@@ -72,6 +77,11 @@ def schedule(profile: Profile, prompt_tokens: int, hops: Hops) -> Schedule:
 def next_border(position: int, end: int) -> int:
     """The end of the grid block that begins at or contains `position`, at most `end`. Both count from the first prompt token."""
     return min((position // CHUNK_TOKENS + 1) * CHUNK_TOKENS, end)
+
+
+def grid_blocks(position: int, end: int) -> int:
+    """Grid blocks that are worked on to get from `position` to `end`, at least one."""
+    return max(-(-end // CHUNK_TOKENS) - position // CHUNK_TOKENS, 1)
 
 
 def _lengths(growth: Growth, longest: int) -> tuple[int, ...]:

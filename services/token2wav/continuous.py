@@ -48,6 +48,7 @@ class ContinuousState:
     kept: "weakref.ref[FlowState] | None" = None
     begun: FlowState | None = None
     prompt_cached: bool | None = None
+    recomputing: bool = False
 
     @property
     def position(self) -> int:

@@ -42,6 +42,10 @@ class StreamState(Protocol):
         """Bytes of memory held; what the prompt cache holds as well is counted there."""
 
     @property
+    def recomputing(self) -> bool:
+        """Whether it has given its memory back for good and makes again, at each step, what it does not keep."""
+
+    @property
     def prompt_cached(self) -> bool | None:
         """Whether the state behind the prompt was kept when the stream started; None when there is none that could be."""
 

@@ -35,6 +35,7 @@ class FakeState:
     samples: int = 0
     cancelled: threading.Event = field(default_factory=threading.Event)
     prompt_cached: None = None
+    recomputing: bool = False
 
     @property
     def bytes(self) -> int:
@@ -104,6 +105,8 @@ class FakeDecoder:
             return np.where(places < SAMPLE_RATE // 2, samples, np.float32(np.nan))
         if self._fault == "pause":
             return np.where((places < SAMPLE_RATE // 2) | (places >= 9 * SAMPLE_RATE // 2), samples, np.float32(0))
+        if self._fault == "saturated":
+            return np.where(samples >= 0, np.float32(0.99), np.float32(-0.99))
         return np.zeros_like(samples)
 
 

@@ -13,6 +13,8 @@ class OneStepState:
     position: int
     cancelled: bool = False
     prompt_cached: None = None
+    recomputing: bool = False
+    """What it makes again does not stand for memory that it once had."""
 
     @property
     def bytes(self) -> int:

@@ -8,8 +8,8 @@
 
 What happens in between, hop by hop: the schedule says that a hop is due (chunking), the batcher takes the stream's grid blocks through
 the decoder together with those of other streams (batcher), each block becomes mel and then samples (continuous), and the finished hop
-comes back here, where it is cut to what the caller still lacks and written as 16-bit PCM. One finished hop may wait for the reader;
-the next is not begun before it is taken.
+comes back here, where it is cut to what the caller still lacks and written as 16-bit PCM. A first hop that would be over before the
+second is there waits for it (holding). One finished hop may wait for the reader while the next is made, and no more.
 """
 
 import asyncio
@@ -26,6 +26,7 @@ from cosyserve.timing import Timing
 from services.token2wav.batcher import Batcher
 from services.token2wav.lane import HopAudio
 from services.token2wav.request import MAX_TOKENS, Sentence, checked_tokens
+from services.token2wav.saturation import SaturationGuard
 from services.token2wav.silence import SilenceGuard
 
 
@@ -51,10 +52,11 @@ class AcousticStream:
         self._sentence = sentence
         self._loop = asyncio.get_running_loop()
         self._arrivals: asyncio.Queue[HopAudio | Exception] = asyncio.Queue()
-        """Bounded by the batcher: at most one hop and one error ahead of the reader."""
+        """Bounded by the batcher: at most two hops and one error ahead of the reader."""
         self._tokens = 0
         self._samples = 0
         self._silence = SilenceGuard(sentence.speed) if sentence.guards else None
+        self._saturation = SaturationGuard() if sentence.guards else None
         self._silent = np.zeros(0, np.float32)
         """Samples from the beginning that are kept back, as nothing can be heard in them yet."""
         self._lane = batcher.open(sentence, self._deliver)
@@ -75,7 +77,7 @@ class AcousticStream:
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
         """Piece by piece until the sentence is over. Raises what the decoder raised, OutOfRange for a start_sample behind the end,
-        NonFinite for samples that are no numbers and, with guards, Silence."""
+        NonFinite for samples that are no numbers and, with guards, Silence and Absurd."""
         last = False
         while not last:
             hop = await self._arrivals.get()
@@ -106,6 +108,8 @@ class AcousticStream:
         """The samples that may leave: checked, and none before one that can be heard if a silent sentence must fail before any has left."""
         if not np.isfinite(hop.samples).all():
             raise NonFinite(f"the decoder gave samples that are not finite behind sample {self._samples + self._silent.size}")
+        if self._saturation is not None:
+            self._saturation.hear(hop.samples)
         if self._silence is None:
             return hop.samples
         self._silence.hear(hop.samples, last=hop.last)

@@ -1,43 +1,51 @@
 """CosyVoice2 in PyTorch behind the three profiles."""
 
 import logging
-from importlib.util import find_spec
 from pathlib import Path
 
 import torch
 
 from cosyserve.errors import SettingsError
 from cosyserve.identity import Identity
+from cosyserve.kernel_cache import Key, keep_kernels
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.backend import Backend, EngineSettings
 from services.token2wav.continuous import ContinuousDecoder
-from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.flow import Flow, load_flow
+from services.token2wav.gpu.suitability import Unsuitable, check_device, kernels_compile
 from services.token2wav.offline import OfflineDecoder
 from services.token2wav.request import Profile
 from services.token2wav.upstream import UpstreamDecoder
-from services.token2wav.vocoder.vocoder import load_vocoder
+from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 
 log = logging.getLogger(__name__)
 GPU_CHOICES = {
-    "gpu_engine": ("paged", "readable"),
+    "gpu_engine": ("auto", "paged", "readable"),
     "gpu_precision": ("bfloat16", "float32"),
     "gpu_vocoder": ("readable", "windowed"),
 }
 WEIGHTS = ("flow.pt", "hift.pt")
+WINDOWED_OPERANDS = {"bfloat16": "float16", "float32": "ieee"}
+"""What the windowed vocoder's products take, by gpu_precision; see `gpu.vocoder.WindowedVocoder`."""
 
 
 def load_torch(model: Path, settings: EngineSettings) -> Backend:
-    """Raises ModelError naming file and tensor, SettingsError for a device or choice that is not there. Sets the process's thread count."""
+    """Raises ModelError naming file and tensor, SettingsError for a device or choice that is not there or cannot run. Sets the process's
+    thread count."""
     for name, choices in GPU_CHOICES.items():
         if getattr(settings, name) not in choices:
             raise SettingsError(f"{name} {getattr(settings, name)!r} is not known; there are {', '.join(choices)}")
-    directory, device = ModelDirectory(model), _device(settings.device)
+    directory, device = ModelDirectory(model), device_of(settings.device)
     torch.set_num_threads(settings.threads)
     flow, vocoder = load_flow(directory, device), load_vocoder(directory, device)
-    if device.type == "cuda" and settings.gpu_engine == "paged" and _has_kernels(device):
-        from services.token2wav.gpu.backend import load_paged
-
-        return load_paged(directory, device, settings, flow, vocoder)
+    if device.type == "cuda" and settings.gpu_engine != "readable":
+        try:
+            return _paged(directory, device, settings, flow, vocoder)
+        except Unsuitable as error:
+            if settings.gpu_engine == "paged":
+                raise
+            log.warning("the readable engine serves, far slower: %s", error)
+        torch.cuda.empty_cache()
     widest = settings.widest_step or (1 if device.type == "cpu" else 16)
     return Backend(
         Identity(
@@ -55,15 +63,18 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
     )
 
 
-def _has_kernels(device: torch.device) -> bool:
-    """Whether Triton is there and the device multiplies bfloat16, so that the paged engine can run."""
-    if find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (8, 0):
-        return True
-    log.warning("%s: no Triton, or older than Ampere; the readable engine serves", torch.cuda.get_device_name(device))
-    return False
+def _paged(directory: ModelDirectory, device: torch.device, settings: EngineSettings, flow: Flow, vocoder: Vocoder) -> Backend:
+    check_device(device)
+    with kernels_compile():
+        from services.token2wav.gpu.backend import load_paged  # needs Triton
+
+    capability, hashed = torch.cuda.get_device_capability(device), directory.content_hash((*WEIGHTS, directory.yaml_name))
+    keep_kernels(Key(gpu=torch.cuda.get_device_name(device), capability=capability, torch=torch.__version__, model=hashed))
+    return load_paged(directory, device, settings, flow, vocoder)
 
 
-def _device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
+    """Raises SettingsError for a device that is not there."""
     if name.partition(":")[0] not in ("cpu", "cuda"):
         raise SettingsError(f"device {name!r} is not known; there are cpu, cuda and cuda:N")
     try:
@@ -91,4 +102,5 @@ def precision_text(batch_invariant: bool, widest_step: int) -> str:
 
 def paged_precision_text(precision: str, vocoder: str, widest_step: int) -> str:
     """The same of the paged engine, whose batches always decide how sums round."""
-    return f"{precision}, paged, {vocoder} vocoder, batches of up to {widest_step} streams"
+    operands = f" of {WINDOWED_OPERANDS[precision]}" if vocoder == "windowed" else ""
+    return f"{precision}, paged, {vocoder} vocoder{operands}, batches of up to {widest_step} streams"

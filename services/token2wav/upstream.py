@@ -15,7 +15,7 @@ from cosyserve.spec import LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.cancellation import Cancelled
 from services.token2wav.continuous import as_prompt
 from services.token2wav.decoder import Decoded, Stride
-from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.whole import WholeFlow
 from services.token2wav.one_step import OneStepState
 from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.state import UpstreamVocoderState
@@ -42,7 +42,7 @@ class UpstreamDecoder:
     token_bytes = 0
     """Every step starts from the first token; what it computes is given back at its end."""
 
-    def __init__(self, flow: Flow, vocoder: Vocoder) -> None:
+    def __init__(self, flow: WholeFlow, vocoder: Vocoder) -> None:
         self._flow = flow
         self._vocoder = vocoder
 

@@ -11,6 +11,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import services.token2wav.__main__ as token2wav
 from cosyserve.errors import CosyserveError
+from cosyserve.ladder import Footing
 from cosyserve.server import ServiceBroken, serve
 from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.backend import Backend
@@ -40,7 +41,7 @@ async def _health(channel: grpc.aio.Channel) -> "health_pb2.HealthCheckResponse.
 async def test_after_three_faults_in_a_row_the_service_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = Losing()
     backend = Backend(load_fake(0.0).identity, dict.fromkeys(Profile, decoder), lambda: decoder.steps)
-    monkeypatch.setattr(token2wav, "load_backend", lambda name, settings: backend)
+    monkeypatch.setattr(token2wav, "load_chosen", lambda name, settings, *, strict: Footing(backend, "fake"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         target = f"127.0.0.1:{free.getsockname()[1]}"

@@ -1,7 +1,12 @@
-"""The paged engine on a CUDA device against the readable one, with the small reference model."""
+"""The paged engine on a CUDA device against the readable one, with the small reference model.
+
+What the flow rounds is compared in mel, what the vocoder rounds in samples of the same mel. Samples of the two engines cannot be: f0 is
+summed up into phase, and with this model's random weights a millionth in the mel (relative) becomes 6e-4 in a sample, four thousandths
+another sound (0.5 between logarithms of spectra), on the CPU alone as well.
+"""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,20 +18,43 @@ from torch import Tensor
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.backend import Backend, EngineSettings, load_backend
+from services.token2wav.continuous import ContinuousDecoder
 from services.token2wav.decoder import Decoded, Stride
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.gpu.layout import Layout
 from services.token2wav.request import Profile, Sentence, Voice
+from services.token2wav.vocoder.stretch import MelStretch
+from services.token2wav.vocoder.vocoder import load_vocoder
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available() or find_spec("triton") is None, reason="no CUDA device or no triton"),
 ]
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
+DEMO = Path(__file__).parents[2] / "models" / "demo"
 CASES = [(40, 60, 1.0), (0, 77, 1.0), (30, 101, 0.8), (26, 5, 1.0)]
+"""Prompt and generated tokens, speed."""
+FLOAT32_MEL = 2e-6
+"""Relative error, root mean square: sums of some hundred float32 in another order, through ten Euler steps. Seen on an H200: 4e-7."""
+BFLOAT16_MEL = 1e-2
+"""Seen: 4.2e-3 to 4.7e-3. The readable flow on a CPU, with the operands of its products rounded to bfloat16, is off by 4.2e-3 to 5.4e-3."""
+SAMPLES = {("float32", "readable"): 2e-6, ("float32", "windowed"): 2e-6, ("bfloat16", "readable"): 2e-6, ("bfloat16", "windowed"): 2e-2}
+"""Relative error, root mean square, against the readable vocoder over the whole of the same mel. Seen in float32: 0 and 5e-7. With bfloat16
+the windowed filter takes operands of 11 bits; seen with the published sizes: 3e-3."""
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """mel: float32 [T, 80] behind the prompt, before the stretch, on the CPU. samples: float32 [n]."""
+
+    mel: Tensor
+    samples: Tensor
 
 
 def load(**settings: Any) -> Backend:
-    paged = EngineSettings(model=TINY, device="cuda", state_bytes=1 << 29, prompt_cache_bytes=1 << 28, gpu_engine="paged")
-    return load_backend("torch", replace(paged, **settings))
+    """What a GPU gets unless asked otherwise, with little memory, changed by `settings`."""
+    small = EngineSettings(model=TINY, device="cuda", state_bytes=1 << 29, prompt_cache_bytes=1 << 28)
+    return load_backend("torch", replace(small, **settings))
 
 
 def voice(prompt: int, key: str = "") -> Voice:
@@ -35,54 +63,133 @@ def voice(prompt: int, key: str = "") -> Voice:
         return Voice(np.arange(prompt) * 11 % 6561, mel, arrays["spk_embedding"][0].astype(np.float32), key)
 
 
-def speak(backend: Backend, cases: Sequence[int], key: str = "") -> list[Tensor]:
+def listen(decoder: Any, monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Tensor]]:
+    """What the flow hands to the vocoder from now on, [n, 80] each, by the stream's state."""
+    heard: dict[int, list[Tensor]] = {}
+    if isinstance(decoder, ContinuousDecoder):
+        sound = decoder._sound
+
+        def readable(strides: Any, fresh: Any) -> Any:
+            for stride, mel in zip(strides, fresh, strict=True):
+                heard.setdefault(id(stride.state), []).append(mel.T.cpu())
+            return sound(strides, fresh)
+
+        monkeypatch.setattr(decoder, "_sound", readable)
+        return heard
+    make = decoder._sounding.make
+
+    def paged(turns: Any) -> None:
+        for turn in turns:
+            heard.setdefault(id(turn.state), []).extend(mel.cpu() for mel in turn.mels)
+        make(turns)
+
+    monkeypatch.setattr(decoder._sounding, "make", paged)
+    return heard
+
+
+def speak(backend: Backend, cases: Sequence[int], key: str = "") -> list[Spoken]:
+    """The cases together, a block of each in a step."""
     decoder = backend.decoders[Profile.CONTINUOUS]
     sentences = [Sentence(voice(CASES[at][0], key), seed=1 << 40 | at, sentence_index=at, speed=CASES[at][2]) for at in cases]
     states = [decoder.start(sentence) for sentence in sentences]
     tokens = [np.random.default_rng(at).integers(0, 6561, CASES[at][1]) for at in cases]
     made: list[list[np.ndarray]] = [[] for _ in cases]
     todo = list(range(len(cases)))
-    while todo:
-        ends = [len(states[at].prompt) + len(tokens[at]) for at in todo]
-        untils = [min(states[at].position // 25 * 25 + 25, end) for at, end in zip(todo, ends, strict=True)]
-        strides = [Stride(states[at], tokens[at], until, until == end) for at, until, end in zip(todo, untils, ends, strict=True)]
-        for at, stride, result in zip(list(todo), strides, decoder.step(strides), strict=True):
-            assert isinstance(result, Decoded)
-            made[at].append(result.samples)
-            if stride.final:
-                todo.remove(at)
-    return [torch.from_numpy(np.concatenate(pieces)) for pieces in made]
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        heard = listen(decoder, monkeypatch)
+        while todo:
+            ends = [len(states[at].prompt) + len(tokens[at]) for at in todo]
+            untils = [min(states[at].position // 25 * 25 + 25, end) for at, end in zip(todo, ends, strict=True)]
+            strides = [Stride(states[at], tokens[at], until, until == end) for at, until, end in zip(todo, untils, ends, strict=True)]
+            for at, stride, result in zip(list(todo), strides, decoder.step(strides), strict=True):
+                assert isinstance(result, Decoded)
+                made[at].append(result.samples)
+                if stride.final:
+                    todo.remove(at)
+    return [
+        Spoken(torch.cat(heard[id(state)]), torch.from_numpy(np.concatenate(pieces))) for state, pieces in zip(states, made, strict=True)
+    ]
+
+
+def error(found: Tensor, wanted: Tensor) -> float:
+    """Root mean square, relative."""
+    assert found.shape == wanted.shape
+    return float((found - wanted).norm() / wanted.norm())
 
 
 @pytest.fixture(scope="module")
-def readable() -> list[Tensor]:
+def readable() -> list[Spoken]:
     return speak(load(gpu_engine="readable"), range(len(CASES)))
 
 
-@pytest.mark.parametrize("vocoder", ["readable", "windowed"])
-def test_float32_is_the_readable_engine_alone_together_and_with_a_kept_prompt(readable: list[Tensor], vocoder: str) -> None:
-    paged = load(gpu_precision="float32", gpu_vocoder=vocoder)
-    for found, wanted in zip(speak(paged, range(len(CASES))), readable, strict=True):
-        torch.testing.assert_close(found, wanted, rtol=0, atol=5e-4)
-    for at, wanted in enumerate(readable):
-        torch.testing.assert_close(speak(paged, [at])[0], wanted, rtol=0, atol=5e-4)
-    for _ in range(2):
-        torch.testing.assert_close(speak(paged, [0], "kept")[0], readable[0], rtol=0, atol=5e-4)
+@pytest.fixture(scope="module", params=list(SAMPLES), ids=lambda pair: " ".join(pair))
+def paged(request: pytest.FixtureRequest) -> tuple[Backend, str, str]:
+    precision, vocoder = request.param
+    return load(gpu_precision=precision, gpu_vocoder=vocoder), precision, vocoder
 
 
-@pytest.mark.parametrize("vocoder", ["readable", "windowed"])
-def test_bfloat16_sounds_alike(readable: list[Tensor], vocoder: str) -> None:
-    for found, wanted in zip(speak(load(gpu_vocoder=vocoder), range(len(CASES))), readable, strict=True):
-        assert found.shape == wanted.shape
-        spectra = [
-            torch.stft(x, 1024, window=torch.hann_window(1024), return_complex=True).abs().clamp_min(1e-3).log() for x in (found, wanted)
-        ]
-        assert float((spectra[0] - spectra[1]).abs().mean()) < 0.3
+def test_the_mel_is_the_readable_flows_alone_together_and_with_a_kept_prompt(
+    readable: list[Spoken], paged: tuple[Backend, str, str]
+) -> None:
+    backend, precision, vocoder = paged
+    together, alone = speak(backend, range(len(CASES))), [speak(backend, [at])[0] for at in range(len(CASES))]
+    kept = [speak(backend, [0], "kept")[0] for _ in range(2)]
+    pairs = [*zip(together, readable, strict=True), *zip(alone, readable, strict=True), *((each, readable[0]) for each in kept)]
+    errors = [error(found.mel, wanted.mel) for found, wanted in pairs]
+    print(f"{precision}, {vocoder}: mel", *(f"{each:.1e}" for each in errors))
+    assert max(errors) < (FLOAT32_MEL if precision == "float32" else BFLOAT16_MEL)
 
 
-def test_the_model_directory_is_named() -> None:
+def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: tuple[Backend, str, str]) -> None:
+    backend, precision, vocoder = paged
+    whole, errors = load_vocoder(ModelDirectory(TINY), torch.device("cuda")), []
+    for at, spoken in enumerate(speak(backend, range(len(CASES)))):
+        mel = MelStretch.step(MelStretch.start(CASES[at][2], torch.device("cuda")), spoken.mel.T.contiguous().cuda(), final=True)
+        errors.append(error(spoken.samples, whole.offline(mel, 1 << 40 | at, at).cpu()))
+    print(f"{precision}, {vocoder}: samples", *(f"{each:.1e}" for each in errors))
+    assert max(errors) < SAMPLES[precision, vocoder]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_without_room_sentences_are_made_again_and_sound_the_same(readable: list[Spoken], precision: str) -> None:
+    one = Layout(FlowConfig.read(ModelDirectory(TINY))).elements * getattr(torch, precision).itemsize
+    backend = load(gpu_precision=precision, gpu_engine="paged", state_bytes=4 * one, prompt_cache_bytes=one)
+    errors = [error(found.mel, wanted.mel) for found, wanted in zip(speak(backend, range(len(CASES))), readable, strict=True)]
+    decoder: Any = backend.decoders[Profile.CONTINUOUS]
+    print(f"{precision}, {decoder.recomputed} blocks made again: mel", *(f"{each:.1e}" for each in errors))
+    assert max(errors) < (FLOAT32_MEL if precision == "float32" else BFLOAT16_MEL)
+    assert decoder.recomputed > 0
+
+
+def test_the_bundled_voice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights that speak, and layers whose widths are no powers of two."""
+    parts = torch.load(DEMO / "spk2info.pt", weights_only=True)["af_heart"]
+    names = ("flow_prompt_speech_token", "prompt_speech_feat", "flow_embedding")
+    ids, mel, embedding = (parts[name][0].numpy() for name in names)
+    sentence = Sentence(Voice(ids.astype(np.int64), mel.astype(np.float32), embedding.astype(np.float32)), seed=7)
+    made = []
+    for engine in ("auto", "readable"):
+        backend = load(model=DEMO, gpu_engine=engine)
+        assert ("paged" in backend.identity.precision) == (engine == "auto")
+        decoder = backend.decoders[Profile.CONTINUOUS]
+        state, heard, samples = decoder.start(sentence), listen(decoder, monkeypatch), []
+        tokens = np.resize(ids[20:50], 90).astype(np.int64)
+        while state.position < len(ids) + len(tokens):
+            until = min(state.position // 25 * 25 + 25, len(ids) + len(tokens))
+            (result,) = decoder.step([Stride(state, tokens, until, until == len(ids) + len(tokens))])
+            assert isinstance(result, Decoded)
+            samples.append(torch.from_numpy(result.samples))
+        made.append(Spoken(torch.cat(heard[id(state)]), torch.cat(samples)))
+    paged, readable = made
+    vocoder = load_vocoder(ModelDirectory(DEMO), torch.device("cuda"))
+    again = vocoder.offline(paged.mel.T.contiguous().cuda(), 7, 0).cpu()
+    print(f"bundled voice: mel {error(paged.mel, readable.mel):.1e}, samples of the same mel {error(paged.samples, again):.1e}")
+    assert error(paged.mel, readable.mel) < BFLOAT16_MEL
+    assert error(paged.samples, again) < SAMPLES["bfloat16", "windowed"]
+
+
+def test_what_serves_unless_asked_otherwise_is_named() -> None:
     paged, readable = load().identity, load(gpu_engine="readable").identity
     assert paged.model_hash == readable.model_hash
-    assert paged.precision == "bfloat16, paged, readable vocoder, batches of up to 32 streams"
+    assert paged.precision == "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams"
     assert paged.device.startswith(f"{readable.device}, triton ")
-    assert ModelDirectory(TINY).path.exists()

@@ -1,7 +1,8 @@
 """Law: in the served profile the samples are a function of the request, not of hops, messages, caches or company."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Sequence
 from itertools import cycle, product
 
 import numpy as np
@@ -14,7 +15,12 @@ from services.token2wav.backend import Backend
 from services.token2wav.batcher import Batcher
 from services.token2wav.continuous import ContinuousDecoder, as_prompt
 from services.token2wav.flow.flow import load_flow
+from services.token2wav.holding import Holding
+from services.token2wav.lane import Lane
+from services.token2wav.next_step import NextStep, Work
 from services.token2wav.request import Growth, Hops, Profile, Sentence
+from services.token2wav.step_costs import StepCosts
+from services.token2wav.token_pace import TokenPace
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.unit.token2wav.speaking import GOLDEN, batching, pieces, speak, tokens, torch_backend, voice
 
@@ -125,3 +131,47 @@ async def test_resumed_is_the_tail(batcher: Batcher, profile: Profile, start_sam
     whole = await speak(batcher, Sentence(voice(20), seed=5, profile=profile), tokens(50))
     tail = await speak(batcher, Sentence(voice(20), seed=5, profile=profile, start_sample=start_sample), tokens(50))
     assert tail == whole[2 * start_sample :]
+
+
+class Capricious(Holding):
+    """Hands finished sound out or keeps it, as the dice say."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(60.0, StepCosts(), TokenPace())
+        self._dice = random.Random(seed)
+
+    def applies(self, lane: Lane) -> bool:
+        return True
+
+    def over(self, lanes: Sequence[Lane], works: Sequence[Work], now: float) -> list[Lane]:
+        return [lane for lane in lanes if lane.held is not None and self._dice.random() < 0.3]
+
+    def soonest(self, lanes: Sequence[Lane], now: float) -> float | None:
+        return 0.001 if any(lane.held is not None for lane in lanes) else None
+
+
+class CapriciousStep(NextStep):
+    """Takes any of the due streams, at least one."""
+
+    def __init__(self, seed: int, batcher: Batcher) -> None:
+        super().__init__(batcher._costs, batcher._budget, batches=True)
+        self._dice = random.Random(seed)
+
+    def of(self, lanes: Sequence[Lane], now: float) -> list[Work]:
+        works = super().of(lanes, now)
+        return self._dice.sample(works, self._dice.randint(1, len(works))) if works else []
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_whatever_is_held_and_however_streams_meet(backend: Backend, batcher: Batcher, seed: int) -> None:
+    """Also for who takes a sentence up in its middle."""
+    requests = [
+        (Sentence(voice(prompt), seed=seed, start_sample=start), tokens(90, offset=at))
+        for at, (prompt, start) in enumerate([(20, 0), (15, 0), (12, 20_000), (20, 1), (25, 50_000)])
+    ]
+    plain = [await speak(batcher, *request) for request in requests]
+    async with batching(backend.decoders) as capricious:
+        capricious._holding, capricious._next_step = Capricious(seed), CapriciousStep(seed, capricious)
+        made = await asyncio.gather(*(pieces(capricious, *request, 11) for request in requests))
+    assert [b"".join(piece.audio for piece in cut) for cut in made] == plain
+    assert min(len(cut) for cut in made) < 4, "hops were joined"

@@ -16,8 +16,8 @@ from services.orchestrator.guards import attempt_seed
 from tests.pipeline.misbehaving import fake_settings, misbehaving
 
 TEXT = "one two three four"
-LLM_FAULTS = {"runaway": "RUNAWAY", "short": "TOO_SHORT", "prompt": "PROMPT_SPOKEN", "non_finite": "NON_FINITE"}
-SOUND_FAULTS = {"silence": "SILENCE", "non_finite": "NON_FINITE"}
+LLM_FAULTS = {"runaway": "RUNAWAY", "short": "TOO_SHORT", "prompt": "PROMPT_SPOKEN", "non_finite": "NON_FINITE", "constant": "ABSURD"}
+SOUND_FAULTS = {"silence": "SILENCE", "non_finite": "NON_FINITE", "saturated": "ABSURD"}
 FAULTS = [("llm", *fault) for fault in LLM_FAULTS.items()] + [("token2wav", *fault) for fault in SOUND_FAULTS.items()]
 
 

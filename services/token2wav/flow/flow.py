@@ -19,6 +19,7 @@ from services.token2wav.flow.checks import check_block, check_length, check_toke
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.network import Network
 from services.token2wav.flow.past import Past, Window, chunk_mask
+from services.token2wav.flow.sane import all_sane, sane
 from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_table
 from services.token2wav.flow.state import FlowState
 from services.token2wav.flow.weights import FlowConfig
@@ -88,8 +89,8 @@ class Flow:
         mel = self._solver.solve(self.noise[None, :frames], inputs, mask, stop)
         if mel is None:
             raise Cancelled("stopped between two Euler steps")
-        if not bool(torch.isfinite(mel).all()):
-            raise NonFinite("the flow produced values that are not finite")
+        if not all_sane(mel):
+            raise NonFinite("the flow produced values that are not finite, or beyond any mel")
         return mel[0, voice.mel.shape[0] :].T.contiguous()
 
     @torch.inference_mode()
@@ -169,11 +170,11 @@ class Flow:
             for at, past in zip(live, window.after(), strict=True):
                 steps[at].append(past)
         made: list[Tensor | None] = [None] * len(states)
-        finite = torch.isfinite(x).flatten(1).all(dim=1).tolist()
+        good = sane(x).tolist()
         for row, at in enumerate(live):
             state = states[at]
-            if not finite[row]:
-                state.fault = NonFinite(f"the flow produced values that are not finite behind token {state.position}")
+            if not good[row]:
+                state.fault = NonFinite(f"the flow produced values that are not finite, or beyond any mel behind token {state.position}")
                 state.release()
                 continue
             state.encoder, state.steps = encoders[at], tuple(steps[at])

@@ -14,11 +14,12 @@ from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.flow import PagedFlow
-from services.token2wav.gpu.room import check_device, pages_within, room_beside
+from services.token2wav.gpu.room import pages_within, room_beside
+from services.token2wav.gpu.suitability import kernels_compile
 from services.token2wav.gpu.vocoder import WindowedVocoder
 from services.token2wav.offline import OfflineDecoder
 from services.token2wav.request import Profile
-from services.token2wav.torch_backend import device_text, paged_precision_text
+from services.token2wav.torch_backend import WINDOWED_OPERANDS, device_text, paged_precision_text
 from services.token2wav.upstream import UpstreamDecoder
 from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.vocoder import Vocoder
@@ -34,20 +35,19 @@ log = logging.getLogger(__name__)
 def load_paged(directory: ModelDirectory, device: torch.device, settings: EngineSettings, flow: Flow, vocoder: Vocoder) -> Backend:
     """Streams go through pages and graphs, `upstream` and offline sentences through `flow` and `vocoder`.
 
-    Raises SettingsError for a device that is not the current one, and a budget that does not hold two seconds of sound or exceeds the
-    device beside the engine itself.
+    The device is one that `suitability.check_device` lets pass. Raises SettingsError for a budget that does not hold two seconds of sound
+    or exceeds the device beside the engine itself, Unsuitable where the kernels cannot be compiled.
     """
-    check_device(device)
     dtype: torch.dtype = getattr(torch, settings.gpu_precision)
     config, budget = FlowConfig.read(directory), settings.state_bytes + settings.prompt_cache_bytes
     pages = 1 + pages_within(budget, config, dtype, device)
     began = time.perf_counter()
     sounding: WindowedVocoder | Vocoder = vocoder
-    with room_beside(budget, device):
+    with room_beside(budget, device), kernels_compile():
         tensors = read_flow_tensors(directory, config, device, torch.float32)
         paged = PagedFlow(config, tensors, pages=pages, dtype=dtype, most=LONGEST_RECOMPUTED)
         if settings.gpu_vocoder == "windowed":
-            sounding = _windowed(directory, device, paged, dtype)
+            sounding = _windowed(directory, device, paged, WINDOWED_OPERANDS[settings.gpu_precision])
         paged.capture()
     log.info("token2wav: %d pages of %d bytes, graphs recorded after %.1f s", pages - 1, paged.page_bytes, time.perf_counter() - began)
     widest, kept = settings.widest_step or paged.buckets[-1], settings.prompt_cache_bytes // paged.page_bytes
@@ -61,11 +61,12 @@ def load_paged(directory: ModelDirectory, device: torch.device, settings: Engine
         ),
         {Profile.CONTINUOUS: decoder, Profile.UPSTREAM: UpstreamDecoder(flow, vocoder), Profile.OFFLINE: OfflineDecoder(flow, vocoder)},
         lambda: flow.stats.euler_steps + paged.stats.euler_steps,
+        buckets=paged.buckets,
     )
 
 
-def _windowed(directory: ModelDirectory, device: torch.device, paged: PagedFlow, dtype: torch.dtype) -> WindowedVocoder:
-    config, precision = read_config(directory), "tf32" if dtype == torch.bfloat16 else "ieee"
+def _windowed(directory: ModelDirectory, device: torch.device, paged: PagedFlow, precision: str) -> WindowedVocoder:
+    config = read_config(directory)
     made = WindowedVocoder(config, load_weights(directory, config), device, slots=SLOTS, precision=precision, launch=paged.launch)
     made.capture()
     return made

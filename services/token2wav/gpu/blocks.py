@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cosyserve.errors import Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.gpu.landing import Landing
 from services.token2wav.gpu.pages import PagedPrompts, Pages, PromptPages
 from services.token2wav.gpu.state import PagedState
 from services.token2wav.gpu.turn import Turn
@@ -21,9 +22,8 @@ if TYPE_CHECKING:  # needs triton
 class Blocks:
     """For the engine's thread."""
 
-    def __init__(self, flow: "PagedFlow", pages: Pages, prompts: PagedPrompts) -> None:
-        self._flow, self._pages, self._prompts = flow, pages, prompts
-        self._cuda = flow.device.type == "cuda"
+    def __init__(self, flow: "PagedFlow", pages: Pages, prompts: PagedPrompts, landing: Landing) -> None:
+        self._flow, self._pages, self._prompts, self._landing = flow, pages, prompts, landing
         self.recomputed = 0
         """Blocks made again because there was no room to keep them."""
 
@@ -49,22 +49,20 @@ class Blocks:
         most = self._flow.buckets[-1]
         for first in range(0, len(work), most):
             part = work[first : first + most]
-            mels = self._flow.run([unit for _, unit in part])
-            finite = self._finite(mels)
+            mels, largest = self._kept(self._flow.run([unit for _, unit in part]))
             for at, (turn, unit) in enumerate(part):
-                turn.finite.append(finite[at : at + 1])
+                turn.largest.append(largest[at, : MEL_FRAMES_PER_TOKEN * unit.tokens.numel()])
                 self._spoken(turn, unit.position, unit.tokens.numel(), mels[at])
         for turn in followers:
             leader = leaders[turn.state.key, turn.stride.until]
             turn.idle = not self._taken_over(turn, of=leader.state)
             # Pages that are not finite fault whoever goes on from them, so that nobody keeps them for the next.
-            turn.finite += leader.finite
+            turn.largest += leader.largest
 
-    def _finite(self, mels: Tensor) -> NDArray[np.bool_]:
-        """bool [units], valid when the step has waited."""
-        flags = torch.isfinite(mels).flatten(1).all(dim=1)
-        found: NDArray[np.bool_] = torch.empty(len(mels), dtype=torch.bool, pin_memory=self._cuda).copy_(flags, non_blocking=True).numpy()
-        return found
+    def _kept(self, mels: Tensor) -> tuple[Tensor, NDArray[np.float32]]:
+        """A copy of mels [units, 50, 80], which the next pass overwrites; and each frame's largest magnitude, when the step has waited."""
+        largest: NDArray[np.float32] = self._landing.receive(mels.abs().amax(dim=2)).numpy()
+        return mels.clone(), largest
 
     def _taken_over(self, turn: Turn, of: PagedState | None = None) -> bool:
         """Go on from the pages of the prompt cache, or of a stream of the same voice, instead of making them."""
@@ -79,7 +77,7 @@ class Blocks:
         self._pages.share(pages)
         old, state.pages = state.pages, pages
         self._pages.release(old)
-        state.position, state.shared = CHUNK_TOKENS * len(pages), len(pages) if kept is not None else 0
+        state.position = CHUNK_TOKENS * len(pages)
         return True
 
     def _known(self, turn: Turn) -> Tensor:
@@ -123,19 +121,19 @@ class Blocks:
             return
         known = self._known(turn)
         units = [self._unit(state, known, at, list(range(1, at + 2)), until) for at in range(count)]
-        mels = self._flow.recompute(units)
+        mels, largest = self._kept(self._flow.recompute(units)[first:])
         self.recomputed += first
-        turn.finite.append(self._finite(mels[first:]))
         for at in range(first, count):
-            self._spoken(turn, at, units[at].tokens.numel(), mels[at])
+            turn.largest.append(largest[at - first, : MEL_FRAMES_PER_TOKEN * units[at].tokens.numel()])
+            self._spoken(turn, at, units[at].tokens.numel(), mels[at - first])
         state.position = until
 
     def _spoken(self, turn: Turn, block: int, tokens: int, mel: Tensor) -> None:
-        """Keep a copy of the frames behind the prompt."""
+        """Keep the frames behind the prompt."""
         first = max(MEL_FRAMES_PER_TOKEN * len(turn.state.prompt) - CHUNK_FRAMES * block, 0)
         last = MEL_FRAMES_PER_TOKEN * tokens
         if first < last:
-            turn.mels.append(mel[first:last].clone())
+            turn.mels.append(mel[first:last])
             turn.frames += last - first
 
     def remember(self, turn: Turn) -> None:
@@ -151,5 +149,4 @@ class Blocks:
         ):
             return
         inside = state.inside // CHUNK_TOKENS
-        self._prompts.put(state.key, PromptPages(tuple(state.pages[:inside]), state.speaker))
-        state.shared = inside if state.key in self._prompts else 0
+        self._prompts.put(state.key, PromptPages(tuple(state.pages[:inside]), state.speaker, state.conditions))

@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from cosyserve.errors import CosyserveError, NonFinite, Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS
 from services.token2wav.continuous import as_prompt
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.flow.checks import check_length, check_voice
+from services.token2wav.flow.sane import LARGEST
 from services.token2wav.gpu.blocks import Blocks
+from services.token2wav.gpu.landing import Landing
 from services.token2wav.gpu.pages import PagedPrompts, Pages
 from services.token2wav.gpu.sounding import ReadableSounding, Sounding
 from services.token2wav.gpu.state import PagedState, Slots, border
@@ -46,8 +49,10 @@ class PagedDecoder:
         self._pages, self._slots = Pages(pages), Slots(slots)
         self._prompts = PagedPrompts(self._pages, prompt_pages, flow.page_bytes)
         self._cuda = flow.device.type == "cuda"
-        self._blocks = Blocks(flow, self._pages, self._prompts)
-        self._sounding = ReadableSounding(vocoder) if isinstance(vocoder, Vocoder) else Sounding(vocoder, pinned=self._cuda)
+        self._landing = Landing(pinned=self._cuda)
+        self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(3)] if self._cuda else []  # type: ignore[no-untyped-call]
+        self._blocks = Blocks(flow, self._pages, self._prompts, self._landing)
+        self._sounding = ReadableSounding(vocoder) if isinstance(vocoder, Vocoder) else Sounding(vocoder, self._landing)
 
     @property
     def recomputed(self) -> int:
@@ -74,14 +79,11 @@ class PagedDecoder:
         voice = as_prompt(sentence.voice)
         check_voice(voice, self._flow.config)
         check_length(len(voice.tokens))
-        # The conditions of all blocks, kept ones too: a stream that loses its pages is made again from its first.
-        mel = voice.mel
-        blocks = -(-len(mel) // CHUNK_FRAMES)
-        padded = F.pad(mel, (0, 0, 0, CHUNK_FRAMES * blocks - len(mel))).view(blocks, CHUNK_FRAMES, mel.shape[1])
-        conditions = padded.to(self._flow.device, torch.float32)
         key = sentence.voice.state_key if border(len(voice.tokens)) > 0 else ""
         kept = self._prompts.get(key) if key else None
         begun = 0 if kept is None else len(kept.pages)
+        # The conditions of all blocks, kept ones too: a stream that loses its pages is made again from its first.
+        conditions = self._conditions(voice.mel) if kept is None else kept.conditions
         speaker = self._flow.speaker(voice.embedding) if kept is None else kept.speaker
         stretch = MelStretch.start(sentence.speed, self._flow.device)
         # Taken last: what fails before here leaves nothing taken.
@@ -104,7 +106,6 @@ class PagedDecoder:
             sentence=sentence.sentence_index,
             position=CHUNK_TOKENS * begun,
             pages=[] if kept is None else list(kept.pages),
-            shared=begun,
             prompt_cached=kept is not None if key else None,
         )
         self._sounding.begin(state)
@@ -114,35 +115,42 @@ class PagedDecoder:
     def step(self, strides: Sequence[Stride[PagedState]]) -> list[Decoded | CosyserveError | None]:
         """Blocks and windows of all streams; see `Decoder.step`."""
         began = time.time_ns()
-        marks = [torch.cuda.Event(enable_timing=True) for _ in range(3)] if self._cuda else []  # type: ignore[no-untyped-call]
-        self._mark(marks, 0)
+        self._landing.begin()
+        self._mark(0)
         turns = [Turn(stride, stride.state.position) for stride in strides]
         self._blocks.make(turns)
-        self._mark(marks, 1)
+        self._mark(1)
         middle = time.time_ns()
         self._sounding.make(turns)
-        self._mark(marks, 2)
+        self._mark(2)
         if self._cuda:
             torch.cuda.current_stream(self._flow.device).synchronize()
-            middle = began + int(1e6 * marks[0].elapsed_time(marks[1]))
+            middle = began + int(1e6 * self._marks[0].elapsed_time(self._marks[1]))
         end = time.time_ns()
         results = [self._result(turn, (began, middle), (middle, end)) for turn in turns]
         for turn in turns:
             self._blocks.remember(turn)
         return results
 
-    def _mark(self, marks: list[torch.cuda.Event], at: int) -> None:
-        if marks:
-            marks[at].record()
+    def _mark(self, at: int) -> None:
+        if self._marks:
+            self._marks[at].record()
+
+    def _conditions(self, mel: Tensor) -> Tensor:
+        """[frames, 80] -> [blocks, 50, 80] on the device, zeros behind the end."""
+        blocks = -(-len(mel) // CHUNK_FRAMES)
+        padded = F.pad(mel, (0, 0, 0, CHUNK_FRAMES * blocks - len(mel))).view(blocks, CHUNK_FRAMES, mel.shape[1])
+        return padded.to(self._flow.device, torch.float32)
 
     def _result(self, turn: Turn, flow: tuple[int, int], vocoder: tuple[int, int]) -> Decoded | CosyserveError | None:
         state = turn.state
         if state.cancelled or turn.idle:
             return None
-        if not all(finite.all() for finite in turn.finite):
-            state.fault = NonFinite(f"the flow produced values that are not finite behind token {turn.start}")
+        if not all((largest <= LARGEST).all() for largest in turn.largest):  # neither are numbers that are none
+            state.fault = NonFinite(f"the flow produced values that are not finite, or beyond any mel behind token {turn.start}")
+        # Copied, as the next step writes there; within the audio limit, so that a sum is finite when all are.
         samples = np.concatenate(turn.samples) if turn.samples else _NO_SAMPLES
-        if state.fault is None and not np.isfinite(samples).all():
+        if state.fault is None and not np.isfinite(samples.sum()):
             state.fault = NonFinite(f"the vocoder produced samples that are not finite before frame {state.rendered}")
         if state.fault is not None:
             return state.fault

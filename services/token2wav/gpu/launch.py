@@ -17,6 +17,8 @@ class Tile:
     warps: int = 4
     stages: int = 3
     loop: int = 1
+    described: bool = False
+    """Parts are fetched and stored by descriptors (TMA), from Hopper on."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,14 @@ class Launcher:
         options: dict[str, Any] = {"launch_pdl": True} if self.chained else {}
         kernel[grid](*arguments, **constants, CHAINED=self.chained, num_warps=warps, num_stages=stages, **options)
 
-    def tile(self, kind: str, rows: int) -> Tile:
-        """The tile for a product of that many rows."""
-        rules = self.tiles.get(kind) or TILES[kind]
+    def tile(self, kind: str, rows: int, table: "Tiles | None" = None) -> Tile:
+        """The tile for a product of that many rows. table: where this launcher has none for the kind; None: the flow's."""
+        rules = self.tiles.get(kind) or (TILES if table is None else table)[kind]
         return next((tile for most, tile in rules if rows <= most), rules[-1][1])
 
 
 MANY = 1 << 30
+Tiles = dict[str, tuple[tuple[int, Tile], ...]]
 TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "qkv": ((200, Tile(16, 128)), (800, Tile(32, 128)), (MANY, Tile(64, 128, 64, 8))),
     "widen": ((400, Tile(16, 128)), (800, Tile(32, 128)), (MANY, Tile(64, 128))),
@@ -52,7 +55,6 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "attention": ((MANY, Tile(0, 0, 0, 4, 6)),),
     "feed forward": ((MANY, Tile(16, 0, 128, 8)),),
     "distance": ((MANY, Tile(0, 0, 128, 8)),),
-    "sound": ((MANY, Tile(64, 64, 64)),),
 }
 """For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""
 _EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)

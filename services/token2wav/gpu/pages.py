@@ -21,6 +21,7 @@ class Pages:
         self.count = count - 1
         self._free = deque(page for page in range(count) if page != SPARE_PAGE)
         self._owners = [0] * count
+        self._kept: set[int] = set()
         # Reentrant: the collector may run while pages are taken, and a state that it frees gives its own back in the same thread.
         self._lock = threading.RLock()
 
@@ -53,6 +54,24 @@ class Pages:
                 if self._owners[page] == 0:
                     self._free.append(page)
 
+    def keep(self, pages: Sequence[int]) -> None:
+        """The prompt cache is one more owner of each, and answers for their memory."""
+        with self._lock:
+            self.share(pages)
+            self._kept.update(pages)
+
+    def drop(self, pages: Sequence[int]) -> None:
+        """The prompt cache owns them no longer."""
+        with self._lock:
+            self._kept.difference_update(pages)
+            self.release(pages)
+
+    def part(self, pages: Sequence[int]) -> float:
+        """How many pages one of their owners answers for: those that the prompt cache keeps count there, others with their owners in equal
+        parts."""
+        with self._lock:
+            return sum(1.0 / self._owners[page] for page in pages if page not in self._kept)
+
     def sole(self, pages: Sequence[int]) -> int:
         """How many of them have one owner, and would be free without it."""
         with self._lock:
@@ -61,10 +80,12 @@ class Pages:
 
 @dataclass(frozen=True)
 class PromptPages:
-    """Complete blocks of a voice's prompt. speaker: the projected embedding, float32 [80]."""
+    """Complete blocks of a voice's prompt. speaker: the projected embedding, float32 [80]. conditions: the prompt's mel in blocks, see
+    `PagedState`."""
 
     pages: tuple[int, ...]
     speaker: Tensor
+    conditions: Tensor
 
 
 class PagedPrompts:
@@ -100,7 +121,7 @@ class PagedPrompts:
         """Keep it, as one more owner of its pages, unless it alone exceeds the limit or is kept already."""
         if len(prompt.pages) > self._most or key in self._kept:
             return
-        self._pages.share(prompt.pages)
+        self._pages.keep(prompt.pages)
         self._kept[key] = prompt
         while sum(len(each.pages) for each in self._kept.values()) > self._most:
             self.evict()
@@ -115,6 +136,6 @@ class PagedPrompts:
         if not self._kept:
             return False
         _, prompt = self._kept.popitem(last=False)
-        self._pages.release(prompt.pages)
+        self._pages.drop(prompt.pages)
         self._evictions += 1
         return True

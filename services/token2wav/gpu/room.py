@@ -1,4 +1,4 @@
-"""Whether a GPU is the one that the paged engine can take, and has room for its pages, weights and graphs."""
+"""Whether a GPU has room for the pages, weights and graphs of the paged engine."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,14 +8,6 @@ import torch
 from cosyserve.errors import SettingsError
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.layout import Layout
-
-
-def check_device(device: torch.device) -> None:
-    """Raises SettingsError for a GPU other than the current one, where kernels are launched and graphs recorded."""
-    if device.index not in (None, torch.cuda.current_device()):
-        raise SettingsError(
-            f"the paged engine runs on the first visible GPU, not {device}; choose it with CUDA_VISIBLE_DEVICES, or gpu_engine=readable"
-        )
 
 
 def pages_within(budget: int, config: FlowConfig, dtype: torch.dtype, device: torch.device) -> int:

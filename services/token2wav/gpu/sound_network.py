@@ -1,242 +1,248 @@
 """The filter network of the vocoder as windowed convolutions: the arithmetic of `vocoder.hift` on static shapes."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cosyserve.spec import MEL_BINS
 from services.token2wav.gpu.kernels.sound import LEAKY, NONE, SNAKE, windowed_convolution
-from services.token2wav.gpu.launch import Launcher, ceil, power
+from services.token2wav.gpu.launch import Launcher, ceil
+from services.token2wav.gpu.sound_tiles import EXACT_SOUND_TILES, SOUND_TILES
+from services.token2wav.gpu.sound_weights import OPERANDS, Blocks, Convolution, Snakes, Weights, raising, strided, wide
+from services.token2wav.gpu.window_shape import WindowShape, count
 from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
 from services.token2wav.vocoder.hift import LAST_SLOPE
-from services.token2wav.vocoder.receptive import LevelPlan, Plan, Span, residual_reach
+from services.token2wav.vocoder.receptive import Span
+
+MARGIN = 64
+"""Columns before and behind a buffer: convolutions look over its edges and use nothing of what they see there."""
+_TALLEST = 256
+"""Rows of a tile at most."""
+MEL_WIDTH = -(-MEL_BINS // 64) * 64
+"""Elements of a mel frame, so that a tile takes many at once."""
 
 
-class _Convolution:
-    """One or several variants side by side. weights: per variant [N, C, taps]."""
+class _Columns:
+    """A buffer of `variants` times `rows` columns, with margins."""
 
-    def __init__(
-        self, weights: list[Tensor], biases: list[Tensor], dilations: list[int], shifts: list[int], alphas: list[Tensor] | None
-    ) -> None:
-        flat = [weight.transpose(1, 2).float().contiguous().flatten() for weight in weights]
-        offsets = [sum(part.numel() for part in flat[:at]) for at in range(len(flat))]
-        taps = [weight.shape[2] for weight in weights]
-        device = weights[0].device
-        self.out, self.channels = weights[0].shape[:2]
-        self.weight, self.bias = torch.cat(flat), torch.stack(biases).float().contiguous()
-        rows = list(zip(taps, dilations, offsets, shifts, strict=True))
-        self.shapes = torch.tensor(rows, dtype=torch.int32).to(device)
-        self.alpha = torch.stack(alphas).float().contiguous() if alphas is not None else self.bias
-        self.variants = len(weights)
+    def __init__(self, variants: int, rows: int, channels: int, dtype: torch.dtype, device: torch.device) -> None:
+        # Tiles of whole rows go over the end.
+        self.rows = rows = ceil(rows, _TALLEST) * _TALLEST
+        memory = torch.zeros((variants * rows + 2 * MARGIN) * channels, dtype=dtype, device=device)
+        self.tensor, self._whole = memory[MARGIN * channels :], memory.view(-1, channels)
+
+    def described(self, rows: int, channels: int) -> TensorDescriptor:
+        """Its blocks, margins and all."""
+        return TensorDescriptor.from_tensor(self._whole, [rows, channels])
 
 
-class _Blocks:
-    """Residual blocks that run side by side."""
+@dataclass(frozen=True)
+class _Stretch:
+    """Columns that a convolution writes: `count` of each of `batch` windows, from column start on of a layer with `rate` columns a frame,
+    which ends `extra` columns behind the sentence. ends: first frames of the windows, and of their sentences' ends."""
 
-    def __init__(self, weights: dict[str, Tensor], names: list[str], kernels: list[int], dilations: list[tuple[int, ...]]) -> None:
-        self.steps: list[tuple[_Convolution, _Convolution]] = []
-        for at in range(len(dilations[0])):
-            pair = []
-            for part in (1, 2):
-                widths = [each[at] if part == 1 else 1 for each in dilations]
-                shifts = [-(kernel // 2) * width for kernel, width in zip(kernels, widths, strict=True)]
-                pair.append(
-                    _Convolution(
-                        [weights[f"{name}.convs{part}.{at}.weight"] for name in names],
-                        [weights[f"{name}.convs{part}.{at}.bias"] for name in names],
-                        widths,
-                        shifts,
-                        [weights[f"{name}.activations{part}.{at}.alpha"] for name in names],
-                    )
-                )
-            self.steps.append((pair[0], pair[1]))
+    ends: tuple[Tensor, Tensor]
+    batch: int
+    count: int
+    start: int
+    rate: int
+    extra: int = 0
 
 
-class _Buffers:
-    """Of one level: raw and activated columns, [variants, batch, columns, channels]."""
+@dataclass(frozen=True)
+class _Residual:
+    """What is added: `columns` a window, from `shift` on. variants: how many are averaged with the result. shared: one for all variants."""
 
-    def __init__(self, variants: int, most: int, columns: int, channels: int, device: torch.device) -> None:
-        self.columns = columns
-        self.between, self.raw, self.other, self.active = (
-            torch.zeros(variants * most * columns * channels, device=device) for _ in range(4)
-        )
+    source: _Columns
+    columns: int
+    shift: int = 0
+    variants: int = 1
+    shared: bool = False
+
+
+@dataclass(frozen=True)
+class _Written:
+    """Where the result goes: raw as it is, active behind the activation, snakes, or leaky with a slope."""
+
+    raw: _Columns | None = None
+    active: _Columns | None = None
+    snakes: Snakes | None = None
+    slope: float = 0.0
+
+
+@dataclass(frozen=True)
+class _Input:
+    """`columns` a window, the first place at column `shift`. step: columns from place to place, of `unit` elements each; 0 for channels."""
+
+    source: _Columns
+    columns: int
+    shift: int = 0
+    unit: int = 0
+    step: int = 1
 
 
 class SoundNetwork:
-    """Weights and the buffers for at most `most` windows. walk: the plan of a window that starts at frame `far`."""
+    """Weights and the buffers for at most `most` windows of the longest of `shapes`. precision: see `WindowedVocoder`."""
 
     def __init__(
-        self, config: VocoderConfig, weights: dict[str, Tensor], walk: Plan, far: int, most: int, mel_frames: int, mel_before: int,
-        device: torch.device, launch: Launcher, precision: str,
+        self, config: VocoderConfig, weights: Weights, shapes: Sequence[WindowShape], most: int, device: torch.device, launch: Launcher,
+        precision: str, side_streams: bool = True,
     ) -> None:  # fmt: skip
         weights = {name: tensor.to(device) for name, tensor in weights.items()}
-        self._config, self._launch, self._device = config, launch, device
-        # Weights decide the operands' type; what is float32 is multiplied as `precision` says.
-        self._dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
-        self._precision = "ieee" if precision == "bfloat16" else precision
-        self._mel_frames, self._mel_before, self._walk, self._far = mel_frames, mel_before, walk, far
-        self._pre = _single(weights, "conv_pre", -(EDGE_KERNEL // 2))
-        self._post = _single(weights, "conv_post", -(EDGE_KERNEL // 2))
+        self.config, self.device, self.launch, self.dtype = config, device, launch, OPERANDS[precision]
+        self._tiles = EXACT_SOUND_TILES if precision == "ieee" else SOUND_TILES
+        self._precision = precision if self.dtype == torch.float32 else "ieee"
+        self._described = device.type != "cuda" or torch.cuda.get_device_capability(device) >= (9, 0)
+        """Tiles may be fetched by descriptors, from Hopper on."""
         self._none = torch.zeros(1, device=device)
-        self._levels = [_LevelKernels(self, weights, level, walk.levels[level], most) for level in range(config.levels)]
-        first = walk.levels[0].inputs
-        self._begun = torch.zeros(most * (first.stop - first.start) * config.base_channels, device=device)
-        self._planes = torch.zeros(most * (walk.post.stop - walk.post.start) * 2 * config.bins, device=device)
+        longest = max(shapes, key=lambda shape: shape.frames)
+        half = -(EDGE_KERNEL // 2)
+        wider = F.pad(weights["conv_pre.weight"], (0, 0, 0, MEL_WIDTH - MEL_BINS))
+        self._pre = Convolution([wider], [weights["conv_pre.bias"]], [1], [half], self.dtype)
+        self._post = Convolution([weights["conv_post.weight"]], [weights["conv_post.bias"]], [1], [half], self.dtype)
+        self.spectrum_width, self.planes_width = max(32, wide(2 * config.bins)), self._post.out
+        self.mel = _Columns(1, most * longest.mel_frames, MEL_WIDTH, self.dtype, device)
+        self._pre_x = _Columns(1, most * count(longest.inputs), self._pre.out, self.dtype, device)
+        self.spectrum = _Columns(1, most * count(longest.spectrum), self.spectrum_width, self.dtype, device)
+        self.planes = _Columns(1, most * count(longest.post), self.planes_width, torch.float32, device)
+        self._levels = [_Level(self, weights, level, longest, most) for level in range(config.levels)]
+        if side_streams and device.type == "cuda":
+            for level in self._levels[1:]:
+                level.beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def __call__(self, mel: Tensor, spectrum: Tensor, first: Tensor, end: Tensor, batch: int) -> Tensor:
-        """mel [batch, frames, 80] around the window, spectrum [most, columns, 18] -> planes [batch, columns, 18] of the plan's `post`."""
-        config, far, walk = self._config, self._far, self._walk
-        inputs = walk.levels[0].inputs
-        held = Span(inputs.start - far, inputs.stop - far)
+    def __call__(self, shape: WindowShape, first: Tensor, end: Tensor, batch: int) -> Tensor:
+        """From `mel` [batch, shape.mel_frames, MEL_WIDTH] and `spectrum` [batch, columns, width], both zeros outside the sentence, to
+        planes [batch, columns of shape.post, width], of which the first 2 * bins are meant."""
+        config, ends, inputs = self.config, (first, end), shape.inputs
+        self._excite(shape, ends, batch)
         self.convolve(
-            self._pre, mel, self._begun, first, end, batch, c=MEL_BINS, columns_in=self._mel_frames, columns_out=held.stop - held.start,
-            start_in=-self._mel_before, shift=held.start + self._mel_before, rate=1,
+            "pre", self._pre, _Input(self.mel, shape.mel_frames, inputs.start + shape.frames_before),
+            _Stretch(ends, batch, count(inputs), inputs.start, 1), _Written(active=self._pre_x, slope=config.lrelu_slope),
         )  # fmt: skip
-        x, columns, start, mean = self._begun, held.stop - held.start, held.start, 1
+        x, held = self._pre_x, inputs
         for level in self._levels:
-            x, columns, start, mean = level(x, columns, start, mean, spectrum, first, end, batch)
-        rate = math.prod(config.upsample_rates)
-        post = Span(walk.post.start - far * rate, walk.post.stop - far * rate)
-        self.convolve(
-            self._post, x, self._planes, first, end, batch, c=config.channels(config.levels), columns_in=columns,
-            columns_out=post.stop - post.start, start_in=start, shift=post.start - start, rate=rate, extra=1, mean=mean, activation=LEAKY,
-            slope=LAST_SLOPE,
-        )  # fmt: skip
-        return self._planes
+            if level.beside is not None:
+                torch.cuda.current_stream(self.device).wait_stream(level.beside)
+            x, held = level(shape, x, held, ends, batch), shape.levels[level.level].merged
+        post = shape.post
+        to = _Stretch(ends, batch, count(post), post.start, math.prod(config.upsample_rates))
+        self.convolve("post", self._post, _Input(x, count(held), post.start - held.start), to, _Written(raw=self.planes))
+        return self.planes.tensor
+
+    def _excite(self, shape: WindowShape, ends: tuple[Tensor, Tensor], batch: int) -> None:
+        """Every level's spectrum. Those of later levels are not waited for until they join."""
+        for level in self._levels:
+            if level.beside is None:
+                continue
+            level.beside.wait_stream(torch.cuda.current_stream(self.device))
+            with torch.cuda.stream(level.beside):
+                level.excite(shape, ends, batch)
+        for level in self._levels:
+            if level.beside is None:
+                level.excite(shape, ends, batch)
 
     def convolve(
-        self, layer: _Convolution, x: Tensor, out: Tensor | None, first: Tensor, end: Tensor, batch: int, *, c: int, columns_in: int,
-        columns_out: int, start_in: int = 0, shift: int = 0, rate: int = 1, extra: int = 0, mean: int = 1, activation: int = NONE,
-        slope: float = 0.0, masked: bool = True, step: int = 0, x_offset: int = 0, x_batch: int = 0, x_variants: int = 1,
-        residual: Tensor | None = None, residual_shift: int = 0, residual_variants: int = 1, beside: Tensor | None = None,
-        beside_columns: int = 0, beside_shift: int = 0, mirror: bool = False, start_out: int = 0, active: Tensor | None = None,
-        alpha_out: Tensor | None = None,
+        self, kind: str, layer: Convolution, x: _Input, to: _Stretch, written: _Written, *, residual: _Residual | None = None,
+        raised: tuple[int, int, int] | None = None, mirror: bool = False,
     ) -> None:  # fmt: skip
-        """One launch; see `windowed_convolution`."""
-        none, n = self._none, layer.out
-        if layer.weight.dtype != self._dtype:
-            layer.weight = layer.weight.to(self._dtype)
-        step = step or c
-        tile = self._launch.tile("sound", n)
-        bm, bn, bk = tile.rows, min(tile.columns, power(n)), min(tile.inner, power(c))
-        self._launch(
-            windowed_convolution, (ceil(columns_out, bm), ceil(n, bn), batch * layer.variants), x, layer.weight, layer.bias, layer.shapes,
-            layer.alpha, none if residual is None else residual, none if beside is None else beside, none if out is None else out,
-            none if alpha_out is None else alpha_out, none if active is None else active, first, end, batch, x_offset,
-            x_batch, columns_in, columns_out, start_in, shift, beside_columns, residual_shift, beside_shift, start_out,
-            slope, C=c, N=n, STEP=step, PLACED=x_batch > 0, VARIANTS=layer.variants, X_VARIANTS=x_variants,
-            MEAN=mean, ACTIVATION=activation, MASKED=masked,
-            RATE=rate, EXTRA=extra, RESIDUAL=residual is not None, RESIDUAL_VARIANTS=residual_variants, BESIDE=beside is not None,
-            MIRROR=mirror, RAW=out is not None, ACTIVE=active is not None, PRECISION=self._precision, BM=bm, BN=bn, BK=bk,
-            warps=tile.warps, stages=tile.stages,
+        """One launch; see `windowed_convolution`. kind: by which its tile is chosen. raised: places, channels of a column, and the column
+        of place 0 counted from the first to write; None where a place is a column."""
+        none, c, n = self._none, layer.channels, layer.out
+        places, out, place = raised or (to.count, n, 0)
+        grid = 1 if layer.summed > 1 else layer.variants
+        tile, rows = self.launch.tile(f"sound {kind}", to.batch * places, self._tiles), to.batch * places
+        bm, bn, bk = tile.rows, math.gcd(tile.columns, out), math.gcd(2 * tile.inner // self.dtype.itemsize, c)
+        described = self._described and tile.described and raised is None and not x.unit and x.columns == places
+        snakes, raw, active = written.snakes, written.raw, written.active
+        others = (residual.source if residual else None, raw, active)
+        given: list[Any] = [x.source.tensor, layer.weight, *(each.tensor if each else none for each in others)]
+        if described:
+            flat = TensorDescriptor.from_tensor(layer.weight.view(-1, c), [bn, bk])
+            given = [x.source.described(bm, bk), flat, *(each.described(bm, bn) if each else none for each in others)]
+        kept = raw or active
+        unit = x.unit or c
+        self.launch(
+            windowed_convolution, (ceil(rows, bm), n // bn, grid), *given[:2], layer.scale, layer.bias, layer.shapes, *given[2:],
+            snakes.turns if snakes else none, snakes.inverses if snakes else none, *to.ends, rows, places, x.columns, x.shift,
+            x.source.rows, place, to.count, kept.rows if kept else 0, residual.columns if residual else 0,
+            residual.shift if residual else 0,
+            residual.source.rows if residual and not residual.shared else 0, to.start, written.slope, MARGIN,
+            C=c, UNIT=unit, STEP=unit * x.step, N=n, OUT=out, SUMMED=layer.summed, RATE=to.rate, EXTRA=to.extra,
+            RESIDUALS=residual.variants if residual else 0, RAW=raw is not None,
+            ACTIVES=0 if active is None else snakes.count if snakes and grid == 1 else 1,
+            ACTIVATION=NONE if active is None else SNAKE if snakes else LEAKY, MIRROR=mirror, PRECISION=self._precision,
+            DESCRIBED=described, BM=bm, BN=bn, BK=bk, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
 
-class _LevelKernels:
+class _Level:
     """One upsampling, its excitation and residual blocks."""
 
-    def __init__(self, owner: SoundNetwork, weights: dict[str, Tensor], level: int, plan: LevelPlan, most: int) -> None:
-        config, self._owner = owner._config, owner
-        self._level, self._last = level, level == config.levels - 1
-        self._rate_in, self._rate = math.prod(config.upsample_rates[:level]), config.upsample_rates[level]
-        self._c_in, self._c = config.channels(level), config.channels(level + 1)
-        far = owner._far * self._rate_in * self._rate
-        self._merged, self._excited = (Span(s.start - far, s.stop - far) for s in (plan.merged, plan.excitation))
-        trim = (config.upsample_kernel_sizes[level] - self._rate) // 2
-        # Groups of `rate` columns that cover the raised span; group q starts at column q * rate - trim.
-        first, last = (plan.raised.start - far + trim) // self._rate, (plan.raised.stop - far - 1 + trim) // self._rate
-        self._groups, self._raised_start = Span(first, last + 1), first * self._rate - trim
-        self._up = _raising(weights[f"ups.{level}.weight"], weights[f"ups.{level}.bias"], self._rate)
-        stride, kernel = config.source_stride(level), config.source_kernel(level)
-        down, bias = weights[f"source_downs.{level}.weight"], weights[f"source_downs.{level}.bias"]
-        self._stride, self._wide = stride, kernel * 2 * config.bins
-        # [C, 18, kernel] -> one tap of kernel * 18 channels, column by column.
-        self._down = _Convolution([down.transpose(1, 2).flatten(1)[:, :, None]], [bias], [1], [0], None)
-        self._source = _Blocks(
+    def __init__(self, owner: SoundNetwork, weights: Weights, level: int, longest: WindowShape, most: int) -> None:
+        config, dtype, device, self._owner, self.level = owner.config, owner.dtype, owner.device, owner, level
+        self.beside: torch.cuda.Stream | None = None
+        """Where the excitation is made while earlier levels are; None: where they are."""
+        self._rate, self._all = config.upsample_rates[level], math.prod(config.upsample_rates[: level + 1])
+        self._last, self._extra = level == config.levels - 1, int(level == config.levels - 1)
+        self._stride, self._slope = config.source_stride(level), LAST_SLOPE if self._last else config.lrelu_slope
+        self._up = raising(weights[f"ups.{level}.weight"], weights[f"ups.{level}.bias"], self._rate, dtype)
+        self._down = strided(weights[f"source_downs.{level}.weight"], weights[f"source_downs.{level}.bias"], owner.spectrum_width, dtype)
+        self._source = Blocks(
             weights, [f"source_resblocks.{level}"], [config.source_resblock_kernel_sizes[level]],
-            [config.source_resblock_dilation_sizes[level]]
+            [config.source_resblock_dilation_sizes[level]], dtype, averaged=False,
         )  # fmt: skip
-        count = len(config.resblock_kernel_sizes)
-        names = [f"resblocks.{count * level + at}" for at in range(count)]
-        self._blocks = _Blocks(weights, names, list(config.resblock_kernel_sizes), list(config.resblock_dilation_sizes))
-        self._source_reach = residual_reach(config.source_resblock_kernel_sizes[level], config.source_resblock_dilation_sizes[level])
-        self._variants, device = count, owner._device
-        self._spectrum_start = owner._walk.spectrum.start - owner._far * math.prod(config.upsample_rates)
-        columns = self._merged.stop - self._merged.start
-        self._raised = torch.zeros(most * (last + 1 - first) * self._rate * self._c, device=device)
-        self._start = torch.zeros(most * columns * self._c, device=device)
-        self._wave = _Buffers(1, most, self._excited.stop - self._excited.start, self._c, device)
-        self._sound = _Buffers(count, most, columns, self._c, device)
+        blocks = len(config.resblock_kernel_sizes)
+        names = [f"resblocks.{blocks * level + at}" for at in range(blocks)]
+        self._blocks = Blocks(
+            weights, names, list(config.resblock_kernel_sizes), list(config.resblock_dilation_sizes), dtype, averaged=True
+        )
+        channels, shape = self._down.out, longest.levels[level]
+        sort = 256 if channels > 128 else 128 if channels > 64 else 64
+        self._kinds = {role: f"{role} {sort}" for role in ("down", "source", "up", "block", "mean")}
+        heard, merged = most * count(shape.excitation), most * count(shape.merged)
 
-    def __call__(
-        self, x: Tensor, columns: int, start: int, mean: int, spectrum: Tensor, first: Tensor, end: Tensor, batch: int
-    ) -> tuple[Tensor, int, int, int]:  # fmt: skip
-        """x [mean, batch, columns, C] from column `start` on -> the same of this level: variants whose mean is the level's output."""
-        owner, groups, rate = self._owner, self._groups, self._rate_in * self._rate
-        extra = int(self._last)
-        count = groups.stop - groups.start
-        taps = int(self._up.shapes_taps)
+        def columns(variants: int, rows: int, kind: torch.dtype) -> _Columns:
+            return _Columns(variants, rows, channels, kind, device)
+
+        self._wave, self._wave_active, self._wave_between = columns(1, heard, torch.float32), *(columns(1, heard, dtype) for _ in range(2))
+        self._start, self._raw = columns(1, merged, torch.float32), columns(blocks, merged, torch.float32)
+        self._active, self._between = (columns(blocks, merged, dtype) for _ in range(2))
+        self._out = columns(1, merged, dtype)
+
+    def excite(self, shape: WindowShape, ends: tuple[Tensor, Tensor], batch: int) -> None:
+        """The spectrum's way up to where it joins."""
+        owner, at, wave, active, between = self._owner, shape.levels[self.level], self._wave, self._wave_active, self._wave_between
+        to = _Stretch(ends, batch, count(at.excitation), at.excitation.start, self._all, self._extra)
+        begin = at.excitation.start * self._stride - self._stride // 2 - shape.spectrum.start
+        x = _Input(owner.spectrum, count(shape.spectrum), begin, owner.spectrum_width, self._stride)
+        owner.convolve(self._kinds["down"], self._down, x, to, _Written(wave, active, self._source.steps[0][0]))
+        for step, (_, one, snakes, two) in enumerate(self._source.steps):
+            behind = self._source.steps[step + 1 :]
+            written = _Written(wave, active, behind[0][0]) if behind else _Written(wave)
+            owner.convolve(self._kinds["source"], one, _Input(active, to.count), to, _Written(active=between, snakes=snakes))
+            owner.convolve(self._kinds["source"], two, _Input(between, to.count), to, written, residual=_Residual(wave, to.count))
+
+    def __call__(self, shape: WindowShape, x: _Columns, held: Span, ends: tuple[Tensor, Tensor], batch: int) -> _Columns:
+        """x: the layer before on columns `held` -> this level's output on its `merged`, activated for the layer behind."""
+        owner, at, merged = self._owner, shape.levels[self.level], shape.levels[self.level].merged
+        to, steps = _Stretch(ends, batch, count(merged), merged.start, self._all, self._extra), self._blocks.steps
         owner.convolve(
-            self._up, x, self._raised, first, end, batch, c=self._c_in, columns_in=columns, columns_out=count, start_in=start,
-            shift=groups.start - (taps - 1) - start, rate=self._rate_in, mean=mean, activation=LEAKY, slope=owner._config.lrelu_slope,
+            self._kinds["up"], self._up, _Input(x, count(held), at.groups.start - held.start), to,
+            _Written(self._start, self._active, steps[0][0]),
+            residual=_Residual(self._wave, count(at.excitation), merged.start - at.excitation.start),
+            raised=(count(at.groups), self._down.out, at.raised - merged.start), mirror=self._last,
         )  # fmt: skip
-        wave, sound, merged = self._wave, self._sound, self._merged
-        begin = (self._excited.start * self._stride - self._stride // 2 - self._spectrum_start) * 2 * owner._config.bins
-        owner.convolve(
-            self._down, spectrum, wave.raw, first, end, batch, c=self._wide, columns_in=wave.columns, columns_out=wave.columns,
-            masked=False,
-            step=self._stride * 2 * owner._config.bins, x_offset=begin, x_batch=spectrum.shape[1] * spectrum.shape[2],
-        )  # fmt: skip
-        common: dict[str, Any] = {"c": self._c, "rate": rate, "extra": extra}
-        x_raw, x_other, alone = wave.raw, wave.other, Span(self._excited.start, self._excited.stop)
-        for at, (one, two) in enumerate(self._source.steps):
-            owner.convolve(
-                one, x_raw, None, first, end, batch, columns_in=wave.columns, columns_out=wave.columns, start_in=alone.start,
-                activation=SNAKE, active=wave.between, alpha_out=two.alpha, **common,
-            )  # fmt: skip
-            final = at == len(self._source.steps) - 1
-            within = merged.start - alone.start if final else 0
-            owner.convolve(
-                two, wave.between, self._start if final else x_other, first, end, batch, columns_in=wave.columns,
-                columns_out=sound.columns if final else wave.columns, start_in=alone.start, shift=within, residual=x_raw,
-                residual_shift=within, beside=self._raised if final else None, beside_columns=count * self._rate,
-                beside_shift=merged.start - self._raised_start, mirror=final and self._last, start_out=merged.start, **common,
-            )  # fmt: skip
-            x_raw, x_other = x_other, x_raw
-        x_in, variants, to, spare = self._start, 1, sound.raw, sound.other
-        for one, two in self._blocks.steps:
-            owner.convolve(
-                one, x_in, None, first, end, batch, columns_in=sound.columns, columns_out=sound.columns, start_in=merged.start,
-                activation=SNAKE, x_variants=variants, active=sound.between, alpha_out=two.alpha, **common,
-            )  # fmt: skip
-            owner.convolve(
-                two, sound.between, to, first, end, batch, columns_in=sound.columns, columns_out=sound.columns, start_in=merged.start,
-                x_variants=self._variants, residual=x_in, residual_variants=variants, **common,
-            )  # fmt: skip
-            x_in, variants, to, spare = to, self._variants, spare, to
-        return x_in, sound.columns, merged.start, self._variants
-
-
-class _Raising(_Convolution):
-    """shapes_taps: taps of the grouped form."""
-
-    shapes_taps = 0
-
-
-def _raising(weight: Tensor, bias: Tensor, rate: int) -> _Raising:
-    """A transposed convolution [in, out, K] as one that makes `rate` columns at once from ceil(K / rate) taps, oldest first."""
-    c_in, c_out, kernel = weight.shape
-    taps = ceil(kernel, rate)
-    padded = torch.zeros(c_in, c_out, taps * rate, device=weight.device)
-    padded[:, :, :kernel] = weight
-    # Column q * rate + r sees input q - t through kernel place r + t * rate; tap 0 here is the oldest input, t = taps - 1.
-    grouped = padded.view(c_in, c_out, taps, rate).flip(2).permute(3, 1, 0, 2).reshape(rate * c_out, c_in, taps)
-    made = _Raising([grouped], [bias.repeat(rate)], [1], [0], None)
-    made.shapes_taps = taps
-    return made
-
-
-def _single(weights: dict[str, Tensor], name: str, shift: int) -> _Convolution:
-    return _Convolution([weights[f"{name}.weight"]], [weights[f"{name}.bias"]], [1], [shift], None)
+        active, between = _Input(self._active, to.count), _Input(self._between, to.count)
+        for step, (_, one, snakes, two) in enumerate(steps):
+            before, behind, many = self._raw if step else self._start, steps[step + 1 :], self._blocks.variants
+            residual = _Residual(before, to.count, shared=step == 0, variants=1 if behind else many)
+            written = _Written(self._raw, self._active, behind[0][0]) if behind else _Written(active=self._out, slope=self._slope)
+            owner.convolve(self._kinds["block"], one, active, to, _Written(active=self._between, snakes=snakes))
+            owner.convolve(self._kinds["block" if behind else "mean"], two, between, to, written, residual=residual)
+        return self._out

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME
+from services.token2wav.gpu.landing import Landing
 from services.token2wav.gpu.state import PagedState
 from services.token2wav.gpu.turn import Turn
-from services.token2wav.gpu.windows import WINDOW_FRAMES, Render
+from services.token2wav.gpu.windows import WINDOW_FRAMES, Render, batches
 from services.token2wav.vocoder.stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.window import WINDOW_FRAMES as SHORT_WINDOW
@@ -21,8 +22,8 @@ if TYPE_CHECKING:  # needs triton
 class Sounding:
     """For the engine's thread."""
 
-    def __init__(self, vocoder: "WindowedVocoder", *, pinned: bool) -> None:
-        self._vocoder, self._cuda = vocoder, pinned
+    def __init__(self, vocoder: "WindowedVocoder", landing: Landing) -> None:
+        self._vocoder, self._landing = vocoder, landing
 
     def begin(self, state: PagedState) -> None:
         """A new sentence."""
@@ -55,16 +56,14 @@ class Sounding:
         return max(min(settled - state.rendered, WINDOW_FRAMES), 0)
 
     def _render(self, turns: Sequence[Turn]) -> None:
-        most = self._vocoder.buckets[-1]
-        for first in range(0, len(turns), most):
-            part = turns[first : first + most]
-            counts = [self._renderable(turn.state) for turn in part]
-            samples = self._vocoder.run([self._window(turn.state, count) for turn, count in zip(part, counts, strict=True)])
-            host = torch.empty(samples.shape, pin_memory=self._cuda).copy_(samples, non_blocking=True)
-            for at, (turn, count) in enumerate(zip(part, counts, strict=True)):
-                turn.state.rendered += count
-                # Looked at when the copy is done.
-                turn.samples.append(host[at, : SAMPLES_PER_MEL_FRAME * count].numpy())
+        counts = [self._renderable(turn.state) for turn in turns]
+        for frames, part in batches(counts, tuple(self._vocoder.shapes), self._vocoder.buckets):
+            samples = self._vocoder.run([self._window(turns[at].state, counts[at]) for at in part], frames)
+            # Looked at when the copy is done.
+            host = self._landing.receive(samples).numpy()
+            for row, at in enumerate(part):
+                turns[at].state.rendered += counts[at]
+                turns[at].samples.append(host[row, : SAMPLES_PER_MEL_FRAME * counts[at]])
 
     @staticmethod
     def _window(state: PagedState, count: int) -> Render:
@@ -101,7 +100,9 @@ class ReadableSounding:
 
 def _stretched(turn: Turn) -> Tensor:
     """New frames at the sentence's speed, float32 [n, 80]."""
-    mel = torch.cat(turn.mels) if turn.mels else turn.state.speaker.new_zeros(0, MEL_BINS)
+    mel = turn.mels[0] if turn.mels else turn.state.speaker.new_zeros(0, MEL_BINS)
+    if len(turn.mels) > 1:
+        mel = torch.cat(turn.mels)
     if turn.state.stretch.speed == 1.0:
         return mel
     return MelStretch.step(turn.state.stretch, mel.T, turn.stride.final).T

@@ -49,8 +49,6 @@ class PagedState:
     """Tokens decoded, those of the prompt included."""
     pages: list[int] = field(default_factory=list)
     """One for each block that is done; empty from when there was no room for them, see `recomputing`."""
-    shared: int = 0
-    """How many of them are the prompt cache's too."""
     recomputing: bool = False
     """No pages: every step makes all blocks again."""
     received: int = 0
@@ -66,8 +64,10 @@ class PagedState:
 
     @property
     def bytes(self) -> int:
-        """Memory held, without what the prompt cache holds as well."""
-        return max(len(self.pages) - self.shared, 0) * self.page_bytes
+        """Memory held, without what the prompt cache holds as well; its part of pages that streams of the voice share without that."""
+        inside = self.inside // CHUNK_TOKENS if self.key else 0
+        own = max(len(self.pages) - inside, 0)
+        return own * self.page_bytes + int(self.pool.part(self.pages[:inside]) * self.page_bytes)
 
     def reach(self, end: int) -> int:
         """Several grid blocks at once, as the kernels take them side by side."""
@@ -90,7 +90,7 @@ class PagedState:
 
     def give_up_pages(self) -> None:
         """Go on without kept state."""
-        pages, self.pages, self.shared, self.recomputing = self.pages, [], 0, True
+        pages, self.pages, self.recomputing = self.pages, [], True
         self.pool.release(pages)
 
     def __del__(self) -> None:

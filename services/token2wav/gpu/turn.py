@@ -18,8 +18,8 @@ class Turn:
     start: int
     mels: list[Tensor] = field(default_factory=list)
     """Frames behind the prompt, float32 [n, 80] each."""
-    finite: list[NDArray[np.bool_]] = field(default_factory=list)
-    """Whether each block's mel is; on its way from the device until the step has waited for it."""
+    largest: list[NDArray[np.float32]] = field(default_factory=list)
+    """Magnitudes in each frame, no numbers where it has some; on their way from the device until the step has waited."""
     frames: int = 0
     samples: list[NDArray[np.float32]] = field(default_factory=list)
     """On their way too."""

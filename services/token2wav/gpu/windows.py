@@ -1,5 +1,6 @@
 """What a window of the vocoder on a GPU is."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cosyserve.spec import CHUNK_FRAMES
@@ -17,3 +18,35 @@ class Render:
     end: int | None
     seed: int
     sentence: int
+
+
+_AROUND, _ALONE = 7, 150
+"""What a window costs beside its own frames, and a batch before its first window, in frames: an H200 takes 2.2 us for one."""
+
+
+def batches(counts: Sequence[int], lengths: Sequence[int], buckets: Sequence[int]) -> list[tuple[int, list[int]]]:
+    """How windows of so many frames are rendered: lengths, and the places of the windows in each batch, in order of length.
+
+    Short windows go by themselves where that is less work than beside long ones; a batch is as large as the bucket that holds it.
+    """
+    ascending, largest = sorted(lengths), max(buckets)
+
+    def cost(frames: int, windows: int) -> int:
+        whole, rest = divmod(windows, largest)
+        sizes = [largest] * whole + [min(size for size in buckets if size >= rest)] * (rest > 0)
+        return sum(_ALONE + (frames + _AROUND) * size for size in sizes)
+
+    groups: list[tuple[int, list[int]]] = []
+    for frames in ascending:
+        placed = {at for _, part in groups for at in part}
+        fitting = [at for at, count in enumerate(counts) if count <= frames and at not in placed]
+        if not fitting:
+            continue
+        if groups:
+            before = groups[-1]
+            apart = cost(before[0], len(before[1])) + cost(frames, len(fitting))
+            if apart >= cost(frames, len(before[1]) + len(fitting)):
+                groups.pop()
+                fitting = sorted(before[1] + fitting)
+        groups.append((frames, fitting))
+    return [(frames, part[at : at + largest]) for frames, part in groups for at in range(0, len(part), largest)]

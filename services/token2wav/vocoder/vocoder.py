@@ -58,6 +58,7 @@ class Vocoder:
         self, config: VocoderConfig, weights: dict[str, Tensor], device: torch.device, hold_back_frames: int | None = None
     ) -> None:
         self.device = device
+        self.config = config
         self.stats = VocoderStats()
         self.f0 = F0Predictor(weights, device)
         self.source = Source(config, weights, device)

@@ -15,7 +15,7 @@ from services.token2wav.batcher import Batcher
 from services.token2wav.budget import Limits
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.fake import FakeDecoder, FakeState
-from services.token2wav.lane import HopAudio
+from services.token2wav.lane import HopAudio, Lane
 from services.token2wav.request import Hops, Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, voice
@@ -42,7 +42,7 @@ def sentence(seed: int = 0, prompt: int = 0) -> Sentence:
     return Sentence(voice(prompt), seed=seed)
 
 
-def arrivals(batcher: Batcher, seed: int) -> tuple[object, "queue.Queue[HopAudio | Exception]"]:
+def arrivals(batcher: Batcher, seed: int) -> tuple[Lane, "queue.Queue[HopAudio | Exception]"]:
     inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
     return batcher.open(sentence(seed), inbox.put), inbox
 
@@ -82,7 +82,7 @@ async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
             inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
             lanes.append((batcher.open(Sentence(voice(0), seed=seed, profile=profile, hops=Hops(100)), inbox.put), inbox))
         block, _ = arrivals(batcher, 4)
-        batcher.feed(block, np.zeros(28, np.int64))  # type: ignore[arg-type]
+        batcher.feed(block, np.zeros(28, np.int64))
         for lane, _ in lanes:
             batcher.feed(lane, np.zeros(100, np.int64))
             batcher.finish(lane)
@@ -93,24 +93,59 @@ async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
     assert len(decoder.met) == 1 + 4 + 4 + 1
 
 
-async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_before_both() -> None:
+async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_with_it() -> None:
     decoder = Recording(widest_step=8)
     async with batching({Profile.CONTINUOUS: decoder}) as batcher:
         lanes = [arrivals(batcher, seed)[0] for seed in (1, 2)]
         for lane in lanes:
-            batcher.feed(lane, np.zeros(100, np.int64))  # type: ignore[arg-type]
-        await _until(lambda: all(lane.has_sound for lane in lanes))  # type: ignore[attr-defined]
+            batcher.feed(lane, np.zeros(100, np.int64))
+        await _until(lambda: all(lane.untaken == 2 for lane in lanes))
         before = len(decoder.met)
         with batcher._changed:  # so that the engine sees all of it at once
             for lane, left in zip(lanes, (9.0, 0.01), strict=True):
-                lane.plays_until = time.monotonic() + left  # type: ignore[attr-defined]
-                batcher.taken(lane)  # type: ignore[arg-type]
+                lane.plays_until = time.monotonic() + left
+                batcher.taken(lane)
             new = arrivals(batcher, 3)[0]
-            batcher.feed(new, np.zeros(28, np.int64))  # type: ignore[arg-type]
+            batcher.feed(new, np.zeros(28, np.int64))
         await _until(lambda: any(1 in met for met in decoder.met[before:]))
     after = decoder.met[before:]
-    assert after[0] == [3, 2]
+    assert after[0] == [2, 3]
     assert [1] in after[1:]
+
+
+async def test_a_piece_that_is_held_goes_when_the_others_hang_up_and_nothing_else_happens() -> None:
+    limits = Limits(max_streams=2, state_bytes=1 << 40)
+    batcher = Batcher({Profile.CONTINUOUS: Recording()}, limits, hold_seconds=5.0)
+    try:
+        batcher._pace.add(1, 0.15)  # 25 more tokens are 3.75 s away
+        other, _ = arrivals(batcher, 1)
+        inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
+        lane = batcher.open(sentence(2, prompt=87), inbox.put)
+        batcher.feed(lane, np.zeros(16, np.int64))
+        await _until(lambda: lane.held is not None)
+        await asyncio.sleep(0.05)
+        assert inbox.empty()
+        batcher.cancel(other)
+        assert isinstance(await asyncio.to_thread(inbox.get, timeout=2), HopAudio)
+    finally:
+        await asyncio.to_thread(batcher.close)
+
+
+async def test_nothing_is_left_of_a_stream_that_hangs_up_while_its_piece_is_held() -> None:
+    batcher = Batcher({Profile.CONTINUOUS: Recording()}, Limits(max_streams=2, state_bytes=1 << 40), hold_seconds=5.0)
+    try:
+        batcher._pace.add(1, 0.15)
+        arrivals(batcher, 1)
+        lane = batcher.open(sentence(2, prompt=87), lambda _: None)
+        batcher.feed(lane, np.zeros(16, np.int64))
+        await _until(lambda: lane.held is not None)
+        await _until(lambda: not batcher._in_step)
+        assert lane.held is not None
+        held, state = weakref.ref(lane.held.samples), weakref.ref(lane.state)
+        batcher.cancel(lane)
+        assert (held(), state(), batcher.stats().streams) == (None, None, 1)
+    finally:
+        await asyncio.to_thread(batcher.close)
 
 
 async def _until(true: Callable[[], bool]) -> None:
@@ -186,20 +221,18 @@ async def _alone(seed: int) -> bytes:
         return await speak(batcher, sentence(seed), tokens(100))
 
 
-async def test_one_finished_hop_waits_for_a_slow_reader() -> None:
+async def test_two_finished_hops_wait_for_a_slow_reader_and_no_more() -> None:
     decoder = Recording()
     async with batching({Profile.CONTINUOUS: decoder}) as batcher:
         lane, inbox = arrivals(batcher, seed=3)
-        batcher.feed(lane, np.zeros(200, np.int64))  # type: ignore[arg-type]
-        first = await asyncio.to_thread(inbox.get, timeout=5)
+        batcher.feed(lane, np.zeros(200, np.int64))
+        made = [await asyncio.to_thread(inbox.get, timeout=5) for _ in range(2)]
         await speak(batcher, sentence(4), tokens(50))
-        assert sum(3 in met for met in decoder.met) == 1
+        assert sum(3 in met for met in decoder.met) == 2
         assert inbox.empty()
-        batcher.taken(lane)  # type: ignore[arg-type]
-        second = await asyncio.to_thread(inbox.get, timeout=5)
-        assert isinstance(first, HopAudio)
-        assert isinstance(second, HopAudio)
-        assert (first.hop.end, second.hop.end) == (25, 50)
+        batcher.taken(lane)
+        made.append(await asyncio.to_thread(inbox.get, timeout=5))
+        assert [hop.hop.end for hop in made if isinstance(hop, HopAudio)] == [25, 50, 75]
 
 
 async def test_cancel_stops_the_step_under_way_and_frees_the_state() -> None:

@@ -5,8 +5,9 @@ import logging
 from collections.abc import Sequence
 
 import pytest
+import torch
 
-from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
+from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Overloaded, Unavailable
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.fake import FakeDecoder, FakeState
 from services.token2wav.request import Profile, Sentence
@@ -55,6 +56,18 @@ async def test_a_step_that_works_begins_the_count_anew() -> None:
 
 async def test_a_refusal_is_no_fault_of_the_engine() -> None:
     assert await reasons(*(InvalidRequest("odd voice") for _ in range(5))) == []
+
+
+async def test_memory_that_ran_out_refuses_the_sentence_and_is_no_fault_of_the_engine() -> None:
+    full = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+    told: list[str] = []
+    async with batching({Profile.CONTINUOUS: Failing(*[full] * 4)}, on_fault=told.append) as batcher:
+        for _ in range(4):
+            with pytest.raises(Overloaded, match="no memory left for this sentence") as refused:
+                await speak(batcher, Sentence(voice(0)), tokens(5))
+            assert refused.value.retry_after == 1.0
+        assert await speak(batcher, Sentence(voice(0)), tokens(5))
+    assert told == []
 
 
 async def test_starts_that_fail_count_too() -> None:

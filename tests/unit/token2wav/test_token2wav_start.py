@@ -34,7 +34,8 @@ def start(**settings: str) -> "subprocess.CompletedProcess[str]":
         ({"LISTEN": "127.0.0.1:0", "MAX_STREAMS": "0"}, 2, "max_streams is 0; it must be at least 1"),
         ({"LISTEN": "127.0.0.1:0", "RESERVE_TOKENS": "-1"}, 2, "reserve_tokens is -1; it must not be negative"),
         ({"LISTEN": "127.0.0.1:0", "IDLE_SECONDS": "0"}, 2, "idle_seconds is 0; it must be more than 0"),
-        ({"LISTEN": "127.0.0.1:0", "BACKEND": "onnx"}, 2, "backend 'onnx' is not known; there are torch, fake"),
+        ({"LISTEN": "127.0.0.1:0", "HOLD_SECONDS": "6"}, 2, "hold_seconds is 6; 0 to 5 is allowed"),
+        ({"LISTEN": "127.0.0.1:0", "BACKEND": "onnx"}, 2, "backend 'onnx' is not known; there are torch, tensorrt, onnxruntime, fake"),
         ({"LISTEN": "127.0.0.1:0"}, 2, "backend torch needs a model directory, and none is set"),
         ({"LISTEN": "127.0.0.1:0", "MODEL": "/nowhere"}, 3, "/nowhere: no such model directory"),
     ],
@@ -103,7 +104,7 @@ def test_the_fake_needs_no_tensor_library() -> None:
 
 @pytest.mark.parametrize(
     ("choice", "there_are"),
-    [("gpu_engine", "paged, readable"), ("gpu_precision", "bfloat16, float32"), ("gpu_vocoder", "readable, windowed")],
+    [("gpu_engine", "auto, paged, readable"), ("gpu_precision", "bfloat16, float32"), ("gpu_vocoder", "readable, windowed")],
 )
 def test_a_choice_for_a_gpu_that_is_not_there_is_named_on_the_cpu_too(choice: str, there_are: str) -> None:
     with pytest.raises(SettingsError, match=f"{choice} 'fast' is not known; there are {there_are}"):
@@ -113,4 +114,6 @@ def test_a_choice_for_a_gpu_that_is_not_there_is_named_on_the_cpu_too(choice: st
 def test_the_paged_engine_names_all_that_rounds() -> None:
     texts = {paged_precision_text(*parts) for parts in product(("bfloat16", "float32"), ("readable", "windowed"), (16, 32))}
     assert len(texts) == 8
-    assert "bfloat16, paged, windowed vocoder, batches of up to 32 streams" in texts
+    assert "float32, paged, windowed vocoder of ieee, batches of up to 16 streams" in texts
+    assert "float32, paged, readable vocoder, batches of up to 16 streams" in texts
+    assert "bfloat16, paged, windowed vocoder of float16, batches of up to 32 streams" in texts

@@ -1,13 +1,14 @@
 """The vocoder's source on a GPU draws the CPU's noise and follows its phase, at the start, inside and at the end of a sentence."""
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import torch
 
-if find_spec("triton") is None:
-    pytest.skip("needs triton", allow_module_level=True)
+if find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("needs Triton's interpreter", allow_module_level=True)
 
 from cosyserve import philox
 from cosyserve.model_directory import ModelDirectory
@@ -46,7 +47,8 @@ def test_it_is_the_cpus(first: int, end: int) -> None:
     merge = [weights[f"m_source.l_linear.{name}"].flatten() for name in ("weight", "bias")]
     Launcher()(
         excitation, (ceil(count, 512), 1), pitch[None].contiguous(), centres[None].contiguous(), turns[None].contiguous(), *merge, found,
-        torch.tensor([first], dtype=torch.int32), torch.tensor([end], dtype=torch.int32), words, 1, count, len(held), -2 * 480, 3,
+        torch.tensor([first], dtype=torch.int32), torch.tensor([end], dtype=torch.int32), words, 1, count, len(held), 0, len(held), 1,
+        -2 * 480, 3,
         config.nsf_alpha, config.nsf_sigma, config.nsf_voiced_threshold, H=config.harmonics, HOP=480, BLOCK=512,
     )  # fmt: skip
     begin, last = max(480 * (first - 2), 0), min(480 * (first + 6), 480 * real)

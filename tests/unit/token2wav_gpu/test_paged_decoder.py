@@ -13,12 +13,15 @@ from torch import Tensor
 
 from cosyserve.errors import NonFinite, Overloaded
 from cosyserve.model_directory import ModelDirectory
+from services.token2wav.budget import Budget, Limits
+from services.token2wav.chunking import Schedule
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.pages import Pages
 from services.token2wav.gpu.state import PagedState
 from services.token2wav.gpu.units import Unit
 from services.token2wav.gpu.windows import Render
+from services.token2wav.lane import Lane
 from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.stretch import MelStretch
 from services.token2wav.vocoder.vocoder import load_vocoder
@@ -28,10 +31,11 @@ TINY = Path(__file__).parents[2] / "golden" / "tiny"
 
 
 def mel_of(ids: Sequence[int], end: int) -> list[float]:
-    """The value of both frames of token `end - 1` when the tokens are `ids`: whatever came before, and its block's look-ahead."""
+    """The value of both frames of token `end - 1` when the tokens are `ids`: what came before, its block's look-ahead.
+    A mel could have it."""
     border = -(-end // 25) * 25
     ahead = ids[border : border + 3] if border <= len(ids) else []
-    return [float((sum(ids[:end]) + 7 * sum(ahead)) % 99991)] * 2
+    return [(sum(ids[:end]) + 7 * sum(ahead)) % 99991 / 2048] * 2
 
 
 class RememberingFlow:
@@ -78,7 +82,7 @@ class RememberingVocoder:
     """A frame's samples are its mel; looks that the frames a window needs are there and still the stream's own."""
 
     def __init__(self) -> None:
-        self.hold_back_frames, self.buckets = HOLD_BACK, (1, 2, 4)
+        self.hold_back_frames, self.buckets, self.shapes = HOLD_BACK, (1, 2, 4), {10: None, 50: None}
         self.ring: dict[tuple[int, int], tuple[int, float]] = {}
 
     def forget(self, slot: int) -> None:
@@ -90,12 +94,12 @@ class RememberingVocoder:
             for at, row in enumerate(mel[:, 0].tolist()):
                 self.ring[slot, (first + at) % 128] = (first + at, row)
 
-    def run(self, windows: Sequence[Render]) -> Tensor:
+    def run(self, windows: Sequence[Render], frames: int) -> Tensor:
         assert len({window.slot for window in windows}) == len(windows) <= max(self.buckets)
-        samples = torch.zeros(len(windows), 50 * 480)
+        samples = torch.zeros(len(windows), frames * 480)
         for at, window in enumerate(windows):
             last = window.first + window.count + (HOLD_BACK if window.end is None else 0)
-            assert 0 < window.count <= 50
+            assert 0 < window.count <= frames
             assert window.end is None or last <= window.end
             for frame in range(max(window.first - 21, 0), last):
                 there, value = self.ring[window.slot, frame % 128]
@@ -324,3 +328,43 @@ def test_another_speed_has_its_own_frames() -> None:
     for speed in (0.5, 0.8, 2.0):
         pieces = setup.speak([setup.start(10, speed=speed)], [some(100, 3)])[0]
         assert sum(len(piece) for piece in pieces) == 480 * int(200 / speed)
+
+
+def test_a_prompt_that_left_the_cache_counts_with_those_who_speak_from_it_in_equal_parts() -> None:
+    setup = Setup(prompt_pages=3)
+    setup.speak([setup.start(87, "v")], [some(1, 1)])
+    first, second = setup.start(87, "v"), setup.start(87, "v", seed=1)
+    assert (first.bytes, second.bytes, setup.decoder.prompts.bytes) == (0, 0, 3000)
+    setup.speak([setup.start(87, "w", seed=2)], [some(1, 1)])
+    assert (first.bytes, second.bytes, setup.decoder.prompts.bytes) == (1500, 1500, 3000)
+    del second
+    assert first.bytes == 3000
+
+
+def test_a_prompt_that_is_never_kept_counts_with_those_who_made_it_together() -> None:
+    setup = Setup(prompt_pages=0)
+    states = [setup.start(87, "v"), setup.start(87, "v")]
+    setup.decoder.step([Stride(state, some(30, at), 75, False) for at, state in enumerate(states)])
+    assert [state.bytes for state in states] == [1500, 1500]
+    setup.decoder.step([Stride(state, some(30, at), 100, False) for at, state in enumerate(states)])
+    assert [state.bytes for state in states] == [2500, 2500]
+    assert setup.decoder._pages.free == 39 - 5
+
+
+def test_a_stream_that_is_made_again_claims_nothing_of_the_budget() -> None:
+    """Three pages for two streams of which each was promised two: the one without pages leaves its promise to the next."""
+    setup = Setup(pages=4, prompt_pages=0)
+    budget = Budget(Limits(max_streams=9, state_bytes=4000, reserve_tokens=50))
+    schedule = Schedule(0, 0, (25,))
+    nobody = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
+    lanes = [Lane(nobody, setup.decoder, schedule, lambda arrival: None, reserved=2000, bytes=0) for _ in range(2)]
+    for at, lane in enumerate(lanes):
+        lane.state = setup.start(0, seed=at)
+    with pytest.raises(Overloaded, match="claim 4000 of 4000"):
+        budget.check_room(lanes, 2000)
+    states = [lane.state for lane in lanes if isinstance(lane.state, PagedState)]
+    setup.decoder.step([Stride(state, some(60, at), 50, False) for at, state in enumerate(states)])
+    budget.account(lanes)
+    assert [state.recomputing for state in states] == [False, True]
+    assert [(lane.bytes, lane.reserved) for lane in lanes] == [(2000, 2000), (0, 0)]
+    budget.check_room(lanes, 2000)

@@ -41,15 +41,18 @@ def one_harmonic(h: tl.constexpr, noise, total, centres, turns, left, fraction, 
     return total + tl.load(weight + h) * (sine * alpha_gain * voiced + level * noise)
 
 
-@triton.jit(do_not_specialize=["batch"])
+@triton.jit(do_not_specialize=["batch", "f0_frames", "reach", "frames", "words_apart", "samples", "start", "frames_before"])
 def excitation(
-    f0, centres, turns, weight, bias, out, first, end, seeds, batch, samples, frames, start, frames_before, alpha, sigma, threshold,
+    f0, centres, turns, weight, bias, out, first, end, seeds, batch, samples, f0_frames, reach, frames, words_apart, start, frames_before,
+    alpha, sigma, threshold,
     H: tl.constexpr, HOP: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """out float32 [batch, samples] from sample start + first * HOP of the sentence on.
 
-    f0 float32, centres (phase at a frame's centre) and turns (its change since the centre before) float64 [batch, frames, H] in
-    revolutions; frame 0 of them is frame first - frames_before. seeds int32 [batch, 3]: low and high word of the seed, sentence.
+    f0 float32 [batch, f0_frames], of which the first `reach` are left out; centres (phase at a frame's centre) and turns (its change
+    since the centre before) float64 [batch, frames, H] in
+    revolutions; frame 0 of them is frame first - frames_before. seeds int32: low and high word of the seed, sentence,
+    each for all windows, words_apart elements apart.
     Samples outside the sentence mean nothing. Grid (ceil(samples / BLOCK), batch).
     """
     announce(CHAINED)
@@ -70,10 +73,10 @@ def excitation(
     place = tl.minimum(tl.maximum(left + base, 0), frames - 2)
     here = tl.minimum(tl.maximum(frame + base, 0), frames - 1)
     rows = b * frames
-    voiced = tl.where(tl.load(f0 + rows + here) > threshold, 1.0, 0.0)
+    voiced = tl.where(tl.load(f0 + b * f0_frames + reach + here) > threshold, 1.0, 0.0)
     level = voiced * sigma + (1.0 - voiced) * (alpha / 3)
-    key0, key1 = tl.load(seeds + b * 3).to(tl.uint32, bitcast=True), tl.load(seeds + b * 3 + 1).to(tl.uint32, bitcast=True)
-    sentence = tl.load(seeds + b * 3 + 2).to(tl.uint32, bitcast=True)
+    key0, key1 = tl.load(seeds + b).to(tl.uint32, bitcast=True), tl.load(seeds + words_apart + b).to(tl.uint32, bitcast=True)
+    sentence = tl.load(seeds + 2 * words_apart + b).to(tl.uint32, bitcast=True)
     none = tl.zeros([BLOCK], tl.uint32)
     total = tl.zeros([BLOCK], tl.float32) + tl.load(bias)
     centre, turn = centres + rows * H, turns + rows * H
@@ -93,18 +96,19 @@ def excitation(
     tl.store(out + b * samples + at, sound, mask=at < samples)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["samples", "columns", "start_samples", "start"])
 def analysed(
     source, basis, out, first, end, samples, columns, start_samples, start, HOP: tl.constexpr, RATE: tl.constexpr, FFT: tl.constexpr,
-    STEP: tl.constexpr, N: tl.constexpr, NP: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr,
+    STEP: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """out [batch, columns, N] = windowed spectrum of source [batch, samples] at column first * RATE + start on, STEP samples a column,
-    centred; beyond the ends of the sentence its mirror image is seen; zeros where there is no column. basis [FFT, NP] holds the window.
+    centred; beyond the ends of the sentence its mirror image is seen; zeros where there is no column. basis [FFT, N] holds the window,
+    and zeros where N is wider than the spectrum.
     Grid (ceil(columns / BM), batch)."""
     announce(CHAINED)
     b = tl.program_id(1)
-    at, tap, channel = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, FFT), tl.arange(0, NP)
-    waves = tl.load(basis + tap[:, None] * NP + channel[None, :])
+    at, tap, channel = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, FFT), tl.arange(0, N)
+    waves = tl.load(basis + tap[:, None] * N + channel[None, :])
     wait(CHAINED)
     begin, length = tl.load(first + b), tl.load(end + b) * HOP
     column = at + start + begin * RATE
@@ -116,30 +120,31 @@ def analysed(
     held = real[:, None] & (place >= 0) & (place < samples)
     values = tl.load(source + b * samples + place, mask=held, other=0.0)
     made = tl.dot(values, waves, input_precision="ieee")
-    tl.store(out + (b * columns + at)[:, None] * N + channel[None, :], made, mask=(at < columns)[:, None] & (channel < N)[None, :])
+    tl.store(out + (b * columns + at)[:, None] * N + channel[None, :], made, mask=(at < columns)[:, None])
 
 
 @triton.jit(do_not_specialize=["rows"])
 def short_frames(
-    planes, basis, out, rows, BINS: tl.constexpr, BP: tl.constexpr, FFT: tl.constexpr, LARGEST: tl.constexpr, BM: tl.constexpr,
+    planes, basis, out, rows, WIDTH: tl.constexpr, BINS: tl.constexpr, BP: tl.constexpr, FFT: tl.constexpr, LARGEST: tl.constexpr,
+    BM: tl.constexpr,
     CHAINED: tl.constexpr
 ):  # fmt: skip
-    """out [rows, FFT] = windowed inverse transform of planes [rows, 2 BINS]: logarithm of the magnitude, then the phase's arc sine.
-    basis [2, BP, FFT] for real and imaginary parts. Grid (ceil(rows / BM),)."""
+    """out [rows, FFT] = windowed inverse transform of planes [rows, WIDTH]: logarithm of the magnitude, then the phase's arc
+    sine, BINS each. basis [2, BP, FFT] for real and imaginary parts. Grid (ceil(rows / BM),)."""
     announce(CHAINED)
     at, bins, tap = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BP), tl.arange(0, FFT)
     of_real = tl.load(basis + bins[:, None] * FFT + tap[None, :])
     of_imaginary = tl.load(basis + (BP + bins)[:, None] * FFT + tap[None, :])
     wait(CHAINED)
     held = (at < rows)[:, None] & (bins < BINS)[None, :]
-    magnitude = tl.minimum(tl.exp(tl.load(planes + at[:, None] * (2 * BINS) + bins[None, :], mask=held, other=0.0)), LARGEST)
-    angle = tl.sin(tl.load(planes + at[:, None] * (2 * BINS) + BINS + bins[None, :], mask=held, other=0.0))
+    magnitude = tl.minimum(tl.exp(tl.load(planes + at[:, None] * WIDTH + bins[None, :], mask=held, other=0.0)), LARGEST)
+    angle = tl.sin(tl.load(planes + at[:, None] * WIDTH + BINS + bins[None, :], mask=held, other=0.0))
     made = tl.dot(tl.where(held, magnitude * tl.cos(angle), 0.0), of_real, input_precision="ieee")
     made += tl.dot(tl.where(held, magnitude * tl.sin(angle), 0.0), of_imaginary, input_precision="ieee")
     tl.store(out + at[:, None] * FFT + tap[None, :], made, mask=(at < rows)[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["columns", "samples", "start"])
 def overlapped(
     frames, window, out, first, end, columns, samples, start, limit, HOP: tl.constexpr, RATE: tl.constexpr, FFT: tl.constexpr,
     STEP: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr,

@@ -1,0 +1,27 @@
+"""The time that scheduling goes by; tests and simulations put in one of their own."""
+
+import threading
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Seconds that only grow."""
+
+    def now(self) -> float:
+        """Seconds since some fixed moment."""
+
+    def wait(self, changed: threading.Condition, seconds: float | None) -> None:
+        """Sleep, `changed` held, until it is notified or `seconds` are over; None: until it is notified."""
+
+
+class MonotonicClock:
+    """The machine's."""
+
+    def now(self) -> float:
+        """As `time.monotonic`."""
+        return time.monotonic()
+
+    def wait(self, changed: threading.Condition, seconds: float | None) -> None:
+        """Sleep until notified or for `seconds`."""
+        changed.wait(seconds)

@@ -1,0 +1,31 @@
+"""Where the results of a step arrive on the host: pinned memory that is taken once and used again by the next step."""
+
+import torch
+from torch import Tensor
+
+_PART = 1 << 22
+_ALIGNED = 256
+
+
+class Landing:
+    """For one owner thread, which has waited for the device before it begins the next step."""
+
+    def __init__(self, *, pinned: bool) -> None:
+        self._pinned = pinned
+        self._parts: list[Tensor] = []
+        self._part = self._used = 0
+
+    def begin(self) -> None:
+        """What was received means nothing from now on."""
+        self._part = self._used = 0
+
+    def receive(self, tensor: Tensor) -> Tensor:
+        """Queue the copy of a contiguous tensor; the returned one on the host holds it when the device is done."""
+        size = tensor.numel() * tensor.element_size()
+        while self._part < len(self._parts) and self._used + size > len(self._parts[self._part]):
+            self._part, self._used = self._part + 1, 0
+        if self._part == len(self._parts):
+            self._parts.append(torch.empty(max(size, _PART), dtype=torch.uint8, pin_memory=self._pinned))
+        here = self._parts[self._part][self._used : self._used + size].view(tensor.dtype).view(tensor.shape)
+        self._used += -(-size // _ALIGNED) * _ALIGNED
+        return here.copy_(tensor, non_blocking=True)

@@ -1,0 +1,50 @@
+"""Whether the paged engine can run: what a GPU, or what is installed beside it, lacks. Known without Triton."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from cosyserve.errors import SettingsError
+
+OLDEST_DEVICE = (8, 0)
+"""Compute capability from which on bfloat16 matrix units are there: Ampere."""
+_OTHERWISE = "COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without"
+
+
+class Unsuitable(SettingsError):
+    """The paged engine cannot run on this GPU, or with this installation; the readable one can."""
+
+
+def check_device(device: torch.device) -> None:
+    """Raises Unsuitable for a GPU older than Ampere, or other than the current one, where kernels are launched and graphs recorded."""
+    capability = torch.cuda.get_device_capability(device)
+    if capability < OLDEST_DEVICE:
+        raise Unsuitable(f"the paged engine needs compute capability 8.0, {device} has {'.'.join(map(str, capability))}; {_OTHERWISE}")
+    if device.index not in (None, torch.cuda.current_device()):
+        raise Unsuitable(f"the paged engine runs on the first visible GPU, not {device}; choose it with CUDA_VISIBLE_DEVICES; {_OTHERWISE}")
+
+
+@contextmanager
+def kernels_compile() -> Iterator[None]:
+    """While kernels are imported and compiled. Raises Unsuitable where Triton is missing or too old, finds no C compiler for its launchers,
+    or a kernel takes more of a multiprocessor than this GPU has; what else goes wrong passes through."""
+    try:
+        yield
+    except ImportError as error:
+        raise Unsuitable(f"the paged engine needs Triton 3.6 or later ({error}); {_OTHERWISE}") from error
+    except Exception as error:
+        if not _about_compiling(error):
+            raise
+        raise Unsuitable(f"the kernels of the paged engine cannot be compiled here ({_first_line(error)}); {_OTHERWISE}") from error
+
+
+def _about_compiling(error: Exception) -> bool:
+    from triton.errors import TritonError
+
+    return isinstance(error, (TritonError, subprocess.CalledProcessError)) or "C compiler" in str(error)
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -1,0 +1,49 @@
+"""The next step: what all streams could do, in the order of their deadlines, as far as one step takes it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.token2wav.budget import Budget
+from services.token2wav.chunking import grid_blocks
+from services.token2wav.deadlines import FIRST_SOUND_SECONDS, Due, admitted
+from services.token2wav.decoder import StreamState, Stride
+from services.token2wav.lane import Lane
+from services.token2wav.request import Profile
+from services.token2wav.step_costs import StepCosts
+
+
+@dataclass(frozen=True)
+class Work:
+    """One stream's share of a step."""
+
+    lane: Lane
+    stride: Stride[StreamState]
+    due: Due
+
+
+class NextStep:
+    """Guarded by the batcher's lock. batches: whether some decoder takes several streams in a step."""
+
+    def __init__(self, costs: StepCosts, budget: Budget, *, batches: bool) -> None:
+        self._costs, self._budget, self._batches = costs, budget, batches
+
+    def of(self, lanes: Sequence[Lane], now: float) -> list[Work]:
+        """Streams of one decoder, at most as many as it takes at once; empty when all have to wait. `lanes`: oldest first."""
+        works = [self._work(lane, stride, now) for lane in lanes if (stride := lane.next_stride()) is not None]
+        if not works:
+            return []
+        if self._budget.used_up(lanes) and not any(work.lane.decoder.goes_on_without_room for work in works):
+            return works[:1]
+        works.sort(key=lambda work: (work.lane.sentence.profile is Profile.OFFLINE, work.due.by, work.lane.served))
+        decoder = works[0].lane.decoder
+        works = [work for work in works if work.lane.decoder is decoder]
+        return works[: admitted([work.due for work in works], now, self._costs, decoder.widest_step)]
+
+    def _work(self, lane: Lane, stride: Stride[StreamState], now: float) -> Work:
+        if lane.asked is None:
+            lane.asked = now
+        # An engine that takes one stream at a time is soon behind its listeners; whoever has not been heard then comes first. Beside a
+        # decoder that batches, a stream of another profile has the same deadline as all.
+        first = lane.asked + FIRST_SOUND_SECONDS if self._batches else 0.0
+        by = lane.plays_until if lane.has_sound else first
+        return Work(lane, stride, Due(grid_blocks(stride.state.position, stride.until), by, lane.has_sound))

@@ -1,0 +1,45 @@
+"""Which engines token2wav would take, best first. Known without a tensor library."""
+
+from dataclasses import replace
+
+from cosyserve.gpu_facts import visible_gpus
+from cosyserve.ladder import Footing, Rung, descend
+from services.token2wav.backend import Backend, EngineSettings, load_backend
+
+TENSORRT, PAGED, READABLE, CPU = "tensorrt", "paged", "readable", "cpu"
+_WITHOUT_FILES = ("torch", "fake")
+
+
+def rungs(backend: str, settings: EngineSettings) -> list[tuple[str, str, EngineSettings]]:
+    """Name of each rung, and the backend and settings that ask for it alone."""
+    if settings.gpu_engine not in ("auto", PAGED, READABLE):
+        return [("torch", "torch", settings)]  # the loader says what is wrong with it
+    gpu = "cuda" if settings.device == "auto" else settings.device
+    if backend not in ("auto", "torch"):
+        return [(backend, backend, replace(settings, device=gpu if backend == TENSORRT else _without_auto(settings)))]
+    on_gpu, on_cpu = gpu.startswith("cuda"), settings.device in ("auto", "cpu")
+    found = [(TENSORRT, TENSORRT, replace(settings, device=gpu))] if backend == "auto" and on_gpu else []
+    found += [
+        (engine, "torch", replace(settings, device=gpu, gpu_engine=engine))
+        for engine in (PAGED, READABLE)
+        if on_gpu and settings.gpu_engine in ("auto", engine)
+    ]
+    found += [(CPU, "torch", replace(settings, device="cpu"))] if on_cpu else []
+    # What is left has a device that is not known, and the loader says so.
+    return found or [("torch", "torch", settings)]
+
+
+def load_chosen(backend: str, settings: EngineSettings, *, strict: bool = False) -> Footing[Backend]:
+    """The first engine that the settings allow and that serves here. Blocks. Raises as `load_backend`."""
+
+    def rung(name: str, backend_of_rung: str, wanted: EngineSettings) -> Rung[Backend]:
+        return Rung(name, lambda: load_backend(backend_of_rung, wanted), needs_files=backend_of_rung not in _WITHOUT_FILES)
+
+    ladder = [rung(*one) for one in rungs(backend, settings)]
+    return descend("token2wav", ladder, strict=strict, setting="COSYSERVE_TOKEN2WAV_STRICT")
+
+
+def _without_auto(settings: EngineSettings) -> str:
+    if settings.device != "auto":
+        return settings.device
+    return "cuda" if visible_gpus() else "cpu"
