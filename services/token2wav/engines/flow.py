@@ -1,0 +1,193 @@
+"""Speech tokens to mel by engines, always from the first prompt token on: what `Flow.prefix` computes, for several streams at
+once.
+
+Nothing is kept between calls, so a call costs as much as the whole prefix is long. Lengths are padded to those that engines are built
+and graphs are recorded for (`shapes.padded`); a mask keeps the padding out of everything that is real.
+"""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from cosyserve.errors import InvalidRequest, NonFinite
+from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.cancellation import Cancelled, Stop, never
+from services.token2wav.engines.runtime import Engine
+from services.token2wav.engines.shapes import USUAL_TOKENS, encoder_shapes, estimator_shapes, padded
+from services.token2wav.engines.slots import Fixed, Slot, Slots, filled
+from services.token2wav.flow.checks import check_length, check_tokens, check_voice
+from services.token2wav.flow.conformer import relative_positions
+from services.token2wav.flow.layers import Linear
+from services.token2wav.flow.past import chunk_mask
+from services.token2wav.flow.solver import ROWS, SolverStats, euler_schedule, noise_table
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.voice_prompt import VoicePrompt
+
+_LONGEST_KEPT = MEL_FRAMES_PER_TOKEN * USUAL_TOKENS
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """Of one stream. ids: int64 [n], the prompt's and all that is computed. ahead: int64, the next 0..3. speaker: float32 [80].
+
+    mel: the prompt's, float32 [2P, 80]. stop: whether nobody wants the result any more.
+    """
+
+    ids: Tensor
+    ahead: Tensor
+    mel: Tensor
+    speaker: Tensor
+    stop: Stop = never
+
+
+class EngineFlow:
+    """encoder, estimator: engines of `tools.model.encoder_graph` and `estimator_graph`, or the published estimator. speaker: the map of the
+    voice's embedding. batch: most streams in a call."""
+
+    def __init__(
+        self, config: FlowConfig, encoder: Engine, estimator: Engine, speaker: Linear, slots: Slots, device: torch.device, batch: int
+    ) -> None:
+        self.config = config
+        self.device = device
+        self.stats = SolverStats()
+        self._counting = threading.Lock()
+        self.masked = any(port.name == "attention" for port in estimator.inputs)
+        """Whether the estimator honours streaming masks; the published one does not, and takes one stream at a time."""
+        self.batch = batch if self.masked else 1
+        self._encoder, self._estimator, self._speaker, self.slots = encoder, estimator, speaker, slots
+        self._noise = (config.temperature * noise_table()).contiguous().to(device)
+        self._schedule = euler_schedule()
+        self._kept_positions = lru_cache(maxsize=32)(self._made_positions)
+        self._kept_masks = lru_cache(maxsize=64)(self._made_mask)
+
+    def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor:
+        """Whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For `stop` and errors see `prefix`."""
+        return self.prefix(voice, tokens, streaming=False, final=True, stop=stop)
+
+    def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never) -> Tensor:
+        """See `Flow.prefix`. With the published estimator `streaming` is without effect on it, as in the reference."""
+        check_voice(voice, self.config)
+        check_tokens(tokens, self.config.vocabulary)
+        if not final and tokens.numel() <= LOOKAHEAD_TOKENS:
+            raise InvalidRequest(
+                f"{tokens.numel()} tokens and more to come; a call needs more than the {LOOKAHEAD_TOKENS} of its look-ahead"
+            )
+        check_length(voice.tokens.numel() + tokens.numel())
+        ids = torch.cat((voice.tokens, tokens.cpu()))
+        ids, ahead = (ids, ids[:0]) if final else (ids[:-LOOKAHEAD_TOKENS], ids[-LOOKAHEAD_TOKENS:])
+        mel = self.prefixes([Prefix(ids, ahead, voice.mel, self.speaker(voice), stop)], streaming=streaming)[0]
+        if mel is None:
+            raise Cancelled("stopped between two Euler steps")
+        if not bool(torch.isfinite(mel).all()):
+            raise NonFinite("the flow produced values that are not finite")
+        return mel[:, voice.mel.shape[0] :].contiguous()
+
+    @torch.inference_mode()
+    def prefixes(self, streams: Sequence[Prefix], *, streaming: bool) -> list[Tensor | None]:
+        """Streams of one padded length, at most `batch`: mel float32 [80, 2n] of each, the prompt's frames too; None for one that was
+        stopped before the last Euler step. Waits for a slot."""
+        tokens = padded(max(stream.ids.numel() for stream in streams))
+        with self.slots.lease() as slot:
+            mu = self._mu(slot, streams, tokens, streaming)
+            x = self._solved(slot, streams, mu, tokens, streaming)
+            if x is None:
+                return [None] * len(streams)
+            frames = [MEL_FRAMES_PER_TOKEN * stream.ids.numel() for stream in streams]
+            made = [x[row, :, :count].clone() for row, count in enumerate(frames)]
+        return [None if stream.stop() else mel for stream, mel in zip(streams, made, strict=True)]
+
+    def speaker(self, voice: VoicePrompt) -> Tensor:
+        """float32 [80]: the embedding at unit length, projected."""
+        with torch.inference_mode():
+            return self._speaker(torch.nn.functional.normalize(voice.embedding.to(self.device, torch.float32), dim=-1))
+
+    def _mu(self, slot: Slot, streams: Sequence[Prefix], tokens: int, streaming: bool) -> Tensor:
+        """What the encoder says, [streams, 80, 2 * tokens]."""
+        count, frames = len(streams), MEL_FRAMES_PER_TOKEN * tokens
+        shapes = encoder_shapes(count, tokens, self.config.encoder_width)
+        encoder = slot.at(self._encoder, shapes, {"mu": (count, MEL_BINS, frames)})
+        ids = torch.zeros(shapes["tokens"], dtype=torch.int32)
+        known, mask = torch.zeros(shapes["known"]), torch.zeros(shapes["mask"])
+        for row, stream in enumerate(streams):
+            length, seen = stream.ids.numel(), stream.ids.numel() + stream.ahead.numel()
+            ids[row, :length], ids[row, length:seen] = stream.ids, stream.ahead
+            known[row, :seen], mask[row, :, :length] = 1.0, 1.0
+        filled(encoder.inputs, {"tokens": ids, "known": known, "mask": mask})
+        filled(encoder.inputs, {"attention": self._masks(tokens, streaming and CHUNK_TOKENS), "positions": self._positions(tokens)})
+        filled(
+            encoder.inputs,
+            {"attention_frames": self._masks(frames, streaming and CHUNK_FRAMES), "positions_frames": self._positions(frames)},
+        )
+        encoder.run()
+        return encoder.outputs["mu"]
+
+    def _solved(self, slot: Slot, streams: Sequence[Prefix], mu: Tensor, tokens: int, streaming: bool) -> Tensor | None:
+        """The mel of all streams [streams, 80, 2 * tokens]; None as soon as all of them are stopped before an Euler step."""
+        count, frames = len(streams), MEL_FRAMES_PER_TOKEN * tokens
+        shapes = estimator_shapes(ROWS * count, frames, masked=self.masked)
+        estimator = slot.at(self._estimator, shapes, {"estimator_out": (ROWS * count, MEL_BINS, frames)})
+        given = estimator.inputs
+        self._condition(given, streams, mu)
+        if self.masked:
+            given["attention"].copy_(self._masks(frames, streaming and CHUNK_FRAMES), non_blocking=True)
+        x = self._noise[None, :, :frames].expand(count, -1, -1).clone()
+        if x.shape[2] < frames:  # padding may reach beyond the table, a stream never does
+            x = torch.nn.functional.pad(x, (0, frames - x.shape[2]))
+        for t, dt in self._schedule:
+            if all(stream.stop() for stream in streams):
+                return None
+            with self._counting:  # slots work in threads of their own
+                self.stats.euler_steps += count
+            self._euler(estimator, x, t, dt)
+        return x
+
+    def _euler(self, estimator: Fixed, x: Tensor, t: float, dt: float) -> None:
+        """One Euler step of x [streams, 80, frames] in place."""
+        given = estimator.inputs
+        given["x"].view(-1, ROWS, *x.shape[1:]).copy_(x[:, None])
+        given["t"].fill_(t)
+        estimator.run()
+        velocity = estimator.outputs["estimator_out"].view(-1, ROWS, *x.shape[1:])
+        guidance = self.config.guidance
+        x.add_((1.0 + guidance) * velocity[:, 0] - guidance * velocity[:, 1], alpha=dt)
+
+    def _condition(self, given: dict[str, Tensor], streams: Sequence[Prefix], mu: Tensor) -> None:
+        """Row 0 of each stream carries the condition, row 1 zeros."""
+        for name in ("mask", "mu", "spks", "cond"):
+            given[name].zero_()
+        given["mu"][::ROWS].copy_(mu)
+        for row, stream in enumerate(streams):
+            length = MEL_FRAMES_PER_TOKEN * stream.ids.numel()
+            prompt = min(stream.mel.shape[0], length)
+            given["mask"][ROWS * row : ROWS * (row + 1), :, :length] = 1.0
+            given["mu"][ROWS * row, :, length:] = 0.0
+            given["spks"][ROWS * row].copy_(stream.speaker)
+            given["cond"][ROWS * row, :, :prompt].copy_(stream.mel[:prompt].T.to(torch.float32))
+
+    def _positions(self, length: int) -> Tensor:
+        """Those of usual lengths are kept; a table of the longest has 46 MB, a mask 125 MB."""
+        return self._kept_positions(length) if length <= _LONGEST_KEPT else self._made_positions(length)
+
+    def _masks(self, length: int, chunk: int) -> Tensor:
+        return self._kept_masks(length, chunk) if length <= _LONGEST_KEPT else self._made_mask(length, chunk)
+
+    def _made_positions(self, length: int) -> Tensor:
+        """[2 * length, width]: a row of zeros, then the sinusoids."""
+        made = relative_positions(length, length, self.config.encoder_width, torch.device("cpu"))
+        return self._for_every_stream(torch.cat((torch.zeros(1, made.shape[1]), made)).to(self.device))
+
+    def _made_mask(self, length: int, chunk: int) -> Tensor:
+        """bool [length, length]; chunk 0: everything is seen."""
+        if not chunk:
+            return self._for_every_stream(torch.ones(length, length, dtype=torch.bool, device=self.device))
+        return self._for_every_stream(chunk_mask(length, chunk, self.device))
+
+    def _for_every_stream(self, made: Tensor) -> Tensor:
+        """What one slot's stream is writing another slot's must not read yet."""
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()
+        return made

@@ -1,0 +1,43 @@
+"""Under which facts graphs and plans of a model lie in the engine cache: what the tools write is what the service looks for."""
+
+from collections.abc import Mapping, Sequence
+
+from cosyserve.engine_cache import EngineKey
+from services.token2wav.engines.shapes import Profile
+
+GRAPHS = "token2wav.graphs"
+COMPONENTS = ("encoder", "estimator", "pitch", "filter")
+WRITER = "1"
+"""Of the graphs: another number for another graph from the same weights."""
+OWN, PUBLISHED = "own", "published"
+NO_COMPATIBILITY, HARDWARE, VERSION = "none", "hardware", "version"
+COMPATIBILITIES = (NO_COMPATIBILITY, HARDWARE, VERSION, f"{HARDWARE}+{VERSION}")
+"""Plans for this machine alone, for GPUs from Ampere on, for every TensorRT of the same first number, or both; the latter are slower."""
+PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
+
+
+def graph_file(component: str) -> str:
+    return f"{component}.onnx"
+
+
+def plan_file(component: str) -> str:
+    return f"{component}.plan"
+
+
+def graphs_key(model_hash: str, precision: str, estimator: str = OWN) -> EngineKey:
+    """precision: of the estimator. estimator: `own`, or `published` for the file that came with the model."""
+    return EngineKey(GRAPHS, {"model": model_hash, "precision": precision, "estimator": estimator, "writer": WRITER})
+
+
+def plan_key(
+    component: str, graphs: EngineKey, machine: Mapping[str, str], profiles: Sequence[Profile], compatibility: str = NO_COMPATIBILITY
+) -> EngineKey:
+    """machine: gpu, compute_capability, tensorrt, driver. compatibility: one of COMPATIBILITIES; what a plan does not depend on is no
+    fact."""
+    facts = dict(graphs.facts) | dict(machine)
+    facts |= {"profile": " | ".join(profile.text for profile in profiles), "compatibility": compatibility}
+    if HARDWARE in compatibility:
+        facts |= dict.fromkeys(("gpu", "compute_capability", "driver"), "any")
+    if VERSION in compatibility:
+        facts |= {"tensorrt": f"{machine['tensorrt'].partition('.')[0]}.x", "driver": "any"}
+    return EngineKey(f"token2wav.{component}", facts)

@@ -1,0 +1,129 @@
+"""Every shape that the graphs are run with, from the schedule of cuts; what engines are built for follows from it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME
+from services.token2wav.engines.runtime import Shape, Shapes
+from services.token2wav.request import MAX_PROMPT_TOKENS, MAX_TOKENS
+
+USUAL_TOKENS = 1000
+"""Prompt and sentence of 40 seconds: streams up to here may share a batch."""
+_FINE_BLOCKS = 20
+"""Up to 20 seconds lengths are padded to whole seconds, then to steps of a tenth or less."""
+CONTEXT_FRAMES = 15
+"""Mel frames beside a stretch of sound that decide it, on each side: 14 of convolution, 14.3 of excitation."""
+STRETCH_FRAMES = 50
+"""Longest stretch of sound that the filter network is asked for at once."""
+SOURCE_MARGIN = 8
+"""Samples of excitation on each side of those that belong to the frames: half a transform."""
+
+
+def padded(tokens: int) -> int:
+    """The length in tokens that a prefix of `tokens` is computed with: whole blocks of 25, longer ones in steps of 2, 4, 8, ... blocks."""
+    blocks = -(-tokens // CHUNK_TOKENS)
+    step = 1
+    while blocks > _FINE_BLOCKS * step:
+        step *= 2
+    return -(-blocks // step) * step * CHUNK_TOKENS
+
+
+LONGEST_TOKENS = padded(MAX_PROMPT_TOKENS + MAX_TOKENS)
+
+
+def lengths() -> Iterator[int]:
+    """Every value that `padded` has for a request that is let in."""
+    tokens = 1
+    while tokens <= MAX_PROMPT_TOKENS + MAX_TOKENS:
+        yield padded(tokens)
+        tokens = padded(tokens) + 1
+
+
+def encoder_shapes(streams: int, tokens: int, width: int) -> dict[str, Shape]:
+    """Inputs of the encoder; `tokens` without look-ahead. width: of its embeddings."""
+    frames, seen = MEL_FRAMES_PER_TOKEN * tokens, tokens + LOOKAHEAD_TOKENS
+    return {
+        "tokens": (streams, seen),
+        "known": (streams, seen),
+        "mask": (streams, 1, tokens),
+        "attention": (tokens, tokens),
+        "attention_frames": (frames, frames),
+        "positions": (2 * tokens, width),
+        "positions_frames": (2 * frames, width),
+    }
+
+
+def estimator_shapes(rows: int, frames: int, *, masked: bool = True) -> dict[str, Shape]:
+    """Inputs of the estimator; rows: two for each stream. masked: whether it takes `attention`."""
+    wide = (rows, MEL_BINS, frames)
+    shapes: dict[str, Shape] = {"x": wide, "mask": (rows, 1, frames), "mu": wide, "t": (rows,), "spks": (rows, MEL_BINS), "cond": wide}
+    return shapes | ({"attention": (frames, frames)} if masked else {})
+
+
+def pitch_shapes(streams: int, frames: int) -> dict[str, Shape]:
+    return {"mel": (streams, MEL_BINS, frames)}
+
+
+def filter_shapes(streams: int, frames: int) -> dict[str, Shape]:
+    return {"mel": (streams, MEL_BINS, frames), "source": (streams, SAMPLES_PER_MEL_FRAME * frames + 2 * SOURCE_MARGIN)}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Shapes of an engine's inputs: every length between least and most may be asked for, usual is what it is tuned for."""
+
+    least: Shapes
+    usual: Shapes
+    most: Shapes
+
+    def covers(self, shapes: Shapes) -> bool:
+        """Whether each length lies between least and most."""
+        return shapes.keys() == self.most.keys() and all(
+            all(low <= length <= high for low, length, high in zip(self.least[name], shape, self.most[name], strict=True))
+            for name, shape in shapes.items()
+        )
+
+    @property
+    def text(self) -> str:
+        """For the key of an engine."""
+        return " ".join(
+            f"{name}:{_text(self.least[name])}/{_text(self.usual[name])}/{_text(self.most[name])}" for name in sorted(self.most)
+        )
+
+
+def _text(shape: Shape) -> str:
+    return "x".join(map(str, shape))
+
+
+def profiles(component: str, streams: int, width: int = 0, *, masked: bool = True) -> list[Profile]:
+    """What an engine is built for, the first profile that covers a shape is used. streams: most in a batch. width: of the encoder.
+
+    encoder, estimator: batches up to 40 seconds, and one stream up to the longest request, whose memory no other length then pays for.
+    masked: False is the published estimator, whose batch is one stream.
+    """
+    few = max(1, streams // 2)
+    usual, tuned = USUAL_TOKENS, 10 * CHUNK_TOKENS
+    if component == "encoder":
+        return [
+            Profile(encoder_shapes(1, 1, width), encoder_shapes(few, tuned, width), encoder_shapes(streams, usual, width)),
+            Profile(encoder_shapes(1, 1, width), encoder_shapes(1, 2 * usual, width), encoder_shapes(1, LONGEST_TOKENS, width)),
+        ]
+    if component == "estimator":
+
+        def at(count: int, tokens: int) -> Shapes:
+            return estimator_shapes(2 * count, MEL_FRAMES_PER_TOKEN * tokens, masked=masked)
+
+        batch, few = (streams, few) if masked else (1, 1)
+        return [Profile(at(1, 1), at(few, tuned), at(batch, usual)), Profile(at(1, 1), at(1, 2 * usual), at(1, LONGEST_TOKENS))]
+    if component == "pitch":
+        most = STRETCH_FRAMES + 2 * CONTEXT_FRAMES
+        return [Profile(pitch_shapes(1, 1), pitch_shapes(few, 20), pitch_shapes(streams, most))]
+    if component == "filter":
+        most = STRETCH_FRAMES + 2 * CONTEXT_FRAMES
+        return [Profile(filter_shapes(1, 1), filter_shapes(few, 40), filter_shapes(streams, most))]
+    raise ValueError(f"component {component!r} is not known")
+
+
+def covering(built: list[Profile], shapes: Mapping[str, Shape]) -> int | None:
+    """Number of the first profile that covers `shapes`."""
+    return next((at for at, profile in enumerate(built) if profile.covers(shapes)), None)
