@@ -1,0 +1,45 @@
+"""`cosyserve model ...`: fetch a model directory, look into it, and turn it into what other engines load."""
+
+import argparse
+import asyncio
+import importlib.util
+import sys
+
+HELP = "fetch, inspect, convert and build models"
+_STEPS = {
+    "download": "fetch a published model directory",
+    "inspect": "say what a directory holds, and what serving it needs",
+    "convert": "write the speech-token model for TensorRT-LLM, vLLM or transformers",
+    "export": "write the flow and the vocoder as ONNX",
+    "build": "build engines for this machine's GPU",
+    "verify": "compare exported graphs and engines with the reference path",
+    "prune": "remove engines that nothing uses any more",
+}
+_NEEDS = {"inspect": ("torch",), "convert": ("torch", "tokenizers"), "export": ("torch",), "verify": ("torch",)}
+"""Libraries without which a step cannot begin."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    steps = parser.add_subparsers(dest="step", required=True, metavar="STEP")
+    for name, told in _STEPS.items():
+        # No character begins an option here: all that follows belongs to the step, --help too.
+        step = steps.add_parser(name, help=told, add_help=False, prefix_chars="\0")
+        step.add_argument("rest", nargs=argparse.REMAINDER)
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    module = f"tools.model.{arguments.step}"
+    if importlib.util.find_spec("tools") is None or importlib.util.find_spec(module) is None:
+        print(f"cosyserve: model {arguments.step} is not part of this installation: run it in a checkout", file=sys.stderr)
+        return 1
+    missing = [library for library in _NEEDS.get(arguments.step, ()) if importlib.util.find_spec(library) is None]
+    if missing:
+        print(f"cosyserve: model {arguments.step} needs {' and '.join(missing)}: pip install 'cosyserve[cpu]'", file=sys.stderr)
+        return 1
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments.rest)
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()

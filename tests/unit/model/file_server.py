@@ -1,0 +1,101 @@
+"""A web server on loopback that serves given files and misbehaves as told."""
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Request:
+    path: str
+    headers: dict[str, str]
+
+
+@dataclass
+class FileServer:
+    """files: content by path, leading slash included. `behave` sees each request for one of them before the usual answer, and returns
+    whether it has answered itself."""
+
+    files: dict[str, bytes]
+    address: str = ""
+    requests: list[Request] = field(default_factory=list)
+    behave: Callable[["Handler", bytes], bool] = field(default=lambda handler, content: False)
+    etag: str | None = '"one"'
+
+    def asked(self, path: str) -> list[Request]:
+        return [request for request in self.requests if request.path == path]
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    told: FileServer
+
+    def do_GET(self) -> None:
+        self.told.requests.append(Request(self.path, dict(self.headers.items())))
+        content = self.told.files.get(self.path)
+        if content is None:
+            self.answer(404, b"")
+        elif not self.told.behave(self, content):
+            self.usual(content)
+
+    @property
+    def start(self) -> int:
+        """First byte asked for; 0 when the file has changed since."""
+        asked = self.headers.get("Range", "")
+        changed = self.headers.get("If-Range", self.told.etag) != self.told.etag
+        return 0 if changed or not asked else int(asked.removeprefix("bytes=").removesuffix("-"))
+
+    def usual(self, content: bytes) -> None:
+        self.part(content, self.start)
+
+    def part(self, content: bytes, start: int, *, cut: int | None = None, claim: int | None = None) -> None:
+        """The file from `start`; cut: only so many bytes, then the connection ends; claim: what the answer says it begins with."""
+        if start >= len(content):
+            self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
+            return
+        rest = content[start:]
+        self.send_response(206 if "Range" in self.headers and start else 200)
+        if start or claim is not None:
+            self.send_header("Content-Range", f"bytes {start if claim is None else claim}-{len(content) - 1}/{len(content)}")
+        if self.told.etag:
+            self.send_header("ETag", self.told.etag)
+        self.send_header("Content-Length", str(len(rest)))
+        self.end_headers()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who asked has heard enough
+            self.wfile.write(rest if cut is None else rest[:cut])
+        if cut is not None and cut < len(rest):
+            self.close_connection = True
+
+    def answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        pass
+
+
+@contextmanager
+def serving(files: dict[str, bytes]) -> Iterator[FileServer]:
+    told = FileServer(files)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Told", (Handler,), {"told": told}))
+    told.address = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield told
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def listing(entries: object) -> bytes:
+    return json.dumps(entries).encode()

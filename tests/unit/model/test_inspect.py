@@ -1,0 +1,91 @@
+"""What `inspect` says of the small real model is what the files hold."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cosyserve.engine_cache import EngineCache, EngineKey
+from cosyserve.errors import ModelError
+from tools.model import inspect
+from tools.model.convert import convert
+from tools.model.tensor_file import Precision
+
+ROOT = Path(__file__).parents[3]
+TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> EngineCache:
+    return EngineCache(tmp_path / "engines")
+
+
+def test_a_model_directory_is_told_in_full(cache: EngineCache) -> None:
+    told = inspect.describe(TINY, cache)
+    weights = torch.load(TINY / "llm.pt", weights_only=True)
+    once = sum(
+        tensor.numel() for name, tensor in weights.items() if name != "llm.model.lm_head.weight"
+    )  # it shares the embedding's storage
+    assert told["llm"]["parameters"] == once == told["files"]["llm.pt"]["values"]
+    assert told["files"]["llm.pt"]["dtypes"] == {"float32": len(weights)}
+    assert told["files"]["llm.pt"]["largest"] == {"name": "llm_decoder.weight", "shape": [6564, 64]}
+    assert told["head_bias"]["largest_magnitude"] == pytest.approx(np.abs(weights["llm_decoder.bias"].numpy()).max())
+    assert (told["vocabulary"]["text_ids"], told["vocabulary"]["extended_rows"], told["vocabulary"]["tokenizer"]) == (
+        276,
+        6912,
+        "byte-level BPE",
+    )
+    assert told["sampling"] == {"top_p": 0.8, "top_k": 25, "win_size": 10, "tau_r": 0.1}
+    assert told["memory"]["torch_float32"] == {
+        "weights_bytes": 4 * told["llm"]["parameters"],
+        "bytes_per_position": 2 * 2 * 2 * 16 * 4,
+        "longest_sentence_bytes": 8192 * 512,
+    }
+    assert (told["voices"], told["problems"]) == (["spk_a", "zs_a"], [])
+    assert told["bytes"] == sum(path.stat().st_size for path in TINY.rglob("*") if path.is_file())
+    assert "6,837" in inspect.render(told)
+
+
+def test_memory_of_tensorrt_llm_is_that_of_its_checkpoint(cache: EngineCache, tmp_path: Path) -> None:
+    convert(TINY, "trtllm-1.x", Precision.BFLOAT16, tmp_path / "made")
+    stored = inspect.describe(tmp_path / "made", cache)["files"]["rank0.safetensors"]["bytes_of_tensors"]
+    assert inspect.describe(TINY, cache, quick=True)["memory"]["tensorrt_llm_bfloat16"]["weights_bytes"] == stored
+
+
+def test_engines_of_the_model_are_listed(cache: EngineCache) -> None:
+    identity = inspect.describe(DEMO, cache)["identity"]
+    assert set(identity) == {"llm", "token2wav"}
+    for model in (identity["token2wav"], "another"):
+        cache.obtain(EngineKey("token2wav.filter", {"model": model, "gpu": "X1"}), lambda folder: (folder / "plan").write_bytes(b"1234"))  # type: ignore[arg-type]
+    engines = inspect.describe(DEMO, cache)["engines"]
+    assert len(engines) == 1
+    assert engines[0].endswith("4 bytes  gpu X1")
+
+
+def test_what_is_missing_or_damaged_is_a_problem_and_the_rest_is_told(cache: EngineCache, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(TINY, tmp_path / "model"))
+    (model / "flow.pt").write_bytes(b"no tensors")
+    (model / "spk2info.pt").unlink()
+    told = inspect.describe(model, cache)
+    assert any("flow.pt: not a file of tensors" in problem for problem in told["problems"])
+    assert (told["llm"]["layers"], told["voices"]) == (2, [])
+    assert "problems" in inspect.render(told)
+
+
+def test_a_damaged_conversion_is_a_problem(cache: EngineCache, tmp_path: Path) -> None:
+    convert(TINY, "hf", Precision.FLOAT32, tmp_path / "made")
+    assert inspect.describe(tmp_path / "made", cache)["problems"] == []
+    with (tmp_path / "made" / "model.safetensors").open("r+b") as stream:
+        stream.seek(100_000)
+        stream.write(b"\xff")
+    assert "its sha256 is not the manifest's" in inspect.describe(tmp_path / "made", cache)["problems"][0]
+
+
+def test_something_else_is_refused(cache: EngineCache, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ModelError, match="neither a CosyVoice2 model directory nor a conversion"):
+        inspect.describe(tmp_path, cache)
+    assert inspect.main([str(TINY), "--quick", "--json"]) == 0
+    assert "identity" not in json.loads(capsys.readouterr().out)

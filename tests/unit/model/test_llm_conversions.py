@@ -1,0 +1,256 @@
+"""The converted forms of the speech-token model say what the reference said."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from cosyserve.errors import ModelError
+from cosyserve.spec import SPEECH_ROWS
+from services.llm.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.request import Prompt
+from tests.unit.model.checkpoint_readers import Array, log_softmax, qwen2_scores, tensorrt_llm_scores, tensors
+from tools.model.convert import convert
+from tools.model.hugging_face_reader import open_checkpoint
+from tools.model.tensor_file import Precision
+from tools.model.tensorrt_llm import checkpoint_config
+
+ROOT = Path(__file__).parents[3]
+TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
+TOLERANCE = {Precision.FLOAT32: 1e-4, Precision.BFLOAT16: 0.15, Precision.FLOAT16: 0.025}
+"""Largest error of a log-probability. Float32: compatibility specification section 9. The others: what rounding the weights did to this
+model when it was measured (0.10 and 0.016), and room."""
+TRTLLM = ("trtllm-1.x", "trtllm-0.20")
+
+
+@pytest.fixture(scope="module")
+def golden() -> dict[str, NDArray[np.float32]]:
+    with np.load(TINY / "llm.npz") as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every target in float32, by name."""
+    folder = tmp_path_factory.mktemp("converted")
+    for target in ("hf", "vllm", *TRTLLM):
+        convert(TINY, target, Precision.FLOAT32, folder / target)
+    return folder
+
+
+def sequence(golden: dict[str, NDArray[np.float32]], vocabulary: ExtendedVocabulary) -> tuple[list[int], int]:
+    """The reference's prompt and forced tokens in extended ids, and how many come before the first forced one."""
+    ids = {name: tuple(int(token) for token in golden[f"{name}_ids"].ravel()) for name in ("prompt_text", "prompt_speech", "text")}
+    prompt = vocabulary.sequence(Prompt(ids["prompt_text"], ids["prompt_speech"]), ids["text"])
+    return prompt + [vocabulary.text_ids + int(token) for token in golden["forced_speech_ids"].ravel()], len(prompt)
+
+
+def speech_scores(directory: Path, scores: Array, first: int) -> Array:
+    """Log-probabilities of the whole vocabulary with the head's bias beside the checkpoint, of the speech ids alone."""
+    vocabulary = ExtendedVocabulary.load(directory / VOCABULARY_FILE)
+    biased = log_softmax(scores + tensors(directory / HEAD_BIAS_FILE)["head_bias"])
+    masked = np.delete(biased, np.arange(vocabulary.text_ids, vocabulary.text_ids + SPEECH_ROWS), axis=1)
+    assert masked.max() < MASKED / 2, "a row that is no speech token can be drawn"
+    return biased[first - 1 :, vocabulary.text_ids : vocabulary.text_ids + SPEECH_ROWS]
+
+
+@pytest.mark.parametrize("target", TRTLLM)
+def test_a_tensorrt_llm_checkpoint_gives_the_reference_scores(made: Path, golden: dict[str, NDArray[np.float32]], target: str) -> None:
+    directory = made / target
+    ids, first = sequence(golden, ExtendedVocabulary.load(directory / VOCABULARY_FILE))
+    scores = speech_scores(directory, tensorrt_llm_scores(directory, ids), first)
+    np.testing.assert_allclose(scores, golden["logprobs_forced"], atol=TOLERANCE[Precision.FLOAT32], rtol=0)
+
+
+@pytest.mark.parametrize("precision", [Precision.BFLOAT16, Precision.FLOAT16])
+def test_rounded_weights_stay_close(tmp_path: Path, golden: dict[str, NDArray[np.float32]], precision: Precision) -> None:
+    convert(TINY, "trtllm-1.x", precision, tmp_path / "made")
+    ids, first = sequence(golden, ExtendedVocabulary.load(tmp_path / "made" / VOCABULARY_FILE))
+    scores = speech_scores(tmp_path / "made", tensorrt_llm_scores(tmp_path / "made", ids), first)
+    error = np.abs(scores - golden["logprobs_forced"]).max()
+    assert 0 < error < TOLERANCE[precision]
+
+
+@pytest.mark.parametrize("change", ["fc and gate", "bias", "rotary", "qkv", "embedding", "tying"])
+def test_the_reader_notices_what_can_go_wrong(
+    made: Path, golden: dict[str, NDArray[np.float32]], change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the test above relies on: each of these mistakes is far outside the tolerance."""
+    directory = made / "trtllm-1.x"
+    vocabulary = ExtendedVocabulary.load(directory / VOCABULARY_FILE)
+    given = tensors(directory / "rank0.safetensors")
+    ids, first = sequence(golden, vocabulary)
+    config = json.loads((directory / "config.json").read_text())
+    layer = "transformer.layers.1"
+    if change == "fc and gate":
+        given[f"{layer}.mlp.fc.weight"], given[f"{layer}.mlp.gate.weight"] = (
+            given[f"{layer}.mlp.gate.weight"],
+            given[f"{layer}.mlp.fc.weight"],
+        )
+    elif change == "rotary":
+        config["rotary_base"] = 10_000.0
+    elif change == "qkv":
+        given[f"{layer}.attention.qkv.weight"] = np.roll(given[f"{layer}.attention.qkv.weight"], config["head_size"], axis=0)
+    elif change == "tying":
+        given["lm_head.weight"] = given["transformer.vocab_embedding.weight"]
+    elif change == "embedding":
+        given["transformer.vocab_embedding.weight"] = np.roll(given["transformer.vocab_embedding.weight"], 1, axis=0)
+    monkeypatch.setattr("tests.unit.model.checkpoint_readers.tensors", lambda path: given)
+    monkeypatch.setattr("tests.unit.model.checkpoint_readers.json.loads", lambda text: config)
+    scores = tensorrt_llm_scores(directory, ids)
+    speech = scores[first - 1 :, vocabulary.text_ids : vocabulary.text_ids + SPEECH_ROWS]
+    monkeypatch.undo()
+    bias = 0.0 if change == "bias" else tensors(directory / HEAD_BIAS_FILE)["head_bias"][vocabulary.text_ids :][:SPEECH_ROWS]
+    assert np.abs(log_softmax(speech + bias) - golden["logprobs_forced"]).max() > 50 * TOLERANCE[Precision.FLOAT32]
+
+
+def test_the_vllm_export_gives_the_reference_scores(made: Path, golden: dict[str, NDArray[np.float32]]) -> None:
+    config = json.loads((made / "vllm" / "config.json").read_text())
+    assert (config["architectures"], config["vocab_size"], config["tie_word_embeddings"]) == (["CosyVoice2ForCausalLM"], SPEECH_ROWS, False)
+    assert not {"eos_token_id", "bos_token_id"} & config.keys()
+    assert [path.name for path in (made / "vllm").glob("*.safetensors")] == ["model.safetensors"], "a loader takes every file for weights"
+    given = tensors(made / "vllm" / "model.safetensors")
+    prompt = tensors(made / "vllm" / "cosyserve" / "prompt_embeddings.safetensors")
+    speech = given["model.embed_tokens.weight"]
+    embedded = np.concatenate(
+        [
+            prompt["marks"][:1],
+            prompt["text"][np.concatenate([golden["prompt_text_ids"].ravel(), golden["text_ids"].ravel()])],
+            prompt["marks"][1:],
+            speech[golden["prompt_speech_ids"].ravel()],
+            speech[golden["forced_speech_ids"].ravel()],
+        ]
+    )
+    scores = log_softmax(qwen2_scores(config, given, embedded))[-len(golden["logprobs_forced"]) :]
+    np.testing.assert_allclose(scores, golden["logprobs_forced"], atol=TOLERANCE[Precision.FLOAT32], rtol=0)
+
+
+@pytest.mark.parametrize("target", TRTLLM)
+def test_names_shapes_and_config_are_those_of_the_format(made: Path, target: str) -> None:
+    config = json.loads((made / target / "config.json").read_text())
+    shapes = {name: list(tensor.shape) for name, tensor in tensors(made / target / "rank0.safetensors").items()}
+    rows, hidden, mlp, heads, kv_heads, size = 6912, 64, 128, 4, 2, 16
+    expected = {
+        "transformer.vocab_embedding.weight": [rows, hidden],
+        "transformer.ln_f.weight": [hidden],
+        "lm_head.weight": [rows, hidden],
+    }
+    for layer in range(2):
+        at = f"transformer.layers.{layer}"
+        expected |= {
+            f"{at}.input_layernorm.weight": [hidden],
+            f"{at}.attention.qkv.weight": [(heads + 2 * kv_heads) * size, hidden],
+            f"{at}.attention.qkv.bias": [(heads + 2 * kv_heads) * size],
+            f"{at}.attention.dense.weight": [hidden, heads * size],
+            f"{at}.post_layernorm.weight": [hidden],
+            f"{at}.mlp.fc.weight": [mlp, hidden],
+            f"{at}.mlp.gate.weight": [mlp, hidden],
+            f"{at}.mlp.proj.weight": [hidden, mlp],
+        }
+    assert shapes == expected
+    assert {key: config[key] for key in ("architecture", "qwen_type", "position_embedding_type", "logits_dtype", "rotary_base")} == {
+        "architecture": "Qwen2ForCausalLM",
+        "qwen_type": "qwen2",
+        "position_embedding_type": "rope_gpt_neox",
+        "logits_dtype": "float32",
+        "rotary_base": 1e6,
+    }
+    assert (config["vocab_size"], config["head_size"], config["rotary_embedding_dim"], config["attn_bias"]) == (rows, size, size, True)
+    assert "rank" not in config["mapping"]
+
+
+def test_the_published_sizes_get_the_published_numbers() -> None:
+    vocabulary = ExtendedVocabulary(151_663)
+    assert (vocabulary.end, vocabulary.start, vocabulary.task) == (158_224, 158_227, 158_228)
+    assert (vocabulary.stops, vocabulary.tokens, vocabulary.rows) == ((158_224, 158_225, 158_226), 158_229, 158_336)
+    assert (vocabulary.added_tokens[0], vocabulary.added_tokens[6561], len(vocabulary.added_tokens)) == ("<|s_0|>", "<|eos1|>", 6566)
+
+
+def test_a_hugging_face_directory_converts_to_the_same_checkpoint(made: Path, tmp_path: Path) -> None:
+    for target, weights in (("trtllm-1.x", "rank0.safetensors"), ("vllm", "model.safetensors")):
+        convert(made / "hf", target, Precision.FLOAT32, tmp_path / target)
+        files = {path.relative_to(tmp_path / target) for path in (tmp_path / target).rglob("*") if path.is_file()}
+        assert files == {path.relative_to(made / target) for path in (made / target).rglob("*") if path.is_file()}
+        assert (tmp_path / target / weights).read_bytes() == (made / target / weights).read_bytes()
+
+
+def test_a_published_conversion_with_its_bias_in_the_weights_is_read(made: Path, tmp_path: Path) -> None:
+    """As the published one is made: bias -inf where there is no token, no files of ours."""
+    from safetensors.numpy import load_file, save_file
+
+    source = tmp_path / "published"
+    shutil.copytree(made / "hf", source, ignore=shutil.ignore_patterns("cosyserve", "manifest.json"))
+    given = load_file(source / "model.safetensors")
+    bias = tensors(made / "hf" / HEAD_BIAS_FILE)["head_bias"].astype(np.float32)
+    given["lm_head.bias"] = np.where(bias == MASKED, np.float32(-np.inf), bias)
+    save_file(given, source / "model.safetensors", {"format": "pt"})
+    convert(source, "trtllm-1.x", Precision.FLOAT32, tmp_path / "made")
+    for name in ("rank0.safetensors", "config.json", HEAD_BIAS_FILE, VOCABULARY_FILE):
+        assert (tmp_path / "made" / name).read_bytes() == (made / "trtllm-1.x" / name).read_bytes(), name
+
+
+def test_a_directory_whose_bias_was_dropped_is_refused(made: Path, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(made / "hf", tmp_path / "hf", ignore=shutil.ignore_patterns("cosyserve")))
+    with pytest.raises(ModelError, match=r"holds no lm_head\.bias: some loader dropped it"):
+        open_checkpoint(source)
+    (source / "cosyserve").mkdir()
+    shutil.copy(made / "hf" / VOCABULARY_FILE, source / VOCABULARY_FILE)
+    with pytest.raises(ModelError, match=r"head_bias\.safetensors: missing"):
+        open_checkpoint(source)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("config.json", {"architectures": ["LlamaForCausalLM"]}, r"architectures is \['LlamaForCausalLM'\]"),
+        ("config.json", {"tie_word_embeddings": True}, "a tied head"),
+        ("config.json", {"num_hidden_layers": 3}, r"missing tensor model\.layers\.2\.input_layernorm\.weight"),
+        ("config.json", {"num_key_value_heads": 4}, r"k_proj\.weight is \[32, 64\], expected \[64, 64\]"),
+        ("config.json", {"rope_theta": None}, "no Qwen2 configuration"),
+        ("generation_config.json", {"top_k": "many"}, "top_p or top_k is no number"),
+    ],
+)
+def test_a_directory_that_is_something_else_is_refused(made: Path, tmp_path: Path, file: str, change: dict[str, object], said: str) -> None:
+    source = Path(shutil.copytree(made / "hf", tmp_path / "hf"))
+    (source / file).write_text(json.dumps(json.loads((source / file).read_text()) | change))
+    with pytest.raises(ModelError, match=said):
+        open_checkpoint(source)
+
+
+def test_a_phoneme_model_converts_without_a_tokenizer(tmp_path: Path) -> None:
+    convert(DEMO, "hf", Precision.BFLOAT16, tmp_path / "demo")
+    assert not (tmp_path / "demo" / "tokenizer_config.json").exists()
+    checkpoint = open_checkpoint(tmp_path / "demo")
+    assert (checkpoint.vocabulary.text_ids, checkpoint.tokenizer) == (80, None)
+    assert checkpoint_config(checkpoint, Precision.BFLOAT16)["dtype"] == "bfloat16"
+
+
+def test_transformers_loads_the_hugging_face_directory(made: Path, golden: dict[str, NDArray[np.float32]]) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    directory = made / "hf"
+    model = transformers.AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, local_files_only=True)
+    assert (type(model).__name__, model.lm_head.bias) == ("Qwen2ForCausalLM", None)
+    ids, first = sequence(golden, ExtendedVocabulary.load(directory / VOCABULARY_FILE))
+    with torch.inference_mode():
+        scores = model(torch.tensor([ids])).logits[0].double().numpy()
+    np.testing.assert_allclose(speech_scores(directory, scores, first), golden["logprobs_forced"], atol=1e-4, rtol=0)
+    assert set(model.generation_config.eos_token_id) == {276 + 6561, 276 + 6562, 276 + 6563}
+
+
+def test_transformers_loads_the_tokenizer(made: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(made / "hf", local_files_only=True)
+    expected = json.loads((TINY / "text_frontend.json").read_text())["tokenizer"]
+    for case in expected["encode"]:
+        assert tokenizer(case["text"])["input_ids"] == case["ids"], case["text"]
+    assert len(tokenizer) == 276 + 6566
+    assert tokenizer.convert_tokens_to_ids(["<|s_0|>", "<|s_6560|>", "<|eos1|>", "<|sos|>", "<|task_id|>"]) == [276, 6836, 6837, 6840, 6841]
+    chat = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "<|s_7|>"}], tokenize=False
+    )
+    assert chat == "<|sos|>hello<|task_id|><|s_7|>"
+    assert tokenizer(chat)["input_ids"] == [6840, 104, 101, 108, 108, 111, 6841, 283]

@@ -1,0 +1,128 @@
+"""What nothing uses goes, what runs stays, and the bytes are told."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cosyserve.engine_cache import Engine, EngineCache, EngineKey
+from cosyserve.engine_use import engine_alone, engine_held, is_held
+from cosyserve.file_lock import FileLock
+from cosyserve.model_directory import ModelDirectory
+from services.llm.engine.weights import model_hash
+from services.token2wav.torch_backend import WEIGHTS
+from tools.model import prune
+from tools.model.convert import convert
+from tools.model.prune import Present, judge_conversions, judge_engines, model_hashes, remove
+from tools.model.tensor_file import Precision
+
+ROOT = Path(__file__).parents[3]
+TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
+H200 = {"gpu": "NVIDIA H200", "compute_capability": "9.0", "driver": "570.1"}
+HERE = Present(models=frozenset({"mine"}), gpus=(H200,), libraries={"tensorrt": "10.13.3.9.post1"})
+BUILT = {"model": "mine", "tensorrt": "10.13.3.9", **H200}
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> EngineCache:
+    return EngineCache(tmp_path / "engines")
+
+
+def made(cache: EngineCache, **facts: str) -> Engine:
+    return cache.obtain(
+        EngineKey("token2wav.filter", {**BUILT, **facts}), lambda folder: (folder / "plan").write_bytes(b"x" * 100) and None
+    )
+
+
+def test_hashes_are_those_that_the_services_reckon() -> None:
+    directory = ModelDirectory(DEMO)
+    assert model_hashes([DEMO]) == {model_hash(directory), directory.content_hash((*WEIGHTS, directory.yaml_name))}
+
+
+@pytest.mark.parametrize(
+    ("facts", "reason"),
+    [
+        ({}, None),
+        ({"precision": "fp16"}, None),
+        ({"driver": "unknown"}, None),
+        ({"model": "another"}, "made of model another, which is none of those given"),
+        ({"tensorrt": "10.10.0"}, "built with tensorrt 10.10.0, here is 10.13.3.9.post1"),
+        ({"driver": "550.9"}, "built for NVIDIA H200, driver 550.9; here: NVIDIA H200, driver 570.1"),
+        ({"gpu": "NVIDIA L20"}, "built for NVIDIA L20, driver 570.1; here: NVIDIA H200, driver 570.1"),
+        ({"gpu": "NVIDIA L20", "compatibility": "hardware"}, None),
+    ],
+)
+def test_an_entry_goes_for_these_reasons_alone(cache: EngineCache, facts: dict[str, str], reason: str | None) -> None:
+    engine = made(cache, **facts)
+    (verdict,) = judge_engines(cache, HERE)
+    assert (verdict.path, verdict.bytes, verdict.reason) == (engine.directory, 100, reason)
+
+
+def test_what_cannot_be_known_here_is_no_reason(cache: EngineCache) -> None:
+    made(cache, model="another", gpu="NVIDIA L20", tensorrt="9.0")
+    assert [verdict.reason for verdict in judge_engines(cache, Present(models=None))] == [None]
+
+
+def test_what_a_service_holds_stays(cache: EngineCache) -> None:
+    engine = made(cache, model="another")
+    (before,) = judge_engines(cache, HERE)
+    assert before.reason is not None
+    with engine_held(engine.directory), engine_held(engine.directory):
+        assert is_held(engine.directory)
+        (verdict,) = judge_engines(cache, HERE)
+        assert (verdict.reason, verdict.held) == (None, True)
+        assert not remove(before), "somebody has begun to use it since it was judged"
+        with pytest.raises(BlockingIOError), engine_alone(engine.directory):
+            pass
+    assert not is_held(engine.directory)
+    assert remove(before)
+    assert not engine.directory.exists()
+    with pytest.raises(FileNotFoundError), engine_held(engine.directory):
+        pass
+
+
+def test_leftovers_of_killed_builds_go_unless_one_is_building(cache: EngineCache) -> None:
+    engine = made(cache)
+    left = cache.root / f".building-{engine.directory.name}-4711-123456"
+    left.mkdir()
+    (left / "half").write_bytes(b"y" * 50)
+    with FileLock(cache.root / f".{engine.directory.name}.lock", "a test", lambda told: None):
+        assert [verdict.path for verdict in judge_engines(cache, HERE)] == [engine.directory]
+    assert [(verdict.path, verdict.bytes) for verdict in judge_engines(cache, HERE)] == [(engine.directory, 100), (left, 50)]
+
+
+def test_conversions_of_other_models_and_cut_off_ones_go(tmp_path: Path) -> None:
+    folder = tmp_path / "conversions"
+    for model, name in ((TINY, "tiny"), (DEMO, "demo")):
+        convert(model, "vllm", Precision.BFLOAT16, folder / name)
+    (folder / "notes").mkdir()
+    left = folder / ".demo.0123456789ab.partial"
+    left.mkdir()
+    present = Present(models=model_hashes([TINY]))
+    verdicts = {verdict.path.name: verdict.reason for verdict in judge_conversions(folder, present)}
+    assert set(verdicts) == {"tiny", "demo", left.name}, "what is not ours is not judged"
+    assert verdicts["tiny"] is None
+    assert verdicts["demo"] is not None
+    with FileLock(folder / ".demo.lock", "a test", lambda told: None):
+        assert left.name not in {verdict.path.name for verdict in judge_conversions(folder, present)}
+
+
+def test_the_command_tells_the_bytes_and_removes_only_when_meant(
+    cache: EngineCache, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prune, "visible_gpus", list)
+    monkeypatch.setattr(prune, "library_versions", lambda *names: {})
+    mine = next(iter(model_hashes([TINY])))
+    kept, goes = made(cache, model=mine), made(cache, model="another")
+    arguments = ["--model", str(TINY), "--engines", str(cache.root)]
+    assert prune.main([*arguments, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "100 B would be freed, 1 of 2 removed"
+    assert goes.directory.exists()
+    assert prune.main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["freed_bytes"], [entry["path"] for entry in told["removed"]]) == (100, [str(goes.directory)])
+    assert (goes.directory.exists(), kept.directory.exists()) == (False, True)
+    shutil.rmtree(cache.root)
+    assert prune.main(arguments) == 0
+    assert capsys.readouterr().out == "0 B freed, 0 of 0 removed\n"

@@ -1,0 +1,118 @@
+"""`python -m tools.model.build_plans MODEL [--precision fp16] [--streams 16]`: TensorRT plans of token2wav in the engine cache.
+
+Exports the graphs first if they are not there. Each plan is kept as soon as it is built, so a build that was stopped goes on where it
+was. Plans are for this GPU, driver and TensorRT alone.
+
+Exit status: 0 done, 1 TensorRT, the GPU or the disk refused, 2 bad arguments, 3 the directory is no model.
+"""
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from cosyserve.engine_cache import EngineCache, default_directory
+from cosyserve.errors import ModelError, SettingsError
+from cosyserve.model_directory import ModelDirectory
+from services.token2wav.engines.keys import (
+    COMPATIBILITIES,
+    COMPONENTS,
+    NO_COMPATIBILITY,
+    OWN,
+    PRECISIONS,
+    graph_file,
+    plan_file,
+    plan_key,
+)
+from services.token2wav.engines.machine import machine_facts
+from services.token2wav.engines.shapes import Profile, profiles
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.torch_backend import device_of
+from services.token2wav.trt import tensorrt_library
+from tools.model.export import export
+from tools.model.graph import Precision
+from tools.model.plan import PlanError, PlanOptions, Progress, build_plan
+
+_GIB = 1 << 30
+
+
+def build(
+    model: Path, cache: EngineCache, precision: Precision, streams: int, options: PlanOptions, device: torch.device, published: Path | None
+) -> list[Path]:
+    """The plans of all four graphs, those that are not there built. Raises SettingsError, ModelError, PlanError, OSError."""
+    library = tensorrt_library()
+    if device.type != "cuda":
+        raise SettingsError(f"plans are built on the GPU that runs them; device is {device}")
+    machine = machine_facts(device, library.__version__)
+    graphs = export(model, cache, precision, published)
+    width, masked = FlowConfig.read(ModelDirectory(model)).encoder_width, graphs.key.facts["estimator"] == OWN
+    made = []
+    for component in COMPONENTS:
+        shapes = profiles(component, streams, width, masked=masked)
+        began = time.monotonic()
+        write = partial(_write, graphs.file(graph_file(component)), component, shapes, options, device)
+        entry = cache.obtain(plan_key(component, graphs.key, machine, shapes, options.compatibility), write)
+        print(f"{entry.file(plan_file(component))}  {entry.bytes} bytes  {time.monotonic() - began:.1f} s", flush=True)
+        made.append(entry.file(plan_file(component)))
+    return made
+
+
+def _write(graph: Path, component: str, shapes: Sequence[Profile], options: PlanOptions, device: torch.device, directory: Path) -> None:
+    with torch.cuda.device(device):
+        plan = build_plan(graph, shapes, options, Progress(component))
+    (directory / plan_file(component)).write_bytes(plan)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="cosyserve model build", description="Build the TensorRT plans of token2wav for this GPU.")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
+    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp16", help="of the estimator's products (default: %(default)s)")
+    parser.add_argument(
+        "--published", type=Path, default=None, metavar="FILE", help="take this flow.decoder.estimator.fp32.onnx as estimator"
+    )
+    parser.add_argument("--streams", type=int, default=16, metavar="N", help="most streams in a batch, 1 to 64 (default: %(default)s)")
+    parser.add_argument("--device", default="cuda", metavar="NAME", help="cuda or cuda:N (default: %(default)s)")
+    parser.add_argument("--workspace", type=float, default=4.0, metavar="GIB", help="scratch memory for a layer (default: %(default)s)")
+    parser.add_argument("--level", type=int, default=3, choices=range(6), metavar="0-5", help="how long to search (default: %(default)s)")
+    parser.add_argument(
+        "--compatibility",
+        choices=COMPATIBILITIES,
+        default=NO_COMPATIBILITY,
+        help="plans for other GPUs or versions too, slower ones (default: %(default)s)",
+    )
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if not 1 <= options.streams <= 64:
+        parser.error(f"--streams is {options.streams}; 1 to 64 is allowed")
+    if not 0.1 <= options.workspace <= 1024:
+        parser.error(f"--workspace is {options.workspace:g}; 0.1 to 1024 GiB is allowed")
+    if options.published is not None and options.precision != "fp32":
+        parser.error("--published is a float32 file: give --precision fp32")
+    cache = EngineCache(options.engines or default_directory(), on_wait=logging.info)
+    plan_options = PlanOptions(
+        workspace_bytes=int(options.workspace * _GIB),
+        timing_cache=cache.root / "timing.cache",
+        level=options.level,
+        compatibility=options.compatibility,
+    )
+    try:
+        tensorrt_library()
+        device = device_of(options.device)
+        build(options.model, cache, Precision(options.precision), options.streams, plan_options, device, options.published)
+    except ModelError as error:
+        print(f"cosyserve: {error}", file=sys.stderr)
+        return 3
+    except (PlanError, SettingsError, OSError) as error:
+        print(f"cosyserve: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

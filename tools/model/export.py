@@ -1,0 +1,93 @@
+"""`python -m tools.model.export MODEL [--precision fp16]`: the graphs of token2wav as ONNX files in the engine cache.
+
+Four files: encoder, estimator, pitch and filter (`tools.model.*_graph` say what goes in and out). The same weights give the same bytes.
+What is there already is not made again; --out copies the files to where they can be looked at.
+
+Exit status: 0 done, 1 the disk or the library refused, 2 bad arguments, 3 the directory is no model.
+"""
+
+import argparse
+import logging
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+
+from cosyserve.engine_cache import Engine, EngineCache, default_directory
+from cosyserve.errors import ModelError
+from services.token2wav.engines.keys import COMPONENTS, OWN, PRECISIONS, PUBLISHED, graph_file, graphs_key
+from tools.model.calibration import scales_of
+from tools.model.encoder_graph import encoder_graph
+from tools.model.estimator_graph import estimator_graph, model_of
+from tools.model.graph import Precision, write
+from tools.model.published_estimator import read_published
+from tools.model.vocoder_graph import filter_graph, pitch_graph
+from tools.model.weights import estimator_weights, flow_weights, model_hash, vocoder_weights
+
+
+def graphs(model: Path, precision: Precision, published: Path | None = None) -> dict[str, onnx.ModelProto]:
+    """The four graphs. published: an estimator to take as it is. Raises ModelError naming file and tensor."""
+    told = model_hash(model)
+    flow, config = flow_weights(model)
+    vocoder, vocoder_config = vocoder_weights(model)
+    if published is None:
+        scales = scales_of(model, estimator_weights(flow), config) if precision is Precision.FP8 else None
+        try:
+            estimator = model_of(estimator_graph(estimator_weights(flow), config, precision, scales=scales), told)
+        except ValueError as error:
+            raise ModelError(f"{model}: {error}; choose another --precision") from error
+    else:
+        estimator = read_published(published)
+    return {
+        "encoder": model_of(encoder_graph(flow, config), told),
+        "estimator": estimator,
+        "pitch": model_of(pitch_graph(vocoder, vocoder_config), told),
+        "filter": model_of(filter_graph(vocoder, vocoder_config), told),
+    }
+
+
+def export(model: Path, cache: EngineCache, precision: Precision, published: Path | None = None) -> Engine:
+    """The cache's entry of this model's graphs, made if it is not there. Raises ModelError, OSError."""
+
+    def build(directory: Path) -> None:
+        for component, made in graphs(model, precision, published).items():
+            write(made, directory / graph_file(component))
+
+    return cache.obtain(graphs_key(model_hash(model), precision.value, OWN if published is None else PUBLISHED), build)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="cosyserve model export", description="Write the graphs of token2wav as ONNX files.")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
+    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the estimator's products (default: %(default)s)")
+    parser.add_argument(
+        "--published", type=Path, default=None, metavar="FILE", help="take this flow.decoder.estimator.fp32.onnx as estimator"
+    )
+    parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="copy the files there as well")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    if options.published is not None and options.precision != "fp32":
+        parser.error("--published is a float32 file; --precision would not change it")
+    cache = EngineCache(options.engines or default_directory(), on_wait=logging.info)
+    try:
+        made = export(options.model, cache, Precision(options.precision), options.published)
+        for component in COMPONENTS:
+            path = made.file(graph_file(component))
+            print(f"{path}  {path.stat().st_size} bytes")
+            if options.out is not None:
+                options.out.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, options.out / path.name)
+    except ModelError as error:
+        print(f"cosyserve: {error}", file=sys.stderr)
+        return 3
+    except OSError as error:
+        print(f"cosyserve: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Writing an ONNX graph node by node.
+
+The graphs are written from the weights instead of traced from running code: every value has a name of our choosing, lengths are free by
+construction, the types are ours to set, and the same weights give the same bytes.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+OPSET = 18
+FLOAT8_OPSET = 19
+"""The first with 8-bit floating point."""
+_IR_VERSION = {OPSET: 8, FLOAT8_OPSET: 9}
+
+
+class Precision(Enum):
+    """Number type of the products; see `Graph`."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
+    FP8 = "fp8"
+
+
+_PRODUCTS: dict[Precision, tuple[int, Any]] = {
+    Precision.FP32: (TensorProto.FLOAT, np.float32),
+    Precision.FP16: (TensorProto.FLOAT16, np.float16),
+    Precision.BF16: (TensorProto.BFLOAT16, ml_dtypes.bfloat16),
+    Precision.FP8: (TensorProto.BFLOAT16, ml_dtypes.bfloat16),
+}
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A place to compare at: `value` is the tensor that layer `name` hands on."""
+
+    name: str
+    value: str
+
+
+class Graph:
+    """Nodes, weights and layers of one graph.
+
+    Matrix products and attention are in the type of `precision`; everything between them (norms, residual sums, activations of the time,
+    masks) stays float32, with a Cast at each border, because TensorRT networks are strongly typed and take types from the file.
+    """
+
+    def __init__(self, name: str, precision: Precision = Precision.FP32) -> None:
+        self.name = name
+        self.precision = precision
+        self.layers: list[Layer] = []
+        self.product_inputs: dict[str, str] = {}
+        """Name of each linear map to the tensor that it multiplies: what an 8-bit scale is chosen from."""
+        self._nodes: list[onnx.NodeProto] = []
+        self._weights: dict[str, onnx.TensorProto] = {}
+        self._inputs: list[onnx.ValueInfoProto] = []
+        self._outputs: list[onnx.ValueInfoProto] = []
+        self.product_type, self.product_dtype = _PRODUCTS[precision]
+
+    def input(self, name: str, kind: int, shape: Sequence[str | int]) -> str:
+        """An input; names in `shape` are free lengths."""
+        self._inputs.append(helper.make_tensor_value_info(name, kind, list(shape)))
+        return name
+
+    def output(self, name: str, value: str, shape: Sequence[str | int]) -> None:
+        """Hand `value` out, float32, under `name`."""
+        self.node("Identity", [value], name, out=name)
+        self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, list(shape)))
+
+    def weight(self, name: str, array: Array) -> str:
+        """A constant in its own type; the same name twice is the same constant."""
+        if name not in self._weights:
+            if array.dtype.kind == "f" and not np.isfinite(array.astype(np.float32)).all():
+                raise ValueError(f"{self.name}: weight {name} has values that {array.dtype} cannot hold")
+            self._weights[name] = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        return name
+
+    def number(self, value: float, like: str = "full") -> str:
+        """A scalar, `full` float32 or in the type of the `product`s."""
+        dtype = np.float32 if like == "full" else self.product_dtype
+        return self.weight(f"number.{like}.{value!r}", np.asarray(value).astype(dtype))
+
+    def integers(self, *values: int) -> str:
+        """int64 [n]."""
+        return self.weight(f"integers.{'.'.join(map(str, values))}", np.asarray(values, np.int64))
+
+    def node(self, op: str, inputs: Sequence[str], name: str, *, out: str = "", **attributes: Any) -> str:
+        """Add a node; returns its value, named as the node unless `out` is given."""
+        value = out or name
+        self._nodes.append(helper.make_node(op, list(inputs), [value], name=f"{op}:{name}", **attributes))
+        return value
+
+    def split(self, x: str, sizes: Sequence[int], name: str) -> list[str]:
+        """Parts of the last axis."""
+        values = [f"{name}.{at}" for at in range(len(sizes))]
+        self._nodes.append(helper.make_node("Split", [x, self.integers(*sizes)], values, name=f"Split:{name}", axis=-1))
+        return values
+
+    def layer(self, name: str, value: str) -> str:
+        """Remember `value` as what layer `name` hands on."""
+        self.layers.append(Layer(name, value))
+        return value
+
+    def model(self, metadata: dict[str, str]) -> onnx.ModelProto:
+        """The finished model, checked. Raises onnx.checker.ValidationError."""
+        opset = FLOAT8_OPSET if self.precision is Precision.FP8 else OPSET
+        graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, list(self._weights.values()))
+        model = helper.make_model(
+            graph, producer_name="cosyserve", opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR_VERSION[opset]
+        )
+        told = {"precision": self.precision.value, "layers": "\n".join(f"{layer.name}\t{layer.value}" for layer in self.layers)}
+        helper.set_model_props(model, dict(sorted((metadata | told).items())))
+        onnx.checker.check_model(model, full_check=True)
+        return model
+
+
+def layers_of(model: onnx.ModelProto) -> list[Layer]:
+    """The layers that the writer remembered, in the order of computation; none in a file that is not ours."""
+    told = {entry.key: entry.value for entry in model.metadata_props}.get("layers", "")
+    return [Layer(*line.split("\t")) for line in told.splitlines()]
+
+
+def write(model: onnx.ModelProto, path: Path) -> None:
+    """The same bytes for the same model, weights inside: the largest graph has 0.3 GB, a sixth of what one file may hold."""
+    path.write_bytes(model.SerializeToString(deterministic=True))

@@ -1,0 +1,171 @@
+"""`python -m tools.model.prune --model DIR`: remove what no model and no GPU here uses any more.
+
+Judged are the entries of the engine cache, conversions below the folders named with --conversions, and what runs that were cut off left
+behind. An entry goes when it was made of none of the models given, or for another GPU, driver, TensorRT or TensorRT-LLM than there are
+here; what cannot be known here (no GPU visible, a library not installed) is no reason. What a running service holds is kept.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cosyserve.engine_cache import MANIFEST, EngineCache, default_directory
+from cosyserve.engine_use import engine_alone, is_held, is_locked
+from cosyserve.errors import ModelError
+from cosyserve.gpu_facts import library_versions, visible_gpus
+from cosyserve.model_directory import ModelDirectory
+from services.llm.config import BACKBONE_CONFIG
+from tools.model.progress import in_units
+from tools.model.published import leftovers, read_manifest
+from tools.model.running import run
+
+_LLM_FILES, _TOKEN2WAV_FILES = ("llm.pt", BACKBONE_CONFIG), ("flow.pt", "hift.pt")
+"""What the services' model hashes are over, beside the yaml."""
+_LIBRARIES = ("tensorrt", "tensorrt_llm", "onnxruntime")
+_LEFT = (".building-", ".broken-")
+
+
+@dataclass(frozen=True)
+class Present:
+    """What there is: hashes of the models in use (None: nobody said), GPUs, and versions of libraries."""
+
+    models: frozenset[str] | None
+    gpus: tuple[Mapping[str, str], ...] = ()
+    libraries: Mapping[str, str] = field(default_factory=dict)
+
+    def objection(self, facts: Mapping[str, str]) -> str | None:
+        """Why something made under these facts is of no use here, None when it may be."""
+        if self.models is not None and "model" in facts and facts["model"] not in self.models:
+            return f"made of model {facts['model']}, which is none of those given"
+        if facts.get("compatibility", "none") != "none":
+            return None  # it gave up speed so as to run elsewhere too; where, only the library knows
+        for name, version in self.libraries.items():
+            if _release(facts.get(name, version)) != _release(version):
+                return f"built with {name} {facts[name]}, here is {version}"
+        if self.gpus and "gpu" in facts and not any(_fits(gpu, facts) for gpu in self.gpus):
+            wanted = f"{facts['gpu']}, driver {facts.get('driver', 'unknown')}"
+            return f"built for {wanted}; here: {', '.join(gpu['gpu'] + ', driver ' + gpu['driver'] for gpu in self.gpus)}"
+        return None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """reason: why it goes; None: it stays."""
+
+    path: Path
+    bytes: int
+    reason: str | None
+    held: bool = False
+
+
+def judge_engines(cache: EngineCache, present: Present) -> Iterator[Verdict]:
+    """Every entry of the cache, and what cut-off builds left."""
+    for engine in cache.entries():
+        held = is_held(engine.directory)
+        yield Verdict(engine.directory, engine.bytes, None if held else present.objection(engine.key.facts), held)
+    if cache.root.is_dir():
+        for left in sorted(path for path in cache.root.iterdir() if path.is_dir() and path.name.startswith(_LEFT)):
+            if not _building(cache.root, left.name):
+                yield Verdict(left, _size(left), "left by a build that was cut off")
+
+
+def judge_conversions(folder: Path, present: Present) -> Iterator[Verdict]:
+    """Every conversion right below `folder`, and what cut-off conversions left. Raises ModelError."""
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: no such directory")
+    for path in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
+        manifest = read_manifest(path)
+        if manifest is not None and "source" in manifest.identity:
+            yield Verdict(path, manifest.size, present.objection({"model": manifest.identity["source"]}))
+    for left in leftovers(folder):
+        if not is_locked(folder / f"{_target_of(left.name)}.lock"):
+            yield Verdict(left, _size(left), "left by a conversion that was cut off")
+
+
+def remove(verdict: Verdict) -> bool:
+    """Whether it went: out of sight with one rename, then deleted. What somebody has begun to use since it was judged stays."""
+    aside = verdict.path.with_name(f".broken-{verdict.path.name.lstrip('.')}")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        with engine_alone(verdict.path) if (verdict.path / MANIFEST).exists() else nullcontext():
+            verdict.path.rename(aside)
+    except BlockingIOError:
+        return False
+    shutil.rmtree(aside)
+    return True
+
+
+def model_hashes(models: Sequence[Path]) -> frozenset[str]:
+    """The hashes that engines of these model directories are kept under. Raises ModelError."""
+    found = set()
+    for path in models:
+        directory = ModelDirectory(path)
+        for names in (_LLM_FILES, _TOKEN2WAV_FILES):
+            found.add(directory.content_hash([*names, directory.yaml_name]))
+    return frozenset(found)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="cosyserve model prune", description="Remove engines and conversions that nothing here uses.")
+    parser.add_argument("--model", type=Path, action="append", metavar="DIR", help="a model directory in use; give it once for each")
+    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
+    parser.add_argument("--conversions", type=Path, action="append", default=[], metavar="DIR", help="folder of conversions to judge too")
+    parser.add_argument("--dry-run", action="store_true", help="say what would go and remove nothing")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(arguments)
+    present = Present(
+        models=model_hashes(options.model) if options.model else None,
+        gpus=tuple(visible_gpus()),
+        libraries=library_versions(*_LIBRARIES),
+    )
+    verdicts = list(judge_engines(EngineCache(options.engines or default_directory()), present))
+    for folder in options.conversions:
+        verdicts += judge_conversions(folder, present)
+    going = [verdict for verdict in verdicts if verdict.reason is not None and (options.dry_run or remove(verdict))]
+    freed = sum(verdict.bytes for verdict in going)
+    if options.json:
+        removed = [{"path": str(verdict.path), "bytes": verdict.bytes, "reason": verdict.reason} for verdict in going]
+        staying = (verdict for verdict in verdicts if verdict not in going)
+        kept = [{"path": str(verdict.path), "bytes": verdict.bytes, "in_use": verdict.held} for verdict in staying]
+        print(json.dumps({"freed_bytes": freed, "dry_run": options.dry_run, "removed": removed, "kept": kept}))
+        return 0
+    for verdict in verdicts:
+        what = "kept, in use" if verdict.held else "kept"
+        if verdict in going:
+            what = f"{'would go' if options.dry_run else 'removed'}: {verdict.reason}"
+        print(f"{verdict.path}  {in_units(verdict.bytes)}  {what}")
+    print(f"{in_units(freed)} {'would be freed' if options.dry_run else 'freed'}, {len(going)} of {len(verdicts)} removed")
+    return 0
+
+
+def _fits(gpu: Mapping[str, str], facts: Mapping[str, str]) -> bool:
+    return all(facts.get(name, value) in (value, "unknown") for name, value in gpu.items())
+
+
+def _release(version: str) -> str:
+    """Without what a package's number has behind the library's own."""
+    return version.partition(".post")[0].partition("+")[0]
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+
+
+def _building(root: Path, name: str) -> bool:
+    """Whether the entry that a leftover belongs to is being built: its lock is taken. `.building-NAME-PID-TIME`."""
+    entry = name.split("-", 1)[1].rsplit("-", 2)[0]
+    return is_locked(root / f".{entry}.lock")
+
+
+def _target_of(name: str) -> str:
+    """`.NAME.KEY.partial` or `.NAME.superseded` -> `.NAME`"""
+    return name.rsplit(".", 2 if name.endswith(".partial") else 1)[0]
+
+
+if __name__ == "__main__":
+    sys.exit(run(main))

@@ -1,0 +1,20 @@
+"""How a command of this package ends: 0 done, 1 it failed and one line on standard error says why, 2 wrong usage."""
+
+import sys
+from collections.abc import Callable
+
+from cosyserve.errors import ModelError, SettingsError
+
+_INTERRUPTED = 130
+
+
+def run(main: Callable[[], int]) -> int:
+    """Exit status of `main`."""
+    try:
+        return main()
+    except (ModelError, SettingsError, OSError) as error:
+        print(f"cosyserve: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("cosyserve: stopped; the next run goes on from here", file=sys.stderr)
+        return _INTERRUPTED

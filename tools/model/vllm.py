@@ -1,0 +1,46 @@
+"""The vLLM export: the model as a speaker of 6564 ids, whose prompts come as embeddings.
+
+    config.json  model.safetensors             embed_tokens and lm_head are the speech side alone; the head has its bias
+    cosyserve/prompt_embeddings.safetensors    text [text_ids, hidden], marks [2, hidden]: what the prompt is looked up in
+    cosyserve/vocabulary.json
+
+The architecture's name is none of vLLM's own: whoever serves the export registers a Qwen2 with a biased head under it.
+Source: compatibility specification section 7.6.
+"""
+
+import json
+from typing import Any
+
+from cosyserve.spec import SPEECH_ROWS
+from services.llm.extended_vocabulary import SIDE_FOLDER, VOCABULARY_FILE
+from tools.model.hugging_face import Weights, model_config
+from tools.model.llm_checkpoint import EMBEDDING, HEAD, HEAD_BIAS, LlmCheckpoint
+from tools.model.published import Assembly
+from tools.model.tensor_file import Precision, rows
+
+ARCHITECTURE = "CosyVoice2ForCausalLM"
+PROMPT_EMBEDDINGS_FILE = f"{SIDE_FOLDER}/prompt_embeddings.safetensors"
+TEXT, MARKS = "text", "marks"
+
+
+def weights(checkpoint: LlmCheckpoint) -> Weights:
+    """The large files."""
+    first, last = checkpoint.vocabulary.text_ids, checkpoint.vocabulary.text_ids + SPEECH_ROWS
+    embedding, head = checkpoint.tensors[EMBEDDING], checkpoint.tensors[HEAD]
+    speech = {EMBEDDING: rows(embedding, first, last), HEAD: rows(head, first, last), HEAD_BIAS: rows(checkpoint.head_bias, first, last)}
+    prompt = {TEXT: rows(embedding, 0, first), MARKS: rows(embedding, last, last + 2)}
+    return {PROMPT_EMBEDDINGS_FILE: prompt, "model.safetensors": {**checkpoint.tensors, **speech}}
+
+
+def write_small_files(checkpoint: LlmCheckpoint, assembly: Assembly, precision: Precision) -> None:
+    """All but `weights`."""
+    config = json.dumps(export_config(checkpoint, precision), indent=1) + "\n"
+    assembly.file("config.json", lambda path: path.write_text(config, encoding="utf-8"))
+    assembly.file(VOCABULARY_FILE, checkpoint.vocabulary.save)
+
+
+def export_config(checkpoint: LlmCheckpoint, precision: Precision) -> dict[str, Any]:
+    """config.json of the export; stop ids are the server's to give with each request."""
+    config = model_config(checkpoint, precision)
+    del config["eos_token_id"]
+    return config | {"architectures": [ARCHITECTURE], "vocab_size": SPEECH_ROWS, "use_bias": True}
