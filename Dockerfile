@@ -2,6 +2,7 @@
 #   CPU      frontend  llm-cpu  token2wav-cpu  orchestrator
 #   NVIDIA   llm  token2wav
 # Weights are mounted, never baked in; the bundled voice of 38 MB comes along so that every image can start by itself.
+# compose.yaml starts all four on one GPU, compose.gpus.yaml with a GPU for each engine.
 # DL3064 is ignored where hadolint takes TOKEN2WAV for a secret.
 
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
@@ -19,7 +20,9 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
 FROM ${PYTHON_IMAGE} AS slim
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /app
+COPY models/cosyvoice2-0.5b.toml models/
 COPY models/demo models/demo
+COPY models/cosyvoice2-0.5b.toml models/
 COPY constraints.txt ./
 RUN useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve
 
@@ -30,10 +33,12 @@ RUN pip install --constraint constraints.txt ${TORCH_INDEX_URL:+--index-url "${T
 
 FROM slim-torch AS frontend
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[frontend]"
+    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[frontend]" \
+    && install --directory --owner=10001 --group=10001 /var/lib/cosyserve/voices
 USER 10001
 EXPOSE 50052
 ENV COSYSERVE_FRONTEND_LISTEN=0.0.0.0:50052
+HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "50052"]
 ENTRYPOINT ["python", "-m", "services.frontend"]
 
 FROM slim-torch AS llm-cpu
@@ -42,6 +47,7 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
 USER 10001
 EXPOSE 50053
 ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053
+HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "50053"]
 ENTRYPOINT ["python", "-m", "services.llm"]
 
 FROM slim-torch AS token2wav-cpu
@@ -51,6 +57,7 @@ USER 10001
 EXPOSE 50054
 # hadolint ignore=DL3064
 ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054
+HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "50054"]
 ENTRYPOINT ["python", "-m", "services.token2wav"]
 
 FROM slim AS orchestrator
@@ -59,6 +66,7 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
 USER 10001
 EXPOSE 50051
 ENV COSYSERVE_ORCHESTRATOR_LISTEN=0.0.0.0:50051
+HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "50051"]
 ENTRYPOINT ["python", "-m", "services.orchestrator"]
 
 # torch, numpy and protobuf are the base image's own: only what it lacks is added.
@@ -66,32 +74,40 @@ FROM ${TENSORRT_LLM_IMAGE} AS llm
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /app
 COPY models/demo models/demo
+COPY models/cosyvoice2-0.5b.toml models/
 COPY constraints-trtllm.txt ./
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
     python3 -m pip install --no-cache-dir --constraint constraints-trtllm.txt /wheel/*.whl \
-    && useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve
+    && useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve \
+    && install --directory --owner=10001 --group=10001 /var/cache/cosyserve
 USER 10001
 EXPOSE 50053
-# The base's Triton may be older than fused steps need: set fused where it is 3.6 or later. A volume mounted over the compiled kernels
-# outlives the container and saves the next start a minute.
-ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 COSYSERVE_LLM_GPU_ENGINE=readable TRITON_CACHE_DIR=/tmp/triton
+# Where the base's Triton is older than 3.6 the readable engine serves and the log says so. A volume mounted over /var/cache/cosyserve keeps
+# compiled kernels and built engines.
+ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 COSYSERVE_CACHE_DIR=/var/cache/cosyserve
+HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python3", "-m", "cosyserve.probe", "50053"]
 ENTRYPOINT ["python3", "-m", "services.llm"]
 
 # The torch wheel brings its CUDA libraries and Triton; the base brings what the driver needs. Triton builds its launchers with gcc.
 FROM ${CUDA_IMAGE} AS token2wav
+# Empty: without TensorRT, which the engines of our own do not need. onnx and onnxruntime are what its plans are built with.
+ARG TENSORRT_PACKAGE=tensorrt-cu12==10.13.0.35
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PATH=/opt/venv/bin:$PATH
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev python3-dev python3-venv \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/venv \
-    && useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve
+    && useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve \
+    && install --directory --owner=10001 --group=10001 /var/cache/cosyserve
 WORKDIR /app
 COPY models/demo models/demo
+COPY models/cosyvoice2-0.5b.toml models/
 COPY constraints.txt ./
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
     pip install --no-cache-dir --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav]"
 USER 10001
 EXPOSE 50054
 # hadolint ignore=DL3064
-ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054 TRITON_CACHE_DIR=/tmp/triton
+ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054 COSYSERVE_TOKEN2WAV_DEVICE=cuda COSYSERVE_CACHE_DIR=/var/cache/cosyserve
+HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python", "-m", "cosyserve.probe", "50054"]
 ENTRYPOINT ["python", "-m", "services.token2wav"]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cosyserve.audio import Encoding
+from cosyserve.supervision.gpu_sharing import VARIABLE, WAYS
 
 SERVER = "127.0.0.1:50051"
 _DEMO_MODEL = Path("models") / "demo"
@@ -22,13 +23,30 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_stack(parser: argparse.ArgumentParser) -> None:
-    """What decides which services run: --model, --backend, --device."""
-    parser.add_argument("--model", type=Path, default=None, metavar="DIR", help="CosyVoice2 model directory (default: models/demo)")
+    """What decides which services run: --model, --backend, --device, --gpu-sharing."""
+    add_model(parser)
     parser.add_argument(
-        "--backend", default="torch", metavar="NAME", help="engine of llm and token2wav: torch, fake (default: %(default)s)"
+        "--backend", default="auto", metavar="NAME", help="engine of llm and token2wav: auto, torch, fake (default: %(default)s)"
     )
     parser.add_argument(
         "--device", default=None, metavar="NAME", help="device of the engines, such as cpu or cuda (default: the services')"
+    )
+    add_gpu_sharing(parser)
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """--model"""
+    parser.add_argument("--model", type=Path, default=None, metavar="DIR", help="CosyVoice2 model directory (default: models/demo)")
+
+
+def add_gpu_sharing(parser: argparse.ArgumentParser) -> None:
+    """--gpu-sharing"""
+    parser.add_argument(
+        "--gpu-sharing",
+        choices=WAYS,
+        default=None,
+        help="engines on one GPU; auto: at the same time, through NVIDIA MPS where it is there; off: in turns "
+        f"(default: {VARIABLE}, else auto)",
     )
 
 

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import functools
 import signal
+from collections.abc import Mapping
 
 from cosyserve.commands.options import SERVER, add_stack, model_directory, replicas, voices_url
 from cosyserve.supervision.stack import Stack, running_stack
@@ -13,6 +14,11 @@ HELP = "run all services on this machine"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_stack(parser)
+    add_serving(parser)
+
+
+def add_serving(parser: argparse.ArgumentParser) -> None:
+    """Where and how the services run: --listen, --replicas, --voices, --drain."""
     parser.add_argument(
         "--listen", default=SERVER, metavar="HOST:PORT", help="public endpoint; port 0 takes a free one (default: %(default)s)"
     )
@@ -29,6 +35,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> int:
+    return await serve(arguments, arguments.backend, arguments.device, {})
+
+
+async def serve(arguments: argparse.Namespace, backend: str | Mapping[str, str], device: str | None, environ: Mapping[str, str]) -> int:
+    """Run all services until Ctrl-C, as `add_serving`, --model and --gpu-sharing say, with `environ`; returns the exit code."""
     tell = functools.partial(print, flush=True)
     stop = _Stop()
     try:
@@ -36,9 +47,10 @@ async def run(arguments: argparse.Namespace) -> int:
             model_directory(arguments.model),
             listen=arguments.listen,
             replicas=arguments.replicas,
-            backend=arguments.backend,
-            device=arguments.device,
-            environ={"COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url()},
+            backend=backend,
+            device=device,
+            gpu_sharing=arguments.gpu_sharing,
+            environ={**environ, "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url()},
             drain_seconds=arguments.drain,
             log=tell,
             report=lambda line: tell(f"{'cosyserve':<14} | {line}"),

@@ -38,12 +38,12 @@ def lay_out(
     model: Path,
     listen: str,
     replicas: Mapping[str, int],
-    backend: str,
+    backend: str | Mapping[str, str],
     device: str | None,
     drain_seconds: float,
     environ: Mapping[str, str],
 ) -> list[Place]:
-    """All processes of one machine, the orchestrator last.
+    """All processes of one machine, the orchestrator last. backend: of both engines, or of llm and token2wav each.
 
     Other COSYSERVE_* variables of the user's environment pass through, `environ` goes on top. Raises SettingsError for an unknown
     service, a number of replicas outside 1 to 16, a malformed address or one that is in use.
@@ -70,17 +70,21 @@ def lay_out(
     for stage in STAGES:
         told = {"MODEL": str(model.resolve())}
         if stage in _WITH_BACKEND:
-            told |= {"BACKEND": backend} | ({"DEVICE": device} if device else {})
+            told |= {"BACKEND": backend if isinstance(backend, str) else backend[stage]} | ({"DEVICE": device} if device else {})
         places += [place(stage, replica, address, told) for replica, address in enumerate(addresses[stage])]
     return [*places, place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(addresses[stage]) for stage in STAGES})]
 
 
-def _public(listen: str, spare: int) -> str:
+def checked_address(listen: str) -> tuple[str, int]:
+    """Host and port of an address on which one can listen; port 0 always is one.
+
+    Raises SettingsError for a malformed address and for one that is in use.
+    """
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise SettingsError(f"{listen!r} is not an address to listen on; expected host:port, such as 127.0.0.1:50051")
     if port == "0":
-        return f"{host}:{spare}"
+        return host, 0
     bare = host.strip("[]")
     with socket.socket(socket.AF_INET6 if ":" in bare else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -88,4 +92,9 @@ def _public(listen: str, spare: int) -> str:
             probe.bind((bare, int(port)))
         except OSError as error:
             raise SettingsError(f"cannot listen on {listen}: {error.strerror}") from error
-    return listen
+    return host, int(port)
+
+
+def _public(listen: str, spare: int) -> str:
+    host, port = checked_address(listen)
+    return listen if port else f"{host}:{spare}"

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.v1 import frontend_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
+from cosyserve.v1 import frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "models").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 METHODS = {
     f"{service.full_name}/{method.name}"
-    for module in (frontend_pb2, llm_pb2, synthesis_pb2, token2wav_pb2)
+    for module in (frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2wav_pb2)
     for service in module.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 }
@@ -28,12 +28,12 @@ def code(page: Path) -> str:
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_make_targets_exist(page: Path) -> None:
-    assert set(re.findall(r"^(?:\$ )?make ([a-z]+)", code(page), re.MULTILINE)) <= make_targets()
+    assert set(re.findall(r"^(?:\$ )?make ([a-z-]+)", code(page), re.MULTILINE)) <= make_targets()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

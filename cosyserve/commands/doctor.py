@@ -1,0 +1,41 @@
+"""`cosyserve doctor`: what this machine has, what is wrong with it and what mends it, and which settings suit it."""
+
+import argparse
+import asyncio
+import json
+
+from cosyserve.commands.options import SERVER, add_json, add_model, model_directory
+from cosyserve.doctor.examination import Examination, examine
+from cosyserve.doctor.finding import State
+
+HELP = "say what is wrong with this machine, and which settings suit it"
+_MARKS = {State.OK: "ok", State.NOTE: "note", State.PROBLEM: "PROBLEM"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    parser.add_argument("--listen", default=SERVER, metavar="HOST:PORT", help="public endpoint that has to be free (default: %(default)s)")
+    parser.add_argument("--gpu", action="store_true", help="a machine without a usable GPU is a problem, not a note")
+    add_json(parser)
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    model = model_directory(arguments.model)
+    examination = await asyncio.to_thread(examine, model, arguments.listen, gpu_wanted=arguments.gpu)
+    print(json.dumps(examination.as_dict()) if arguments.json else text(examination))
+    return 0 if examination.healthy else 1
+
+
+def text(examination: Examination) -> str:
+    """A line for each finding, what it means and what mends it below; then the settings."""
+    width = max(len(finding.check) for finding in examination.findings)
+    lines = []
+    for finding in examination.findings:
+        lines.append(f"{_MARKS[finding.state]:<8}{finding.check:<{width}}  {finding.found}")
+        lines += [f"{'':<8}{'':<{width}}  {told}" for told in (finding.means, f"mend: {finding.mend}" if finding.mend else "") if told]
+    counts = {state: sum(finding.state is state for finding in examination.findings) for state in (State.PROBLEM, State.NOTE)}
+    lines += ["", f"problems: {counts[State.PROBLEM]}, notes: {counts[State.NOTE]}"]
+    lines += ["", f"settings for this machine: {examination.recommendation.tier}"]
+    lines += [f"# {why}" for why in examination.recommendation.why]
+    lines += [f"{name}={value}" for name, value in examination.recommendation.environ.items()]
+    return "\n".join(lines)

@@ -1,0 +1,62 @@
+"""`cosyserve info`: what serves and why, with `--warm-up` also a run that makes it warm."""
+
+import argparse
+import sys
+from typing import cast
+
+import grpc
+from google.protobuf.json_format import MessageToJson
+
+from cosyserve.channel import as_error
+from cosyserve.commands.options import add_json, add_server
+from cosyserve.v1 import info_pb2, info_pb2_grpc
+
+HELP = "say which engines serve, which were stepped over and why"
+_SECONDS = 10.0
+_WARM_UP_SECONDS = 300.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_server(parser)
+    parser.add_argument("--warm-up", action="store_true", help="have every stage run once what a request runs, first")
+    add_json(parser)
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    """Any service can be asked; the orchestrator adds its stages."""
+    async with grpc.aio.insecure_channel(arguments.server) as channel:
+        stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
+        try:
+            if arguments.warm_up:
+                warm = await stub.WarmUp(info_pb2.WarmUpRequest(), timeout=_WARM_UP_SECONDS)
+                print(f"warm after {warm.milliseconds:.0f} ms", file=sys.stderr)
+            told = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise as_error(error, "info", arguments.server) from error
+    if arguments.json:
+        print(MessageToJson(told, preserving_proto_field_name=True, indent=None))
+        return 0
+    print("\n\n".join(lines(one) for one in (told.info, *told.stages)))
+    for silent in told.silent_stages:
+        print(f"\n{silent}")
+    return 0
+
+
+def lines(info: info_pb2.ServiceInfo) -> str:
+    """A service, for people."""
+    told = [f"{info.service} {info.version}, {'ready' if info.ready else 'loading'}, up {info.uptime_seconds:.0f} s"]
+    if info.HasField("identity"):
+        engine = info.identity
+        told += [
+            f"  engine     {info.rung}: {engine.backend}, {engine.precision}",
+            f"  device     {engine.device}",
+            f"  model      {engine.model_hash}",
+        ]
+    told += [f"  not {one.rung}: {one.reason}" for one in info.refused_rungs]
+    if info.buckets:
+        told.append(f"  buckets    {', '.join(map(str, info.buckets))}")
+    for title, values in (("limits", info.limits), ("libraries", info.libraries)):
+        if values:
+            shown = (f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in sorted(values.items()))
+            told.append(f"  {title:<10} {', '.join(shown)}")
+    return "\n".join(told)

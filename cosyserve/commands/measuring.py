@@ -1,0 +1,67 @@
+"""One sentence spoken twice by a stack that has just come up: what the first sound costs cold and warm, and whether it is sound."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cosyserve.audio import from_pcm
+from cosyserve.client import Client
+from cosyserve.commands.hearing import Heard, hear
+from cosyserve.utterance import STAGES
+
+TEXT = "Hello! This sentence went through four services before you heard it, and it began to sound while it was still being made."
+_SEED = 7
+_SHORTEST_SECONDS = 1.0
+_SILENCE = 1e-3
+"""Root mean square, of full scale 1, below which a recording counts as silent: -60 dB."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """cold: the first request that the stack got; warm: the same again. audio: int16, mono, 24 kHz."""
+
+    cold: Heard
+    warm: Heard
+    audio: bytes
+    fault: str | None
+    """What is wrong with the audio, if anything."""
+
+    def table(self) -> str:
+        """First sound, real-time factor, and milliseconds of each stage."""
+        columns = ("first sound", "RTF", *(stage.replace("_", " ") for stage in STAGES))
+        lines = [f"{'':<22}" + "".join(f"{column:>13}" for column in columns)]
+        for name, heard in (("cold", self.cold), ("warm", self.warm)):
+            first = f"{1000 * heard.first_sound_seconds:.0f} ms"
+            for kind, stages in (("to first sound", heard.summary.first_sound), ("in all", heard.summary.total)):
+                head = (first, f"{heard.real_time_factor:.2f}") if kind == "to first sound" else ("", "")
+                cells = (*head, *(f"{stages[stage]:.0f} ms" for stage in STAGES))
+                lines.append(f"{name + ', ' + kind:<22}" + "".join(f"{cell:>13}" for cell in cells))
+        return "\n".join(lines)
+
+
+async def measure(client: Client, text: str = TEXT) -> Measured:
+    """Speak `text` twice with the same seed."""
+    cold, audio = await _speak(client, text)
+    warm, again = await _speak(client, text)
+    return Measured(cold, warm, audio, _fault(cold, audio, again))
+
+
+async def _speak(client: Client, text: str) -> tuple[Heard, bytes]:
+    pieces: list[bytes] = []
+
+    async def play(audio: bytes) -> None:
+        pieces.append(audio)
+
+    heard = await hear(client.synthesize(text, seed=_SEED), play)
+    return heard, b"".join(pieces)
+
+
+def _fault(heard: Heard, audio: bytes, again: bytes) -> str | None:
+    if heard.seconds < _SHORTEST_SECONDS:
+        return f"the audio has only {heard.seconds:.2f} s"
+    loudness = float(np.sqrt(np.mean(np.square(from_pcm(audio), dtype=np.float64))))
+    if loudness < _SILENCE:
+        return f"the audio is silent: root mean square {loudness:.1e} of full scale"
+    if audio != again:
+        return "the same request with the same seed gave other samples"
+    return None

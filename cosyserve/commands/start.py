@@ -1,0 +1,104 @@
+"""`cosyserve start`: find out what this machine is, prepare what suits it, measure if asked, then serve as `cosyserve up` does."""
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from cosyserve.commands.options import add_gpu_sharing, add_model, model_directory
+from cosyserve.commands.up import add_serving, serve
+from cosyserve.doctor.examination import examine
+from cosyserve.doctor.finding import State
+from cosyserve.errors import SettingsError
+from cosyserve.hardware.configurations import BY_NAME, CONFIGURATIONS
+from cosyserve.hardware.machine import Machine
+from cosyserve.starting.engines import commands, precompile
+from cosyserve.starting.plan import Plan, chosen, forced, planned
+from cosyserve.starting.trial import Trial, table, tried
+from cosyserve.supervision.stack import running_stack
+
+HELP = "choose settings for this machine, prepare engines, measure, serve"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_model(parser)
+    add_gpu_sharing(parser)
+    add_serving(parser)
+    parser.add_argument("--precompile", action="store_true", help="build the engines that are missing, and compile kernels, before serving")
+    parser.add_argument("--benchmark", action="store_true", help="speak a sentence first: first sound and real-time factor")
+    parser.add_argument("--test-all", action="store_true", help="measure every configuration that runs here, then serve the fastest")
+    parser.add_argument("--force-config", choices=tuple(BY_NAME), help="this one, or an error that says what it lacks")
+    parser.add_argument("--no-serve", action="store_true", help="stop when everything is prepared and measured")
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    if arguments.test_all and arguments.force_config:
+        raise SettingsError("--test-all measures every configuration, --force-config takes one: give one of them")
+    model = model_directory(arguments.model)
+    examination = await asyncio.to_thread(examine, model, arguments.listen)
+    for finding in examination.findings:
+        if finding.state is State.PROBLEM:
+            _tell(f"problem: {finding.check}: {finding.found}; {finding.means}; {finding.mend}")
+    machine = examination.machine
+    plans = _plans(arguments, machine, model)
+    if arguments.precompile:
+        for plan in plans:
+            await precompile(commands(plan.configuration, machine, model), _tell)
+    if not (arguments.benchmark or arguments.test_all):
+        if arguments.precompile and arguments.no_serve:
+            await _warm(plans[0], model, arguments.gpu_sharing)
+        return await _serve(arguments, plans[0])
+    trials = []
+    for plan in plans:
+        _tell(f"measuring {plan.name}: {plan.configuration.what}")
+        trials.append(await tried(plan, model, arguments.gpu_sharing, lambda line: _tell(f"  {line}")))
+    _show(trials)
+    spoken = [trial for trial in trials if trial.measured is not None]
+    if not spoken:
+        _tell("no configuration spoke; cosyserve doctor says what is wrong")
+        return 1
+    fastest = min(spoken, key=lambda trial: trial.real_time_factor)
+    return await _serve(arguments, next(plan for plan in plans if plan.name == fastest.name))
+
+
+def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list[Plan]:
+    """What is to be prepared and measured; the first is served, where nothing measures."""
+    if arguments.test_all:
+        for configuration in CONFIGURATIONS:
+            if reason := configuration.lacks(machine):
+                _tell(f"{configuration.name} cannot run here: {reason}")
+        runs = [configuration for configuration in CONFIGURATIONS if configuration.lacks(machine) is None]
+        return [planned(configuration, machine, model, forced=True) for configuration in runs]
+    if arguments.force_config:
+        return [planned(forced(arguments.force_config, machine), machine, model, forced=True)]
+    configuration, steps = chosen(machine, model, will_build=arguments.precompile)
+    for step in steps:
+        _tell(f"not {step.name}: {step.reason}")
+    return [planned(configuration, machine, model, forced=False)]
+
+
+async def _warm(plan: Plan, model: Path, gpu_sharing: str | None) -> None:
+    """Kernels are compiled, and kept, before a service is SERVING."""
+    async with running_stack(model, backend=plan.backends, environ=plan.environ, gpu_sharing=gpu_sharing, report=_tell):
+        _tell(f"{plan.name} has started once: its kernels are compiled and kept")
+
+
+async def _serve(arguments: argparse.Namespace, plan: Plan) -> int:
+    _tell(f"configuration {plan.name}: {plan.configuration.what}; settings for {plan.tier}")
+    for line in plan.why:
+        _tell(f"  # {line}")
+    backends = {f"COSYSERVE_{service.upper()}_BACKEND": backend for service, backend in plan.backends.items()}
+    for name, value in sorted((backends | plan.environ).items()):
+        _tell(f"  {name}={value}")
+    if arguments.no_serve:
+        return 0
+    return await serve(arguments, plan.backends, None, plan.environ)
+
+
+def _show(trials: list[Trial]) -> None:
+    if len(trials) == 1 and (measured := trials[0].measured) is not None:
+        print(measured.table(), flush=True)
+    print(table(trials), flush=True)
+
+
+def _tell(line: str) -> None:
+    print(line, flush=True)

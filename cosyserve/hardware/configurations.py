@@ -1,0 +1,114 @@
+"""Ways to run the two engines on one machine, the fastest first, and what each of them lacks here."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cosyserve.doctor.support import SUPPORT, dotted, parsed
+from cosyserve.hardware.machine import Machine
+from cosyserve.hardware.recommendation import AMPERE, TIERS, Recommendation, on_cpu, recommended
+
+_LIBRARIES = {library.name: library for library in SUPPORT}
+_LLM, _FLOW = "COSYSERVE_LLM_", "COSYSERVE_TOKEN2WAV_"
+_HALF = {f"{_LLM}GPU_PRECISION": "bfloat16", f"{_FLOW}GPU_PRECISION": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """what: in words. backends: of llm and token2wav. environ: what makes it this one and no other, devices aside, which the GPU's memory
+    decides. lacks: why this machine cannot run it, None where it can, as far as that is known without starting it. needs_engines: they are
+    built before it starts. automatic: chosen where nobody says what to take."""
+
+    name: str
+    what: str
+    backends: dict[str, str]
+    environ: dict[str, str]
+    lacks: Callable[[Machine], str | None]
+    needs_engines: bool = False
+    on_gpu: bool = True
+    automatic: bool = True
+
+    def settings(self, machine: Machine, weights: int) -> Recommendation:
+        """Variables for the services: what the machine's memory recommends, and above it what this configuration is."""
+        told = recommended(machine, weights) if self.on_gpu else on_cpu(machine, weights, self.what)
+        return Recommendation(told.tier, told.environ | self.environ, told.why)
+
+
+def _no_gpu(machine: Machine) -> str | None:
+    if machine.gpu is None:
+        return "there is no NVIDIA GPU"
+    least = min(tier.at_least for tier in TIERS)
+    return None if machine.gpu.memory_mib >= least else f"{machine.gpu.name} has {machine.gpu.memory_mib} MiB, {least} are the least"
+
+
+def _library(machine: Machine, name: str) -> str | None:
+    library = _LIBRARIES[name]
+    found = machine.version(*library.distributions)
+    if found is None:
+        return f"{name} is not installed: pip install {library.install}"
+    if parsed(found)[: len(library.oldest)] < library.oldest or (library.below is not None and parsed(found) >= library.below):
+        return f"{name} {found} is not supported: pip install {library.install} ({dotted(library.oldest)} is the oldest)"
+    return None
+
+
+def _no_tensorrt(machine: Machine) -> str | None:
+    return _no_gpu(machine) or _library(machine, "tensorrt")
+
+
+def _no_kernels(machine: Machine) -> str | None:
+    if machine.gpu is not None and machine.gpu.capability < AMPERE:
+        return f"{machine.gpu.name} is older than Ampere (compute capability 8.0)"
+    return _no_gpu(machine) or _library(machine, "triton")
+
+
+CONFIGURATIONS = (
+    Configuration(
+        "trt+fp16",
+        "TensorRT plans of flow and vocoder, the estimator in float16; the LLM by TensorRT-LLM, vLLM or CUDA graphs",
+        {"llm": "auto", "token2wav": "tensorrt"},
+        {**_HALF, f"{_FLOW}ENGINE_PRECISION": "fp16"},
+        _no_tensorrt,
+        needs_engines=True,
+    ),
+    Configuration(
+        "compile+fp16",
+        "kernels of our own in CUDA graphs, products in bfloat16",
+        {"llm": "torch", "token2wav": "torch"},
+        {**_HALF, f"{_LLM}GPU_ENGINE": "fused", f"{_FLOW}GPU_ENGINE": "paged", f"{_FLOW}GPU_VOCODER": "windowed"},
+        _no_kernels,
+    ),
+    Configuration(
+        "fp16",
+        "plain PyTorch on the GPU, which computes in float32: there is no plain half precision here",
+        {"llm": "torch", "token2wav": "torch"},
+        {f"{_LLM}GPU_ENGINE": "readable", f"{_FLOW}GPU_ENGINE": "readable"},
+        _no_gpu,
+    ),
+    Configuration(
+        "onnx",
+        "the flow and the vocoder as ONNX graphs on the CPU; slower than cpu, for comparison",
+        {"llm": "torch", "token2wav": "onnxruntime"},
+        {f"{_LLM}DEVICE": "cpu", f"{_FLOW}DEVICE": "cpu", f"{_FLOW}ENGINE_PRECISION": "fp32"},
+        lambda machine: _library(machine, "onnxruntime"),
+        needs_engines=True,
+        on_gpu=False,
+        automatic=False,
+    ),
+    Configuration(
+        "cpu",
+        "PyTorch on the CPU",
+        {"llm": "torch", "token2wav": "torch"},
+        {f"{_LLM}DEVICE": "cpu", f"{_FLOW}DEVICE": "cpu"},
+        lambda machine: None,
+        on_gpu=False,
+    ),
+)
+BY_NAME = {configuration.name: configuration for configuration in CONFIGURATIONS}
+
+
+def rating(real_time_factor: float) -> str:
+    """In words, of seconds of waiting per second of sound."""
+    if real_time_factor < 0.3:
+        return "very fast"
+    if real_time_factor < 0.7:
+        return "fast"
+    return "acceptable" if real_time_factor <= 1 else "slow"

@@ -1,0 +1,57 @@
+"""One configuration started, measured and stopped."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from cosyserve.client import Client
+from cosyserve.commands.measuring import Measured, measure
+from cosyserve.errors import CosyserveError
+from cosyserve.hardware.configurations import rating
+from cosyserve.starting.plan import Plan
+from cosyserve.supervision.stack import StackFailed, running_stack
+
+
+@dataclass(frozen=True)
+class Trial:
+    """start_seconds: until the public door was SERVING. measured: None where it did not speak, for the reason."""
+
+    name: str
+    start_seconds: float = 0.0
+    measured: Measured | None = None
+    reason: str = ""
+
+    @property
+    def real_time_factor(self) -> float:
+        """Of the warm request; infinite where nothing was heard."""
+        return float("inf") if self.measured is None else self.measured.warm.real_time_factor
+
+
+async def tried(plan: Plan, model: Path, gpu_sharing: str | None, report: Callable[[str], None]) -> Trial:
+    """Start all services with this plan, speak, stop them."""
+    began = time.monotonic()
+    stack_of = running_stack(model, backend=plan.backends, environ=plan.environ, gpu_sharing=gpu_sharing, report=report)
+    try:
+        async with stack_of as stack, Client(stack.address) as client:
+            seconds = time.monotonic() - began
+            measured = await measure(client)
+    except (StackFailed, CosyserveError) as error:
+        return Trial(plan.name, reason=str(error).splitlines()[-1].strip())
+    if measured.fault:
+        return Trial(plan.name, seconds, reason=measured.fault)
+    return Trial(plan.name, seconds, measured)
+
+
+def table(trials: list[Trial]) -> str:
+    """A row for each, the fastest first, those that did not speak last with the reason."""
+    lines = [f"{'configuration':<14}{'start':>8}{'first sound':>13}{'warm':>10}{'RTF':>7}  rating"]
+    for trial in sorted(trials, key=lambda trial: trial.real_time_factor):
+        if trial.measured is None:
+            lines.append(f"{trial.name:<14}not run: {trial.reason}")
+            continue
+        cold, warm = trial.measured.cold, trial.measured.warm
+        cells = (f"{trial.start_seconds:.1f} s", f"{1000 * cold.first_sound_seconds:.0f} ms", f"{1000 * warm.first_sound_seconds:.0f} ms")
+        figures = f"{cells[0]:>8}{cells[1]:>13}{cells[2]:>10}{trial.real_time_factor:>7.2f}"
+        lines.append(f"{trial.name:<14}{figures}  {rating(trial.real_time_factor)}")
+    return "\n".join(lines)

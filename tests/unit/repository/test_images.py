@@ -1,0 +1,152 @@
+"""Images and compose files: nobody is root, everything is pinned, what is copied is there, and the services know every setting."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from cosyserve.gpu_facts import Gpu
+from cosyserve.hardware.machine import Machine
+from cosyserve.hardware.recommendation import recommended
+from cosyserve.settings import load
+from services.frontend.settings import FrontendSettings
+from services.llm.settings import LlmSettings
+from services.orchestrator.settings import OrchestratorSettings
+from services.token2wav.__main__ import Token2WavSettings
+
+ROOT = Path(__file__).parents[3]
+PORTS = {"frontend": 50052, "llm": 50053, "token2wav": 50054, "orchestrator": 50051}
+SETTINGS = {"frontend": FrontendSettings, "llm": LlmSettings, "token2wav": Token2WavSettings, "orchestrator": OrchestratorSettings}
+COMPOSE = ("compose.yaml", "compose.gpus.yaml")
+DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+JOINED = re.sub(r"\\\n\s*", "", DOCKERFILE)
+
+
+def stages() -> dict[str, str]:
+    """Instructions of each stage of the Dockerfile, those of the stages it is made from before them."""
+    found: dict[str, str] = {}
+    for block in re.split(r"^(?=FROM )", JOINED, flags=re.MULTILINE)[1:]:
+        came, name = re.match(r"FROM (\S+) AS (\S+)", block).groups()  # type: ignore[union-attr]
+        found[name] = found.get(came, "") + block
+    return found
+
+
+def services(file: str) -> dict[str, Any]:
+    """The services of a compose file, `extends` resolved: mappings and lists are joined, the rest is replaced."""
+
+    def resolved(path: Path, name: str) -> dict[str, Any]:
+        told = dict(yaml.safe_load(path.read_text(encoding="utf-8"))["services"][name])
+        above = told.pop("extends", None)
+        return told if above is None else joined(resolved(path.parent / above.get("file", path.name), above["service"]), told)
+
+    def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+        both = dict(first)
+        for key, value in second.items():
+            if isinstance(value, dict):
+                both[key] = joined(both.get(key, {}), value)
+            else:
+                both[key] = [*both.get(key, []), *value] if isinstance(value, list) else value
+        return both
+
+    return {name: resolved(ROOT / file, name) for name in yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["services"]}
+
+
+def environment(service: dict[str, Any]) -> dict[str, str]:
+    lines = [line for file in service["env_file"] for line in (ROOT / file).read_text(encoding="utf-8").splitlines()]
+    told = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    return {**told, **service["environment"]}
+
+
+@pytest.mark.parametrize(("target", "service"), [*((name, name) for name in PORTS), ("llm-cpu", "llm"), ("token2wav-cpu", "token2wav")])
+def test_every_image_is_nobodys_and_asks_after_its_health(target: str, service: str) -> None:
+    told = stages()[target]
+    assert re.findall(r"^USER (\S+)", told, re.MULTILINE)[-1] == "10001"
+    assert f"EXPOSE {PORTS[service]}" in told
+    assert f"COSYSERVE_{service.upper()}_LISTEN=0.0.0.0:{PORTS[service]}" in told
+    (probe,) = re.findall(r"^HEALTHCHECK .* CMD (\[.*\])$", told, re.MULTILINE)
+    entry = json.loads(re.findall(r"^ENTRYPOINT (\[.*\])$", told, re.MULTILINE)[-1])
+    assert json.loads(probe) == [entry[0], "-m", "cosyserve.probe", str(PORTS[service])]
+    assert entry[1:] == ["-m", f"services.{service}"]
+
+
+def test_what_images_are_made_of_is_pinned() -> None:
+    images = dict(re.findall(r"^ARG (\w+_IMAGE)=(\S+)$", JOINED, re.MULTILINE))
+    for came in re.findall(r"^FROM (\S+)", JOINED, re.MULTILINE):
+        if not came.startswith("${"):
+            assert came in stages()
+            continue
+        assert re.search(r":\d+\.\d+(\.\d+)?", images[came.strip("${}")])
+    for line in re.findall(r"pip install .*", JOINED):
+        assert "--constraint" in line
+    assert re.search(r"^ARG TENSORRT_PACKAGE=tensorrt-cu12==\d+\.\d+", JOINED, re.MULTILINE)
+
+
+def test_what_is_copied_is_there_and_sent_to_the_builder() -> None:
+    ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
+    for line in re.findall(r"^COPY (.*)$", JOINED, re.MULTILINE):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists()
+            assert f"!{source}" in ignore
+
+
+@pytest.mark.parametrize("file", COMPOSE)
+def test_compose_starts_targets_of_the_dockerfile_as_nobody_in_particular(file: str) -> None:
+    found = services(file)
+    assert set(found) == set(PORTS)
+    for name, service in found.items():
+        assert service["build"]["target"] == name
+        assert name in stages()
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert not any("models" in mount and not mount.endswith(":ro") for mount in service.get("volumes", ()))
+        assert ("ports" in service) == (name == "orchestrator")
+    assert found["orchestrator"]["ports"] == ["${PUBLIC:-127.0.0.1:50051}:50051"]
+    declared = set(yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["volumes"])
+    named = {mount.split(":")[0] for service in found.values() for mount in service.get("volumes", ()) if not mount.startswith("$")}
+    assert named == declared
+
+
+@pytest.mark.parametrize("file", COMPOSE)
+def test_the_services_know_every_setting(file: str) -> None:
+    for name, service in services(file).items():
+        prefix = f"COSYSERVE_{name.upper()}_"
+        load(SETTINGS[name], prefix, {**environment(service), f"{prefix}LISTEN": f"0.0.0.0:{PORTS[name]}"})
+        for stage in ("frontend", "llm", "token2wav"):
+            if name == "orchestrator":
+                assert environment(service)[prefix + stage.upper()] == f"dns:///{stage}:{PORTS[stage]}"
+
+
+@pytest.mark.parametrize(
+    ("file", "gpus"), [("compose.yaml", {"${GPU:-0}"}), ("compose.gpus.yaml", {"${LLM_GPU:-0}", "${TOKEN2WAV_GPU:-1}"})]
+)
+def test_engines_have_their_gpus_and_nobody_else_has_one(file: str, gpus: set[str]) -> None:
+    given = set()
+    for name, service in services(file).items():
+        devices = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", [])
+        assert len(devices) == (1 if name in ("llm", "token2wav") else 0)
+        given |= {number for device in devices for number in device["device_ids"]}
+    assert given == gpus
+
+
+def test_the_settings_that_come_along_are_those_of_the_doctor() -> None:
+    gpu = Gpu("8 GB", (8, 9), "", 8188, 8188)
+    told = recommended(Machine((gpu,), None, 4, 0, 0, {}), 0).environ
+    lines = (ROOT / "compose.env").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [f"{name}={value}" for name, value in told.items()]
+
+
+@pytest.mark.parametrize("file", COMPOSE)
+def test_compose_itself_reads_the_file(file: str) -> None:
+    program = shutil.which("docker-compose")
+    if program is None:
+        pytest.skip("docker-compose is not installed")
+    environ = {**os.environ, "MODEL_DIR": "./models/demo"}
+    done = subprocess.run([program, "-f", file, "config"], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(yaml.safe_load(done.stdout)["services"]) == set(PORTS)

@@ -1,0 +1,42 @@
+"""Settings and command lines that the pages of engines and doctor name are known to the services and to the command line."""
+
+import dataclasses
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cosyserve.__main__ import parser
+from services.frontend.settings import FrontendSettings
+from services.llm.settings import LlmSettings
+from services.orchestrator.settings import OrchestratorSettings
+from services.token2wav.__main__ import Token2WavSettings
+
+ROOT = Path(__file__).parents[3]
+PAGES = ("docs/engines.md", "docs/doctor.md")
+KNOWN = {
+    f"COSYSERVE_{service}_{field.name.upper()}"
+    for service, settings in (
+        ("FRONTEND", FrontendSettings),
+        ("LLM", LlmSettings),
+        ("TOKEN2WAV", Token2WavSettings),
+        ("ORCHESTRATOR", OrchestratorSettings),
+    )
+    for field in dataclasses.fields(settings)
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_settings_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = set(re.findall(r"COSYSERVE_(?:FRONTEND|LLM|TOKEN2WAV|ORCHESTRATOR)_[A-Z0-9_]+", text))
+    assert named <= KNOWN
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_lines_are_understood(page: str) -> None:
+    lines = re.findall(r"(?:`|^)cosyserve ((?:start|doctor|info)\b[^`\n|]*)", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    assert lines
+    for line in lines:
+        assert parser().parse_args(shlex.split(line)).command == line.split()[0]

@@ -1,0 +1,101 @@
+"""Which configuration is taken, what the environment keeps, and which engines count as built."""
+
+from pathlib import Path
+
+import pytest
+
+from cosyserve.engine_cache import EngineCache, EngineKey
+from cosyserve.errors import ModelError, SettingsError
+from cosyserve.hardware.configurations import BY_NAME
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.starting import engines
+from cosyserve.starting.engines import PARTS, WEIGHTS, built, commands, converted_directory, precompile
+from cosyserve.starting.plan import chosen, forced, planned
+from services.token2wav.engines import keys
+from services.token2wav.torch_backend import WEIGHTS as SERVED_WEIGHTS
+from tests.unit.doctor.fake_gpu import gpu, machine
+
+MODEL = Path(__file__).parents[3] / "models" / "demo"
+FULL = machine(gpu(), triton="3.7.1", onnxruntime="1.31.1", tensorrt="10.13.0.35")
+FACTS = {"gpu": "NVIDIA Test", "driver": "570.86.15", "tensorrt": "10.13.0.35", "precision": "fp16"}
+
+
+def fill(root: Path, **other: str) -> dict[str, str]:
+    """Plans of the bundled model in an engine cache; returns the environment that names it."""
+    directory = ModelDirectory(MODEL)
+    facts = FACTS | {"model": directory.content_hash((*WEIGHTS, directory.yaml_name))} | other
+    for part in PARTS:
+        EngineCache(root).obtain(EngineKey(f"token2wav.{part}", facts), lambda made: (made / "plan").write_bytes(b"plan") and None)
+    return {engines.ENGINES: str(root)}
+
+
+def test_names_are_those_of_the_service() -> None:
+    assert (PARTS, WEIGHTS) == (keys.COMPONENTS, SERVED_WEIGHTS)
+    assert keys.GRAPHS == "token2wav.graphs"
+    assert keys.plan_key("pitch", keys.graphs_key("h", "fp16"), {}, []).component == f"token2wav.{PARTS[2]}"
+
+
+def test_engines_that_are_there_decide(tmp_path: Path) -> None:
+    environ = {engines.ENGINES: str(tmp_path / "engines")}
+    taken, steps = chosen(FULL, MODEL, will_build=False, environ=environ)
+    assert taken.name == "compile+fp16"
+    assert [step.name for step in steps] == ["trt+fp16"]
+    assert "--precompile builds them" in steps[0].reason
+    assert chosen(FULL, MODEL, will_build=True, environ=environ)[0].name == "trt+fp16"
+    fill(tmp_path / "engines")
+    assert chosen(FULL, MODEL, will_build=False, environ=environ)[0].name == "trt+fp16"
+
+
+@pytest.mark.parametrize("other", [{"driver": "1.2"}, {"gpu": "another"}, {"tensorrt": "10.10"}, {"precision": "fp32"}, {"model": "x"}])
+def test_engines_of_something_else_do_not(other: dict[str, str], tmp_path: Path) -> None:
+    assert not built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
+
+
+def test_steps_down_say_why(tmp_path: Path) -> None:
+    taken, steps = chosen(machine(), MODEL, will_build=False, environ={engines.ENGINES: str(tmp_path)})
+    assert taken.name == "cpu"
+    assert [step.name for step in steps] == ["trt+fp16", "compile+fp16", "fp16"]
+    assert {step.reason for step in steps} == {"there is no NVIDIA GPU"}
+
+
+def test_what_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
+    environ = {"COSYSERVE_LLM_GPU_ENGINE": "readable", "COSYSERVE_TOKEN2WAV_STATE_BYTES": "1000000000"}
+    compiled = BY_NAME["compile+fp16"]
+    free = planned(compiled, FULL, MODEL, forced=False, environ=environ)
+    assert not environ.keys() & free.environ.keys()
+    told = planned(compiled, FULL, MODEL, forced=True, environ=environ)
+    assert told.environ["COSYSERVE_LLM_GPU_ENGINE"] == "fused"
+    assert "COSYSERVE_TOKEN2WAV_STATE_BYTES" not in told.environ
+
+
+def test_what_cannot_run_is_refused_with_the_reason() -> None:
+    with pytest.raises(SettingsError, match=r"--force-config trt\+fp16: there is no NVIDIA GPU"):
+        forced("trt+fp16", machine())
+
+
+def test_commands_of_each_configuration(tmp_path: Path) -> None:
+    environ = {engines.ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path / "cache")}
+    where = ["--engines", str(tmp_path / "engines")]
+    plans = ["build", "token2wav", str(MODEL), "--precision", "fp16", *where]
+    trt, onnx, cpu = (BY_NAME[name] for name in ("trt+fp16", "onnx", "cpu"))
+    assert commands(trt, FULL, MODEL, environ) == [plans]
+    new, old = machine(gpu(), tensorrt="10.13.0.35", tensorrt_llm="1.2.0"), machine(gpu(), tensorrt="10.10.0.31", tensorrt_llm="0.20.0")
+    hf, checkpoint = (str(converted_directory(MODEL, form, environ)) for form in ("hf", "trtllm-0.20"))
+    assert hf.startswith(str(tmp_path / "cache" / "converted"))
+    assert commands(trt, new, MODEL, environ) == [plans, ["convert", str(MODEL), "--target", "hf", "--output", hf]]
+    assert commands(trt, old, MODEL, environ) == [
+        plans,
+        ["convert", str(MODEL), "--target", "trtllm-0.20", "--output", checkpoint],
+        ["build", "llm", checkpoint],
+    ]
+    assert planned(trt, new, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == hf
+    assert "COSYSERVE_LLM_CONVERTED" not in planned(trt, old, MODEL, forced=False, environ=environ).environ
+    assert commands(onnx, FULL, MODEL, environ) == [["export", str(MODEL), "--precision", "fp32", *where]]
+    assert commands(cpu, FULL, MODEL, environ) == []
+
+
+async def test_a_build_that_fails_is_named(tmp_path: Path) -> None:
+    told: list[str] = []
+    with pytest.raises(ModelError, match=r"cosyserve model inspect .*nowhere ended with status"):
+        await precompile([["inspect", str(tmp_path / "nowhere")]], told.append)
+    assert told == [f"cosyserve model inspect {tmp_path / 'nowhere'}"]
