@@ -1,5 +1,5 @@
 # Every habit of this repository is a target; CI calls these and nothing else.
-# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, MODEL=DIR (bench, quality, up, verify),
+# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, BENCH_ARGS, MODEL=DIR (bench-cpu, quality, up, verify),
 # TORCH_INDEX_URL (where torch comes from, e.g. PyTorch's CPU index).
 
 SHELL := /bin/bash
@@ -10,6 +10,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 PYTEST_ARGS ?=
 QUALITY_ARGS ?=
+BENCH_ARGS ?=
 MODEL ?=
 TORCH_INDEX_URL ?=
 
@@ -18,10 +19,10 @@ BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 
-.PHONY: help setup protos lint test soak fuzz demo up bench quality verify clean
+.PHONY: help setup protos lint test types soak fuzz demo up bench-cpu bench-gpu quality verify clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.ready ## Create .venv with every service on the CPU and the developer's tools
 
@@ -44,6 +45,11 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 test: setup ## Run every test that needs no GPU (PYTEST_ARGS adds arguments)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+types: setup ## Check what calls TensorRT against its published types (needs npm)
+	@test -d build/stubs/tensorrt || $(BIN)/pip install --quiet --no-deps --target build/stubs tensorrt-stubs==10.13.0.35.1
+	@test -d build/pyright/node_modules || npm install --silent --prefix build/pyright pyright@1.1.414
+	node build/pyright/node_modules/pyright/index.js --pythonpath $(BIN)/python --project tools/model/tensorrt_types.json
+
 soak: setup ## Requests with random hang-ups, an hour of text, operations on voices: does memory stay flat? (eight minutes)
 	$(BIN)/python -m bench.soak
 	$(BIN)/python -m bench.text_soak
@@ -59,10 +65,11 @@ demo: setup ## Speak one sentence through all services into hello.wav
 up: setup ## Serve on 127.0.0.1:50051 until Ctrl-C (MODEL=DIR for your own weights)
 	$(BIN)/cosyserve up $(if $(MODEL),--model $(MODEL))
 
-bench: setup ## Measure this machine (MODEL=DIR, default the bundled model)
-	$(BIN)/python -m bench.token2wav_cost $(if $(MODEL),--model $(MODEL))
-	$(BIN)/python -m bench.vocoder_hold_back tests/golden/tiny
-	$(BIN)/python -m bench.frontend
+bench-cpu: setup ## Measure this machine in ten minutes, without a GPU (MODEL=DIR, BENCH_ARGS, see docs/benchmarks.md)
+	$(BIN)/python -m bench.cpu $(if $(MODEL),--model $(MODEL)) $(BENCH_ARGS)
+
+bench-gpu: setup ## Measure one GPU: engines, services at 1 to 256 streams, a soak (BENCH_ARGS, see docs/benchmarks.md)
+	$(BIN)/python -m bench.gpu $(BENCH_ARGS)
 
 quality: $(VENV)/.quality ## Speak 200 sentences and measure them (MODEL=DIR, QUALITY_ARGS, see --help)
 	$(BIN)/python -m tools.quality $(if $(MODEL),--model $(MODEL)) $(QUALITY_ARGS)

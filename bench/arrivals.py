@@ -1,4 +1,4 @@
-"""When listeners come: as a closed loop, or by chance."""
+"""When listeners come: as soon as the answer before is complete or heard out, or by chance."""
 
 import asyncio
 import random
@@ -8,22 +8,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 Ask = Callable[[int], Awaitable[None]]
 
 
-async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0) -> int:
+async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0, spread: float = 0.0) -> int:
     """`streams` askers for `seconds`, each asking anew as soon as its answer is complete. Returns the number of requests.
 
-    Those under way at the end are waited for. ask: gets the number of the request, from `first`.
+    Those under way at the end are waited for. ask: gets the number of the request, from `first`. spread: seconds before `seconds` within
+    which the askers begin, one after the other.
     """
-    end, number = time.monotonic() + seconds, first
+    end, number = time.monotonic() + spread + seconds, first
 
-    async def asker() -> None:
+    async def asker(place: int) -> None:
         nonlocal number
+        await asyncio.sleep(spread * place / streams)
         while time.monotonic() < end:
             number += 1
             await ask(number - 1)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(streams):
-            group.create_task(asker())
+        for place in range(streams):
+            group.create_task(asker(place))
     return number - first
 
 

@@ -123,8 +123,9 @@ def soak(seconds: float) -> dict[str, Any]:
     return found
 
 
-def same() -> dict[str, Any]:
-    """Tokens against the readable path, against the sentence alone, and once more; text that arrives, and taken over half way."""
+def same(keep: Callable[[Any], None]) -> dict[str, Any]:
+    """Tokens against the readable path, against the sentence alone, and once more; text that arrives, and taken over half way.
+    keep: is told what is known after each kind."""
     torch.backends.cuda.matmul.allow_tf32 = False
     model = random_model(ends=True)
     seeds = list(range(32))
@@ -152,6 +153,7 @@ def same() -> dict[str, Any]:
             "arriving against the readable path": compared(kind, "text that arrives against the readable path", streamed, slow_arriving),
             "taken over": compared(kind, "taken over half way against uninterrupted", taken_over, streamed),
         }
+        keep(found)
     return found
 
 

@@ -1,5 +1,6 @@
 """The graphs of a decode step and of a chunk of prompts by themselves, and what their time is spent on."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -34,8 +35,8 @@ def cache_read(model: PackedModel, batch: int, length: int) -> int:
     return 2 * model.config.layers * model.config.kv_width * length * batch * model.table.element_size()
 
 
-def steps(bandwidth: float) -> dict[str, Any]:
-    """Microseconds of a step and of a chunk, with their floors. bandwidth: bytes a second."""
+def steps(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, Any]:
+    """Microseconds of a step and of a chunk, with their floors. bandwidth: bytes a second. keep: is told what is known after each."""
     model = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
     print(f"a step reads {model.step_bytes / 1e6:.1f} MB of weights and does {model.step_flops / 1e9:.3f} GFLOP a row")
     found: dict[str, Any] = {"weight_bytes": model.step_bytes, "steps": [], "chunks": []}
@@ -44,6 +45,7 @@ def steps(bandwidth: float) -> dict[str, Any]:
             taken = microseconds(captured(model, batch, length)[1])
             floor = 1e6 * (model.step_bytes + cache_read(model, batch, length)) / bandwidth
             found["steps"].append({"length": length, "rows": batch, "us": taken, "floor_us": floor})
+            keep(found)
             print(
                 f"step of {batch:3} rows behind {length} positions: {taken:7.1f} us, floor {floor:5.1f} us ({floor / taken:.0%})",
                 flush=True,
@@ -55,6 +57,7 @@ def steps(bandwidth: float) -> dict[str, Any]:
         prefill.load([Stretch(1, first, [5] * count, PAGES)])
         taken = microseconds(graph)
         found["chunks"].append({"first": first, "count": count, "us": taken})
+        keep(found)
         print(f"chunk of {count} positions from {first}: {taken:.0f} us", flush=True)
     return found
 

@@ -22,6 +22,11 @@ class Heard:
     stalls: float
     summary: Summary
 
+    @property
+    def left(self) -> float:
+        """Seconds that the player still speaks when the last of it has arrived."""
+        return max(0.0, self.first_sound + self.audio + self.stalls - self.end)
+
 
 class Player:
     """What is played when, without a sound: `hear` is told each piece of audio as it arrives."""

@@ -21,6 +21,8 @@ from torch import Tensor
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.config import LlmConfig, SamplingParameters
 from services.llm.engine.weights import expected_tensors
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.vocoder.weights import is_gain
 
 ROOT = Path(__file__).parents[1]
 DEMO = ROOT / "models" / "demo"
@@ -50,12 +52,23 @@ YAML_NUMBERS = (
     (r"tau_r: 0.5", "tau_r: 0.1"),
 )
 """What turns the bundled voice's yaml into one of the published sizes and sampling. Its text ids, and so the lengths, stay the bundled."""
+PROMPT_TOKENS = 87
+"""Of the published default voice: its first block border lies 13 tokens behind it."""
 END_LOGIT = 9.0
 """Bias of the end of speech among other logits of standard deviation 3: sentences end, some sooner, some later."""
+PITCH_HERTZ = 150.0
+GAIN = 0.7
+"""Length of each filter of the vocoder."""
 
 PUBLISHED_LLM = LlmConfig(
     hidden_size=896, intermediate_size=4864, layers=24, heads=14, kv_heads=2, head_size=64, text_vocabulary=151_936, rope_theta=1e6,
     rms_norm_eps=1e-6, sampling=SamplingParameters(),
+)  # fmt: skip
+
+
+PUBLISHED_FLOW = FlowConfig(
+    vocabulary=6561, speaker=192, input_width=512, encoder_width=512, encoder_heads=8, encoder_feed_forward=2048, encoder_layers=6,
+    channels=256, estimator_heads=8, head_width=64, transformers=4, middle=12, guidance=0.7,
 )  # fmt: skip
 
 
@@ -100,11 +113,44 @@ def sound_tensors(shapes: Mapping[str, list[int]], seed: int) -> dict[str, Tenso
     return tensors
 
 
+def flow_tensors() -> dict[str, Tensor]:
+    """Of `flow.pt`."""
+    return sound_tensors(json.loads(SHAPES.read_text())["flow.pt"], seed=1)
+
+
+def vocoder_tensors() -> dict[str, Tensor]:
+    """Of `hift.pt`; its voice is pitched around PITCH_HERTZ, so that the source of harmonics is at work, and no sample is clipped."""
+    tensors = sound_tensors(json.loads(SHAPES.read_text())["hift.pt"], seed=2)
+    tensors["f0_predictor.classifier.bias"].fill_(PITCH_HERTZ)
+    for name, tensor in tensors.items():
+        if is_gain(name):
+            tensor.fill_(GAIN)
+    return tensors
+
+
+def voices(bundled: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
+    """The bundled voices with prompts of PROMPT_TOKENS: their own, said again from the start where they are shorter."""
+    made = {}
+    for name, voice in bundled.items():
+        tokens, mel = voice["flow_prompt_speech_token"], voice["prompt_speech_feat"]
+        again = torch.arange(PROMPT_TOKENS) % tokens.shape[1]
+        frames = torch.stack([2 * again, 2 * again + 1], dim=1).flatten()
+        count = torch.tensor([PROMPT_TOKENS], dtype=torch.int32)
+        prompt = {
+            f"{stage}_prompt_speech_token{part}": value
+            for stage in ("llm", "flow")
+            for part, value in (("", tokens[:, again]), ("_len", count))
+        }
+        made[name] = voice | prompt | {"prompt_speech_feat": mel[:, frames], "prompt_speech_feat_len": 2 * count}
+    return made
+
+
 def write(target: Path) -> None:
     """A model directory of the published sizes with random weights; text, prompt encoders and voices are the bundled ones."""
     target.mkdir(parents=True, exist_ok=True)
-    for part in ("campplus.onnx", "speech_tokenizer_v2.onnx", "spk2info.pt"):
+    for part in ("campplus.onnx", "speech_tokenizer_v2.onnx"):
         shutil.copy(DEMO / part, target / part)
+    torch.save(voices(torch.load(DEMO / "spk2info.pt", weights_only=True)), target / "spk2info.pt")
     shutil.copytree(DEMO / "phonemes", target / "phonemes", dirs_exist_ok=True)
     (target / "CosyVoice-BlankEN").mkdir(exist_ok=True)
     (target / "CosyVoice-BlankEN" / "config.json").write_text(json.dumps(BACKBONE))
@@ -115,9 +161,8 @@ def write(target: Path) -> None:
             raise ValueError(f"{DEMO / 'cosyvoice2.yaml'} has no {bundled}")
     (target / "cosyvoice2.yaml").write_text(text, encoding="utf-8")
     torch.save(llm_tensors(PUBLISHED_LLM, torch.device("cpu"), ends=True), target / "llm.pt")
-    shapes = json.loads(SHAPES.read_text())
-    for seed, name in enumerate(("flow.pt", "hift.pt"), start=1):
-        torch.save(sound_tensors(shapes[name], seed), target / name)
+    torch.save(flow_tensors(), target / "flow.pt")
+    torch.save(vocoder_tensors(), target / "hift.pt")
 
 
 def main() -> None:

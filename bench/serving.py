@@ -1,18 +1,15 @@
 """How many listeners, and how long does each wait? `python -m bench.serving [--model DIR] [--streams 1,2,4] [--json FILE] [--plot FILE]`
 
-All services on this machine, or the endpoint named by --server, over gRPC. Each load is run twice: as a closed loop (so many askers, each
-asking anew as soon as its answer is complete) and with Poisson arrivals (so many listeners at once on average, if each listens in real
-time). A stream has a gap when a player that begins with its first sound runs dry. A load that --json has already is not run again: model
-and settings have to be the same.
+All services on this machine, or the endpoint named by --server, over gRPC. Ways to arrive: closed (so many askers, each asking anew as
+soon as its answer is complete), poisson (so many listeners at once on average, if each listens in real time, who know nothing of each
+other) and listening (so many listeners at once, each of whom hears its answer to the end and then asks anew). A stream has a gap when a
+player that begins with its first sound runs dry. A load that --json has already is not run again: model and settings have to be the same.
 """
 
 import argparse
 import asyncio
 import itertools
-import platform
-import shutil
 import statistics
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -21,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.arrivals import closed_loop, poisson
+from bench.parts.subject import gpu, machine
 from bench.player import Heard, listen
 from bench.serving_report import HEAD, Level, level, plot, read_json, row, write_json
 from cosyserve.client import Client
@@ -30,7 +28,7 @@ from cosyserve.supervision.stack import StackFailed, running_stack
 _BACK_OFF_SECONDS = 0.2
 _MOST_SEQUENCES = 128
 """Of a step of the speech-token model on a GPU."""
-ARRIVALS = ("closed", "poisson")
+ARRIVALS = ("closed", "poisson", "listening")
 TEXTS = (
     "Thank you for calling, how can I help you today?",
     "Your parcel left our house on Monday and should be with you by Friday.",
@@ -60,11 +58,13 @@ class Askers:
     clients: tuple[Client, ...]
     voice: str
 
-    async def ask(self, number: int, tally: Tally) -> None:
+    async def ask(self, number: int, tally: Tally, *, out: bool = False) -> None:
+        """out: return when the player is at the end, not the answer."""
         client = self.clients[number % len(self.clients)]
         speech = client.synthesize(TEXTS[number % len(TEXTS)], voice=self.voice, seed=number)
         try:
-            tally.heard.append(await listen(speech))
+            tally.heard.append(heard := await listen(speech))
+            await asyncio.sleep(heard.left if out else 0.0)
         except Overloaded as error:
             tally.refused += 1
             await asyncio.sleep(error.retry_after or _BACK_OFF_SECONDS)
@@ -78,12 +78,15 @@ async def measure(askers: Askers, arrivals: str, streams: int, seconds: float) -
     before = Tally()
     await asyncio.gather(*(askers.ask(number, before) for number in range(streams)))
     tally, first, begin = Tally(), 1_000_000, time.monotonic()
+    if not before.heard:
+        raise ValueError(f"no request of {streams} was answered: {sorted(before.messages)}")
+    spoken = statistics.fmean(one.audio for one in before.heard)
     if arrivals == "closed":
         await closed_loop(lambda number: askers.ask(number, tally), streams, seconds, first)
+    elif arrivals == "listening":
+        await closed_loop(lambda number: askers.ask(number, tally, out=True), streams, seconds, first, spread=spoken)
     else:
-        if not before.heard:
-            raise ValueError(f"no request of {streams} was answered: {sorted(before.messages)}")
-        per_second = streams / statistics.fmean(one.audio for one in before.heard)
+        per_second = streams / spoken
         await poisson(lambda number: askers.ask(number, tally), per_second, seconds, streams, first, least=streams)
     for message in sorted(tally.messages)[:3]:
         print(f"failed: {message}", file=sys.stderr)
@@ -91,22 +94,9 @@ async def measure(askers: Askers, arrivals: str, streams: int, seconds: float) -
 
 
 def gpu_megabytes() -> float | None:
-    """In use on all GPUs by all processes, as nvidia-smi tells."""
-    if shutil.which("nvidia-smi") is None:
-        return None
-    told = subprocess.run(
-        ("nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"), capture_output=True, text=True, check=False
-    )
-    return sum(map(float, told.stdout.split())) if told.returncode == 0 else None
-
-
-def machine_name() -> str:
-    """GPU if there is one, else the processor's kind."""
-    if shutil.which("nvidia-smi") is not None:
-        told = subprocess.run(("nvidia-smi", "--query-gpu=name", "--format=csv,noheader"), capture_output=True, text=True, check=False)
-        if told.returncode == 0:
-            return ", ".join(told.stdout.split("\n")).strip(", ")
-    return platform.machine()
+    """In use on all GPUs by all processes, as nvidia-smi tells; None without one."""
+    used = gpu("memory.used")
+    return sum(float(megabytes) for (megabytes,) in used) if used else None
 
 
 @asynccontextmanager
@@ -116,11 +106,11 @@ async def endpoint(told: argparse.Namespace) -> AsyncIterator[str]:
         yield told.server
         return
     most = max(told.streams) * 2 + 8
-    async with running_stack(told.model, device=told.device, environ=_room_for(most) | dict(told.set), report=_report) as stack:
+    async with running_stack(told.model, device=told.device, environ=room_for(most) | dict(told.set), report=_report) as stack:
         yield stack.address
 
 
-def _room_for(streams: int) -> dict[str, str]:
+def room_for(streams: int) -> dict[str, str]:
     """Settings with which no stage refuses so many: what is measured is the machine, not a limit."""
     return {
         "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(streams),
@@ -136,8 +126,11 @@ def _report(line: str) -> None:
 
 async def run(told: argparse.Namespace) -> list[Level]:
     """All loads that are not known yet; each is printed, and kept in --json, as soon as it is measured."""
-    found = read_json(told.json, machine_name()) if told.json else []
+    found = read_json(told.json, machine()) if told.json else []
     known = {(one.arrivals, one.streams) for one in found}
+    known |= {
+        (one.arrivals, streams) for one in found for streams in told.streams if one.gap_free < told.stop_below and streams > one.streams
+    }
     wanted = [load for load in itertools.product(told.arrivals, told.streams) if load not in known]
     print(HEAD)
     for one in found:
@@ -148,12 +141,17 @@ async def run(told: argparse.Namespace) -> list[Level]:
         clients = tuple(Client(address) for _ in range(told.connections))
         askers = Askers(clients, told.voice)
         try:
+            over: set[str] = set()
             for number, (arrivals, streams) in enumerate(wanted):
+                if arrivals in over:
+                    continue
                 print(f"\r{number} of {len(wanted)} loads, now {streams} {arrivals} ", end="", file=sys.stderr, flush=True)
                 found.append(await measure(askers, arrivals, streams, told.seconds))
                 print(row(found[-1]), flush=True)
                 if told.json:
-                    write_json(told.json, machine_name(), found)
+                    write_json(told.json, machine(), found)
+                if found[-1].gap_free < told.stop_below:
+                    over.add(arrivals)
         finally:
             for client in clients:
                 await client.close()
@@ -174,7 +172,7 @@ def _ways(text: str) -> list[str]:
     return ways
 
 
-def _setting(text: str) -> tuple[str, str]:
+def setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.startswith("COSYSERVE_"):
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form COSYSERVE_NAME=value")
@@ -188,13 +186,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)")
     parser.add_argument("--server", metavar="HOST:PORT", help="measure this endpoint instead of starting services")
     parser.add_argument("--device", help="device of the engines (default: the services')")
-    parser.add_argument(
-        "--set", type=_setting, action="append", default=[], metavar="NAME=VALUE", help="a setting of a service; repeatable"
-    )
+    parser.add_argument("--set", type=setting, action="append", default=[], metavar="NAME=VALUE", help="a setting of a service; repeatable")
     parser.add_argument("--voice", default="", help="(default: the server's)")
     parser.add_argument("--streams", type=_numbers, default=[1, 2, 4], help="loads (default: 1,2,4)")
-    parser.add_argument("--arrivals", type=_ways, default=list(ARRIVALS), help="closed, poisson or both (default: both)")
+    parser.add_argument(
+        "--arrivals", type=_ways, default=["closed", "poisson"], help="a list out of closed, poisson, listening (default: closed,poisson)"
+    )
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load (default: %(default)g)")
+    parser.add_argument(
+        "--stop-below", type=float, default=0.0, metavar="SHARE", help="no larger load once fewer of its streams are without a gap"
+    )
     parser.add_argument("--connections", type=int, default=4, help="connections that share the requests (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep figures here; loads that it has are not run again")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them")
@@ -205,7 +206,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"bench.serving: {error}", file=sys.stderr)
         return 1
     if told.plot:
-        plot(told.plot, machine_name(), found)
+        plot(told.plot, machine(), found)
     return 0
 
 

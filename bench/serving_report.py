@@ -1,21 +1,23 @@
 """What many listeners heard, in figures, a table and plots."""
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from bench.parts.kept import write
 from bench.player import Heard
 from cosyserve.utterance import STAGES
 
 
 @dataclass(frozen=True)
 class Level:
-    """One load. arrivals: "closed" or "poisson". streams: askers, or listeners at once on average. Milliseconds are those of the first
-    sound at the client; real_time_factor: median of waiting over audio; audio_per_second: seconds of speech made in a second by all.
+    """One load. arrivals: "closed", "poisson" or "listening". streams: askers, or listeners at once, for Poisson arrivals on average.
+
+    Milliseconds are those of the first sound at the client; real_time_factor: median of waiting over audio; audio_per_second: seconds of
+    speech made in a second by all.
 
     gap_free: share of the streams that never ran dry; stall_seconds: the longest that one of them stood still. stages: median milliseconds
     of the first sound by stage, as the server tells. megabytes: of GPU memory in use by all processes; None without a GPU.
@@ -67,7 +69,7 @@ def row(found: Level) -> str:
     """A line under HEAD."""
     memory = "" if found.megabytes is None else f"{found.megabytes:8.0f}"
     return (
-        f"{found.arrivals:8} {found.streams:7} {found.requests:8} {found.refused:7} {found.failed:6} {found.p50:17.0f} "
+        f"{found.arrivals:9} {found.streams:6} {found.requests:8} {found.refused:7} {found.failed:6} {found.p50:17.0f} "
         f"{found.p95:6.0f} {found.p99:6.0f} {found.real_time_factor:9.3f} {found.audio_per_second:11.1f} {found.gap_free:10.1%} "
         f"{found.stall_seconds:13.2f} s {memory}"
     )
@@ -75,9 +77,7 @@ def row(found: Level) -> str:
 
 def write_json(path: Path, machine: str, levels: Sequence[Level]) -> None:
     """All so far, whole or not at all: a run that is cut short leaves what it had."""
-    aside = path.with_name(f".{path.name}.part")
-    aside.write_text(json.dumps({"machine": machine, "levels": [asdict(found) for found in levels]}, indent=1) + "\n")
-    os.replace(aside, path)  # noqa: PTH105 - the same file system
+    write(path, {"machine": machine, "levels": [asdict(found) for found in levels]})
 
 
 def read_json(path: Path, machine: str) -> list[Level]:
@@ -98,7 +98,7 @@ def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
     from matplotlib import pyplot as plt
 
     figure, (latency, waterfall) = plt.subplots(1, 2, figsize=(12, 4.5))
-    for arrivals, style in (("closed", "-"), ("poisson", "--")):
+    for arrivals, style in (("closed", "-"), ("poisson", "--"), ("listening", ":")):
         these = [found for found in levels if found.arrivals == arrivals]
         for name in ("p50", "p95", "p99") if these else ():
             latency.plot(

@@ -42,7 +42,7 @@ class Soaked:
 async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: int, seed: int) -> Soaked:
     """Run `warm_up` and then `requests` requests, `clients` at a time, half of them hung up at a random moment."""
     rng = random.Random(seed)
-    samples: dict[str, list[tuple[int, float]]] = {}
+    samples: dict[str, list[tuple[float, float]]] = {}
     heard: dict[tuple[str, int], bytes] = {}
     heard_out = hung_up = 0
 
@@ -85,7 +85,7 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
         return Soaked(requests, heard_out, hung_up, time.monotonic() - began, slopes(samples), resident)
 
 
-def sample(stack: Stack, done: int, samples: dict[str, list[tuple[int, float]]]) -> None:
+def sample(stack: Stack, done: float, samples: dict[str, list[tuple[float, float]]]) -> None:
     """Note the resident megabytes of every process of `stack` under its name, `done` beside them."""
     for child in stack.children:
         for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():
@@ -93,7 +93,7 @@ def sample(stack: Stack, done: int, samples: dict[str, list[tuple[int, float]]])
                 samples.setdefault(f"{child.name}.{child.replica}", []).append((done, int(line.split()[1]) / 1024))
 
 
-def slopes(samples: dict[str, list[tuple[int, float]]]) -> dict[str, float]:
+def slopes(samples: dict[str, list[tuple[float, float]]]) -> dict[str, float]:
     """Least squares, MB per 100 requests."""
     lines = {name: np.polyfit([done for done, _ in points], [held for _, held in points], 1) for name, points in samples.items()}
     return {name: float(line[0]) * 100 for name, line in lines.items()}

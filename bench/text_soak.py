@@ -51,7 +51,7 @@ class Soaked:
 
 async def soak(model: Path, characters: int, mode: Mode) -> Soaked:
     """Speak a text of at least so many characters. Raises InternalFault when the sound is not as long as its tokens and pauses."""
-    samples: dict[str, list[tuple[int, float]]] = {}
+    samples: dict[str, list[tuple[float, float]]] = {}
     told = 0
 
     async def text() -> AsyncIterator[str]:

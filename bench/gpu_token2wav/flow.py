@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bench.gpu.stack import state_bytes
 from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, apart, filled, random_flow, spread, timed
 from services.token2wav.flow.flow import Flow
 from services.token2wav.gpu import flow as flow_module
 from services.token2wav.gpu.flow import PagedFlow, Way
 from services.token2wav.gpu.launch import Launcher
+from services.token2wav.gpu.layout import Layout
 
 
 def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)) -> dict[str, Any]:
@@ -21,7 +23,7 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
     flow = Flow(PUBLISHED, weights, DEVICE)
     someone, other = Someone(flow, 87, 44, 2), Someone(flow, 40, 60, 3)
     wanted, others = someone.reference(flow), other.reference(flow)
-    rows: dict[str, Any] = {}
+    rows = RUN.kept
 
     def report(name: str, made: list[Tensor], wanted: list[Tensor]) -> None:
         joined = torch.cat([mel[: len(want)] for mel, want in zip(made, wanted, strict=True)])
@@ -72,13 +74,14 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
 
 
 def passes(out: Path, pages: int = 800) -> dict[str, Any]:
-    """Milliseconds of a pass by batch and by blocks of prefix, every stream with pages of its own."""
+    """Milliseconds of a pass by batch and by blocks of prefix, every stream with pages of its own; pages: at most, if there is room."""
     weights = random_flow(PUBLISHED, DEVICE)
-    rows: dict[str, Any] = {}
+    rows = RUN.kept
     if RUN.compile_only:
         paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=RUN.shard or (1, 2, 4, 8, 16, 32), most=32, launch=Launcher(True, RUN.tuned))
         paged.capture()
         return {}
+    pages = min(pages, state_bytes(torch.cuda.mem_get_info()[0]) // (Layout(PUBLISHED).elements * torch.bfloat16.itemsize))
     paged = filled(weights, pages, (1, 2, 4, 8, 16, 32), launch=Launcher(True, RUN.tuned))
     seconds = paged.capture()
     memory = torch.cuda.memory_allocated() / 2**30
@@ -108,7 +111,7 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
 def recompute(out: Path) -> dict[str, Any]:
     """A pass that makes the last block of a sentence from nothing kept."""
     weights = random_flow(PUBLISHED, DEVICE)
-    rows = {}
+    rows = RUN.kept
     paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), launch=Launcher(True, RUN.tuned))
     paged.capture((Way.RECOMPUTED,))
     for blocks in (4, 8, 16, 32):

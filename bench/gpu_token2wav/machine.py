@@ -1,4 +1,4 @@
-"""Parts about the machine, and the readable path on it."""
+"""The part about the readable path."""
 
 import statistics
 import time
@@ -7,34 +7,16 @@ from typing import Any
 
 import torch
 
-from bench.gpu_token2wav.published import DEVICE, PUBLISHED, Someone, graphed, random_flow, random_vocoder, timed
+from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, random_flow, random_vocoder, timed
 from services.token2wav.flow.flow import Flow
 from services.token2wav.vocoder.vocoder import Vocoder
-
-
-def ceilings(out: Path) -> dict[str, Any]:
-    """Copy bandwidth and a large bfloat16 product."""
-    a = torch.empty(4 << 30, dtype=torch.uint8, device=DEVICE).random_()
-    b = torch.empty_like(a)
-    copy = 2 * a.numel() / timed(lambda: b.copy_(a), 10) / 1e9
-    x, y = (torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16) for _ in range(2))
-    rate = 2 * 8192**3 / timed(lambda: x @ y, 10) / 1e9
-    empty = torch.zeros(1, device=DEVICE)
-
-    def many() -> None:
-        for _ in range(1000):
-            empty.add_(1)
-
-    launch = 1000 * timed(graphed(many), 5) / 1000
-    print(f"copy {copy:.2f} TB/s, product {rate:.0f} TFLOP/s, smallest kernel in a graph {launch:.2f} us")
-    return {"copy_terabytes_per_second": copy / 1, "product_teraflops": rate, "kernel_us": launch}
 
 
 def readable(out: Path) -> dict[str, Any]:
     """The slow path on the same GPU: readable flow and vocoder, eager, float32."""
 
     flow = Flow(PUBLISHED, random_flow(PUBLISHED, DEVICE), DEVICE)
-    rows: dict[str, Any] = {}
+    rows = RUN.kept
     someone = Someone(flow, 87, 41, 2)
     state = flow.start(someone.voice)
     for at in range(4):

@@ -1,16 +1,16 @@
 """What is measured: a flow and a vocoder of the published sizes with random weights; and how: events around graphs."""
 
-import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bench.parts.kept import Kept
+from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.weights import FlowConfig, expected_tensors
@@ -18,56 +18,39 @@ from services.token2wav.gpu.flow import PagedFlow
 from services.token2wav.gpu.launch import Tile
 from services.token2wav.gpu.units import Unit
 from services.token2wav.vocoder.config import VocoderConfig, read_config
-from services.token2wav.vocoder.weights import expected_tensors as vocoder_tensors
+from services.token2wav.vocoder.weights import fused
 from services.token2wav.voice_prompt import VoicePrompt
 
-PUBLISHED = FlowConfig(
-    vocabulary=6561, speaker=192, input_width=512, encoder_width=512, encoder_heads=8, encoder_feed_forward=2048, encoder_layers=6,
-    channels=256, estimator_heads=8, head_width=64, transformers=4, middle=12, guidance=0.7,
-)  # fmt: skip
-
-
+PUBLISHED = PUBLISHED_FLOW
 DEVICE = torch.device("cuda")
 
 
 @dataclass
 class Run:
-    """Options of this process. compile_only: fill the compiler's cache, time nothing; shard: of what; tuned: other tiles."""
+    """Options of this process. compile_only: fill the compiler's cache, time nothing; shard: of what; tuned: other tiles;
+    kept: the figures of the part, in their file as soon as they are there."""
 
     compile_only: bool = False
     shard: tuple[int, ...] = ()
     tuned: dict[str, tuple[tuple[int, Tile], ...]] = field(default_factory=dict)
+    kept: Kept = field(default_factory=Kept)
 
 
 RUN = Run()
 
 
 def random_flow(config: FlowConfig, device: torch.device) -> dict[str, Tensor]:
-    """Weights under which activations stay of order one."""
-    generator = torch.Generator().manual_seed(1)
-    tensors = {}
-    for name, shape in expected_tensors(config).items():
-        drawn = torch.randn(shape, generator=generator)
-        if any(part in name for part in ("norm", "block.2.", "out.1.")):
-            drawn = 1 + 0.1 * drawn if name.endswith("weight") else 0.1 * drawn
-        else:
-            drawn *= 0.7 / math.sqrt(math.prod(shape[1:])) if len(shape) > 1 else 0.1
-        tensors[name] = drawn.to(device)
-    return tensors
+    """The flow of `bench.real_size`. config: PUBLISHED."""
+    tensors = flow_tensors()
+    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != dict(expected_tensors(config)):
+        raise ValueError("weights of the published sizes were asked for, and the configuration is another")
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def random_vocoder() -> tuple[VocoderConfig, dict[str, Tensor]]:
-    """Configuration and weights of the published sizes, small enough that nothing saturates."""
-    config = replace(read_config(ModelDirectory(Path("tests/golden/tiny"))), base_channels=512, f0_channels=512)
-    generator, weights = torch.Generator().manual_seed(0), {}
-    for name, shape in vocoder_tensors(config).items():
-        if name.endswith("original0"):
-            continue
-        scale = (0.5 / math.prod(shape[1:])) ** 0.5 if len(shape) > 1 else 0.01
-        fused = name.replace(".parametrizations.weight.original1", ".weight")
-        weights[fused] = torch.ones(shape) if name.endswith("alpha") else scale * torch.randn(shape, generator=generator)
-    weights["f0_predictor.classifier.bias"] = torch.tensor([150.0])
-    return config, weights
+    """The vocoder of `bench.real_size`, weight norm fused."""
+    config = replace(read_config(ModelDirectory(DEMO)), base_channels=512, f0_channels=512)
+    return config, fused(vocoder_tensors())
 
 
 def timed(work: Callable[[], Any], repeats: int = 20, warm: int = 3) -> float:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, apart, random_flow, random_vocoder
+from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, apart, random_flow, random_vocoder, timed
 from services.token2wav.batcher import Batcher
 from services.token2wav.budget import Limits
 from services.token2wav.continuous import as_prompt
@@ -32,7 +32,7 @@ def _decoder(pages: int, dtype: torch.dtype = torch.bfloat16, graphs: bool = Tru
     began = time.perf_counter()
     tuned = Launcher(True, RUN.tuned) if dtype == torch.bfloat16 else None
     flow = PagedFlow(PUBLISHED, random_flow(PUBLISHED, DEVICE), pages=pages, dtype=dtype, most=64, launch=tuned)
-    precision = "tf32" if dtype == torch.bfloat16 else "ieee"
+    precision = "float16" if dtype == torch.bfloat16 else "ieee"
     vocoder = WindowedVocoder(config, weights, DEVICE, slots=300, launch=flow.launch, precision=precision)
     if graphs:
         flow.capture()
@@ -93,7 +93,7 @@ def decoder(out: Path) -> dict[str, Any]:
     everyone = list(range(len(cases)))
     wanted = [wanted_of(at) for at in everyone]
     together = speak(everyone)
-    rows: dict[str, Any] = {}
+    rows = RUN.kept
     for at in everyone:
         alone = speak([at])[0]
         speak([at], "kept")
@@ -173,7 +173,7 @@ async def _load(batcher: Batcher, decoder: PagedDecoder, count: int, pace: float
 def streams(out: Path, most_pages: int = 900) -> dict[str, Any]:
     """Through the batcher: streams of ten seconds at once, and of several lengths alone; voice of 87 prompt tokens."""
     decoder = _decoder(most_pages)
-    rows: dict[str, Any] = {}
+    rows = RUN.kept
 
     async def run() -> None:
         limits = Limits(max_streams=256, state_bytes=most_pages * decoder._flow.page_bytes, reserve_tokens=100)
@@ -199,4 +199,51 @@ def streams(out: Path, most_pages: int = 900) -> dict[str, Any]:
             await asyncio.to_thread(batcher.close)
 
     asyncio.run(run())
+    return rows
+
+
+def steps(out: Path) -> dict[str, Any]:
+    """Wall time of a step of the decoder by streams, what the device needs for its graphs, and the host's share by part."""
+    fast = _decoder(400)
+    flow, rows = fast._flow, {}
+    sounding: Any = fast._sounding
+    spent: dict[str, float] = {}
+
+    def clocked(owner: Any, name: str) -> None:
+        inner, label = getattr(owner, name), f"{type(owner).__name__}.{name}"
+
+        def call(*given: Any) -> Any:
+            began = time.perf_counter()
+            made = inner(*given)
+            spent[label] = spent.get(label, 0.0) + time.perf_counter() - began
+            return made
+
+        setattr(owner, name, call)
+
+    for owner, name in ((fast._blocks, "make"), (flow, "run"), (sounding, "make"), (sounding._vocoder, "run"), (fast, "_result")):
+        clocked(owner, name)
+    for count in (1, 1, 8, 32):
+        states = [fast.start(Sentence(_voice(87, "v"), seed=at)) for at in range(count)]
+        tokens = _tokens(250, 1)
+        walls, shares = [], []
+        for until in range(100, 225, 25):
+            for state in states:
+                while state.position < 75:
+                    fast.step([Stride(state, np.array(tokens), 75, False)])
+            torch.cuda.synchronize()
+            spent.clear()
+            began = time.perf_counter()
+            made = fast.step([Stride(state, np.array(tokens), until, False) for state in states])
+            walls.append(1000 * (time.perf_counter() - began))
+            shares.append({name: 1000 * value for name, value in spent.items()})
+            assert all(isinstance(each, Decoded) for each in made)
+        graph = min(size for size in flow.buckets if size >= count)
+        ways = [key for key in flow._graphs if key[0] == graph][:1]
+        device = timed(flow._graphs[ways[0]].replay, 10), timed(sounding._vocoder._graphs[50, graph].replay, 10)
+        rows[str(count)] = {"walls": walls, "flow": device[0], "vocoder": device[1], "shares": shares[-1]}
+        print(
+            f"step of {count:2d} streams: {' '.join(f'{wall:.2f}' for wall in walls)} ms; graphs alone {device[0]:.2f} + {device[1]:.2f}; "
+            f"host: {', '.join(f'{name} {value:.2f}' for name, value in shares[-1].items())}", flush=True,
+        )  # fmt: skip
+        del states
     return rows

@@ -8,40 +8,59 @@ import torch
 from torch import Tensor
 
 from bench.gpu_token2wav.published import DEVICE, RUN, apart, random_vocoder, timed
+from bench.gpu_token2wav.sound_tuning import Share
 from services.token2wav.gpu.launch import Launcher
 from services.token2wav.gpu.vocoder import WindowedVocoder
 from services.token2wav.gpu.windows import Render
 from services.token2wav.vocoder.vocoder import Vocoder
 
+BATCHES = (1, 2, 4, 8, 16, 32)
 FRAMES, SEED = 237, 0x123456789AB
 ARRIVALS = (26, 76, 126, 176, 226, FRAMES)
 """Frames that are there at each step: hops behind a prompt of 87 tokens, and the end."""
 
 
-def vocoder(out: Path, precisions: tuple[str, ...] = ("tf32x3", "tf32")) -> dict[str, Any]:
+def vocoder(out: Path, precisions: tuple[str, ...] = ("float16", "tf32")) -> dict[str, Any]:
     """Windows against the readable vocoder's whole sentence, then milliseconds of a window by batch."""
     config, weights = random_vocoder()
     if RUN.compile_only:
-        _compile(WindowedVocoder(config, weights, DEVICE, slots=2, buckets=(1,), launch=Launcher(True, RUN.tuned), precision=precisions[0]))
+        launch = Share(RUN.shard[0], RUN.shard[1], RUN.tuned)
+        made = WindowedVocoder(config, weights, DEVICE, slots=2, buckets=BATCHES, launch=launch, precision=precisions[0])
+        for batch in BATCHES:
+            for frames in made.shapes:
+                made.run([Render(1, 0, frames, None, 1, 0)] * batch, frames)
+        torch.cuda.synchronize()
         return {}
     plain = Vocoder(config, weights, DEVICE)
     mel = torch.randn(80, FRAMES, generator=torch.Generator().manual_seed(5)).to(DEVICE)
     wanted = plain.offline(mel, SEED, 3)
-    rows: dict[str, Any] = {}
-    for precision in precisions:
+    rows = RUN.kept
+    for precision, beside in [(precision, beside) for precision in precisions for beside in (False, True)]:
         began = time.perf_counter()
-        made = WindowedVocoder(config, weights, DEVICE, slots=40, launch=Launcher(True, RUN.tuned), precision=precision)
+        print("excitation beside the levels before" if beside else "one after the other", flush=True)
+        made = WindowedVocoder(
+            config, weights, DEVICE, slots=40, launch=Launcher(True, RUN.tuned), precision=precision, side_streams=beside
+        )  # fmt: skip
         made.capture()
         seconds = time.perf_counter() - began
         sound = _streamed(made, mel)
-        rows[f"{precision} error"] = apart(sound, wanted)
+        kind = precision if beside else f"{precision}, one after the other"
+        rows[f"{kind} error"] = apart(sound, wanted)
         peak, loudest = float((sound - wanted).abs().max()), float(wanted.abs().max())
-        error = rows[f"{precision} error"][0]
+        error = rows[f"{kind} error"][0]
         print(f"vocoder {precision}: relative {error:.2e}, largest {peak:.2e} of {loudest:.2f}, captured in {seconds:.1f} s", flush=True)
-        for batch in (1, 2, 4, 8, 16, 32):
-            made.run([Render(at + 1, 0, 30, None, at, 0) for at in range(batch)])
-            rows[f"{precision} {batch}"] = spent = timed(made._graphs[batch].replay, 20)
-            print(f"vocoder {precision} batch {batch:2d}: {spent:.3f} ms a window of 50 frames", flush=True)
+        for frames in made.shapes:
+            for batch in BATCHES:
+                windows = [Render(at + 1, 0, frames, None, at, 0) for at in range(batch)]
+                made.run(windows, frames)
+                rows[f"{kind} {frames} {batch}"] = spent = timed(made._graphs[frames, batch].replay, 20)
+                began = time.perf_counter()
+                for _ in range(20):
+                    made.run(windows, frames)
+                host = 1000 * (time.perf_counter() - began) / 20
+                torch.cuda.synchronize()
+                print(f"vocoder {precision} {batch:2d} windows of {frames} frames: {spent:.3f} ms, host {host:.3f} ms", flush=True)
+        del made
     _profiled(config, weights, precisions[0])
     return rows
 
@@ -53,31 +72,24 @@ def _streamed(made: WindowedVocoder, mel: Tensor) -> Tensor:
         made.write([7], [received], [mel.T[received:have]])
         received, end = have, FRAMES if have == FRAMES else None
         while count := min(50, (FRAMES if end else have - made.hold_back_frames) - first):
-            pieces.append(made.run([Render(7, first, count, end, SEED, 3)])[0, : 480 * count].clone())
+            pieces.append(made.run([Render(7, first, count, end, SEED, 3)], 10 if count <= 10 else 50)[0, : 480 * count].clone())
             first += count
     return torch.cat(pieces)
 
 
-def _compile(made: WindowedVocoder) -> None:
-    levels = made._network._levels
-    for at in RUN.shard or range(len(levels)):
-        if at > 0:  # a level by itself: what it is given has the right shape and says nothing
-            before = levels[at - 1]
-            first = end = torch.zeros(32, dtype=torch.int32, device=DEVICE)
-            columns = before._merged.stop - before._merged.start
-            levels[at](before._sound.raw, columns, before._merged.start, before._variants, made._spectrum, first, end, 1)
-    if not RUN.shard or 0 in RUN.shard:
-        del levels[1:]
-        made.run([Render(1, 0, 30, None, 1, 0)])
-    torch.cuda.synchronize()
-
-
 def _profiled(config: Any, weights: dict[str, Tensor], precision: str) -> None:
-    made = WindowedVocoder(config, weights, DEVICE, slots=40, buckets=(1,), launch=Launcher(True, RUN.tuned), precision=precision)
-    made.run([Render(1, 0, 30, None, 1, 0)])
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
-        made.run([Render(1, 0, 30, None, 1, 0)])
+    made = WindowedVocoder(config, weights, DEVICE, slots=40, buckets=BATCHES, launch=Launcher(True, RUN.tuned), precision=precision)
+    for batch in (1, 32):
+        windows = [Render(at + 1, 0, 30, None, at, 0) for at in range(batch)]
+        made.run(windows)
         torch.cuda.synchronize()
-    for event in sorted(recorded.key_averages(), key=lambda each: -each.self_device_time_total)[:7]:
-        print(f"   {event.key[:60]:60s} {event.self_device_time_total:8.0f} us in {event.count}", flush=True)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as recorded:
+            made.run(windows)
+            torch.cuda.synchronize()
+        events = sorted(recorded.key_averages(), key=lambda each: -each.self_device_time_total)
+        total = sum(event.self_device_time_total for event in events)
+        print(f"{batch} windows: {total:.0f} us of kernels in {sum(event.count for event in events)} launches", flush=True)
+        for event in events[:16]:
+            print(f"   {event.key[:90]:90s} {event.self_device_time_total:8.0f} us in {event.count}", flush=True)
+        spans = [event for event in recorded.events() if "windowed_convolution" in event.name]
+        print("   convolutions in turn:", " ".join(f"{event.device_time_total:.0f}" for event in spans), flush=True)

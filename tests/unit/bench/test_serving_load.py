@@ -1,13 +1,17 @@
 """The load generator: what its player hears as a gap, who asks when, and what the report makes of it."""
 
+import argparse
 import asyncio
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bench import serving
 from bench.arrivals import closed_loop, poisson
 from bench.player import Heard, Player
-from bench.serving_report import level, plot, read_json, row, write_json
+from bench.serving_report import Level, level, plot, read_json, row, write_json
 from cosyserve.utterance import STAGES, Summary
 
 NONE = dict.fromkeys(STAGES, 0.0)
@@ -50,6 +54,46 @@ async def test_a_closed_loop_has_as_many_under_way_as_it_has_streams() -> None:
     assert most == 3
     assert under_way == 0
     assert numbers == list(range(10, 10 + len(numbers)))
+
+
+async def test_listeners_begin_one_after_the_other() -> None:
+    begun: list[float] = []
+
+    async def ask(number: int) -> None:
+        begun.append(time.monotonic() - before)
+        await asyncio.sleep(0.8)
+
+    before = time.monotonic()
+    await closed_loop(ask, 4, 0.5, spread=0.2)
+    assert len(begun) >= 4
+    # A busy machine makes it later, nothing makes it sooner.
+    assert all(at > 0.05 * place - 0.01 for place, at in enumerate(begun[:4]))
+
+
+def test_a_player_goes_on_when_all_has_arrived() -> None:
+    assert heard(0.5).left == pytest.approx(1.5)
+    assert heard(0.5, 1, 0.25).left == pytest.approx(1.75)
+    assert replace(heard(0.5), end=9.0).left == 0.0
+
+
+async def test_a_search_ends_where_too_many_hear_a_gap(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    measured: list[tuple[str, int]] = []
+
+    async def measure(askers: object, arrivals: str, streams: int, seconds: float) -> Level:
+        measured.append((arrivals, streams))
+        gaps = [heard(0.1, gaps=int(streams > 32 and number % 2)) for number in range(10)]
+        return level(arrivals, streams, gaps, 0, 0, 1.0, None)
+
+    monkeypatch.setattr(serving, "measure", measure)
+    told = argparse.Namespace(
+        server="127.0.0.1:1", arrivals=["listening", "closed"], streams=[16, 32, 64, 128], seconds=1.0, connections=1, voice="",
+        json=tmp_path / "found.json", stop_below=0.95,
+    )  # fmt: skip
+    wanted = [(arrivals, streams) for arrivals in ("listening", "closed") for streams in (16, 32, 64)]
+    await serving.run(told)
+    assert measured == wanted
+    await serving.run(told)
+    assert measured == wanted
 
 
 async def test_poisson_arrivals_wait_for_nobody() -> None:

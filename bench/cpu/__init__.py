@@ -1,0 +1,1 @@
+"""Everything that is measured on a machine without a GPU, in one command."""

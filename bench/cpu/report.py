@@ -1,0 +1,83 @@
+"""`report.md` of a machine without a GPU: tables, and ratios of what was measured within the run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.offline import HEAD, Cost, row
+from bench.parts.command import figures, write_json
+from bench.parts.ledger import Ledger
+from bench.parts.part import Part
+from bench.parts.plots import can_plot
+from bench.parts.state import state
+from bench.parts.tables import first_sound, served, table
+from bench.serving_report import Level, plot
+
+SERVED = ("closed", "poisson")
+
+
+def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
+    """Everything that is known so far."""
+    found = figures(out, parts)
+    loads = {part: [Level(**one) for one in found.get(part, {}).get("levels", [])] for part in SERVED}
+    compared = list(ratios(found, loads["closed"]))
+    write_json(out, parts, ledger, ratios=dict(compared))
+    everyone = [one for part in SERVED for one in loads[part]]
+    drawn = bool(everyone) and can_plot()
+    if drawn:
+        plot(out / "streams.png", ledger.subject.machine, everyone)
+    sections = {
+        "Ratios within this run": table(("what", "times"), compared),
+        "Served over gRPC": served(everyone),
+        "The first sound, medians in ms": first_sound(everyone),
+        "token2wav": _token2wav(found),
+        "First sound of token2wav by length of the prompt": _prompt(found),
+        "Sentences in batches, nobody waiting": _offline(found),
+        "Frontend": _verbatim(found, "frontend"),
+        "Exactness of the vocoder by frames held back": _verbatim(found, "hold-back"),
+        "Plots": ["![streams.png](streams.png)", ""] if drawn else [],
+    }
+    lines = ["# Measured without a GPU", "", f"{ledger.subject}.", "", *state(parts, ledger)]
+    for title, section in sections.items():
+        lines += [f"## {title}", "", *section] if section else []
+    (out / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def ratios(found: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tuple[str, float]]:
+    """What a busy machine cannot spoil: both sides were measured in the same minutes."""
+    costs = {
+        (one["profile"], one["audio_seconds"]): one["cpu_seconds"] / one["audio_seconds"]
+        for one in found.get("token2wav", {}).get("costs", [])
+    }
+    for profile in ("continuous", "upstream", "offline"):
+        if (profile, 4) in costs and (profile, 16) in costs:
+            yield f"token2wav, {profile}: CPU for a second of audio in 16 s by one in 4 s", costs[profile, 16] / costs[profile, 4]
+    if ("continuous", 16) in costs and ("upstream", 16) in costs:
+        yield "token2wav, 16 s: upstream by continuous", costs["upstream", 16] / costs["continuous", 16]
+    for one in found.get("prompt", []):
+        yield f"first sound of token2wav behind a prompt of {one['prompt_seconds']} s: nothing kept by kept", one["cold_by_warm"]
+    loads = {one.streams: one for one in closed}
+    for streams in sorted(set(loads) - {1}) if 1 in loads else ():
+        yield f"first sound p50, {streams} streams by one", loads[streams].p50 / loads[1].p50
+        yield f"audio a second, {streams} streams by one", loads[streams].audio_per_second / loads[1].audio_per_second
+
+
+def _token2wav(found: Mapping[str, Any]) -> list[str]:
+    names = ("profile", "audio_seconds", "wall_seconds", "wall_per_audio_second", "cpu_seconds", "first_sound_seconds")
+    return table(
+        [name.replace("_", " ") for name in names], ([one[name] for name in names] for one in found.get("token2wav", {}).get("costs", []))
+    )
+
+
+def _prompt(found: Mapping[str, Any]) -> list[str]:
+    names = ("prompt_seconds", "cold_seconds", "warm_seconds", "cold_by_warm")
+    return table([name.replace("_", " ") for name in names], ([one[name] for name in names] for one in found.get("prompt", [])))
+
+
+def _offline(found: Mapping[str, Any]) -> list[str]:
+    costs = [Cost(**one) for one in found.get("offline", {}).values()]
+    return [HEAD, *map(row, costs), ""] if costs else []
+
+
+def _verbatim(found: Mapping[str, Any], part: str) -> list[str]:
+    return ["```", found[part].rstrip(), "```", ""] if found.get(part) else []

@@ -1,0 +1,1 @@
+"""Everything that is measured on one GPU, in one command."""

@@ -1,0 +1,58 @@
+"""Weights on the disk and kernels in the compiler's cache: `python -m bench.gpu.prepare MODEL [kernels ...]`.
+
+Without kernels: the model directory of `bench.real_size`, unless it is there. With `llm ROWS ...`: the kernels of decode steps of so many
+rows (0: of a chunk of prompts).
+"""
+
+import hashlib
+import shutil
+import sys
+from pathlib import Path
+
+COMPLETE = "complete"
+"""A file in the directory that says that nothing is missing."""
+
+
+def model(target: Path) -> None:
+    """Random weights of the published sizes in `target`; what other code has left there is written anew."""
+    from bench import real_size
+
+    mark, made_by = target / COMPLETE, hashlib.sha256(Path(real_size.__file__).read_bytes()).hexdigest()
+    if mark.exists() and mark.read_text() == made_by:
+        print(f"{target} is there")
+        return
+    shutil.rmtree(target, ignore_errors=True)
+    real_size.write(target)
+    mark.write_text(made_by)
+    print(f"{target} written")
+
+
+def llm(rows: list[int]) -> None:
+    import torch
+
+    from bench.gpu_llm_kernels import captured
+    from bench.gpu_llm_tuning import filled, model_on
+    from bench.real_size import PUBLISHED_LLM
+    from services.llm.gpu.prefill import PrefillStep
+
+    packed = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
+    for count in rows:
+        if count:
+            captured(packed, count, 300)
+        else:
+            PrefillStep(packed, filled(packed, 300)).launch()
+    torch.cuda.synchronize()
+
+
+def main() -> None:
+    match sys.argv[1:]:
+        case ["llm", *rows] if rows:
+            llm([int(count) for count in rows])
+        case [target]:
+            model(Path(target))
+        case _:
+            sys.exit(__doc__)
+
+
+if __name__ == "__main__":
+    main()

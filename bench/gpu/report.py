@@ -1,0 +1,83 @@
+"""`report.md` and its plots: what was asked for and seen, then every table."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.gpu import stages
+from bench.gpu.demands import Demand, demands, levels, rows
+from bench.gpu.floors import Floors
+from bench.offline import HEAD, Cost, row
+from bench.parts import plots
+from bench.parts.command import figures, write_json
+from bench.parts.ledger import Ledger
+from bench.parts.part import Part
+from bench.parts.state import state
+from bench.parts.tables import Cell, first_sound, served, table
+from bench.serving_report import plot
+
+SERVED = ("closed", "poisson", "most", "slow")
+
+
+def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
+    """Everything that is known so far."""
+    found = figures(out, parts)
+    told = demands(found)
+    write_json(out, parts, ledger, demands=[asdict(one) for one in told])
+    drawn = _plots(found)
+    (out / "report.md").write_text("\n".join(text(found, told, parts, ledger, list(drawn))) + "\n", encoding="utf-8")
+    for name, draw in drawn.items():
+        draw(out / name, ledger.subject.machine)
+
+
+def text(found: Mapping[str, Any], told: Sequence[Demand], parts: Sequence[Part], ledger: Ledger, drawn: Sequence[str]) -> list[str]:
+    """The lines of the report."""
+    ceilings = found.get("ceilings", {}).get("ceilings")
+    floors = Floors(ceilings) if ceilings else None
+    lines = ["# Measured on one GPU", "", f"{ledger.subject}.", "", *state(parts, ledger)]
+    sections = {
+        "What was asked for": table(("what", "goal", "seen", "floor", "holds"), rows(told)),
+        "Ceilings": stages.ceilings(found),
+        "Speech tokens": [*stages.speech_tokens(found), *stages.prompts(found)],
+        "Flow": stages.flow(found, floors),
+        "Vocoder": stages.vocoder(found, floors),
+        "Lengths and memory": stages.memory(found),
+        "Correctness": stages.correctness(found),
+        "Served over gRPC": [line for part in SERVED for line in served(levels(found, part))],
+        "The first sound, medians in ms": [line for part in SERVED for line in first_sound(levels(found, part))],
+        "Sentences in batches, nobody waiting": offline(found),
+        "Soak": soak(found),
+        "Plots": [f"![{name}]({name})" for name in drawn] + [""] * bool(drawn),
+    }
+    for title, section in sections.items():
+        lines += [f"## {title}", "", *section] if section else []
+    return lines
+
+
+def offline(found: Mapping[str, Any]) -> list[str]:
+    costs = [Cost(**one) for part in ("offline", "offline-readable") for one in found.get(part, {}).values()]
+    return [HEAD, *map(row, costs), ""] if costs else []
+
+
+def soak(found: Mapping[str, Any]) -> list[str]:
+    one = found.get("soak")
+    if not one:
+        return []
+    lines: list[Sequence[Cell]] = []
+    hundreds = (one["heard_out"] + one["hung_up"]) / 100 / (one["seconds"] / 60)
+    for name, points in one["samples"].items():
+        held, slope = [megabytes for _, megabytes in points], one["slopes"].get(name)
+        lines.append((name, held[0], held[-1], max(held), slope, slope / hundreds if slope is not None and hundreds else None))
+    return table(("process", "first, MB", "last, MB", "most, MB", "MB a minute after the warm-up", "MB in 100 requests"), lines)
+
+
+def _plots(found: Mapping[str, Any]) -> dict[str, Callable[[Path, str], None]]:
+    """What can be drawn, by file name; each is told the file and the machine."""
+    drawn: dict[str, Callable[[Path, str], None]] = {}
+    loads = [one for part in SERVED[:3] for one in levels(found, part)]
+    if loads:
+        drawn["streams.png"] = lambda path, machine: plot(path, machine, loads)
+    if found.get("soak", {}).get("samples"):
+        drawn["soak.png"] = lambda path, machine: plots.memory(path, machine, found["soak"])
+    return drawn if drawn and plots.can_plot() else {}

@@ -1,0 +1,112 @@
+"""What do sentences cost that nobody waits for? `python -m bench.offline [--model DIR] [--engines fast|readable] [--json FILE]`
+
+Whole sentences in batches: the speech-token model makes all tokens of a batch at once, then token2wav the sound of the batch. Seconds are
+sums over all batches; the real-time factor is seconds in all by seconds of audio. fast: graphs of our own kernels, token2wav in pages.
+readable: PyTorch, token2wav whole sentences one by one under full attention. On a CPU both are what serves there.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken, text_ids
+from bench.parts.kept import Kept
+from bench.serving import TEXTS
+from services.token2wav.batcher import Batcher
+from services.token2wav.request import Profile
+
+BATCHES = (1, 2, 4, 8, 16)
+STATE_BYTES = 16 << 30
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of `sentences` sentences in batches of `batch`; seconds."""
+
+    engines: str
+    batch: int
+    sentences: int
+    audio: float
+    llm: float
+    token2wav: float
+
+    @property
+    def total(self) -> float:
+        return self.llm + self.token2wav
+
+    @property
+    def real_time_factor(self) -> float:
+        return self.total / self.audio
+
+
+HEAD = "| engines | batch | sentences | audio s | LLM s | token2wav s | total s | RTF |\n|---|---|---|---|---|---|---|---|"
+
+
+def row(cost: Cost) -> str:
+    """A line under HEAD."""
+    return (
+        f"| {cost.engines} | {cost.batch} | {cost.sentences} | {cost.audio:.1f} | {cost.llm:.2f} | {cost.token2wav:.2f} | "
+        f"{cost.total:.2f} | {cost.real_time_factor:.4f} |"
+    )
+
+
+async def sound(batcher: Batcher, speaker: Speaker, batches: Sequence[Sequence[list[int]]], profile: Profile) -> tuple[float, float]:
+    """Seconds that all batches took, and of audio."""
+    began, audio = time.perf_counter(), 0.0
+    for batch in batches:
+        audio += sum(await asyncio.gather(*(spoken(batcher, speaker.voice, tokens, at, profile) for at, tokens in enumerate(batch))))
+    return time.perf_counter() - began, audio
+
+
+async def measure(told: argparse.Namespace, kept: Kept) -> None:
+    """One row for each batch; the speech tokens of all first, so that each engine has the device to itself."""
+    fast = told.engines == "fast"
+    speaker = Speaker.first_of(told.model)
+    texts = text_ids(told.model, TEXTS)
+    counts = {batch: max(batch, told.sentences) for batch in told.batches}
+    made: dict[int, tuple[float, list[list[list[int]]]]] = {}
+    async with speech_tokens(told.model, told.device, "fused" if fast else "readable", max(told.batches)) as backend:
+        for batch, count in counts.items():
+            print(f"{told.engines}: speech tokens of {count} sentences in batches of {batch}", file=sys.stderr)
+            began, batches = time.perf_counter(), []
+            for first in range(0, count, batch):
+                numbers = range(first, min(first + batch, count))
+                batches.append(
+                    list(await asyncio.gather(*(generated(backend, speaker.prompt, texts[at % len(texts)], at) for at in numbers)))
+                )
+            made[batch] = time.perf_counter() - began, batches
+    profile = Profile.CONTINUOUS if fast else Profile.OFFLINE
+    engine = await sound_engine(told.model, told.device, "paged" if fast else "readable", STATE_BYTES)
+    async with batcher(engine, STATE_BYTES) as running:
+        await sound(running, speaker, made[told.batches[0]][1][:1], profile)
+        for batch, (llm, batches) in made.items():
+            spent, audio = await sound(running, speaker, batches, profile)
+            cost = Cost(told.engines, batch, counts[batch], audio, llm, spent)
+            kept[str(batch)] = asdict(cost)
+            print(row(cost), flush=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.offline", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)")
+    parser.add_argument("--device", default="cpu", help="(default: %(default)s)")
+    parser.add_argument("--engines", choices=("fast", "readable"), default="readable", help="on a GPU (default: %(default)s)")
+    parser.add_argument(
+        "--batches", type=lambda text: [int(part) for part in text.split(",")], default=list(BATCHES), help="(default: 1,2,4,8,16)"
+    )
+    parser.add_argument("--sentences", type=int, default=16, help="for each batch, or the batch if that is more (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go, each as soon as it is known")
+    told = parser.parse_args(arguments)
+    print(HEAD)
+    asyncio.run(measure(told, Kept(told.json)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+"""One part of a measurement: what is run, for how long at most, and where its figures lie."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LONGEST_SECONDS = 240.0
+LOGS = "logs"
+
+
+@dataclass(frozen=True)
+class Part:
+    """commands: arguments of Python, several to run side by side. limit: seconds after which it is stopped.
+
+    alone: nothing else runs beside it, since it takes times. keeps: stopped half way it goes on from its own figures. prints: its standard
+    output is its figures ("json") or text for the report ("text"); "": it writes NAME.json by itself. makes: a file without which it is run
+    again. under: conditions of its figures that options change, as text; done under others it is run again. needs: parts that go before it
+    when it is asked for alone.
+    """
+
+    name: str
+    about: str
+    commands: tuple[tuple[str, ...], ...]
+    limit: float = LONGEST_SECONDS
+    alone: bool = True
+    keeps: bool = False
+    prints: str = ""
+    makes: Path | None = None
+    under: str = ""
+    needs: tuple[str, ...] = ()
+
+    def figures(self, out: Path) -> Path:
+        """The file with what it measured, complete or not."""
+        return out / (f"{self.name}.txt" if self.prints == "text" else f"{self.name}.json")
+
+    def log(self, out: Path) -> Path:
+        return out / LOGS / f"{self.name}.log"
+
+
+def chosen(parts: Sequence[Part], only: Sequence[str], without: Sequence[str]) -> list[Part]:
+    """Those named and what they need, in their own order; all without a name. Raises argparse.ArgumentTypeError for one that is none."""
+    known = [part.name for part in parts]
+    for name in (*only, *without):
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"there is no part {name!r}; there are {', '.join(known)}")
+    wanted = {*only, *(need for part in parts if part.name in only for need in part.needs)} if only else set(known)
+    return [part for part in parts if part.name in wanted - set(without)]
+
+
+def together(parts: Sequence[Part], most: int) -> list[list[Part]]:
+    """In their order; neighbours that need not be alone share a place, `most` at a time."""
+    groups: list[list[Part]] = []
+    for part in parts:
+        if groups and not part.alone and not groups[-1][0].alone and len(groups[-1]) < most:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups

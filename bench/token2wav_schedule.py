@@ -1,0 +1,198 @@
+"""What does the schedule of token2wav do to listeners? `python -m bench.token2wav_schedule [--streams 1,8,64] [--seconds 10]`
+
+The batcher that serves, between a speech-token model and a decoder that only take time (bench/modelled_engines.py: what one H200 was seen
+to take), on a clock of its own: a minute of 64 listeners takes seconds on any CPU. Loads and columns as in `bench.serving`.
+"""
+
+import argparse
+import itertools
+import math
+import random
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bench.modelled_engines import ModelledDecoder, ModelledLlm, Times
+from bench.player import Player
+from bench.virtual_time import VirtualClock
+from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SPEAKER_DIMENSION
+from services.token2wav.batcher import Batcher
+from services.token2wav.budget import Limits
+from services.token2wav.holding import HOLD_SECONDS
+from services.token2wav.lane import HopAudio, Lane
+from services.token2wav.request import Profile, Sentence, Voice
+
+PROMPT_TOKENS, FIRST_TOKENS = 87, 16
+FRONTEND_SECONDS, WAY_SECONDS = 0.004, 0.0015
+"""From the request to ids, and of a message from one process to the next."""
+WAY_SECONDS_PER_STREAM = 0.001
+"""What each open stream adds to a message's way to the listener, on average, times the jitter of the engines."""
+
+
+@dataclass
+class Outcome:
+    """first: seconds to the first sound of each request. seconds: of the whole run. widths: grid blocks of each step of token2wav."""
+
+    first: list[float] = field(default_factory=list)
+    gaps: list[int] = field(default_factory=list)
+    stalls: list[float] = field(default_factory=list)
+    audio: float = 0.0
+    seconds: float = 0.0
+    busy: float = 0.0
+    widths: list[int] = field(default_factory=list)
+
+    def add(self, player: Player) -> None:
+        """One more request is over."""
+        assert player.first_sound is not None
+        self.first.append(player.first_sound)
+        self.gaps.append(player.gaps)
+        self.stalls.append(player.stalls)
+        self.audio += player.audio
+
+    def first_sound(self, share: float) -> float:
+        """Seconds within which this share of requests sounded."""
+        return sorted(self.first)[min(int(share * len(self.first)), len(self.first) - 1)]
+
+    @property
+    def gap_free(self) -> float:
+        """Share of requests whose player never ran dry."""
+        return sum(gaps == 0 for gaps in self.gaps) / len(self.gaps)
+
+
+class Simulation:
+    """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.holding`."""
+
+    def __init__(self, times: Times, tokens: tuple[int, int], seed: int = 1, hold_seconds: float = HOLD_SECONDS) -> None:
+        self.clock = VirtualClock(self._end)
+        self._decoder = ModelledDecoder(self.clock, times, lambda: self._llm.working)
+        self._llm = ModelledLlm(self.clock, times, lambda: self._decoder.working)
+        limits = Limits(max_streams=10_000, state_bytes=1 << 40, reserve_tokens=0)
+        self._batcher = Batcher({Profile.CONTINUOUS: self._decoder}, limits, clock=self.clock, hold_seconds=hold_seconds)
+        mel, speaker = np.zeros((2 * PROMPT_TOKENS, MEL_BINS), np.float32), np.zeros(SPEAKER_DIMENSION, np.float32)
+        self._voice = Voice(np.zeros(PROMPT_TOKENS, np.int64), mel, speaker)
+        self._rng = random.Random(seed)
+        self._tokens = tokens
+        self._times, self._open = times, 0
+        self.outcome = Outcome()
+        self.counted_from = 0.0
+        """Requests before it, in seconds, only warm up what the batcher knows of its engine."""
+
+    def count_from_now(self) -> None:
+        """What has been asked for before was a warm-up."""
+        self.counted_from = self.clock.now()
+        self._decoder.seconds, self._decoder.widths = 0.0, []
+
+    def run(self) -> Outcome:
+        """Everything that has been asked for, to its end."""
+        self._batcher.serve()
+        self.outcome.seconds = self.clock.now() - self.counted_from
+        self.outcome.widths, self.outcome.busy = self._decoder.widths, self._decoder.seconds
+        return self.outcome
+
+    def ask(self, then: Callable[[], None] = lambda: None) -> None:
+        """One request, now; `then` when its answer is complete."""
+        self._open += 1
+        tokens, asked, player = self._rng.randint(*self._tokens), self.clock.now(), Player()
+        lanes: list[Lane] = []
+
+        def heard(arrival: HopAudio | Exception) -> None:
+            assert isinstance(arrival, HopAudio), arrival
+            self.clock.after(WAY_SECONDS / 3, lambda: self._batcher.taken(lanes[0]))
+            way = 2 * WAY_SECONDS + WAY_SECONDS_PER_STREAM * self._times.jitter * self._open * self._rng.expovariate(1.0)
+            self.clock.after(way, lambda: listened(arrival))
+
+        def listened(arrival: HopAudio) -> None:
+            if arrival.samples.size:
+                player.hear(self.clock.now() - asked, arrival.samples.size / SAMPLE_RATE)
+            if arrival.last:
+                self._open -= 1
+                if asked >= self.counted_from:
+                    self.outcome.add(player)
+                then()
+
+        def spoken(new: int, last: bool) -> None:
+            self.clock.after(2 * WAY_SECONDS, lambda: fed(new, last))
+
+        def fed(new: int, last: bool) -> None:
+            self._batcher.feed(lanes[0], np.zeros(new, np.int64))
+            if last:
+                self._batcher.finish(lanes[0])
+
+        def begin() -> None:
+            lanes.append(self._batcher.open(Sentence(self._voice), heard))
+            self._llm.generate(tokens, FIRST_TOKENS, spoken)
+
+        self.clock.after(FRONTEND_SECONDS, begin)
+
+    def _end(self) -> None:
+        self._batcher.close()
+
+
+def closed_loop(simulation: Simulation, streams: int, seconds: float) -> Outcome:
+    """So many askers, each asking anew as soon as its answer is complete; before that each asks once, and all wait for each other."""
+    answered = 0
+
+    def warmed() -> None:
+        nonlocal answered
+        answered += 1
+        if answered == streams:
+            simulation.count_from_now()
+            for _ in range(streams):
+                again()
+
+    def again() -> None:
+        if simulation.clock.now() < simulation.counted_from + seconds:
+            simulation.ask(again)
+
+    simulation.counted_from = math.inf
+    for _ in range(streams):
+        simulation.ask(warmed)
+    return simulation.run()
+
+
+def poisson(simulation: Simulation, streams: int, seconds: float, mean_audio: float, seed: int = 2) -> Outcome:
+    """Arrivals by chance, so many that `streams` of them listen at once on average."""
+    rng, at = random.Random(seed), 0.0
+    for number in itertools.count():
+        at += rng.expovariate(streams / mean_audio)
+        if at >= seconds and number >= streams:
+            break
+        simulation.clock.after(at, simulation.ask)
+    return simulation.run()
+
+
+HEAD = "arrivals  streams  tokens    requests  first sound p50    p95 ms  gap-free  longest stall  audio s/s  blocks/step  busy"
+
+
+def row(arrivals: str, streams: int, tokens: tuple[int, int], found: Outcome) -> str:
+    width = sum(found.widths) / max(len(found.widths), 1)
+    return (
+        f"{arrivals:8} {streams:8} {tokens[0]:4}-{tokens[1]:<4} {len(found.first):8} {1000 * found.first_sound(0.5):16.0f} "
+        f"{1000 * found.first_sound(0.95):9.0f} {found.gap_free:9.1%} {max(found.stalls):12.2f} s {found.audio / found.seconds:10.1f} "
+        f"{width:12.1f} {found.busy / found.seconds:5.0%}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.token2wav_schedule", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--streams", default="1,2,4,8,16,32,64,128,192", help="loads (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each load (default: %(default)g)")
+    parser.add_argument("--hold", type=float, default=HOLD_SECONDS, help="longest wait of a first piece in seconds (default: %(default)g)")
+    told = parser.parse_args(arguments)
+    print(HEAD)
+    for arrivals, tokens, streams in itertools.product(("closed", "poisson"), ((60, 95), (230, 270)), map(int, told.streams.split(","))):
+        simulation = Simulation(Times(), tokens, hold_seconds=told.hold)
+        if arrivals == "closed":
+            found = closed_loop(simulation, streams, told.seconds)
+        else:
+            found = poisson(simulation, streams, told.seconds, sum(tokens) / 50)
+        print(row(arrivals, streams, tokens, found), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

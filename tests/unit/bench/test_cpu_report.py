@@ -1,0 +1,67 @@
+"""The report of a machine without a GPU, on figures made up here."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.cpu.__main__ import parts, quick
+from bench.cpu.report import ratios, write
+from bench.parts.ledger import DONE, LATE, Ledger, Run
+from bench.parts.subject import Subject
+from bench.serving_report import Level
+from cosyserve.utterance import STAGES
+
+
+def level(streams: int, p50: float, audio: float) -> Level:
+    return Level(
+        "closed", streams, 9, 0, 0, p50, p50, p50, 0.3, audio, 1.0, 0.0, dict.fromkeys(STAGES, 1.0), None
+    )  # fmt: skip
+
+
+def found() -> dict[str, Any]:
+    def cost(profile: str, seconds: int, cpu: float) -> dict[str, Any]:
+        return {
+            "profile": profile,
+            "audio_seconds": seconds,
+            "wall_seconds": cpu,
+            "wall_per_audio_second": 0.1,
+            "cpu_seconds": cpu,
+            "first_sound_seconds": 0.2,
+        }
+
+    return {
+        "token2wav": {"costs": [cost("continuous", 4, 1.2), cost("continuous", 16, 5.6), cost("upstream", 16, 7.0)]},
+        "prompt": [{"prompt_seconds": 10, "cold_seconds": 0.9, "warm_seconds": 0.3, "cold_by_warm": 3.0}],
+    }
+
+
+def test_ratios_are_of_the_same_run() -> None:
+    told = dict(ratios(found(), [level(1, 200.0, 3.0), level(4, 500.0, 3.3)]))
+    assert told == {
+        "token2wav, continuous: CPU for a second of audio in 16 s by one in 4 s": pytest.approx(0.35 / 0.3),
+        "token2wav, 16 s: upstream by continuous": pytest.approx(1.25),
+        "first sound of token2wav behind a prompt of 10 s: nothing kept by kept": 3.0,
+        "first sound p50, 4 streams by one": 2.5,
+        "audio a second, 4 streams by one": pytest.approx(1.1),
+    }
+    assert not dict(ratios({}, [level(2, 1.0, 1.0)]))
+
+
+def test_the_report_shows_what_there_is(tmp_path: Path) -> None:
+    every = parts(tmp_path, Path("models/demo"), 1.0)
+    assert {part.name for part in quick(tmp_path, Path("models/demo"))} <= {part.name for part in every}
+    for name, figures in found().items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(figures))
+    (tmp_path / "frontend.txt").write_text("median 3 ms\n")
+    ledger = Ledger(tmp_path, Subject("machine", {}, "abc", ""), {part.name: Run(DONE, 1.0, [], []) for part in every})
+    ledger.runs["closed"] = Run(LATE, 240.0, [], ["2 of 3 loads"])
+    write(tmp_path, every, ledger)
+    text = (tmp_path / "report.md").read_text()
+    assert "**closed: late**" in text
+    assert "2 of 3 loads" in text
+    assert "| continuous | 16 |" in text
+    assert "median 3 ms" in text
+    assert "## Served" not in text
+    assert json.loads((tmp_path / "report.json").read_text())["ratios"]["token2wav, 16 s: upstream by continuous"] == 1.25

@@ -1,0 +1,220 @@
+"""The report of a GPU, on figures made up here: what was asked for, what holds, and what is told of what is missing."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.gpu import stages
+from bench.gpu.demands import Demand, demands, most_without_gap
+from bench.gpu.floors import Floors, estimator_weights
+from bench.gpu.parts import Plan, parts
+from bench.gpu.report import write
+from bench.gpu.stack import ENGINES, settings, state_bytes
+from bench.load_soak import slopes, verdict
+from bench.parts.ledger import DONE, FAILED, Ledger, Run
+from bench.parts.subject import Subject
+from bench.serving_report import Level
+from cosyserve.utterance import STAGES
+
+CEILINGS = {"copy_terabytes_per_second": 4.0, "read_terabytes_per_second": 4.0, "bf16_teraflops": 800.0, "kernel_us": 1.0}
+
+
+def load(streams: int, gap_free: float = 1.0, arrivals: str = "closed", **more: Any) -> dict[str, Any]:
+    figures = {
+        "arrivals": arrivals, "streams": streams, "requests": 10, "refused": 0, "failed": 0, "p50": 40.0, "p95": 50.0, "p99": 60.0,
+        "real_time_factor": 0.05, "audio_per_second": 20.0, "gap_free": gap_free, "stall_seconds": 0.0 if gap_free == 1 else 0.2,
+        "stages": dict.fromkeys(STAGES, 5.0), "megabytes": 1000.0,
+    }  # fmt: skip
+    return asdict(Level(**(figures | more)))
+
+
+def found() -> dict[str, Any]:
+    """As the parts leave it."""
+    step = {
+        "sentences": 1,
+        "step_ms": 0.55,
+        "step_p99_ms": 0.7,
+        "floor_ms": 0.17,
+        "share_of_floor": 0.31,
+        "first_token_ms": 2.5,
+        "last_first_token_ms": 2.6,
+    }
+    soak_points = [[float(at), 100.0] for at in range(0, 500, 10)]
+    return {
+        "ceilings": {"device": "GPU", "ceilings": CEILINGS},
+        "llm-steps": {
+            "steps": {
+                "steps": [{"length": 300, "rows": 1, "us": 530.0, "floor_us": 170.0}],
+                "chunks": [{"first": 0, "count": 256, "us": 1100.0}],
+            }
+        },
+        "llm-engine": {
+            "engine": {"together": [step, {**step, "sentences": 64, "step_ms": 1.2}], "alone": [{"positions": 256, "first_token_ms": 2.5}]}
+        },
+        "flow": {"1 1": 12.0, "1 4": 12.0, "16 4": 30.0, "cold": 14.0, "kept": 12.0},
+        "vocoder": {"tf32 error": [3e-3, 1e-3], "tf32 50 1": 1.9},
+        "lengths": {
+            "4": {"milliseconds_per_second": 20.0, "state_megabytes": 464.0},
+            "30": {"milliseconds_per_second": 30.0, "state_megabytes": 3500.0},
+        },
+        "llm-same": {
+            "same": {
+                "float32": {
+                    "against the readable path": {"equal": 32, "of": 32, "agreed_tokens": 1298},
+                    "against alone": {"equal": 31, "of": 32, "agreed_tokens": 9},
+                }
+            }
+        },
+        "mel": {"bfloat16": [4e-3, 3e-3]},
+        "samples": {"0": [1e-3, 0.0, 0.0]},
+        "closed": {"levels": [load(1), load(8, p95=130.0), load(64, 0.5)]},
+        "most": {"levels": [load(64, arrivals="listening"), load(96, 0.995, "listening"), load(128, 0.8, "listening")]},
+        "offline": {"1": {"engines": "fast", "batch": 1, "sentences": 16, "audio": 50.0, "llm": 0.5, "token2wav": 1.0}},
+        "soak": {
+            "seconds": 481.0,
+            "heard_out": 90,
+            "hung_up": 30,
+            "failed": 0,
+            "errors": [],
+            "samples": {"llm.0": soak_points, "GPU": soak_points},
+            "slopes": {"llm.0": 0.1, "GPU": 0.0},
+        },
+    }
+
+
+def by_name(told: list[Demand]) -> dict[str, Demand]:
+    return {one.what: one for one in told}
+
+
+def test_what_was_asked_for_is_judged() -> None:
+    told = by_name(demands(found()))
+    assert told["speech tokens, 1 at once: time of a step"] == Demand(
+        "speech tokens, 1 at once: time of a step", "at most 0.6 ms", "0.55 ms", "0.17 ms", True
+    )
+    assert told["speech tokens, 64 at once: time of a step"].holds is False
+    assert told["first flow chunk behind 87 prompt tokens, nothing kept"].holds is True
+    assert told["first flow chunk behind 87 prompt tokens, prompt kept"].holds is False
+    assert told["flow, 16 streams in a batch by one stream"].seen == "2.5 times"
+    assert told["token2wav, a second of audio in 30 s by one in 4 s"].seen == "1.5 times"
+    assert told["first sound p95, 8 streams, closed loop"].holds is False
+    assert told["first sound p95, 8 streams, Poisson arrivals"] == Demand("first sound p95, 8 streams, Poisson arrivals", "at most 120 ms")
+    assert told["64 streams without a gap, closed loop"].seen == "50.0%, longest stall 0.20 s"
+    assert told["64 streams without a gap, listening"].holds is True
+    refused = by_name(demands({"most": {"levels": [load(64, arrivals="listening", refused=1, failed=1)]}}))
+    assert refused["64 streams without a gap, listening"].seen == "100.0%, longest stall 0.00 s, 2 of 10 not heard"
+    assert refused["64 streams without a gap, listening"].holds is False
+    assert told["most listeners at once without a gap"].seen == "64; 99 % of the streams: 96"
+    assert told["speech tokens in float32, fused = readable"].holds is True
+    assert told["speech tokens in float32, 32 at once = each alone"].holds is False
+    assert told["minutes at 32 streams with hang-ups: memory flat, no error"].holds is True
+
+
+def test_nothing_measured_is_told_as_such() -> None:
+    told = demands({})
+    assert len(told) == len(demands(found()))
+    assert {(one.seen, one.holds) for one in told} == {("not measured", None)}
+
+
+def test_windows_of_the_vocoder_are_told_apart() -> None:
+    figures = {
+        "vocoder": {
+            "tf32 error": [3e-3, 0.0], "float16 error": [2e-3, 0.0], "tf32 50 8": 9.0, "float16 10 1": 0.9, "float16 50 1": 1.1,
+            "float16, one after the other 50 1": 1.4,
+        }
+    }  # fmt: skip
+    assert stages.windows(figures) == {("tf32", 50, 8): 9.0, ("float16", 10, 1): 0.9, ("float16", 50, 1): 1.1}
+    assert "| float16 | 10 | 1 | 0.9 |  |" in stages.vocoder(figures, Floors(CEILINGS))
+    told = by_name(demands(figures))
+    assert told["vocoder for it, float16"].seen == "1.1 ms"
+    assert told["sound of the vocoder in float16, relative error"].holds is True
+
+
+def test_the_most_listeners_are_counted_up_to_the_first_gap() -> None:
+    def levels(*loads: tuple[int, float, int]) -> list[Level]:
+        return [Level(**load(streams, share, "listening", refused=refused)) for streams, share, refused in loads]
+
+    assert most_without_gap(levels((96, 1.0, 0), (64, 1.0, 0), (128, 0.9, 0), (160, 1.0, 0)), 1.0) == 96
+    assert most_without_gap(levels((64, 1.0, 0), (96, 1.0, 2)), 1.0) == 64
+    assert most_without_gap(levels((64, 0.5, 0)), 1.0) is None
+
+
+def test_a_soak_that_grows_or_fails_is_told() -> None:
+    samples = {"flat": [(float(at), 50.0) for at in range(0, 120, 10)], "grows": [(float(at), 50.0 + at / 30) for at in range(0, 120, 10)]}
+    lines = slopes(samples, after=20.0)
+    assert lines == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(2.0)}
+    assert slopes({"new": [(1.0, 5.0), (2.0, 6.0)]}, 0.0) == {}
+    assert verdict({"slopes": lines, "errors": ["Unavailable: gone"]}) == ["grows grows by 2.00 MB a minute", "failed: Unavailable: gone"]
+    assert verdict({"slopes": {"flat": 0.9}, "errors": []}) == []
+
+
+def test_floors_follow_from_sizes_and_ceilings() -> None:
+    floors = Floors(CEILINGS)
+    # Weights of the estimator, two bytes each, read at ten steps; the products of 32 blocks take longer than that.
+    assert floors.flow(1) == pytest.approx(10 * 2 * estimator_weights() / 4e12 * 1e3)
+    assert floors.flow(32) == pytest.approx(2 * estimator_weights() * 10 * 2 * 50 * 32 / 800e12 * 1e3)
+    assert floors.vocoder(2) == pytest.approx(2 * floors.vocoder())
+    assert 60e6 < estimator_weights() < 90e6
+
+
+def test_the_report_has_every_table_and_names_what_failed(tmp_path: Path) -> None:
+    every = parts(Plan(tmp_path, tmp_path / "model", 150_000_000_000))
+    figures = found()
+    assert set(figures) <= {part.name for part in every}
+    for name, value in figures.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(value))
+    ledger = Ledger(tmp_path, Subject("some GPU", {"torch": "2"}, "abc", ""), {part.name: Run(DONE, 1.0, [], []) for part in every})
+    ledger.runs["poisson"] = Run(FAILED, 2.0, [], ["out of memory"])
+    write(tmp_path, every, ledger)
+    text = (tmp_path / "report.md").read_text()
+    headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
+    assert headings == [
+        "What was asked for",
+        "Ceilings",
+        "Speech tokens",
+        "Flow",
+        "Vocoder",
+        "Lengths and memory",
+        "Correctness",
+        "Served over gRPC",
+        "The first sound, medians in ms",
+        "Sentences in batches, nobody waiting",
+        "Soak",
+        "Plots",
+    ]
+    assert "**poisson: failed**" in text
+    assert "out of memory" in text
+    assert "| 1 | 0.53 | 32% |" in text
+    # 120 requests in 481 s: 0.15 hundreds a minute.
+    assert "| llm.0 | 100 | 100 | 100 | 0.1 | 0.668 |" in text
+    assert (tmp_path / "streams.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "soak.png").read_bytes().startswith(b"\x89PNG")
+    kept = json.loads((tmp_path / "report.json").read_text())
+    assert kept["figures"]["flow"]["kept"] == 12.0
+    assert len(kept["demands"]) == len(demands(figures))
+
+
+def test_a_report_of_nothing_is_a_report(tmp_path: Path) -> None:
+    every = parts(Plan(tmp_path, tmp_path / "model", 150_000_000_000))
+    write(tmp_path, every, Ledger(tmp_path, Subject("some GPU", {}, "abc", "")))
+    assert "**ceilings: not run**" in (tmp_path / "report.md").read_text()
+
+
+def test_every_part_ends_within_four_minutes_but_the_soak() -> None:
+    every = parts(Plan(Path("out"), Path("model"), 150_000_000_000))
+    assert {part.name for part in every if part.limit > 240} == {"soak"}
+    assert len({part.name for part in every}) == len(every)
+    assert not [table for table in (stages.ceilings, stages.speech_tokens, stages.memory, stages.correctness) if table({})]
+
+
+def test_settings_follow_the_free_memory() -> None:
+    assert state_bytes(150_000_000_000) == 97_500_000_000
+    assert state_bytes(40_000_000_000) == 20_000_000_000
+    with pytest.raises(ValueError, match="21000000000 bytes of GPU memory are free"):
+        state_bytes(21_000_000_000)
+    fast, slow = (settings(engines, 150_000_000_000) for engines in ENGINES)
+    assert fast["COSYSERVE_TOKEN2WAV_GPU_ENGINE"] == "paged"
+    assert slow["COSYSERVE_LLM_GPU_ENGINE"] == "readable"
+    assert fast["COSYSERVE_ORCHESTRATOR_GUARDS"] == "false"
