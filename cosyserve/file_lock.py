@@ -36,7 +36,10 @@ class FileLock:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        os.close(self._handle)
+        try:
+            os.ftruncate(self._handle, 0)  # whoever asks between the next holder's lock and its name is not told ours
+        finally:
+            os.close(self._handle)
 
     @staticmethod
     def _holder(handle: int) -> str:

@@ -19,14 +19,14 @@ BUILDER = """
 import os, sys, time
 from pathlib import Path
 from cosyserve.engine_cache import EngineCache, EngineKey
-root, log, seconds = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+root, log, gate = (Path(each) for each in sys.argv[1:])
 def note(line):
     with log.open("a") as stream: stream.write(line + chr(10))
 def build(directory):
     note(f"built by {os.getpid()}")
     (directory / "estimator.plan").write_bytes(b"half")
     note("half")
-    time.sleep(seconds)
+    while not gate.exists(): time.sleep(0.01)
     (directory / "estimator.plan").write_bytes(b"half and half")
 key = EngineKey("token2wav.estimator", {"gpu": "NVIDIA H200", "tensorrt": "10.13.3", "precision": "fp16"})
 engine = EngineCache(root, on_wait=lambda told: note(told)).obtain(key, build)
@@ -34,9 +34,10 @@ note(f"has {engine.file('estimator.plan').read_bytes().decode()}")
 """
 
 
-def builder(root: Path, log: Path, seconds: float) -> "subprocess.Popen[bytes]":
+def builder(root: Path, log: Path, gate: Path) -> "subprocess.Popen[bytes]":
+    """A process that obtains the engine, building it where it has to; its build ends once `gate` is there."""
     return subprocess.Popen(
-        [sys.executable, "-c", BUILDER, str(root), str(log), str(seconds)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", BUILDER, str(root), str(log), str(gate)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
 
 
@@ -60,25 +61,25 @@ def obtain(cache: EngineCache, text: str, key: EngineKey = KEY) -> Engine:
 
 
 def test_two_processes_that_start_at_once_build_once(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    running = [builder(tmp_path / "engines", log, 0.7) for _ in range(2)]
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    running = [builder(tmp_path / "engines", log, gate) for _ in range(2)]
+    wait_for(log, "waiting for")
+    gate.touch()
     assert [process.wait(30) for process in running] == [0, 0]
     lines = log.read_text().splitlines()
     assert sum(line.startswith("built by") for line in lines) == 1
     assert lines.count("has half and half") == 2
-    first = next(line for line in lines if line.startswith("built by")).split()[-1]
     waited = [line for line in lines if line.startswith("waiting")]
     assert len(waited) == 1
-    assert waited[0].startswith(f"waiting for process {first}, at it since ")
     assert waited[0].endswith("to finish engine token2wav.estimator")
 
 
 def test_a_builder_that_is_killed_leaves_nothing_to_be_found(tmp_path: Path) -> None:
     root, log = tmp_path / "engines", tmp_path / "log"
-    process = builder(root, log, 60)
+    process = builder(root, log, tmp_path / "never")
     wait_for(log, "half")
-    waiter = builder(root, log, 0)
-    wait_for(log, "waiting for process")
+    waiter = builder(root, log, tmp_path)
+    wait_for(log, f"waiting for process {process.pid}, at it since ")
     assert EngineCache(root).find(KEY) is None
     assert list(EngineCache(root).entries()) == []
     process.send_signal(signal.SIGKILL)
