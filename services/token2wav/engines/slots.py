@@ -15,8 +15,11 @@ from services.token2wav.engines.streams import Stream, Work, stream_on
 
 RUNS_BEFORE_GRAPH = 2
 """Executions at a shape before it is recorded as a CUDA graph: the first ones choose and load what the later ones only repeat."""
-MOST_SHAPES = 24
-"""Shapes that a slot keeps contexts, buffers and graphs for; the one not used for longest makes room."""
+MOST_SHAPES = 32
+"""Shapes of each engine that a slot keeps contexts, buffers and graphs for. Every block of a growing sentence is another shape of each
+engine, so a number that a sentence goes beyond would find nothing again: up to 40 seconds alone have fewer."""
+MOST_BYTES = 1 << 30
+"""Of the buffers that a slot keeps, all engines together."""
 
 
 class Fixed:
@@ -26,6 +29,8 @@ class Fixed:
         self, engine: Engine, context: Context, inputs: dict[str, Tensor], outputs: dict[str, Tensor], scratch: Tensor, stream: Stream
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
+        self.bytes = sum(tensor.numel() * tensor.element_size() for tensor in (*inputs.values(), *outputs.values()))
+        """Of its buffers."""
         self._scratch = scratch
         """Shared with the slot's other shapes: one execution at a time."""
         self._stream = stream
@@ -58,10 +63,8 @@ class Slot:
         key = (engine, tuple(sorted(inputs.items())))
         found = self._fixed.get(key)
         if found is None:
-            found = self._made(engine, inputs, outputs)
-            self._fixed[key] = found
-            while len(self._fixed) > MOST_SHAPES:
-                self._fixed.popitem(last=False)
+            found = self._fixed[key] = self._made(engine, inputs, outputs)
+            self._make_room(engine)
         self._fixed.move_to_end(key)
         return found
 
@@ -69,6 +72,19 @@ class Slot:
         """Drop contexts, recordings and buffers: after a failure nothing of them is trusted."""
         self._fixed.clear()
         self._scratch = self._scratch.new_zeros(0)
+
+    def _make_room(self, engine: Engine) -> None:
+        """What was not used for longest goes, as far as `engine` has too many shapes or all have too many bytes; the newest stays."""
+        going = [key for key in self._fixed if key[0] is engine][:-MOST_SHAPES]
+        kept = [key for key in self._fixed if key not in going]
+        held = sum(self._fixed[key].bytes for key in kept)
+        while len(kept) > 1 and held > MOST_BYTES:
+            going.append(kept.pop(0))
+            held -= self._fixed[going[-1]].bytes
+        if going:
+            self.stream.synchronise()  # a context must not go while it executes
+            for key in going:
+                del self._fixed[key]
 
     def _made(self, engine: Engine, inputs: Shapes, outputs: Shapes) -> Fixed:
         dtypes = {port.name: port.dtype for port in (*engine.inputs, *engine.outputs)}

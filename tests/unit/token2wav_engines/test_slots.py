@@ -12,6 +12,8 @@ from torch import Tensor
 from cosyserve.errors import InternalFault
 from services.token2wav.cancellation import Cancelled
 from services.token2wav.engines.runtime import Port, Shape, Shapes, check_tensors
+from services.token2wav.engines import slots as slots_module
+from services.token2wav.engines.shapes import USUAL_TOKENS, padded
 from services.token2wav.engines.slots import MOST_SHAPES, RUNS_BEFORE_GRAPH, Slots
 
 CPU = torch.device("cpu")
@@ -148,6 +150,36 @@ def test_buffers_stay_where_they_are_and_old_shapes_make_room() -> None:
     assert len(engine.contexts) == before
     run(slots, engine, 1)
     assert len(engine.contexts) == before + 1
+
+
+def test_a_sentence_of_usual_length_finds_its_shapes_again() -> None:
+    """Each block is another length to every engine; the next sentence walks through the same ones, and replays what was recorded."""
+    queues.clear()
+    slots, engines = Slots(CPU, 1, stream=Queue), [Doubling() for _ in range(4)]
+    blocks = sorted({padded(tokens) for tokens in range(1, USUAL_TOKENS + 1)})
+    for _ in range(RUNS_BEFORE_GRAPH + 1):
+        for rows in range(1, len(blocks) + 1):
+            for engine in engines:
+                run(slots, engine, rows)
+    assert [len(engine.contexts) for engine in engines] == [len(blocks)] * 4
+    assert queues[0].events.count("replay") == 4 * len(blocks)
+
+
+def test_what_goes_has_ended_and_large_buffers_make_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    queues.clear()
+    slots, engine = Slots(CPU, 1, stream=Queue), Doubling()
+    monkeypatch.setattr(slots_module, "MOST_BYTES", 3 * 25)  # a row: three floats in, three out, a byte
+    with slots.lease() as slot:
+        for rows in (1, 2):
+            slot.at(engine, {"x": (rows, 3), "on": (rows,)}, {"y": (rows, 3)})
+        assert queues[0].events == ["behind the caller"]
+        slot.at(engine, {"x": (3, 3), "on": (3,)}, {"y": (3, 3)})
+        assert queues[0].events == ["behind the caller", "synchronise"]
+    run(slots, engine, 3)
+    assert len(engine.contexts) == 3
+    run(slots, engine, 9)
+    run(slots, engine, 9)
+    assert len(engine.contexts) == 4, "more than there is room for stays while it is the only one"
 
 
 def test_scratch_grows_and_what_holds_the_old_keeps_it() -> None:
