@@ -63,14 +63,26 @@ class EngineKey:
 
 
 @dataclass(frozen=True)
+class File:
+    """What a file has to be."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class Engine:
-    """An entry that is whole. built: seconds since the epoch."""
+    """An entry that is whole. files: by name. built: seconds since the epoch."""
 
     key: EngineKey
     directory: Path
-    files: tuple[str, ...]
-    bytes: int
+    files: Mapping[str, File]
     built: float
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.bytes for file in self.files.values())
 
     def file(self, name: str) -> Path:
         """Path of one of its files."""
@@ -136,14 +148,6 @@ class EngineCache:
                 if isinstance(read, Engine):
                     yield read
 
-    def remove(self, key: EngineKey) -> None:
-        """Delete an entry, if it is there; one that is being built is waited for."""
-        directory = self.root / key.directory_name
-        if directory.is_dir():
-            with self._locked(key):
-                self._sweep(key)
-                self._set_aside(directory)
-
     def _locked(self, key: EngineKey) -> FileLock:
         return FileLock(self.root / f".{key.directory_name}.lock", f"engine {key.component}", self.on_wait)
 
@@ -153,7 +157,7 @@ class EngineCache:
             return engine
         if engine.key != key:
             return Refused(directory, key.differences(engine.key) or "its manifest names another component")
-        wrong = _wrong_file(directory)
+        wrong = _wrong_file(engine)
         return engine if wrong is None else Refused(directory, wrong)
 
     def _built(self, key: EngineKey, build: Build) -> Engine:
@@ -199,24 +203,23 @@ def _manifest(directory: Path) -> Engine | Refused:
     try:
         told = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         key = EngineKey(told["component"], {str(name): str(value) for name, value in told["facts"].items()})
-        sizes = {name: int(entry["bytes"]) for name, entry in told["files"].items()}
-        return Engine(key, directory, tuple(sorted(sizes)), sum(sizes.values()), float(told["built"]))
+        files = {str(name): File(int(entry["bytes"]), str(entry["sha256"])) for name, entry in told["files"].items()}
+        return Engine(key, directory, files, float(told["built"])) if files else Refused(directory, f"its {MANIFEST} names no file")
     except FileNotFoundError:
         return Refused(directory, f"it has no {MANIFEST}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return Refused(directory, f"its {MANIFEST} cannot be read: {type(error).__name__}")
 
 
-def _wrong_file(directory: Path) -> str | None:
+def _wrong_file(engine: Engine) -> str | None:
     """The first file whose bytes are not those of the manifest, in words."""
-    told = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-    for name, entry in sorted(told["files"].items()):
-        path = directory / name
+    for name, file in sorted(engine.files.items()):
+        path = engine.file(name)
         if Path(name).name != name or not path.is_file():
             return f"{name} is missing"
-        if path.stat().st_size != entry["bytes"]:
-            return f"{name} has {path.stat().st_size} bytes, {entry['bytes']} were built"
-        if _hash(path) != entry["sha256"]:
+        if path.stat().st_size != file.bytes:
+            return f"{name} has {path.stat().st_size} bytes, {file.bytes} were built"
+        if _hash(path) != file.sha256:
             return f"{name} has other bytes than were built"
     return None
 

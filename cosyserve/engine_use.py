@@ -3,6 +3,7 @@
 A service holds it as long as it serves an engine; what removes engines takes it alone.
 """
 
+import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -11,23 +12,34 @@ from pathlib import Path
 
 from cosyserve.engine_cache import MANIFEST
 
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+
 
 @contextmanager
 def engine_held(directory: Path) -> Iterator[None]:
     """Hold an engine's directory, together with all who hold it too. Waits while it is being removed; raises FileNotFoundError when it
-    is gone then."""
+    is gone then. A file system without locks, as some that are shared are, is served from all the same."""
     path = directory / MANIFEST
     with path.open("rb") as stream:
-        fcntl.flock(stream, fcntl.LOCK_SH)
+        try:
+            fcntl.flock(stream, fcntl.LOCK_SH)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
         if os.fstat(stream.fileno()).st_ino != path.stat().st_ino:
             raise FileNotFoundError(f"{directory}: removed, and another one made in its place")
         yield
 
 
 @contextmanager
-def engine_alone(directory: Path) -> Iterator[None]:
-    """Have an engine's directory alone. Raises BlockingIOError when somebody holds it."""
-    with (directory / MANIFEST).open("rb") as stream:
+def locked_alone(path: Path) -> Iterator[None]:
+    """Have the lock of a file alone. A file that is not there is nobody's. Raises BlockingIOError when somebody holds it."""
+    try:
+        stream = path.open("rb")
+    except FileNotFoundError:
+        yield
+        return
+    with stream:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
 
@@ -35,15 +47,7 @@ def engine_alone(directory: Path) -> Iterator[None]:
 def is_locked(path: Path) -> bool:
     """Whether any process has a lock on the file."""
     try:
-        with path.open("rb") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with locked_alone(path):
             return False
     except BlockingIOError:
         return True
-    except FileNotFoundError:
-        return False
-
-
-def is_held(directory: Path) -> bool:
-    """Whether any process holds the engine."""
-    return is_locked(directory / MANIFEST)

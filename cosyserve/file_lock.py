@@ -1,5 +1,6 @@
 """A lock between processes that the kernel gives back when its holder dies."""
 
+import contextlib
 import fcntl
 import os
 import time
@@ -28,7 +29,8 @@ class FileLock:
                 self._on_wait(f"waiting for {self._holder(handle)} to finish {self._purpose}")
                 fcntl.flock(handle, fcntl.LOCK_EX)
             os.ftruncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()} {time.strftime('%H:%M:%S')}".encode(), 0)
+            with contextlib.suppress(OSError):  # a full disk: who waits is told of "another process"
+                os.pwrite(handle, f"{os.getpid()} {time.strftime('%H:%M:%S')}".encode(), 0)
         except BaseException:
             os.close(handle)
             raise

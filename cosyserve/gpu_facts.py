@@ -9,7 +9,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PROGRAM = "nvidia-smi"
+TENSORRT = ("tensorrt", "tensorrt-cu12", "tensorrt-cu13")
+"""Distributions that hold it: of any CUDA, and of one."""
 _SECONDS = 30
+_KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,16 @@ def visible_gpus() -> list[dict[str, str]]:
     """gpu, compute_capability and driver of every GPU, in the order of their numbers; none where there is no driver."""
     rows = _asked("name", "compute_cap", "driver_version")
     return [{"gpu": name, "compute_capability": capability, "driver": driver} for name, capability, driver in rows]
+
+
+def driver_version() -> str:
+    """Of the driver that is loaded: as its kernel module tells it, else nvidia-smi, all there is under WSL; empty when nobody says."""
+    try:
+        told = _KERNEL_MODULE.read_text(encoding="utf-8")
+    except OSError:
+        told = ""
+    found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", told)
+    return found[1] if found else next((gpu["driver"] for gpu in visible_gpus()), "")
 
 
 def driver_cuda() -> tuple[int, int] | None:
@@ -73,6 +86,11 @@ def library_versions(*names: str) -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def tensorrt_version() -> str | None:
+    """Of TensorRT, whichever of its distributions is installed; None without."""
+    return next(iter(library_versions(*TENSORRT).values()), None)
 
 
 def _asked(*fields: str) -> list[list[str]]:

@@ -22,21 +22,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cosyserve.cache_directory import VARIABLE, cache_directory
+from cosyserve.gpu_facts import driver_version
 
 log = logging.getLogger(__name__)
 TRITON = "TRITON_CACHE_DIR"
 UNUSED_DAYS = 30
 """What no start has used for so long is deleted by the next one."""
-_DRIVER = Path("/proc/driver/nvidia/version")
-
-
-def driver_version() -> str:
-    """Of the NVIDIA driver that is loaded; empty when nobody says."""
-    try:
-        found = re.search(r"\b\d{3,}\.\d+(\.\d+)?\b", _DRIVER.read_text())
-    except OSError:
-        return ""
-    return found.group() if found else ""
 
 
 def triton_version() -> str:

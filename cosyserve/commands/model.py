@@ -1,9 +1,10 @@
 """`cosyserve model ...`: fetch a model directory, look into it, and turn it into what other engines load."""
 
 import argparse
-import asyncio
 import importlib.util
+import os
 import sys
+from typing import NoReturn
 
 HELP = "fetch, inspect, convert and build models"
 _STEPS = {
@@ -36,10 +37,11 @@ async def run(arguments: argparse.Namespace) -> int:
     if missing:
         print(f"cosyserve: model {arguments.step} needs {' and '.join(missing)}: pip install 'cosyserve[cpu]'", file=sys.stderr)
         return 1
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *arguments.rest)
-    try:
-        return await process.wait()
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
+    return _become([sys.executable, "-m", module, *arguments.rest])
+
+
+def _become(command: list[str]) -> NoReturn:
+    """In place of this process: a Ctrl-C, the terminal and the exit status are the step's alone."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(command[0], command)  # noqa: S606 - no shell is wanted

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cosyserve.errors import CosyserveError, ModelError
+from cosyserve.gpu_facts import TENSORRT
 from cosyserve.ladder import Footing
 from cosyserve.process import run
 from cosyserve.server import Close, ServerSettings, Service
@@ -87,6 +88,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
 
     async def close() -> None:
         await asyncio.to_thread(batcher.close)
+        backend.release()
 
     return close
 
@@ -100,7 +102,7 @@ def facts(settings: Token2WavSettings, footing: Footing[Backend]) -> ServiceFact
         refused=footing.refused,
         buckets=footing.engine.buckets,
         limits=limits_of(settings, *names, "max_message_bytes"),
-        libraries=libraries("torch", "triton", "tensorrt", "onnxruntime"),
+        libraries=libraries("torch", "triton", *TENSORRT, "onnxruntime", "onnxruntime-gpu"),
     )
 
 

@@ -28,6 +28,8 @@ class Backend:
     """One that it speaks: an estimator without streaming masks has no continuous profile."""
     buckets: tuple[int, ...] = ()
     """Numbers of streams that steps are recorded or built for."""
+    release: Callable[[], None] = lambda: None
+    """Gives back the files that it serves from; the last call to it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,35 +5,46 @@ release. Each context is made for one set of shapes and gets its scratch memory 
 which holds addresses, stays true for as long as the context lives.
 """
 
+import contextlib
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from cosyserve.engine_cache import Engine as CachedEngine
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.token2wav.backend import Backend, EngineSettings
-from services.token2wav.engines.backend import assemble, engine_cache, found
-from services.token2wav.engines.keys import NO_COMPATIBILITY, plan_file, plan_key
+from services.token2wav.engines.backend import assemble
+from services.token2wav.engines.keys import plan_file
 from services.token2wav.engines.machine import machine_facts
 from services.token2wav.engines.runtime import Engine, Port, Shape, Shapes
 from services.token2wav.engines.shapes import Profile, covering
+from services.token2wav.engines.stored import Stored
 from services.token2wav.torch_backend import device_of
 
 if TYPE_CHECKING:
     import tensorrt as trt
 
 INSTALL = "pip install tensorrt-cu12 (10.13 is what this was written for), or choose the backend onnxruntime or torch"
+NO_START = "its own log says why; mostly the driver is too old for its CUDA, which cosyserve doctor --gpu tells"
+
+
+def on_device(device: torch.device) -> AbstractContextManager[None]:
+    """Inside, what TensorRT makes is made on this GPU: it takes the thread's current one."""
+    inside: AbstractContextManager[None] = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+    return inside
 
 
 def tensorrt_library() -> Any:
     """The module. Raises SettingsError saying what to install."""
     try:
         import tensorrt as trt
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise SettingsError(f"backend tensorrt needs the package tensorrt: {INSTALL}") from error
+    except (ImportError, OSError) as error:  # its libraries are not there, or are another CUDA's
+        raise SettingsError(f"the package tensorrt that is installed cannot be loaded ({error}): {INSTALL}") from error
     if not hasattr(trt, "Runtime"):  # an empty name space, as type stubs leave one
         raise SettingsError(f"the package tensorrt that is installed has no runtime in it: {INSTALL}")
     return trt
@@ -46,12 +57,10 @@ def load_tensorrt(model: Path, settings: EngineSettings) -> Backend:
     device = device_of(settings.device)
     if device.type != "cuda":
         raise SettingsError(f"backend tensorrt needs a GPU; device is {settings.device!r}")
-    machine, cache, kept = machine_facts(device, trt.__version__), engine_cache(settings), settings.engine_compatibility
+    machine = machine_facts(device, trt.__version__)
 
-    def load(component: str, graphs: CachedEngine, built: Sequence[Profile]) -> Engine:
-        command = f"cosyserve model build {model} --precision {settings.engine_precision} --streams {settings.widest_step or 16}"
-        command += "" if kept == NO_COMPATIBILITY else f" --compatibility {kept}"
-        plan = found(cache, plan_key(component, graphs.key, machine, built, kept), command)
+    def load(component: str, stored: Stored, built: Sequence[Profile]) -> Engine:
+        plan = stored.plan(component, machine, built)
         return TensorRTEngine(component, plan.file(plan_file(component)), device, built)
 
     return assemble(model, settings, device, "tensorrt", load, f", TensorRT {trt.__version__}, driver {machine['driver']}")
@@ -60,7 +69,7 @@ def load_tensorrt(model: Path, settings: EngineSettings) -> Backend:
 class TensorRTEngine:
     """One plan. built: the shapes that it must have been built for, profile by profile.
 
-    Raises ModelError for a plan that this TensorRT cannot read, or that has other profiles.
+    Raises ModelError for a plan that this TensorRT cannot read, or that has other profiles, SettingsError where TensorRT cannot begin.
     """
 
     def __init__(self, name: str, path: Path, device: torch.device, built: Sequence[Profile]) -> None:
@@ -69,10 +78,14 @@ class TensorRTEngine:
         self.name, self.recordable = name, True
         self._device, self._built = device, list(built)
         self._logger = trt.Logger(trt.Logger.WARNING)
-        self._runtime = trt.Runtime(self._logger)
-        # Plans for several versions carry the code that runs them; what the cache holds is ours, checked by its hash.
-        self._runtime.engine_host_code_allowed = True
-        engine = self._runtime.deserialize_cuda_engine(path.read_bytes())
+        with on_device(device):
+            try:
+                self._runtime = trt.Runtime(self._logger)
+            except TypeError as error:  # how its bindings tell that there is none
+                raise SettingsError(f"TensorRT {trt.__version__} cannot begin here: {NO_START}") from error
+            # Plans for several versions carry the code that runs them; what the cache holds is ours, checked by its hash.
+            self._runtime.engine_host_code_allowed = True
+            engine = self._runtime.deserialize_cuda_engine(path.read_bytes())
         if engine is None:
             raise ModelError(f"{path}: TensorRT {trt.__version__} cannot read this plan; remove it and build it again")
         self._engine = engine

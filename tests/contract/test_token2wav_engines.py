@@ -78,11 +78,13 @@ async def test_hanging_up_stops_the_work_and_gives_the_slots_back(cache: Path, p
 
 
 async def test_the_published_estimator_serves_two_profiles_and_says_so(cache: Path, tmp_path: Path) -> None:
+    for path in GOLDEN.iterdir():
+        (tmp_path / path.name).symlink_to(path)
     weights, config = flow_weights(GOLDEN)
     file = tmp_path / "flow.decoder.estimator.fp32.onnx"
     write(model_of(estimator_graph(estimator_weights(weights), config, masked=False), ""), file)
-    export(GOLDEN, EngineCache(cache), Precision.FP32, file)
-    backend = load_backend("onnxruntime", settings(cache, engine_estimator="published"))
+    export(tmp_path, EngineCache(cache), Precision.FP32, file)
+    backend = load_backend("onnxruntime", settings(cache, model=tmp_path, engine_estimator="published"))
     assert "full attention only" in backend.identity.precision
     async with serving(backend) as service, serving(torch_backend()) as plain:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -110,7 +112,12 @@ def test_a_start_without_its_graphs_says_which_command_makes_them(cache: Path, t
     last = ended.stderr.strip().splitlines()[-1]
     assert ended.returncode == 3
     assert "precision is bf16, it was built for fp32" in last
-    assert last.endswith(f"make it with: cosyserve model export {GOLDEN} --precision bf16")
+    assert last.endswith(f"make it with: cosyserve model export {GOLDEN} --precision bf16 --engines {cache}")
+    export(GOLDEN, EngineCache(cache), Precision.BF16)
+    ended = start(GOLDEN, cache, ENGINE_PRECISION="bf16")
+    assert ended.returncode == 2
+    assert "cannot run the estimator graph on cpu" in ended.stderr
+    assert ended.stderr.strip().endswith("choose another engine_precision: fp32 runs everywhere, bf16 and fp8 are for TensorRT")
     for changed, words in (
         ({"engine_precision": "int4"}, "engine_precision 'int4' is not known; there are fp32, fp16, bf16, fp8"),
         ({"engine_estimator": "theirs"}, "engine_estimator 'theirs' is not known; there are own, published"),

@@ -6,6 +6,7 @@ builder load the Hugging Face form as it is (`convert --target hf`). Source of t
 """
 
 import argparse
+import os
 import shlex
 import shutil
 import subprocess
@@ -77,23 +78,25 @@ def builder_arguments(checkpoint: Path, output: Path, precision: str, limits: Li
 def engine_key(manifest: Manifest, limits: Limits, machine: Mapping[str, str]) -> EngineKey:
     """machine: gpu, compute_capability, driver, and versions of tensorrt_llm and tensorrt."""
     facts = {"model": manifest.identity["source"], "checkpoint": manifest.identity["kind"], "precision": manifest.identity["precision"]}
-    profile = ", ".join(f"{name} {value}" for name, value in asdict(limits).items())
+    profile = ", ".join(f"{name} {value}" for name, value in {**asdict(limits), "input": LONGEST_INPUT}.items())
     return EngineKey(COMPONENT, facts | {"form": manifest.identity["form"], "profile": profile} | dict(machine))
 
 
 def machine_facts(number: int) -> dict[str, str]:
     """What an engine built here is bound to. number: of the GPU. Raises SettingsError where there is none."""
     gpus = visible_gpus()
-    if number >= len(gpus):
+    if not 0 <= number < len(gpus):
         raise SettingsError(f"GPU {number} is not there: nvidia-smi tells of {len(gpus)}; an engine is built on the GPU that runs it")
     return gpus[number] | library_versions("tensorrt_llm", "tensorrt")
 
 
-def build(checkpoint: Path, cache: EngineCache, limits: Limits, machine: Mapping[str, str]) -> Engine:
-    """The engine of this checkpoint, built if it is not there. Raises ModelError, SettingsError, OSError."""
+def build(checkpoint: Path, cache: EngineCache, limits: Limits, number: int) -> Engine:
+    """The engine of this checkpoint for a GPU, built if it is not there. Raises ModelError, SettingsError, OSError."""
     manifest = checkpoint_manifest(checkpoint)
     program = shutil.which(PROGRAM)
-    key = engine_key(manifest, limits, machine)
+    key = engine_key(manifest, limits, machine_facts(number))
+    # The builder takes the first GPU that it sees; nvidia-smi, which gave the name to the key, counts by place on the bus.
+    environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(number)}
 
     def make(directory: Path) -> None:
         if program is None:
@@ -101,7 +104,7 @@ def build(checkpoint: Path, cache: EngineCache, limits: Limits, machine: Mapping
         check_room(directory, manifest.size * 3 // 2)
         command = builder_arguments(checkpoint, directory, manifest.identity["precision"], limits)
         print(shlex.join(command), file=sys.stderr)
-        status = subprocess.run([program, *command[1:]], check=False, stdout=sys.stderr).returncode
+        status = subprocess.run([program, *command[1:]], check=False, stdout=sys.stderr, env=environment).returncode
         if status != 0:
             raise ModelError(f"{PROGRAM} ended with status {status}; its own lines above say why")
         missing = [name for name in ENGINE_FILES if not (directory / name).is_file()]
@@ -140,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if shutil.which(PROGRAM) is None:
             raise SettingsError(_NO_PROGRAM)
-        made = build(options.checkpoint, cache, limits, machine_facts(options.gpu))
+        made = build(options.checkpoint, cache, limits, options.gpu)
         print(f"{made.directory}  {made.bytes} bytes")
         return 0
 

@@ -2,22 +2,21 @@
 
 Exports the graphs first if they are not there. Each plan is kept as soon as it is built, so a build that was stopped goes on where it
 was. Plans are for this GPU, driver and TensorRT alone.
-
-Exit status: 0 done, 1 TensorRT, the GPU or the disk refused, 2 bad arguments, 3 the directory is no model.
 """
 
 import argparse
 import logging
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 
 from cosyserve.engine_cache import EngineCache, default_directory
-from cosyserve.errors import ModelError, SettingsError
+from cosyserve.engine_use import engine_held
+from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.engines.keys import (
     COMPATIBILITIES,
@@ -33,39 +32,59 @@ from services.token2wav.engines.machine import machine_facts
 from services.token2wav.engines.shapes import Profile, profiles
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.torch_backend import device_of
-from services.token2wav.trt import tensorrt_library
+from services.token2wav.trt import on_device, tensorrt_library
 from tools.model.export import export
 from tools.model.graph import Precision
-from tools.model.plan import PlanError, PlanOptions, Progress, build_plan
+from tools.model.plan import PlanOptions, build_plan
+from tools.model.plan_progress import Progress, interruptible
+from tools.model.published import check_room
+from tools.model.running import run
 
 _GIB = 1 << 30
+_OLDEST = {Precision.BF16: (8, 0), Precision.FP8: (8, 9)}
+"""Compute capability from which on a GPU multiplies in a type."""
 
 
 def build(
     model: Path, cache: EngineCache, precision: Precision, streams: int, options: PlanOptions, device: torch.device, published: Path | None
 ) -> list[Path]:
-    """The plans of all four graphs, those that are not there built. Raises SettingsError, ModelError, PlanError, OSError."""
+    """The plans of all four graphs, those that are not there built. Raises SettingsError, ModelError, OSError."""
     library = tensorrt_library()
     if device.type != "cuda":
         raise SettingsError(f"plans are built on the GPU that runs them; device is {device}")
     machine = machine_facts(device, library.__version__)
+    check_precision(precision, machine["gpu"], machine["compute_capability"])
     graphs = export(model, cache, precision, published)
     width, masked = FlowConfig.read(ModelDirectory(model)).encoder_width, graphs.key.facts["estimator"] == OWN
     made = []
-    for component in COMPONENTS:
-        shapes = profiles(component, streams, width, masked=masked)
-        began = time.monotonic()
-        write = partial(_write, graphs.file(graph_file(component)), component, shapes, options, device)
-        entry = cache.obtain(plan_key(component, graphs.key, machine, shapes, options.compatibility), write)
-        print(f"{entry.file(plan_file(component))}  {entry.bytes} bytes  {time.monotonic() - began:.1f} s", flush=True)
-        made.append(entry.file(plan_file(component)))
+    with engine_held(graphs.directory):
+        for component in COMPONENTS:
+            shapes = profiles(component, streams, width, masked=masked)
+            began = time.monotonic()
+            write = partial(_write, graphs.file(graph_file(component)), component, shapes, options, device)
+            entry = cache.obtain(plan_key(component, graphs.key, machine, shapes, options.compatibility), write)
+            print(f"{entry.file(plan_file(component))}  {entry.bytes} bytes  {time.monotonic() - began:.1f} s", flush=True)
+            made.append(entry.file(plan_file(component)))
     return made
 
 
+def check_precision(precision: Precision, gpu: str, capability: str) -> None:
+    """Raise SettingsError where the GPU has no products of that type, before minutes go by."""
+    major, minor = _OLDEST.get(precision, (0, 0))
+    if tuple(map(int, capability.split("."))) < (major, minor):
+        raise SettingsError(
+            f"{precision.value} needs compute capability {major}.{minor} or later, {gpu} has {capability}; choose --precision fp16"
+        )
+
+
 def _write(graph: Path, component: str, shapes: Sequence[Profile], options: PlanOptions, device: torch.device, directory: Path) -> None:
-    with torch.cuda.device(device):
-        plan = build_plan(graph, shapes, options, Progress(component))
-    (directory / plan_file(component)).write_bytes(plan)
+    check_room(directory, 2 * graph.stat().st_size)
+
+    def build(stop: Callable[[], bool]) -> bytes:
+        with on_device(device):
+            return build_plan(graph, shapes, options, Progress(component, stop=stop))
+
+    (directory / plan_file(component)).write_bytes(interruptible(build))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,17 +120,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         level=options.level,
         compatibility=options.compatibility,
     )
-    try:
+
+    def perform() -> int:
         tensorrt_library()
         device = device_of(options.device)
         build(options.model, cache, Precision(options.precision), options.streams, plan_options, device, options.published)
-    except ModelError as error:
-        print(f"cosyserve: {error}", file=sys.stderr)
-        return 3
-    except (PlanError, SettingsError, OSError) as error:
-        print(f"cosyserve: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return 0
+
+    return run(perform)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,6 @@
 
 Four files: encoder, estimator, pitch and filter (`tools.model.*_graph` say what goes in and out). The same weights give the same bytes.
 What is there already is not made again; --out copies the files to where they can be looked at.
-
-Exit status: 0 done, 1 the disk or the library refused, 2 bad arguments, 3 the directory is no model.
 """
 
 import argparse
@@ -17,14 +15,20 @@ import onnx
 
 from cosyserve.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
-from services.token2wav.engines.keys import COMPONENTS, OWN, PRECISIONS, PUBLISHED, graph_file, graphs_key
+from services.token2wav.engines.keys import COMPONENTS, OWN, PRECISIONS, graph_file, graphs_key, published_estimator
+from services.token2wav.torch_backend import WEIGHTS
 from tools.model.calibration import scales_of
 from tools.model.encoder_graph import encoder_graph
 from tools.model.estimator_graph import estimator_graph, model_of
 from tools.model.graph import Precision, write
+from tools.model.progress import in_units
+from tools.model.published import check_room
 from tools.model.published_estimator import read_published
+from tools.model.running import run
 from tools.model.vocoder_graph import filter_graph, pitch_graph
 from tools.model.weights import estimator_weights, flow_weights, model_hash, vocoder_weights
+
+_ROOM = 16 << 20
 
 
 def graphs(model: Path, precision: Precision, published: Path | None = None) -> dict[str, onnx.ModelProto]:
@@ -50,12 +54,22 @@ def graphs(model: Path, precision: Precision, published: Path | None = None) -> 
 
 def export(model: Path, cache: EngineCache, precision: Precision, published: Path | None = None) -> Engine:
     """The cache's entry of this model's graphs, made if it is not there. Raises ModelError, OSError."""
+    if published is not None and not published.is_file():
+        raise ModelError(f"{published}: no such file")
 
     def build(directory: Path) -> None:
+        check_room(directory, graphs_bytes(model))
         for component, made in graphs(model, precision, published).items():
-            write(made, directory / graph_file(component))
+            path = directory / graph_file(component)
+            write(made, path)
+            print(f"{component}: {in_units(path.stat().st_size)} written", file=sys.stderr, flush=True)
 
-    return cache.obtain(graphs_key(model_hash(model), precision.value, OWN if published is None else PUBLISHED), build)
+    return cache.obtain(graphs_key(model_hash(model), precision.value, OWN if published is None else published_estimator(published)), build)
+
+
+def graphs_bytes(model: Path) -> int:
+    """About what the graphs take on the disk: at most the weights they are made of, in float32."""
+    return sum((model / name).stat().st_size for name in WEIGHTS) + _ROOM
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.published is not None and options.precision != "fp32":
         parser.error("--published is a float32 file; --precision would not change it")
     cache = EngineCache(options.engines or default_directory(), on_wait=logging.info)
-    try:
+
+    def perform() -> int:
         made = export(options.model, cache, Precision(options.precision), options.published)
         for component in COMPONENTS:
             path = made.file(graph_file(component))
@@ -80,13 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if options.out is not None:
                 options.out.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, options.out / path.name)
-    except ModelError as error:
-        print(f"cosyserve: {error}", file=sys.stderr)
-        return 3
-    except OSError as error:
-        print(f"cosyserve: {error}", file=sys.stderr)
-        return 1
-    return 0
+        return 0
+
+    return run(perform)
 
 
 if __name__ == "__main__":

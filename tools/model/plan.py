@@ -4,22 +4,26 @@ The network is strongly typed: number types are those of the graph, whose writer
 none of them. `tensorrt` is imported late; written for TensorRT 10.13.
 """
 
-import sys
-import threading
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING
 
+from cosyserve.errors import ModelError
 from services.token2wav.engines.keys import HARDWARE, NO_COMPATIBILITY, VERSION
 from services.token2wav.engines.shapes import Profile
+from services.token2wav.trt import NO_START
+from tools.model.plan_progress import Progress, monitor
 
 if TYPE_CHECKING:
     import tensorrt as trt
 
+log = logging.getLogger(__name__)
 
-class PlanError(Exception):
+
+class PlanError(ModelError):
     """The graph could not be made a plan; says what TensorRT said."""
 
 
@@ -34,12 +38,15 @@ class PlanOptions:
     compatibility: str = NO_COMPATIBILITY
 
 
-def build_plan(graph: Path, profiles: Sequence[Profile], options: PlanOptions, progress: "Progress | None" = None) -> bytes:
+def build_plan(graph: Path, profiles: Sequence[Profile], options: PlanOptions, progress: Progress | None = None) -> bytes:
     """The serialised plan. Blocks for minutes. Raises PlanError with TensorRT's words for a graph it does not take."""
     import tensorrt as trt
 
     logger = trt.Logger(trt.Logger.WARNING)
-    builder = trt.Builder(logger)
+    try:
+        builder = trt.Builder(logger)
+    except TypeError as error:  # how its bindings tell that there is none
+        raise PlanError(f"TensorRT {trt.__version__} cannot begin here: {NO_START}") from error
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))
     parser = trt.OnnxParser(network, logger)
     if not parser.parse_from_file(str(graph)):
@@ -95,72 +102,26 @@ def take_timing_cache(config: "trt.IBuilderConfig", path: Path | None) -> "trt.I
     """The kept measurements of another build, if they are this machine's; else an empty cache."""
     if path is None:
         return None
-    kept = path.read_bytes() if path.exists() else b""
-    cache = config.create_timing_cache(kept)
-    if not config.set_timing_cache(cache, ignore_mismatch=False):
-        cache = config.create_timing_cache(b"")
-        config.set_timing_cache(cache, ignore_mismatch=False)
-    return cache
+    try:
+        kept = path.read_bytes()
+    except OSError:
+        kept = b""
+    for content in (kept, b""):
+        cache = config.create_timing_cache(content)
+        if cache is not None and config.set_timing_cache(cache, ignore_mismatch=False):
+            return cache
+    return None
 
 
 def keep_timing_cache(cache: "trt.ITimingCache | None", path: Path | None) -> None:
-    """Replaced at once, so that a reader sees the old one or the new one."""
+    """Replaced at once, so that a reader sees the old one or the new one. Where that fails the next build measures again."""
     if cache is None or path is None:
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}-{time.monotonic_ns()}")
-    beside.write_bytes(bytes(memoryview(cache.serialize())))
-    beside.replace(path)
-
-
-class Progress:
-    """Prints each phase of a build with its share done; told from TensorRT's threads.
-
-    stop: asked at each step; true cancels the build.
-    """
-
-    def __init__(self, name: str, to: TextIO | None = None, stop: Callable[[], bool] = lambda: False) -> None:
-        self._name, self._to, self._stop = name, to or sys.stderr, stop
-        self._lock = threading.Lock()
-        self._steps: dict[str, int] = {}
-        self._told = 0.0
-
-    def begin(self, phase: str, steps: int) -> None:
-        """A phase of so many steps."""
-        with self._lock:
-            self._steps[phase] = max(steps, 1)
-
-    def step(self, phase: str, step: int) -> bool:
-        """A step is done, counted from 0; False cancels the build. Prints once a second."""
-        with self._lock:
-            now = time.monotonic()
-            if now - self._told >= 1.0:
-                self._told = now
-                share = (step + 1) / self._steps.get(phase, 1)
-                print(f"{self._name}: {phase} {share:.0%}", file=self._to, flush=True)
-        return not self._stop()
-
-    def end(self, phase: str) -> None:
-        """The phase is over."""
-        with self._lock:
-            self._steps.pop(phase, None)
-
-
-def monitor(progress: Progress) -> Any:
-    """TensorRT's own interface over `progress`; a class is made here because its parent is only there when TensorRT is."""
-    import tensorrt as trt
-
-    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # mypy has no types of tensorrt; pyright checks this file
-        def __init__(self) -> None:
-            trt.IProgressMonitor.__init__(self)
-
-        def phase_start(self, phase_name: str, parent_phase: str, num_steps: int) -> None:
-            progress.begin(phase_name, num_steps)
-
-        def step_complete(self, phase_name: str, step: int) -> bool:
-            return progress.step(phase_name, step)
-
-        def phase_finish(self, phase_name: str) -> None:
-            progress.end(phase_name)
-
-    return Monitor()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(bytes(memoryview(cache.serialize())))
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        log.warning("what was measured is not kept: %s", error)

@@ -7,26 +7,27 @@ here; what cannot be known here (no GPU visible, a library not installed) is no 
 
 import argparse
 import json
+import os
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from cosyserve.engine_cache import MANIFEST, EngineCache, default_directory
-from cosyserve.engine_use import engine_alone, is_held, is_locked
+from cosyserve.engine_use import is_locked, locked_alone
 from cosyserve.errors import ModelError
-from cosyserve.gpu_facts import library_versions, visible_gpus
+from cosyserve.gpu_facts import library_versions, tensorrt_version, visible_gpus
 from cosyserve.model_directory import ModelDirectory
 from services.llm.config import BACKBONE_CONFIG
+from services.token2wav.engines.keys import WRITER
 from tools.model.progress import in_units
 from tools.model.published import leftovers, read_manifest
 from tools.model.running import run
 
 _LLM_FILES, _TOKEN2WAV_FILES = ("llm.pt", BACKBONE_CONFIG), ("flow.pt", "hift.pt")
 """What the services' model hashes are over, beside the yaml."""
-_LIBRARIES = ("tensorrt", "tensorrt_llm", "onnxruntime")
 _LEFT = (".building-", ".broken-")
 
 
@@ -44,7 +45,11 @@ class Present:
             return f"made of model {facts['model']}, which is none of those given"
         if facts.get("compatibility", "none") != "none":
             return None  # it gave up speed so as to run elsewhere too; where, only the library knows
+        if facts.get("writer", WRITER) != WRITER:
+            return "written by another release, which this one does not load"
         for name, version in self.libraries.items():
+            if name == "tensorrt" and "tensorrt_llm" in facts.keys() - self.libraries.keys():
+                continue  # TensorRT-LLM brings its own, and lives elsewhere
             if _release(facts.get(name, version)) != _release(version):
                 return f"built with {name} {facts[name]}, here is {version}"
         if self.gpus and "gpu" in facts and not any(_fits(gpu, facts) for gpu in self.gpus):
@@ -55,23 +60,23 @@ class Present:
 
 @dataclass(frozen=True)
 class Verdict:
-    """reason: why it goes; None: it stays."""
+    """reason: why it goes; None: it stays. lock: the file that who uses it, or makes it, holds a lock of."""
 
     path: Path
     bytes: int
     reason: str | None
+    lock: Path
     held: bool = False
 
 
 def judge_engines(cache: EngineCache, present: Present) -> Iterator[Verdict]:
     """Every entry of the cache, and what cut-off builds left."""
     for engine in cache.entries():
-        held = is_held(engine.directory)
-        yield Verdict(engine.directory, engine.bytes, None if held else present.objection(engine.key.facts), held)
+        yield _judged(engine.directory, engine.bytes, present.objection(engine.key.facts))
     if cache.root.is_dir():
-        for left in sorted(path for path in cache.root.iterdir() if path.is_dir() and path.name.startswith(_LEFT)):
-            if not _building(cache.root, left.name):
-                yield Verdict(left, _size(left), "left by a build that was cut off")
+        for left, name in _set_aside(cache.root):
+            if not is_locked(lock := cache.root / f"{name}.lock"):
+                yield Verdict(left, _size(left), "left by a build that was cut off", lock)
 
 
 def judge_conversions(folder: Path, present: Present) -> Iterator[Verdict]:
@@ -81,22 +86,23 @@ def judge_conversions(folder: Path, present: Present) -> Iterator[Verdict]:
     for path in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
         manifest = read_manifest(path)
         if manifest is not None and "source" in manifest.identity:
-            yield Verdict(path, manifest.size, present.objection({"model": manifest.identity["source"]}))
-    for left in leftovers(folder):
-        if not is_locked(folder / f"{_target_of(left.name)}.lock"):
-            yield Verdict(left, _size(left), "left by a conversion that was cut off")
+            yield _judged(path, manifest.size, present.objection({"model": manifest.identity["source"]}))
+    for left, name in [*((left, _target_of(left.name)) for left in leftovers(folder)), *_set_aside(folder)]:
+        if not is_locked(lock := folder / f"{name}.lock"):
+            yield Verdict(left, _size(left), "left by a conversion, or a prune, that was cut off", lock)
 
 
 def remove(verdict: Verdict) -> bool:
     """Whether it went: out of sight with one rename, then deleted. What somebody has begun to use since it was judged stays."""
-    aside = verdict.path.with_name(f".broken-{verdict.path.name.lstrip('.')}")
-    shutil.rmtree(aside, ignore_errors=True)
+    aside = verdict.path.with_name(f".broken-{verdict.path.name.lstrip('.')}-{os.getpid()}-{time.monotonic_ns()}")
     try:
-        with engine_alone(verdict.path) if (verdict.path / MANIFEST).exists() else nullcontext():
+        with locked_alone(verdict.lock):
             verdict.path.rename(aside)
+        shutil.rmtree(aside)
     except BlockingIOError:
         return False
-    shutil.rmtree(aside)
+    except FileNotFoundError:
+        return True  # another prune was faster
     return True
 
 
@@ -121,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     present = Present(
         models=model_hashes(options.model) if options.model else None,
         gpus=tuple(visible_gpus()),
-        libraries=library_versions(*_LIBRARIES),
+        libraries=library_versions("tensorrt_llm") | ({"tensorrt": version} if (version := tensorrt_version()) else {}),
     )
     verdicts = list(judge_engines(EngineCache(options.engines or default_directory()), present))
     for folder in options.conversions:
@@ -139,12 +145,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if verdict in going:
             what = f"{'would go' if options.dry_run else 'removed'}: {verdict.reason}"
         print(f"{verdict.path}  {in_units(verdict.bytes)}  {what}")
-    print(f"{in_units(freed)} {'would be freed' if options.dry_run else 'freed'}, {len(going)} of {len(verdicts)} removed")
+    done = "would be freed" if options.dry_run else "freed"
+    print(f"{in_units(freed)} {done}: {len(going)} of {len(verdicts)} {'would go' if options.dry_run else 'went'}")
     return 0
 
 
+def _judged(path: Path, size: int, objection: str | None) -> Verdict:
+    held = is_locked(path / MANIFEST)
+    return Verdict(path, size, None if held else objection, path / MANIFEST, held)
+
+
 def _fits(gpu: Mapping[str, str], facts: Mapping[str, str]) -> bool:
-    return all(facts.get(name, value) in (value, "unknown") for name, value in gpu.items())
+    # A slice of a GPU goes by the GPU's name and its own, which nvidia-smi does not tell here.
+    built = dict(facts) | {"gpu": facts["gpu"].partition(" MIG ")[0]}
+    return all(built.get(name, value) in (value, "unknown") for name, value in gpu.items())
 
 
 def _release(version: str) -> str:
@@ -156,10 +170,10 @@ def _size(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def _building(root: Path, name: str) -> bool:
-    """Whether the entry that a leftover belongs to is being built: its lock is taken. `.building-NAME-PID-TIME`."""
-    entry = name.split("-", 1)[1].rsplit("-", 2)[0]
-    return is_locked(root / f".{entry}.lock")
+def _set_aside(folder: Path) -> list[tuple[Path, str]]:
+    """Directories that are built or deleted under another name, and whose they are: `.building-NAME-PID-TIME` -> `.NAME`."""
+    found = sorted(path for path in folder.iterdir() if path.is_dir() and path.name.startswith(_LEFT))
+    return [(path, "." + path.name.split("-", 1)[1].rsplit("-", 2)[0]) for path in found]
 
 
 def _target_of(name: str) -> str:

@@ -1,15 +1,21 @@
 """Under which facts graphs and plans of a model lie in the engine cache: what the tools write is what the service looks for."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cosyserve.engine_cache import EngineKey
-from services.token2wav.engines.shapes import Profile
+
+if TYPE_CHECKING:
+    from services.token2wav.engines.shapes import Profile  # knows tensors
 
 GRAPHS = "token2wav.graphs"
 COMPONENTS = ("encoder", "estimator", "pitch", "filter")
 WRITER = "1"
 """Of the graphs: another number for another graph from the same weights."""
 OWN, PUBLISHED = "own", "published"
+PUBLISHED_FILE = "flow.decoder.estimator.fp32.onnx"
 NO_COMPATIBILITY, HARDWARE, VERSION = "none", "hardware", "version"
 COMPATIBILITIES = (NO_COMPATIBILITY, HARDWARE, VERSION, f"{HARDWARE}+{VERSION}")
 """Plans for this machine alone, for GPUs from Ampere on, for every TensorRT of the same first number, or both; the latter are slower."""
@@ -24,13 +30,19 @@ def plan_file(component: str) -> str:
     return f"{component}.plan"
 
 
+def published_estimator(file: Path) -> str:
+    """The published estimator as a fact: no model hash covers its file. Raises OSError."""
+    with file.open("rb") as stream:
+        return f"{PUBLISHED} {hashlib.file_digest(stream, 'sha256').hexdigest()[:16]}"
+
+
 def graphs_key(model_hash: str, precision: str, estimator: str = OWN) -> EngineKey:
-    """precision: of the estimator. estimator: `own`, or `published` for the file that came with the model."""
+    """precision: of the estimator. estimator: `own`, or what `published_estimator` says of the file that came with the model."""
     return EngineKey(GRAPHS, {"model": model_hash, "precision": precision, "estimator": estimator, "writer": WRITER})
 
 
 def plan_key(
-    component: str, graphs: EngineKey, machine: Mapping[str, str], profiles: Sequence[Profile], compatibility: str = NO_COMPATIBILITY
+    component: str, graphs: EngineKey, machine: Mapping[str, str], profiles: Sequence["Profile"], compatibility: str = NO_COMPATIBILITY
 ) -> EngineKey:
     """machine: gpu, compute_capability, tensorrt, driver. compatibility: one of COMPATIBILITIES; what a plan does not depend on is no
     fact."""

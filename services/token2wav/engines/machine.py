@@ -1,11 +1,8 @@
 """What a plan is bound to beside its graph: the GPU and the versions of what runs it."""
 
-import re
-from pathlib import Path
-
 import torch
 
-_DRIVER = Path("/proc/driver/nvidia/version")
+from cosyserve.gpu_facts import driver_version
 
 
 def machine_facts(device: torch.device, tensorrt: str) -> dict[str, str]:
@@ -15,14 +12,5 @@ def machine_facts(device: torch.device, tensorrt: str) -> dict[str, str]:
         "gpu": torch.cuda.get_device_name(device),
         "compute_capability": f"{major}.{minor}",
         "tensorrt": tensorrt,
-        "driver": driver_version(_DRIVER),
+        "driver": driver_version() or "unknown",
     }
-
-
-def driver_version(path: Path = _DRIVER) -> str:
-    """As the kernel module tells it, `unknown` where there is none."""
-    try:
-        found = re.search(r"Kernel Module.*?\s([0-9]+(?:\.[0-9]+)+)", path.read_text(encoding="utf-8"))
-    except OSError:
-        return "unknown"
-    return found[1] if found else "unknown"

@@ -33,8 +33,8 @@ def onnx_library() -> Any:
 
 
 class OnnxEngine:
-    """One graph. built: shapes it may be asked for, None: any. Raises SettingsError without the library or its CUDA half, ModelError is
-    left to who reads the files."""
+    """One graph. built: shapes it may be asked for, None: any. Raises SettingsError without the library or its CUDA half, and for a graph
+    that it has no kernels for."""
 
     def __init__(self, name: str, path: Path, device: torch.device, threads: int = 1, built: Sequence[Profile] | None = None) -> None:
         onnxruntime = onnx_library()
@@ -48,7 +48,14 @@ class OnnxEngine:
         self._device = device
         self._built = None if built is None else list(built)
         settings = {"device_id": str(device.index or 0), "use_tf32": "0"} if device.type == "cuda" else {}
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=[(provider, settings)])
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=[(provider, settings)])
+        except Exception as error:  # the library's errors have no class in common that it tells
+            why = str(error).splitlines()[0][:200]
+            raise SettingsError(
+                f"onnxruntime {onnxruntime.__version__} cannot run the {name} graph on {device.type}: {why}; "
+                "choose another engine_precision: fp32 runs everywhere, bf16 and fp8 are for TensorRT"
+            ) from error
         self._numpy = {entry.name: _TYPES[entry.type][1] for entry in (*self._session.get_inputs(), *self._session.get_outputs())}
         self.inputs = [_port(entry) for entry in self._session.get_inputs()]
         self.outputs = [_port(entry) for entry in self._session.get_outputs()]

@@ -1,5 +1,7 @@
 """The engine cache with real processes: who builds, who waits, what a killed builder leaves, what a damaged file does."""
 
+import errno
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from cosyserve.engine_cache import MANIFEST, Engine, EngineCache, EngineKey, Refused
+from cosyserve.engine_use import locked_alone
+from cosyserve.file_lock import FileLock
 
 ROOT = Path(__file__).parents[3]
 KEY = EngineKey("token2wav.estimator", {"gpu": "NVIDIA H200", "tensorrt": "10.13.3", "precision": "fp16"})
@@ -166,14 +170,41 @@ def test_threads_build_once_too(tmp_path: Path) -> None:
     assert len(built) == 1
 
 
-def test_entries_and_removal(tmp_path: Path) -> None:
+def test_entries_are_told(tmp_path: Path) -> None:
     cache = EngineCache(tmp_path)
     assert list(cache.entries()) == []
-    made = obtain(cache, "four")
-    assert [(entry.key, entry.bytes, entry.files) for entry in cache.entries()] == [(KEY, 4, ("estimator.plan",))]
-    cache.remove(made.key)
-    assert list(cache.entries()) == []
-    cache.remove(made.key)
+    obtain(cache, "four")
+    (entry,) = cache.entries()
+    assert (entry.key, entry.bytes, list(entry.files)) == (KEY, 4, ["estimator.plan"])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"files": {}}, "names no file"),
+        ({"files": {"estimator.plan": {"bytes": 4}}}, "cannot be read: KeyError"),
+        ({"files": ["estimator.plan"]}, "cannot be read: AttributeError"),
+        ({"files": {"../estimator.plan": {"bytes": 4, "sha256": ""}}}, "../estimator.plan is missing"),
+        ({"built": None}, "cannot be read: TypeError"),
+    ],
+)
+def test_a_manifest_that_lacks_something_is_no_engine(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+    cache = EngineCache(tmp_path)
+    manifest = obtain(cache, "four").file(MANIFEST)
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
+    refused = cache.find(KEY)
+    assert isinstance(refused, Refused)
+    assert refused.reason.endswith(reason)
+    assert obtain(cache, "anew").file("estimator.plan").read_text() == "anew"
+
+
+def test_a_lock_needs_no_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with FileLock(tmp_path / "lock", "a test", lambda told: None), pytest.raises(BlockingIOError), locked_alone(tmp_path / "lock"):
+        pass
 
 
 def test_component_names_are_no_paths() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from cosyserve import kernel_cache
-from cosyserve.kernel_cache import Key, driver_version, keep_kernels
+from cosyserve.kernel_cache import Key, keep_kernels
 
 KEY = Key(gpu="NVIDIA H200", capability=(9, 0), torch="2.11.0", triton="3.6.0", model="abc", driver="570.1")
 
@@ -130,12 +130,3 @@ def test_many_starts_at_once_share_one_directory(tmp_path: Path) -> None:
     assert [start.wait(60) for start in starts] == [0, 0, 0]
     (kept,) = (tmp_path / "kernels").iterdir()
     assert [file.name for file in kept.iterdir()] == ["key.json"]
-
-
-def test_the_drivers_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_cache, "_DRIVER", tmp_path / "version")
-    assert driver_version() == ""
-    (tmp_path / "version").write_text(
-        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.124.06  Release Build\nGCC version 12.3.0\n"
-    )
-    assert driver_version() == "570.124.06"

@@ -24,7 +24,7 @@ from tools.model.tensor_file import Precision
 ROOT = Path(__file__).parents[3]
 TINY = ROOT / "tests" / "golden" / "tiny"
 BUILDER = """#!{python}
-import argparse, json, pathlib, sys
+import argparse, json, os, pathlib, sys
 parser = argparse.ArgumentParser()
 for name in ("checkpoint_dir", "output_dir", "kv_cache_type", "remove_input_padding", "use_paged_context_fmha", "context_fmha",
              "gemm_plugin", "gpt_attention_plugin"):
@@ -36,7 +36,7 @@ given = parser.parse_args()
 config = json.loads((pathlib.Path(given.checkpoint_dir) / "config.json").read_text())
 assert config["architecture"] == "Qwen2ForCausalLM" and given.kv_cache_type in ("continuous", "paged", "disabled")
 with open({log!r}, "a") as log:
-    log.write("built\\n")
+    log.write("built on " + os.environ["CUDA_DEVICE_ORDER"] + " " + os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
 print("[TRT-LLM] [I] building")
 if {fail}:
     print("[TRT-LLM] [E] out of memory", file=sys.stderr)
@@ -101,27 +101,29 @@ def test_limits_that_a_request_would_not_fit_are_refused(limits: tuple[int, int,
 def test_an_engine_is_built_once_with_what_serving_it_needs(checkpoint: Path, programs: Path, tmp_path: Path) -> None:
     put_builder(programs)
     cache = EngineCache(tmp_path / "engines")
-    engine = build_llm.build(checkpoint, cache, Limits(), build_llm.machine_facts(0))
-    assert engine.files == ("config.json", "head_bias.safetensors", "rank0.engine", "vocabulary.json")
+    engine = build_llm.build(checkpoint, cache, Limits(), 0)
+    assert sorted(engine.files) == ["config.json", "head_bias.safetensors", "rank0.engine", "vocabulary.json"]
     assert engine.key.facts["gpu"] == "NVIDIA H200"
-    assert engine.key.facts["profile"] == "sentences 64, positions 8192, tokens 8192"
+    assert engine.key.facts["profile"] == f"sentences 64, positions 8192, tokens 8192, input {LONGEST_INPUT}"
     assert ExtendedVocabulary.load(engine.file("vocabulary.json")).text_ids == 276
     assert json.loads(engine.file("config.json").read_text())["build_config"]["max_seq_len"] == 8192
-    assert build_llm.build(checkpoint, cache, Limits(), build_llm.machine_facts(0)) == engine
-    assert (programs / "log").read_text() == "built\n"
-    smaller = build_llm.build(checkpoint, cache, Limits(8), build_llm.machine_facts(0))
-    elsewhere = build_llm.build(checkpoint, cache, Limits(), build_llm.machine_facts(1))
+    assert build_llm.build(checkpoint, cache, Limits(), 0) == engine
+    assert (programs / "log").read_text() == "built on PCI_BUS_ID 0\n"
+    smaller = build_llm.build(checkpoint, cache, Limits(8), 0)
+    elsewhere = build_llm.build(checkpoint, cache, Limits(), 1)
     assert len({engine.directory, smaller.directory, elsewhere.directory}) == 3
+    assert elsewhere.key.facts["gpu"] == "NVIDIA L20"
+    assert (programs / "log").read_text().endswith("built on PCI_BUS_ID 1\n"), "the GPU of the key is the one that builds"
 
 
 def test_a_build_that_fails_leaves_nothing(checkpoint: Path, programs: Path, tmp_path: Path) -> None:
     put_builder(programs, fail=True)
     cache = EngineCache(tmp_path / "engines")
     with pytest.raises(ModelError, match="trtllm-build ended with status 3"):
-        build_llm.build(checkpoint, cache, Limits(), build_llm.machine_facts(0))
+        build_llm.build(checkpoint, cache, Limits(), 0)
     assert list(cache.entries()) == []
     put_builder(programs)
-    assert build_llm.build(checkpoint, cache, Limits(), build_llm.machine_facts(0)).files
+    assert build_llm.build(checkpoint, cache, Limits(), 0).files
 
 
 def test_a_missing_program_and_gpu_are_told_in_words(
@@ -132,8 +134,9 @@ def test_a_missing_program_and_gpu_are_told_in_words(
     assert said.startswith("cosyserve: trtllm-build is not on the PATH: run this in the image of the Dockerfile's target llm")
     assert "convert MODEL --target hf" in said
     assert visible_gpus() == []
-    with pytest.raises(SettingsError, match="GPU 0 is not there"):
-        build_llm.machine_facts(0)
+    for number in (0, -1):
+        with pytest.raises(SettingsError, match=f"GPU {number} is not there"):
+            build_llm.machine_facts(number)
 
 
 def test_a_dry_run_needs_neither(checkpoint: Path, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

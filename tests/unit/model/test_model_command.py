@@ -1,13 +1,20 @@
 """`cosyserve model`: a step that cannot run here says so in one line."""
 
-import argparse
 import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import threading
 from importlib.machinery import ModuleSpec
+from pathlib import Path
 
 import pytest
 
 from cosyserve.__main__ import main, parser
-from cosyserve.commands import model
+from tests.unit.model.file_server import Handler, serving
+
+ROOT = Path(__file__).parents[3]
 
 
 def without(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
@@ -41,6 +48,42 @@ def test_what_is_missing_is_told(
     assert capsys.readouterr().err.startswith(f"cosyserve: {said}")
 
 
-async def test_the_steps_status_is_the_commands() -> None:
-    assert await model.run(argparse.Namespace(step="convert", rest=["--no-such-option"])) == 2
-    assert await model.run(argparse.Namespace(step="build", rest=["--help"])) == 0
+def step(*words: str) -> "subprocess.Popen[str]":
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "cosyserve", "model", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def test_the_steps_status_is_the_commands() -> None:
+    for words, status in ((("prune", "--no-such-option"), 2), (("build", "--help"), 0), (("prune", "--conversions", "/nowhere"), 1)):
+        process = step(*words)
+        process.communicate(timeout=60)
+        assert process.returncode == status, words
+
+
+def test_a_ctrl_c_ends_in_one_line_and_what_was_done_stays(tmp_path: Path) -> None:
+    """The server sends a part of the file and then nothing."""
+    asked, ended = threading.Event(), threading.Event()
+
+    def behave(handler: Handler, content: bytes) -> bool:
+        if handler.path != "/llm.pt":
+            return False
+        handler.part(content, 0, cut=1000)
+        asked.set()
+        ended.wait(60)
+        return True
+
+    (tmp_path / "catalogue.toml").write_text(
+        'what = "a test"\n[files."llm.pt"]\nfor = "a test"\nabout = 1\n'
+        + "".join(f'[{hub}]\nrepository = "a/b"\nrevision = "main"\n' for hub in ("huggingface", "modelscope"))
+    )
+    with serving({"/llm.pt": bytes(3_000_000)}) as server:
+        server.behave = behave
+        process = step("download", str(tmp_path / "model"), "--mirror", server.address, "--catalogue", str(tmp_path / "catalogue.toml"))
+        assert asked.wait(60)
+        process.send_signal(signal.SIGINT)
+        told = process.communicate(timeout=60)[1]
+        ended.set()
+    assert process.returncode == 130
+    assert told.splitlines()[-1] == "cosyserve: stopped; the next run goes on from here"
+    assert "Traceback" not in told

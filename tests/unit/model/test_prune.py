@@ -1,13 +1,16 @@
 """What nothing uses goes, what runs stays, and the bytes are told."""
 
+import errno
+import fcntl
 import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from cosyserve.engine_cache import Engine, EngineCache, EngineKey
-from cosyserve.engine_use import engine_alone, engine_held, is_held
+from cosyserve import gpu_facts
+from cosyserve.engine_cache import MANIFEST, Engine, EngineCache, EngineKey
+from cosyserve.engine_use import engine_held, is_locked
 from cosyserve.file_lock import FileLock
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash
@@ -51,6 +54,10 @@ def test_hashes_are_those_that_the_services_reckon() -> None:
         ({"driver": "550.9"}, "built for NVIDIA H200, driver 550.9; here: NVIDIA H200, driver 570.1"),
         ({"gpu": "NVIDIA L20"}, "built for NVIDIA L20, driver 570.1; here: NVIDIA H200, driver 570.1"),
         ({"gpu": "NVIDIA L20", "compatibility": "hardware"}, None),
+        ({"gpu": "NVIDIA H200 MIG 1g.18gb"}, None),
+        ({"gpu": "NVIDIA L20 MIG 1g.5gb"}, "built for NVIDIA L20 MIG 1g.5gb, driver 570.1; here: NVIDIA H200, driver 570.1"),
+        ({"writer": "0"}, "written by another release, which this one does not load"),
+        ({"tensorrt_llm": "1.0.0", "tensorrt": "10.11.0"}, None),
     ],
 )
 def test_an_entry_goes_for_these_reasons_alone(cache: EngineCache, facts: dict[str, str], reason: str | None) -> None:
@@ -69,13 +76,11 @@ def test_what_a_service_holds_stays(cache: EngineCache) -> None:
     (before,) = judge_engines(cache, HERE)
     assert before.reason is not None
     with engine_held(engine.directory), engine_held(engine.directory):
-        assert is_held(engine.directory)
+        assert is_locked(engine.file(MANIFEST))
         (verdict,) = judge_engines(cache, HERE)
         assert (verdict.reason, verdict.held) == (None, True)
         assert not remove(before), "somebody has begun to use it since it was judged"
-        with pytest.raises(BlockingIOError), engine_alone(engine.directory):
-            pass
-    assert not is_held(engine.directory)
+    assert not is_locked(engine.file(MANIFEST))
     assert remove(before)
     assert not engine.directory.exists()
     with pytest.raises(FileNotFoundError), engine_held(engine.directory):
@@ -104,20 +109,60 @@ def test_conversions_of_other_models_and_cut_off_ones_go(tmp_path: Path) -> None
     assert set(verdicts) == {"tiny", "demo", left.name}, "what is not ours is not judged"
     assert verdicts["tiny"] is None
     assert verdicts["demo"] is not None
+    goes = {verdict.path.name: verdict for verdict in judge_conversions(folder, present)}
     with FileLock(folder / ".demo.lock", "a test", lambda told: None):
         assert left.name not in {verdict.path.name for verdict in judge_conversions(folder, present)}
+        assert not remove(goes[left.name]), "a conversion has been taken up again since it was judged"
+    with engine_held(folder / "demo"):
+        (held,) = [verdict for verdict in judge_conversions(folder, present) if verdict.path.name == "demo"]
+        assert (held.reason, held.held) == (None, True)
+    assert remove(goes[left.name])
+    assert {path.name for path in folder.iterdir() if path.is_dir()} == {"tiny", "demo", "notes"}
+
+
+def test_what_a_prune_that_was_cut_off_left_goes_with_the_next(tmp_path: Path, cache: EngineCache) -> None:
+    engine = made(cache, model="another")
+    engine.directory.rename(cache.root / f".broken-{engine.directory.name}-4711-123456")
+    (tmp_path / ".broken-llm-hf-4711-123456").mkdir()
+    for verdicts in (judge_engines(cache, HERE), judge_conversions(tmp_path, HERE)):
+        (verdict,) = verdicts
+        assert remove(verdict)
+        assert not verdict.path.exists()
+        assert remove(verdict), "another prune was faster"
+
+
+def test_tensorrt_of_one_cuda_is_tensorrt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_facts, "library_versions", lambda *names: {"tensorrt-cu12": "10.13.0.35"} if "tensorrt-cu12" in names else {})
+    assert gpu_facts.tensorrt_version() == "10.13.0.35"
+
+
+def test_a_shared_file_system_without_locks_is_served_from(cache: EngineCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(code: int) -> None:
+        def flock(*given: object) -> None:
+            raise OSError(code, "refused")
+
+        monkeypatch.setattr(fcntl, "flock", flock)
+
+    engine = made(cache)
+    refuse(errno.ENOLCK)
+    with engine_held(engine.directory):
+        pass
+    refuse(errno.EINTR)
+    with pytest.raises(InterruptedError), engine_held(engine.directory):
+        pass
 
 
 def test_the_command_tells_the_bytes_and_removes_only_when_meant(
     cache: EngineCache, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prune, "visible_gpus", list)
+    monkeypatch.setattr(gpu_facts, "library_versions", lambda *names: {})
     monkeypatch.setattr(prune, "library_versions", lambda *names: {})
     mine = next(iter(model_hashes([TINY])))
     kept, goes = made(cache, model=mine), made(cache, model="another")
     arguments = ["--model", str(TINY), "--engines", str(cache.root)]
     assert prune.main([*arguments, "--dry-run"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "100 B would be freed, 1 of 2 removed"
+    assert capsys.readouterr().out.splitlines()[-1] == "100 B would be freed: 1 of 2 would go"
     assert goes.directory.exists()
     assert prune.main([*arguments, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -125,4 +170,4 @@ def test_the_command_tells_the_bytes_and_removes_only_when_meant(
     assert (goes.directory.exists(), kept.directory.exists()) == (False, True)
     shutil.rmtree(cache.root)
     assert prune.main(arguments) == 0
-    assert capsys.readouterr().out == "0 B freed, 0 of 0 removed\n"
+    assert capsys.readouterr().out == "0 B freed: 0 of 0 went\n"

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from cosyserve.engine_cache import Engine as CachedEngine
 from cosyserve.engine_cache import EngineCache
 from services.token2wav.backend import Backend, EngineSettings, load_backend
 from services.token2wav.engines.backend import assemble
 from services.token2wav.engines.keys import graph_file, plan_file, plan_key
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import Profile
+from services.token2wav.engines.stored import Stored
 from tests.unit.token2wav.speaking import GOLDEN
 from tests.unit.token2wav_engines import fake_tensorrt
 from tools.model.export import export
@@ -49,12 +49,12 @@ def trt_backend(cache: Path, **changed: Any) -> Backend:
     given, engines = settings(cache, **changed), EngineCache(cache)
     export(GOLDEN, engines, Precision(given.engine_precision))
 
-    def load(component: str, graphs: CachedEngine, built: Sequence[Profile]) -> Engine:
+    def load(component: str, stored: Stored, built: Sequence[Profile]) -> Engine:
         def build(directory: Path) -> None:
-            plan = build_plan(graphs.file(graph_file(component)), built, PlanOptions())
+            plan = build_plan(stored.graphs.file(graph_file(component)), built, PlanOptions())
             (directory / plan_file(component)).write_bytes(plan)
 
-        plan = engines.obtain(plan_key(component, graphs.key, MACHINE, built), build)
+        plan = engines.obtain(plan_key(component, stored.graphs.key, MACHINE, built), build)
         return TensorRTEngine(component, plan.file(plan_file(component)), CPU, built)
 
     return assemble(GOLDEN, given, CPU, "tensorrt", load)

@@ -7,6 +7,7 @@ address or shape that was not given, scratch memory that two executions use at o
 import json
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import Any
@@ -92,6 +93,14 @@ class Record:
     """Executions until one is refused."""
     slow: float = 0.0
     """Seconds that each execution takes."""
+    steps: int = 2
+    """Of a build."""
+    first_step: Callable[[], object] = lambda: None
+    """Called by the builder behind it."""
+    stopped: int = 0
+    """Builds that their monitor stopped."""
+    driver: bool = True
+    """Without one neither runtime nor builder can be made."""
 
     def clear(self) -> None:
         self.__init__()  # type: ignore[misc]
@@ -102,9 +111,15 @@ _running: dict[int, str] = {}
 _lock = threading.Lock()
 
 
+def begun(logger: Logger) -> None:
+    assert isinstance(logger, Logger)
+    if not record.driver:
+        raise TypeError("pybind11::init(): factory function returned nullptr")
+
+
 class Runtime:
     def __init__(self, logger: Logger) -> None:
-        assert isinstance(logger, Logger)
+        begun(logger)
 
     def deserialize_cuda_engine(self, plan: bytes) -> "Engine | None":
         return Engine(plan) if plan.startswith(MAGIC) else None
@@ -223,7 +238,7 @@ class Context:
 
 class Builder:
     def __init__(self, logger: Logger) -> None:
-        assert isinstance(logger, Logger)
+        begun(logger)
 
     def create_network(self, flags: int) -> "Network":
         assert flags == 1 << NetworkDefinitionCreationFlag.STRONGLY_TYPED
@@ -237,9 +252,13 @@ class Builder:
 
     def build_serialized_network(self, network: "Network", config: "BuilderConfig") -> bytes | None:
         if config.progress_monitor is not None:
-            config.progress_monitor.phase_start("Building", "", 2)
-            if not all(config.progress_monitor.step_complete("Building", step) for step in range(2)):
-                return None
+            config.progress_monitor.phase_start("Building", "", record.steps)
+            for step in range(record.steps):
+                if not config.progress_monitor.step_complete("Building", step):
+                    record.stopped += 1
+                    return None
+                if step == 0:
+                    record.first_step()
             config.progress_monitor.phase_finish("Building")
         if config.timing_cache is not None:
             config.timing_cache.kept = b"measured on the test"

@@ -1,6 +1,7 @@
 """`services.token2wav.trt` and the tool that builds plans, over a stand-in for tensorrt that knows the rules and computes."""
 
 import asyncio
+import builtins
 import io
 import sys
 import types
@@ -16,7 +17,6 @@ from cosyserve.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.token2wav.backend import load_backend
 from services.token2wav.engines.keys import COMPONENTS
-from services.token2wav.engines.machine import driver_version
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.slots import Slots
@@ -29,7 +29,8 @@ from tests.unit.token2wav_engines.fake_tensorrt import record
 from tools.model.cases import Case, Reference
 from tools.model.execute import by_tensorrt
 from tools.model.graph import Precision
-from tools.model.plan import PlanError, PlanOptions, Progress, build_plan
+from tools.model.plan import PlanError, PlanOptions, build_plan
+from tools.model.plan_progress import Progress
 from tools.model.verify import compare
 
 
@@ -131,6 +132,24 @@ def test_without_the_library_the_message_says_what_to_do(monkeypatch: pytest.Mon
         tensorrt_library()
 
 
+def test_a_library_that_cannot_be_loaded_or_cannot_begin_says_so(monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path) -> None:
+    def refuse(name: str, *given: object) -> types.ModuleType:
+        if name == "tensorrt":
+            raise OSError("libnvinfer.so.10: cannot open shared object file")
+        return plain(name, *given)
+
+    record.driver = False
+    (tmp_path / "estimator.plan").write_bytes(b"")
+    with pytest.raises(SettingsError, match=r"TensorRT 10\.13\.0\.35 cannot begin here: .*cosyserve doctor --gpu"):
+        TensorRTEngine("estimator", tmp_path / "estimator.plan", CPU, [])
+    with pytest.raises(PlanError, match="cannot begin here"):
+        build_plan(graph(cache, "pitch"), profiles("pitch", 2), PlanOptions())
+    plain = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(SettingsError, match=r"cannot be loaded \(libnvinfer.*pip install tensorrt-cu12"):
+        tensorrt_library()
+
+
 def test_it_needs_a_gpu(cache: Path) -> None:
     with pytest.raises(SettingsError, match="backend tensorrt needs a GPU; device is 'cpu'"):
         load_backend("tensorrt", settings(cache))
@@ -150,6 +169,15 @@ def test_building_tells_its_progress_and_keeps_its_measurements(cache: Path, tmp
     assert plan.startswith(fake_tensorrt.MAGIC)
     assert told.getvalue() == "pitch: Building 50%\n"
     assert timing.read_bytes() == b"measured on the test"
+    assert [path.name for path in tmp_path.iterdir()] == ["timing.cache"]
+
+
+def test_a_plan_is_worth_more_than_its_measurements(cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where they cannot be read or kept the plan is built all the same."""
+    (tmp_path / "timing.cache").mkdir()
+    options = PlanOptions(timing_cache=tmp_path / "timing.cache")
+    assert build_plan(graph(cache, "pitch"), profiles("pitch", 2), options).startswith(fake_tensorrt.MAGIC)
+    assert "what was measured is not kept" in caplog.text
     assert [path.name for path in tmp_path.iterdir()] == ["timing.cache"]
 
 
@@ -193,11 +221,3 @@ def test_the_published_estimator_has_a_profile_of_its_own() -> None:
     assert isinstance(usual, Shapes)
     assert "attention" not in usual.most
     assert (usual.most["x"][0], longest.most["x"][0]) == (2, 2)
-
-
-def test_the_driver_is_read_where_the_kernel_tells_it(tmp_path: Path) -> None:
-    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  Thu Jan 1\nGCC version: 12\n")
-    (tmp_path / "open").write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n")
-    assert driver_version(tmp_path / "version") == "570.86.15"
-    assert driver_version(tmp_path / "open") == "580.65.06"
-    assert driver_version(tmp_path / "none") == "unknown"
