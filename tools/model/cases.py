@@ -24,6 +24,14 @@ from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tools.model.graph import Array
 
 Arrays = dict[str, Array]
+_ENCODER = ((1, 1, False), (1, 103, False), (3, 57, False), (1, 25, True), (1, 50, True), (2, 75, True), (5, 88, True))
+"""Streams, tokens, and whether under chunk masks."""
+_ESTIMATOR_PUBLISHED = ((1, 2, False), (1, 206, False), (1, 500, False))
+_ESTIMATOR = (*_ESTIMATOR_PUBLISHED, (3, 114, False), (1, 50, True), (1, 100, True), (2, 150, True), (4, 176, True))
+"""Streams, frames, and whether under chunk masks."""
+_PITCH, _FILTER = ((1, 1), (1, 61), (3, 40)), ((1, 3), (1, 61), (3, 40))
+MOST_STREAMS = 5
+"""In a batch of any case."""
 
 
 @dataclass(frozen=True)
@@ -47,30 +55,24 @@ class Reference:
         self._recorded = model / "estimator.npz"
 
     @torch.inference_mode()
-    def cases(self, *, masked: bool = True) -> Iterator[Case]:
-        """masked: whether the estimator takes streaming masks; without, a batch of one stream and full attention."""
-        for streams, tokens, chunked in (
-            (1, 1, False),
-            (1, 103, False),
-            (3, 57, False),
-            (1, 25, True),
-            (1, 50, True),
-            (2, 75, True),
-            (5, 88, True),
-        ):
-            yield self._encoder(streams, tokens, chunked)
+    def cases(self, *, masked: bool = True, most: int = MOST_STREAMS) -> Iterator[Case]:
+        """masked: whether the estimator takes streaming masks; without, a batch of one stream and full attention. most: streams in a
+        batch."""
+        for streams, tokens, chunked in _ENCODER:
+            if streams <= most:
+                yield self._encoder(streams, tokens, chunked)
         if self._recorded.exists():
             yield from self._recorded_estimator(masked)
-        shapes = [(1, 2, False), (1, 206, False), (1, 500, False)]
-        if masked:
-            shapes += [(3, 114, False), (1, 50, True), (1, 100, True), (2, 150, True), (4, 176, True)]
-        for streams, frames, chunked in shapes:
-            yield self._estimator(streams, frames, chunked, masked)
-        for streams, frames in ((1, 1), (1, 61), (3, 40)):
-            mel = self._mel(streams, frames)
-            yield Case("pitch", f"{streams} x {frames} frames", {"mel": mel.numpy()}, "f0", self.vocoder.f0(mel).numpy())
-        for streams, frames in ((1, 3), (1, 61), (3, 40)):
-            yield self._filter(streams, frames)
+        for streams, frames, chunked in _ESTIMATOR if masked else _ESTIMATOR_PUBLISHED:
+            if streams <= most:
+                yield self._estimator(streams, frames, chunked, masked)
+        for streams, frames in _PITCH:
+            if streams <= most:
+                mel = self._mel(streams, frames)
+                yield Case("pitch", f"{streams} x {frames} frames", {"mel": mel.numpy()}, "f0", self.vocoder.f0(mel).numpy())
+        for streams, frames in _FILTER:
+            if streams <= most:
+                yield self._filter(streams, frames)
 
     def _encoder(self, streams: int, tokens: int, chunked: bool) -> Case:
         drawn = torch.Generator().manual_seed(streams + tokens)

@@ -5,9 +5,9 @@ names, else the one recorded at the first download (download.json in DIR), else 
 """
 
 import argparse
+import hashlib
 import json
 import os
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +24,7 @@ from tools.model.transfer import Transfer
 from tools.model.wanted import CATALOGUE, Repository, WantedFile, read_catalogue
 from tools.model.web import Web, WebError
 
+_BLOCK = 4 << 20
 _HUBS = ("huggingface", "modelscope")
 
 
@@ -62,7 +63,7 @@ def fetch_all(
     return done
 
 
-def copy_all(target: Path, source: Path, wanted: Sequence[WantedFile], pins: dict[str, Known]) -> dict[str, Known]:
+def copy_all(target: Path, source: Path, wanted: Sequence[WantedFile], pins: dict[str, Known], *, check: bool = False) -> dict[str, Known]:
     """As `fetch_all`, from a directory. Raises ModelError."""
     if not source.is_dir():
         raise ModelError(f"{source}: no such directory")
@@ -78,7 +79,7 @@ def copy_all(target: Path, source: Path, wanted: Sequence[WantedFile], pins: dic
         done = {}
         for file in files:
             known = _expected(file, pins, have, told)
-            present = _present(target / file.path, have.get(file.path), known, check=False)
+            present = _present(target / file.path, have.get(file.path), known, check=check)
             done[file.path] = present or _copy(source / file.path, target / file.path, known)
             write_record(target, str(source), {**have, **done})
     return done
@@ -119,9 +120,15 @@ def _one(target: Path, hub: Hub, file: WantedFile, known: Known, transfer: Trans
 
 def _copy(source: Path, path: Path, known: Known) -> Known:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    shutil.copyfile(source, part)
-    found = Known(part.stat().st_size, sha256_of(part))
+    part, size, digest = path.with_name(path.name + ".part"), source.stat().st_size, hashlib.sha256()
+    with Progress(path.name, size) as progress, source.open("rb") as given, part.open("wb") as stream:
+        while block := given.read(_BLOCK):
+            digest.update(block)
+            stream.write(block)
+            progress.add(len(block))
+        stream.flush()
+        os.fsync(stream.fileno())
+    found = Known(part.stat().st_size, digest.hexdigest())
     if known.sha256 not in (None, found.sha256) or known.size not in (None, found.size):
         part.unlink()
         raise ModelError(f"{source}: {found.size} bytes with sha256 {found.sha256}, expected {known.size} with {known.sha256}")
@@ -159,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pins = read_record(options.pins).files if options.pins else {}
     if options.mirror and "://" not in options.mirror:
         source = options.mirror
-        done = copy_all(options.target, Path(options.mirror), wanted, pins)
+        done = copy_all(options.target, Path(options.mirror), wanted, pins, check=options.check)
     else:
         listed = catalogue.repositories[options.hub]
         repository = Repository(options.repository or listed.name, options.revision or listed.revision)

@@ -7,9 +7,10 @@ from pathlib import Path
 import onnx
 import torch
 
+from services.token2wav.engines.keys import COMPONENTS
 from services.token2wav.engines.shapes import Profile
 from services.token2wav.engines.slots import Slots, filled
-from services.token2wav.trt import TensorRTEngine
+from services.token2wav.trt import TensorRTEngine, on_device
 from tools.model.graph import Array, Precision, write
 from tools.model.plan import PlanOptions, build_plan
 
@@ -59,9 +60,10 @@ def _summed_in_full(model: onnx.ModelProto) -> onnx.ModelProto:
     return inferred
 
 
-def on_cpu(precision: Precision) -> Executor:
-    """ONNX Runtime where its CPU kernels have the types."""
-    return by_onnx_runtime if precision in (Precision.FP32, Precision.FP16) else by_definition
+def on_cpu(precision: Precision) -> dict[str, Executor]:
+    """By component: ONNX Runtime where its CPU kernels have the types. precision: of the estimator, the others are float32."""
+    estimator = by_onnx_runtime if precision in (Precision.FP32, Precision.FP16) else by_definition
+    return dict.fromkeys(COMPONENTS, by_onnx_runtime) | {"estimator": estimator}
 
 
 def by_tensorrt(profiles: Mapping[str, list[Profile]], device: torch.device, slots: Slots) -> Executor:
@@ -72,7 +74,8 @@ def by_tensorrt(profiles: Mapping[str, list[Profile]], device: torch.device, slo
         with tempfile.TemporaryDirectory() as folder:
             graph, plan = Path(folder) / "graph.onnx", Path(folder) / "graph.plan"
             write(model, graph)
-            plan.write_bytes(build_plan(graph, built, PlanOptions()))
+            with on_device(device):
+                plan.write_bytes(build_plan(graph, built, PlanOptions()))
             engine = TensorRTEngine(model.graph.name, plan, device, built)
         return lambda inputs: once(engine, slots, inputs)
 

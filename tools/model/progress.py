@@ -45,6 +45,31 @@ class Progress:
         self._out.flush()
 
 
+class Step:
+    """What a long job is at, for jobs whose length nobody knows in bytes: the same line, redrawn or now and then."""
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        self._out, self._count, self._told = out or sys.stderr, 0, 0.0
+        self._terminal = self._out.isatty()
+
+    def now(self, what: str) -> None:
+        """Another step begins."""
+        self._count += 1
+        now = time.monotonic()
+        if self._terminal or now - self._told >= 10.0:
+            self._told = now
+            self._out.write(f"\r\x1b[K{self._count}  {what}" if self._terminal else f"{self._count}  {what}\n")
+            self._out.flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._terminal and self._count:
+            self._out.write("\r\x1b[K")
+            self._out.flush()
+
+
 def in_units(count: float) -> str:
     """Bytes as people read them: 1234567 is 1.2 MB."""
     unit = 0

@@ -111,6 +111,9 @@ def publish(
     needed: bytes that `make` will write at most. replace: also where something else of ours stands. on_wait: told, in words, which process
     is at it. Raises ModelError when there is no room, or `target` holds something else.
     """
+    target = target.resolve()
+    if target == Path.cwd():  # it appears by a rename: whoever stands in it would stand nowhere
+        raise ModelError(f"{target}: is the working directory; name one inside it")
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f".{target.name}.lock"), f"{target}", on_wait):
         _clear_superseded(target)

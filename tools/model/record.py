@@ -1,6 +1,7 @@
 """`download.json`: what was fetched into a model directory, so that the next fetch has to bring the same."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +52,17 @@ def parse_record(where: object, text: str) -> Record:
         }
         return Record(str(data["source"]), files)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"{where}: no record of a download ({type(error).__name__}: {error})") from error
+        raise ModelError(
+            f"{where}: no record of a download ({type(error).__name__}: {error}); remove it to trust what is there anew"
+        ) from error
 
 
 def write_record(directory: Path, source: str, files: Mapping[str, Known]) -> None:
     """Replace the record as a whole."""
     told = {name: {"bytes": known.size, "sha256": known.sha256} for name, known in sorted(files.items())}
     unfinished = directory / f"{RECORD}.part"
-    unfinished.write_text(json.dumps({"source": source, "files": told}, indent=1) + "\n", encoding="utf-8")
+    with unfinished.open("w", encoding="utf-8") as stream:
+        stream.write(json.dumps({"source": source, "files": told}, indent=1) + "\n")
+        stream.flush()
+        os.fsync(stream.fileno())
     unfinished.replace(directory / RECORD)

@@ -100,14 +100,16 @@ def rows(tensor: Source, start: int, stop: int) -> Source:
 
 
 def encode(values: Block, precision: Precision) -> bytes:
-    """Little-endian bytes, rounded to the nearest even. Raises OverflowError when float16 cannot hold a value."""
+    """Little-endian bytes, rounded to the nearest even. Raises OverflowError for what is no number, or float16 cannot hold."""
     wide = np.ascontiguousarray(values, dtype="<f4")
+    if not np.isfinite(wide).all():
+        raise OverflowError("it holds values that are not finite")
     if precision is Precision.FLOAT32:
         return wide.tobytes()
     if precision is Precision.FLOAT16:
         largest = float(np.abs(wide).max(initial=0.0))
         if largest > float(np.finfo(np.float16).max):
-            raise OverflowError(f"a value of size {largest:.6g} is more than float16 can hold (65504)")
+            raise OverflowError(f"a value of size {largest:.6g} is more than float16 can hold (65504); take bfloat16 or float32")
         return wide.astype("<f2").tobytes()
     bits = wide.view("<u4")
     # What is cut off is more than half, or half and the last kept bit odd: carry. Values are finite, so the carry never makes a NaN.
@@ -144,7 +146,7 @@ def write(path: Path, tensors: Mapping[str, Source], precision: Precision, on_by
                 try:
                     data = encode(block, precision)
                 except OverflowError as error:
-                    raise ModelError(f"{path}: tensor {name}: {error}; take bfloat16 or float32") from error
+                    raise ModelError(f"{path}: tensor {name}: {error}") from error
                 stream.write(data)
                 written += len(data)
                 on_bytes(len(data))

@@ -12,6 +12,7 @@ from services.token2wav.flow.conformer import ConformerLayer
 from services.token2wav.flow.encoder import Encoder
 from services.token2wav.flow.estimator import Mask, Resnet, Transformer
 from services.token2wav.flow.past import Window
+from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
 from tools.model.cases import Case, Reference
 from tools.model.graph import Array, Layer
@@ -53,7 +54,9 @@ def heard_layers(reference: Reference, case: Case, layers: list[Layer]) -> dict[
         return _filter(reference, given, layers)
     if case.component == "encoder":
         return _encoder(reference, given, layers)
-    return {}
+    with listening((F0Predictor, "layer")) as heard:
+        reference.vocoder.f0(given["mel"])
+    return _named(layers, heard, {"F0Predictor.layer": ("condnet.",)})
 
 
 def _named(layers: list[Layer], heard: Heard, kinds: Mapping[str, tuple[str, ...]]) -> dict[str, Array]:

@@ -25,6 +25,11 @@ class F0Predictor:
     def __call__(self, mel: Tensor) -> Tensor:
         """[B, 80, T] -> [B, T] float32 in Hz, not negative. Outside the given frames is silence to every layer."""
         x = mel.to(self._dtype)
-        for weight, bias in self._layers:
-            x = F.elu(F.conv1d(x, weight, bias, padding=F0_KERNEL // 2))
+        for at in range(F0_LAYERS):
+            x = self.layer(x, at)
         return F.linear(x.transpose(1, 2), self._weight, self._bias).squeeze(-1).abs().to(torch.float32)
+
+    def layer(self, x: Tensor, at: int) -> Tensor:
+        """Convolution `at` and its activation, [B, C, T] -> [B, C', T]."""
+        weight, bias = self._layers[at]
+        return F.elu(F.conv1d(x, weight, bias, padding=F0_KERNEL // 2))

@@ -314,6 +314,10 @@ def test_a_mirror_directory_is_copied_and_checked(server: FileServer, fetcher: F
     fetcher.fetch(server)
     copied = download.copy_all(tmp_path / "copy", fetcher.target, WANTED, {})
     assert copied == read_record(fetcher.target / "download.json").files
+    (tmp_path / "copy" / "llm.pt").write_bytes(LARGE[:-1] + b"?")
+    assert download.copy_all(tmp_path / "copy", fetcher.target, WANTED, {}) == copied, "a size that is right is believed"
+    with pytest.raises(ModelError, match="remove it to fetch it again"):
+        download.copy_all(tmp_path / "copy", fetcher.target, WANTED, {}, check=True)
     (fetcher.target / "llm.pt").write_bytes(b"?" + LARGE[1:])
     with pytest.raises(ModelError, match="expected"):
         download.copy_all(tmp_path / "another", fetcher.target, WANTED, {})

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ from services.llm.request import Prompt
 from tests.unit.model.checkpoint_readers import Array, log_softmax, qwen2_scores, tensorrt_llm_scores, tensors
 from tools.model.convert import convert
 from tools.model.hugging_face_reader import open_checkpoint
-from tools.model.tensor_file import Precision
-from tools.model.tensorrt_llm import checkpoint_config
+from tools.model.llm_checkpoint import Backbone, expected_shapes
+from tools.model.tensor_file import Precision, Source, zeros
+from tools.model.tensorrt_llm import checkpoint_config, checkpoint_tensors
 
 ROOT = Path(__file__).parents[3]
 TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
@@ -160,6 +162,42 @@ def test_names_shapes_and_config_are_those_of_the_format(made: Path, target: str
     }
     assert (config["vocab_size"], config["head_size"], config["rotary_embedding_dim"], config["attn_bias"]) == (rows, size, size, True)
     assert "rank" not in config["mapping"]
+
+
+def test_the_published_sizes_get_the_published_config(made: Path) -> None:
+    """Every field of the format's description, and those that both versions of the library ask for beside."""
+    sizes = Backbone(896, 4864, 24, 14, 2, 64, 1_000_000.0, 1e-6, 32768)
+    checkpoint = replace(open_checkpoint(made / "hf"), backbone=sizes, vocabulary=ExtendedVocabulary(151_663))
+    config = checkpoint_config(checkpoint, Precision.BFLOAT16)
+    described = {
+        "architecture": "Qwen2ForCausalLM", "dtype": "bfloat16", "logits_dtype": "float32", "vocab_size": 158336, "hidden_size": 896,
+        "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "intermediate_size": 4864, "hidden_act": "silu",
+        "norm_epsilon": 1e-6, "use_parallel_embedding": False, "embedding_sharding_dim": 0, "position_embedding_type": "rope_gpt_neox",
+        "max_position_embeddings": 32768, "rotary_base": 1_000_000.0, "rotary_scaling": None, "rotary_embedding_dim": 64, "head_size": 64,
+        "qk_layernorm": False, "attn_bias": True, "mlp_bias": False, "qwen_type": "qwen2", "seq_length": 8192, "tie_word_embeddings": False,
+        "mapping": {
+            "world_size": 1, "tp_size": 1, "pp_size": 1, "cp_size": 1, "moe_tp_size": 1, "moe_ep_size": 1, "gpus_per_node": 8
+        },
+        "quantization": {"quant_algo": None, "kv_cache_quant_algo": None},
+    }  # fmt: skip
+    beside = {
+        "disable_weight_only_quant_plugin": False, "use_logn_attn": False, "num_labels": 1, "moe_intermediate_size": 0,
+        "moe_shared_expert_intermediate_size": 0, "runtime_defaults": None,
+        "moe": {"num_experts": 0, "top_k": 0, "normalization_mode": 0},
+    }  # fmt: skip
+    assert config == described | beside
+    shapes = {name: list(source.shape) for name, source in checkpoint_tensors(_published_tensors(sizes), 24).items()}
+    assert len(shapes) == 3 + 24 * 8
+    assert shapes["transformer.layers.23.attention.qkv.weight"] == [1152, 896]
+    assert shapes["transformer.layers.23.mlp.fc.weight"] == shapes["transformer.layers.0.mlp.gate.weight"] == [4864, 896]
+    assert shapes["lm_head.weight"] == shapes["transformer.vocab_embedding.weight"] == [158336, 896]
+    for target in TRTLLM:
+        names = {path.relative_to(made / target).as_posix() for path in (made / target).rglob("*") if path.is_file()}
+        assert {"config.json", "rank0.safetensors", HEAD_BIAS_FILE, VOCABULARY_FILE} <= names
+
+
+def _published_tensors(sizes: Backbone) -> dict[str, Source]:
+    return {name: zeros(shape) for name, shape in expected_shapes(sizes, ExtendedVocabulary(151_663)).items()}
 
 
 def test_the_published_sizes_get_the_published_numbers() -> None:

@@ -121,6 +121,14 @@ def test_something_else_is_not_overwritten(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith((".partial", ".superseded"))] == []
 
 
+def test_the_working_directory_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ModelError, match="is the working directory; name one inside it"):
+        publish(Path(), IDENTITY, maker([]))
+    assert publish(Path("here/../out"), IDENTITY, maker([]))[1]
+    assert read_manifest(tmp_path / "out") is not None
+
+
 def test_a_damaged_one_is_made_anew(tmp_path: Path) -> None:
     publish(tmp_path / "out", IDENTITY, maker([]))
     (tmp_path / "out" / "a.bin").write_bytes(b"short")

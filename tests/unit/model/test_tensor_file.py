@@ -58,6 +58,14 @@ def test_what_float16_cannot_hold_is_refused_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("precision", list(Precision))
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_no_number_is_refused_by_name(tmp_path: Path, precision: Precision, value: float) -> None:
+    """A NaN, rounded by its bits, would have become a number."""
+    with pytest.raises(ModelError, match="tensor bad: it holds values that are not finite"):
+        write(tmp_path / "f", {"good": held(values(3, 3)), "bad": held(np.array([1.0, value], np.float32))}, precision)
+
+
+@pytest.mark.parametrize("precision", list(Precision))
 def test_what_the_library_wrote_is_read_in_blocks(tmp_path: Path, precision: Precision) -> None:
     a = torch.from_numpy(values(31, 9)).to(TORCH[precision])
     save_file({"a": a, "b": a[0].clone()}, tmp_path / "f")

@@ -14,12 +14,12 @@ from onnx import numpy_helper
 
 from cosyserve.errors import ModelError
 from tools.model.cases import Case, Reference
+from tools.model.compare import compare, first_difference, tolerance
 from tools.model.estimator_graph import estimator_graph, model_of
 from tools.model.execute import by_onnx_runtime, on_cpu
 from tools.model.export import graphs, main
 from tools.model.graph import Precision, layers_of
 from tools.model.published_estimator import read_published
-from tools.model.verify import compare, first_difference, tolerance
 from tools.model.weights import estimator_weights, flow_weights
 
 ROOT = Path(__file__).parents[3]
@@ -42,7 +42,7 @@ def cases() -> list[Case]:
 
 
 def test_every_case_in_float32() -> None:
-    report, lines = compare(exported(), reference(), Precision.FP32, by_onnx_runtime, masked=True)
+    report, lines = compare(exported(), reference().cases(), reference(), on_cpu(Precision.FP32), Precision.FP32)
     assert (report.ok, lines) == (True, []), report.as_table()
     rows = [row.array for row in report.rows]
     assert sum("streaming" in row for row in rows) >= 9
@@ -54,7 +54,7 @@ NARROW_CASES = ("estimator.npz/out_streaming", "2 x 2 frames", "6 x 114 frames")
 
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16, Precision.FP8])
 def test_narrow_products_stay_near(precision: Precision) -> None:
-    execute = on_cpu(precision)(graphs(TINY, precision)["estimator"])
+    execute = on_cpu(precision)["estimator"](graphs(TINY, precision)["estimator"])
     checked = 0
     for case in cases():
         if case.component == "estimator" and case.name in NARROW_CASES:
@@ -75,6 +75,7 @@ def test_narrow_products_stay_near(precision: Precision) -> None:
         ("encoder", "encoder.pre_lookahead_layer.conv2.weight", "pre_lookahead"),
         ("filter", "resblocks.4.convs1.1.weight", "resblocks.4"),
         ("filter", "conv_post.bias", "conv_post"),
+        ("pitch", "f0_predictor.condnet.4.weight", "f0_predictor.condnet.4"),
     ],
 )
 def test_a_wrong_weight_is_named_by_its_layer(component: str, weight: str, layer: str) -> None:
@@ -88,8 +89,13 @@ def test_a_wrong_weight_is_named_by_its_layer(component: str, weight: str, layer
     assert told.startswith(f"layer {layer} is the first that differs, by ")
 
 
+def test_no_batch_is_wider_than_it_may_be() -> None:
+    widest = {case.inputs["mel" if case.component in ("pitch", "filter") else "mask"].shape[0] for case in reference().cases(most=1)}
+    assert widest == {1, 2}, "a stream is two rows of the estimator"
+
+
 def test_layers_agree_where_nothing_is_wrong() -> None:
-    for component in ("encoder", "estimator", "filter"):
+    for component in ("encoder", "estimator", "pitch", "filter"):
         case = [case for case in cases() if case.component == component][2]
         assert first_difference(exported()[component], reference(), case, by_onnx_runtime, 2e-3).startswith("every layer up to ")
 
@@ -146,7 +152,8 @@ def published(path: Path) -> Path:
 
 def test_the_published_form_is_taken_and_no_other(tmp_path: Path) -> None:
     model = read_published(published(tmp_path / "flow.decoder.estimator.fp32.onnx"))
-    report, _ = compare(exported() | {"estimator": model}, reference(), Precision.FP32, by_onnx_runtime, masked=False)
+    cases = reference().cases(masked=False)
+    report, _ = compare(exported() | {"estimator": model}, cases, reference(), on_cpu(Precision.FP32), Precision.FP32)
     assert report.ok, report.as_table()
     ours = tmp_path / "ours.onnx"
     ours.write_bytes(exported()["estimator"].SerializeToString())

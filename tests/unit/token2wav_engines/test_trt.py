@@ -5,33 +5,25 @@ import builtins
 import io
 import sys
 import types
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-from onnx import numpy_helper
 
 from cosyserve.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.token2wav.backend import load_backend
-from services.token2wav.engines.keys import COMPONENTS
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
-from services.token2wav.engines.slots import Slots
 from services.token2wav.request import Hops, Profile, Sentence
 from services.token2wav.trt import TensorRTEngine, tensorrt_library
 from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
 from tests.unit.token2wav_engines import fake_tensorrt
 from tests.unit.token2wav_engines.engines import CPU, fake_trt, settings, trt_backend
 from tests.unit.token2wav_engines.fake_tensorrt import record
-from tools.model.cases import Case, Reference
-from tools.model.execute import by_tensorrt
 from tools.model.graph import Precision
 from tools.model.plan import PlanError, PlanOptions, build_plan
 from tools.model.plan_progress import Progress
-from tools.model.verify import compare
 
 
 @pytest.fixture(autouse=True)
@@ -189,31 +181,6 @@ def test_a_build_can_be_stopped_and_a_graph_refused(cache: Path, tmp_path: Path)
         build_plan(tmp_path / "bad.onnx", profiles("pitch", 2), PlanOptions())
     with pytest.raises(PlanError, match="the graph's inputs are mel; the profile has"):
         build_plan(graph(cache, "pitch"), profiles("filter", 2), PlanOptions())
-
-
-class FewCases(Reference):
-    """One question to each graph."""
-
-    def cases(self, *, masked: bool = True) -> Iterator[Case]:
-        seen = set[str]()
-        for case in super().cases(masked=masked):
-            if case.component not in seen and "2 x 2" not in case.name:
-                seen.add(case.component)
-                yield case
-
-
-def test_plans_are_verified_as_graphs_are(cache: Path) -> None:
-    models = {component: onnx.load(str(graph(cache, component))) for component in COMPONENTS}
-    reference = FewCases(GOLDEN)
-    built = {component: profiles(component, 8, reference.flow.config.encoder_width) for component in COMPONENTS}
-    executor = by_tensorrt(built, CPU, Slots(CPU, 1))
-    report, lines = compare(models, reference, Precision.FP32, executor, masked=True, factor=2.0)
-    assert (report.ok, lines, len(report.rows)) == (True, [], 4), report.as_table()
-    (bias,) = [weight for weight in models["estimator"].graph.initializer if weight.name == "down_blocks.0.1.1.ff.net.2.bias"]
-    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(0.1), bias.name))
-    report, lines = compare(models, reference, Precision.FP32, executor, masked=True, factor=2.0)
-    assert not report.ok
-    assert [line.partition(", by")[0] for line in lines] == ["estimator: layer down_blocks.0.1.1 is the first that differs"]
 
 
 def test_the_published_estimator_has_a_profile_of_its_own() -> None:

@@ -1,0 +1,94 @@
+"""`cosyserve model verify llm`: conversions that are right pass in every form, and each mistake is named by its layer."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cosyserve.model_directory import ModelDirectory
+from services.llm.config import read_config
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.extended_vocabulary import ExtendedVocabulary
+from tools.model import verify
+from tools.model.convert import TARGETS, convert
+from tools.model.converted import Block, Converted, read_conversion
+from tools.model.tensor_file import Precision
+from tools.model.verify_llm import compare, questions, reference
+
+ROOT = Path(__file__).parents[3]
+TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("converted")
+    for target in TARGETS:
+        convert(TINY, target, Precision.BFLOAT16, folder / target)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model() -> SpeechTokenModel:
+    directory = ModelDirectory(TINY)
+    return reference(directory, read_config(directory), Precision.BFLOAT16, rounded_bias=False)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_form_says_what_the_torch_path_says(made: Path, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert verify.main(["llm", str(TINY), str(made / target), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["first_differences"] == []
+    rows = [row for row in told["arrays"] if row["array"].endswith("log-probabilities")]
+    assert [row["array"].partition(":")[0] for row in rows] == [
+        "llm.npz",
+        "0 tokens of prompt, 30 spoken",
+        "40 tokens of prompt, 60 spoken",
+    ]
+    assert all(0 < row["error"] < 2e-5 for row in rows), "independent sums never agree to the last bit"
+    assert len(told["arrays"]) == (3 if target == "vllm" else 6)
+
+
+def shifted(conversion: Converted, layer: int, **parts: torch.Tensor) -> Converted:
+    plain = conversion.block
+
+    def block(at: int) -> Block:
+        return replace(plain(at), **parts) if at == layer else plain(at)  # type: ignore[arg-type]
+
+    return replace(conversion, block=block)
+
+
+@pytest.mark.parametrize("target", ["hf", "trtllm-1.x", "vllm"])
+@pytest.mark.parametrize("mistake", ["gate and up", "qkv", "rotary", "embedding", "bias", "mask"])
+def test_a_mistake_is_named_by_its_layer(made: Path, model: SpeechTokenModel, target: str, mistake: str) -> None:
+    right = read_conversion(made / target, f"llm-{target}")
+    first, second = right.block(0), right.block(1)
+    wrong, place = {
+        "gate and up": (shifted(right, 1, gate=second.up, up=second.gate), "layer 1 is"),
+        "qkv": (shifted(right, 0, qkv=first.qkv.roll(16, 0)), "layer 0 is"),
+        "rotary": (replace(right, sizes=replace(right.sizes, theta=10_000.0)), "layer 0 is"),
+        "embedding": (replace(right, embedded=lambda question: right.embedded(question).roll(1, 0)), "the embedding is"),
+        "bias": (replace(right, bias=right.bias.clone().index_fill_(0, torch.tensor([right.first + 7]), 9.0)), "every layer agrees;"),
+        "mask": (replace(right, bias=torch.zeros_like(right.bias)), "every layer agrees;"),
+    }[mistake]
+    asked = [next(questions(TINY, ExtendedVocabulary(276)))]
+    report, lines = compare(model, wrong, iter(asked))
+    assert not report.ok
+    assert len(lines) == 1
+    assert lines[0].startswith(place)
+    assert lines[0].endswith("(llm.npz)")
+
+
+def test_what_cannot_be_compared_is_told_in_words(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    convert(TINY, "hf", Precision.FLOAT16, tmp_path / "hf")
+    with (tmp_path / "hf" / "model.safetensors").open("r+b") as stream:
+        stream.seek(50_000)
+        stream.write(b"?")
+    for conversion, model, words in (
+        (tmp_path / "hf", TINY, "its sha256 is not the manifest's; convert the model again"),
+        (made / "hf", DEMO, "was made of model "),
+        (TINY, TINY, "no conversion; make one with cosyserve model convert"),
+    ):
+        assert verify.main(["llm", str(model), str(conversion)]) == 1
+        assert words in capsys.readouterr().err

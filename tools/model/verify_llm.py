@@ -1,0 +1,145 @@
+"""`python -m tools.model.verify_llm MODEL CONVERSION`: does a conversion compute what the torch path computes of the model it was made of?
+
+Both are asked the reference's sentence, where the model directory has one (`llm.npz`), and two at random; both have the weights rounded as
+the conversion has them, so that what is left is rounding of float32. Where log-probabilities differ, the first layer that does is named.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cosyserve.engine_use import engine_held
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
+from services.llm.config import LlmConfig, read_config
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.weights import load_tensors, model_hash
+from services.llm.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.request import Prompt
+from services.llm.script import START, TASK, speech_inputs, text_inputs
+from tools.model.converted import Converted, Question, read_conversion
+from tools.model.progress import Step
+from tools.model.published import damage, read_manifest
+from tools.model.running import run
+from tools.model.tensor_file import Precision, decode, encode
+from tools.model.torch_layers import listening
+from tools.verify.report import Report
+
+TOLERANCE = 1e-4
+"""Of a log-probability: compatibility specification section 9."""
+_LAYER_TOLERANCE = 1e-4
+"""Of what a layer hands on, as a share of its largest value where that is above 1."""
+_HEAD_BIAS = "llm_decoder.bias"
+
+
+def questions(model: Path, vocabulary: ExtendedVocabulary) -> Iterator[tuple[str, Question]]:
+    """Name and question."""
+    path = model / "llm.npz"
+    if path.exists():
+        with np.load(path, allow_pickle=False) as arrays:
+            names = ("prompt_text_ids", "prompt_speech_ids", "text_ids", "forced_speech_ids")
+            prompt_text, prompt_speech, text, spoken = (tuple(int(token) for token in arrays[name].ravel()) for name in names)
+        yield "llm.npz", Question(Prompt(prompt_text, prompt_speech), text, spoken)
+    drawn = np.random.default_rng(0)
+
+    def ids(count: int, below: int) -> tuple[int, ...]:
+        return tuple(int(token) for token in drawn.integers(0, below, count))
+
+    for prompted, count in ((0, 30), (40, 60)):
+        prompt = Prompt(ids(prompted // 4, vocabulary.text_ids), ids(prompted, SPEECH_VOCABULARY))
+        said = Question(prompt, ids(12, vocabulary.text_ids), ids(count, SPEECH_VOCABULARY))
+        yield f"{prompted} tokens of prompt, {count} spoken", said
+
+
+def reference(directory: ModelDirectory, config: LlmConfig, precision: Precision, *, rounded_bias: bool) -> SpeechTokenModel:
+    """The torch path over weights that were rounded as a conversion rounds them. rounded_bias: the head's bias too."""
+    tensors = load_tensors(directory, config)
+    for name, tensor in tensors.items():
+        if precision is not Precision.FLOAT32 and (name != _HEAD_BIAS or rounded_bias):
+            tensors[name] = torch.from_numpy(decode(encode(tensor.numpy(), precision), precision.code)).view(tensor.shape)
+    return SpeechTokenModel.build(config, tensors, torch.device("cpu"))
+
+
+@torch.inference_mode()
+def compare(model: SpeechTokenModel, converted: Converted, asked: Iterator[tuple[str, Question]]) -> tuple[Report, list[str]]:
+    """A row for each question, and for the first that differs a line that names the layer."""
+    report, lines = Report(), list[str]()
+    with Step() as step:
+        for name, question in asked:
+            step.now(name)
+            wanted, layers = _torch_path(model, question)
+            hidden = converted.hidden(question)
+            scores = converted.log_probabilities(hidden[-1][question.before - 1 :])
+            last = converted.first + SPEECH_ROWS
+            report.compare(f"{name}: log-probabilities", scores[:, converted.first : last], wanted, TOLERANCE)
+            others = torch.cat([scores[:, : converted.first], scores[:, last:]], dim=1)
+            if others.numel():  # text, marks and padding: nothing of them can ever be drawn
+                report.compare(f"{name}: no speech token", others.clamp_min(MASKED / 2), torch.full_like(others, MASKED / 2), 0.0)
+            if not report.ok and not lines:
+                lines.append(f"{first_difference(hidden, layers)} ({name})")
+    return report, lines
+
+
+def first_difference(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> str:
+    """Where two ways through the model part, in words."""
+    for at, (ours, theirs) in enumerate(zip(found, wanted, strict=True)):
+        error = float((ours - theirs).abs().max())
+        if not error <= _LAYER_TOLERANCE * max(1.0, float(theirs.abs().max())):
+            return f"{'the embedding' if at == 0 else f'layer {at - 1}'} is the first that differs, by {error:.2e}"
+    return "every layer agrees; what differs is the last norm, the head or its bias"
+
+
+def _torch_path(model: SpeechTokenModel, question: Question) -> tuple[Tensor, list[Tensor]]:
+    """Log-probabilities of each spoken token and the next, and what each layer hands on, the embedding first."""
+    prompt = question.prompt
+    inputs = [START, *text_inputs(prompt.text_ids), *text_inputs(question.text), TASK]
+    inputs += speech_inputs(prompt.speech_tokens) + speech_inputs(question.spoken)
+    embedded = model.embed(inputs)
+    with listening((SpeechTokenModel, "_finish_block")) as heard:
+        hidden = model.forward_batch(embedded[None])[0]
+    return model.log_probabilities(hidden[question.before - 1 :]), [embedded, *(torch.from_numpy(array)[0] for _, array in heard)]
+
+
+def verify(model: Path, conversion: Path) -> tuple[Report, list[str]]:
+    """As `compare`. Raises ModelError for a conversion that is damaged, or of another model."""
+    manifest, directory = read_manifest(conversion), ModelDirectory(model)
+    if manifest is None or not manifest.identity.get("kind", "").startswith("llm-"):
+        raise ModelError(f"{conversion}: no conversion; make one with cosyserve model convert")
+    with engine_held(conversion):
+        wrong = damage(conversion, manifest, thorough=True)
+        if wrong is not None:
+            raise ModelError(f"{wrong}; convert the model again")
+        made_of, this = manifest.identity["source"], model_hash(directory)
+        if made_of != this:
+            raise ModelError(f"{conversion}: was made of model {made_of}, {model} is {this}")
+        config, kind = read_config(directory), manifest.identity["kind"]
+        expected = reference(directory, config, Precision(manifest.identity["precision"]), rounded_bias=kind == "llm-vllm")
+        asked = questions(model, ExtendedVocabulary.load(conversion / VOCABULARY_FILE))
+        return compare(expected, read_conversion(conversion, kind), asked)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="cosyserve model verify llm", description="Compare a conversion with the torch path.")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
+    parser.add_argument("conversion", type=Path, metavar="CONVERSION", help="what cosyserve model convert made of it")
+    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    options = parser.parse_args(arguments)
+
+    def perform() -> int:
+        report, lines = verify(options.model, options.conversion)
+        told = report.as_dict() | {"first_differences": lines}
+        print(json.dumps(told, indent=1) if options.json else "\n".join([report.as_table(), *lines]))
+        return 0 if report.ok else 1
+
+    return run(perform)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""`python -m tools.model.verify_token2wav MODEL [--precision fp16] [--runtime tensorrt]`: do graphs, or the plans that are served,
+compute what the torch path computes?
+
+Each is asked every case of `tools.model.cases`. When an answer is too far off, the graph is run again with the layers' values as
+outputs, and the first layer that differs is named.
+"""
+
+import argparse
+import json
+import logging
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import onnx
+import torch
+
+from cosyserve.engine_cache import Engine as CachedEngine
+from cosyserve.engine_cache import EngineCache, default_directory
+from cosyserve.engine_use import engine_held
+from cosyserve.errors import SettingsError
+from services.token2wav.engines.keys import (
+    COMPATIBILITIES,
+    COMPONENTS,
+    NO_COMPATIBILITY,
+    OWN,
+    PRECISIONS,
+    graph_file,
+    plan_file,
+    plan_key,
+)
+from services.token2wav.engines.machine import machine_facts
+from services.token2wav.engines.shapes import profiles
+from services.token2wav.engines.slots import Slots
+from services.token2wav.torch_backend import device_of
+from services.token2wav.trt import TensorRTEngine, tensorrt_library
+from tools.model.cases import MOST_STREAMS, Case, Reference
+from tools.model.compare import compare
+from tools.model.execute import Execute, by_tensorrt, on_cpu, once
+from tools.model.export import export
+from tools.model.graph import Precision
+from tools.model.progress import Step
+from tools.model.running import run
+from tools.verify.report import Report
+
+_GPU_FACTOR = 50.0
+"""Other kernels round differently: TensorRT is allowed as many times the CPU's tolerance in float32."""
+
+
+def cached_plans(
+    options: argparse.Namespace, cache: EngineCache, graphs: CachedEngine, device: torch.device, width: int, held: ExitStack
+) -> dict[str, TensorRTEngine]:
+    """The plans that a service of these settings would load. Raises SettingsError naming the command that builds what is missing."""
+    machine, masked = machine_facts(device, tensorrt_library().__version__), graphs.key.facts["estimator"] == OWN
+    plans = {}
+    for component in COMPONENTS:
+        shapes = profiles(component, options.streams, width, masked=masked)
+        entry = cache.find(plan_key(component, graphs.key, machine, shapes, options.compatibility))
+        if not isinstance(entry, CachedEngine):
+            command = ["cosyserve", "model", "build", "token2wav", str(options.model), "--precision", options.precision]
+            command += ["--streams", str(options.streams), "--compatibility", options.compatibility, "--device", options.device]
+            command += ["--published", str(options.published)] if options.published else []
+            command += ["--engines", str(options.engines)] if options.engines else []
+            why = f"{cache.root}: no {component} plan for this model and machine" if entry is None else f"{entry.directory}: {entry.reason}"
+            raise SettingsError(f"{why}; make it with: {shlex.join(command)}")
+        held.enter_context(engine_held(entry.directory))
+        plans[component] = TensorRTEngine(component, entry.file(plan_file(component)), device, shapes)
+        print(f"{component}: {entry.file(plan_file(component))}", file=sys.stderr)
+    return plans
+
+
+def verify(options: argparse.Namespace) -> tuple[Report, list[str]]:
+    """As `compare`, of what the options name; cases are told as they are asked. Raises SettingsError, ModelError, OSError."""
+    precision, cache = Precision(options.precision), EngineCache(options.engines or default_directory(), on_wait=logging.info)
+    executors, engines, factor = on_cpu(precision), dict[str, Execute](), 1.0
+    reference = Reference(options.model)
+    graphs = export(options.model, cache, precision, options.published)
+    masked, width = graphs.key.facts["estimator"] == OWN, reference.flow.config.encoder_width
+    with ExitStack() as held, Step() as step:
+        held.enter_context(engine_held(graphs.directory))
+        models = {component: onnx.load(str(graphs.file(graph_file(component)))) for component in COMPONENTS}
+        if options.runtime == "tensorrt":
+            device = _gpu(options.device)
+            slots, factor = Slots(device, 1), _GPU_FACTOR
+            plans = cached_plans(options, cache, graphs, device, width, held)
+            engines = {component: partial(once, plan, slots) for component, plan in plans.items()}
+            shapes = {component: profiles(component, MOST_STREAMS, width, masked=masked) for component in COMPONENTS}
+            executors = dict.fromkeys(COMPONENTS, by_tensorrt(shapes, device, slots))
+
+        def told() -> Iterator[Case]:
+            for case in reference.cases(masked=masked, most=options.streams):
+                step.now(f"{case.component}: {case.name}")
+                yield case
+
+        return compare(models, told(), reference, executors, precision, engines=engines, factor=factor)
+
+
+def _gpu(name: str) -> torch.device:
+    tensorrt_library()
+    device = device_of(name)
+    if device.type != "cuda":
+        raise SettingsError(f"plans run on a GPU; device is {device}")
+    return device
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="cosyserve model verify token2wav", description="Compare graphs or plans with the torch path.")
+    parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
+    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the estimator's products (default: %(default)s)")
+    parser.add_argument(
+        "--published", type=Path, default=None, metavar="FILE", help="take this flow.decoder.estimator.fp32.onnx as estimator"
+    )
+    parser.add_argument("--runtime", choices=("cpu", "tensorrt"), default="cpu", help="who computes (default: %(default)s)")
+    parser.add_argument("--device", default="cuda", metavar="NAME", help="of TensorRT (default: %(default)s)")
+    parser.add_argument("--streams", type=int, default=16, metavar="N", help="that the plans were built for (default: %(default)s)")
+    parser.add_argument(
+        "--compatibility", choices=COMPATIBILITIES, default=NO_COMPATIBILITY, help="that the plans were built for (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    options = parser.parse_args(arguments)
+    if options.published is not None and options.precision != "fp32":
+        parser.error("--published is a float32 file: give --precision fp32")
+    if options.streams < 1:
+        parser.error(f"--streams is {options.streams}; at least 1 is needed")
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+
+    def perform() -> int:
+        report, lines = verify(options)
+        told = report.as_dict() | {"first_differences": lines}
+        print(json.dumps(told, indent=1) if options.json else "\n".join([report.as_table(), *lines]))
+        return 0 if report.ok else 1
+
+    return run(perform)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
