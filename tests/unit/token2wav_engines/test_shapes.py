@@ -134,18 +134,21 @@ def test_the_profiles_cover_every_window_of_the_vocoder() -> None:
     ports = [Port("mel", torch.float32, wide), Port("source", torch.float32, (None, None))]
     network = Listening("filter", ports, Port("samples", torch.float32, (None, None)))
     slots = Slots(torch.device("cpu"), 1)
+    vocoder.batch_invariant = False  # as on a GPU, where plans run
     vocoder.f0 = EnginePitch(pitch, slots)  # type: ignore[assignment]
     vocoder.filter = EngineFilter(config, network, slots)  # type: ignore[assignment]
     vocoder.noise = lambda *_, **__: torch.zeros(1, 1, config.harmonics)  # type: ignore[assignment,method-assign]
     for total in (*range(1, 60), 99, 131, 260):
         for parts in cuttings(total):
-            state = vocoder.start(0, 0, 2)
+            states = [vocoder.start(0, 0, 2) for _ in range(1 if total % 13 else 3)]
             for at, frames in enumerate(parts):
-                vocoder.step([state], [torch.zeros(MEL_BINS, frames)], [at == len(parts) - 1])
+                count = len(states)
+                vocoder.step(states, [torch.zeros(MEL_BINS, frames)] * count, [at == len(parts) - 1] * count)
         vocoder.offline(torch.zeros(MEL_BINS, total), 0, 0)
     for component, engine in (("pitch", pitch), ("filter", network)):
-        built = profiles(component, 1)
+        built = profiles(component, 3)
         assert len(engine.asked) > 20
+        assert {dict(asked)["mel"][0] for asked in engine.asked} == {1, 3}, "windows of equal length share a batch"
         for asked in engine.asked:
             shapes: Mapping[str, Shape] = dict(asked)
             assert covering(built, shapes) is not None, (component, shapes)
