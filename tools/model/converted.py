@@ -89,7 +89,7 @@ class Converted:
     def _layer(self, x: Tensor, block: Block, rotation: Tensor) -> Tensor:
         sizes, count = self.sizes, len(x)
         joined = F.linear(_norm(x, block.norms[0], sizes.epsilon), block.qkv, block.qkv_bias).view(count, -1, sizes.width)
-        q, k, v = joined.split([sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=1)
+        q, k, v = torch.split(joined, [sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=1)
         each = sizes.heads // sizes.kv_heads
         k, v = (part.repeat_interleave(each, dim=1) for part in (_turned(k, rotation), v))
         q, k, v = (part.transpose(0, 1) for part in (_turned(q, rotation), k, v))

@@ -63,7 +63,8 @@ def _summed_in_full(model: onnx.ModelProto) -> onnx.ModelProto:
 def on_cpu(precision: Precision) -> dict[str, Executor]:
     """By component: ONNX Runtime where its CPU kernels have the types. precision: of the estimator, the others are float32."""
     estimator = by_onnx_runtime if precision in (Precision.FP32, Precision.FP16) else by_definition
-    return dict.fromkeys(COMPONENTS, by_onnx_runtime) | {"estimator": estimator}
+    executors: dict[str, Executor] = dict.fromkeys(COMPONENTS, by_onnx_runtime)
+    return executors | {"estimator": estimator}
 
 
 def by_tensorrt(profiles: Mapping[str, list[Profile]], device: torch.device, slots: Slots) -> Executor:

@@ -13,8 +13,9 @@ class Progress:
 
     def __init__(self, label: str, total: int | None, *, done: int = 0, out: TextIO | None = None) -> None:
         self._label, self._total, self._done, self._out = label, total, done, out or sys.stderr
-        self._began, self._before, self._drawn = time.monotonic(), done, 0.0
         self._terminal = self._out.isatty()
+        self._began, self._before = time.monotonic(), done
+        self._drawn = 0.0 if self._terminal else self._began
 
     def add(self, count: int) -> None:
         """`count` more bytes are done; a negative count takes back."""
@@ -49,8 +50,9 @@ class Step:
     """What a long job is at, for jobs whose length nobody knows in bytes: the same line, redrawn or now and then."""
 
     def __init__(self, out: TextIO | None = None) -> None:
-        self._out, self._count, self._told = out or sys.stderr, 0, 0.0
+        self._out, self._count = out or sys.stderr, 0
         self._terminal = self._out.isatty()
+        self._told = 0.0 if self._terminal else time.monotonic()
 
     def now(self, what: str) -> None:
         """Another step begins."""
