@@ -3,7 +3,6 @@
 A service holds it as long as it serves an engine; what removes engines takes it alone.
 """
 
-import errno
 import fcntl
 import os
 from collections.abc import Iterator
@@ -11,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from cosyserve.engine_cache import MANIFEST
-
-_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+from cosyserve.file_lock import without_locks
 
 
 @contextmanager
@@ -24,7 +22,7 @@ def engine_held(directory: Path) -> Iterator[None]:
         try:
             fcntl.flock(stream, fcntl.LOCK_SH)
         except OSError as error:
-            if error.errno not in _NO_LOCKS:
+            if not without_locks(error):
                 raise
         if os.fstat(stream.fileno()).st_ino != path.stat().st_ino:
             raise FileNotFoundError(f"{directory}: removed, and another one made in its place")
@@ -40,7 +38,12 @@ def locked_alone(path: Path) -> Iterator[None]:
         yield
         return
     with stream:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if without_locks(error):
+                raise OSError(error.errno, "no file locks here: nobody can tell whether it is in use", str(path)) from error
+            raise
         yield
 
 

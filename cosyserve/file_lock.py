@@ -1,12 +1,20 @@
 """A lock between processes that the kernel gives back when its holder dies."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+
+
+def without_locks(error: OSError) -> bool:
+    """Whether it says that this file system has no file locks."""
+    return error.errno in _NO_LOCKS
 
 
 class FileLock:
@@ -31,8 +39,11 @@ class FileLock:
             os.ftruncate(handle, 0)
             with contextlib.suppress(OSError):  # a full disk: who waits is told of "another process"
                 os.pwrite(handle, f"{os.getpid()} {time.strftime('%H:%M:%S')}".encode(), 0)
-        except BaseException:
+        except BaseException as error:
             os.close(handle)
+            if isinstance(error, OSError) and without_locks(error):
+                told = "this file system has no file locks, which keep two from doing the same; choose a directory on a local disk"
+                raise OSError(error.errno, told, str(self._path.parent)) from error
             raise
         self._handle = handle
         return self

@@ -1,9 +1,11 @@
 """Which GPU and driver this machine has, asked of nvidia-smi: no tensor library is needed to say what an engine is for."""
 
 import csv
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -37,10 +39,28 @@ def gpus() -> list[Gpu]:
     return found
 
 
-def visible_gpus() -> list[dict[str, str]]:
+def machine_gpus() -> list[dict[str, str]]:
     """gpu, compute_capability and driver of every GPU, in the order of their numbers; none where there is no driver."""
     rows = _asked("name", "compute_cap", "driver_version")
     return [{"gpu": name, "compute_capability": capability, "driver": driver} for name, capability, driver in rows]
+
+
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[dict[str, str]]:
+    """The same of those that CUDA shows this process: CUDA_VISIBLE_DEVICES chooses them and their order, as far as it names what is there.
+
+    Numbers are taken as those of nvidia-smi (CUDA_DEVICE_ORDER=PCI_BUS_ID); a slice of a GPU leaves the choice open.
+    """
+    there, chosen = machine_gpus(), environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None or "MIG-" in chosen:
+        return there
+    ids = [row[0] for row in _asked("uuid")] if "GPU-" in chosen else []
+    found = []
+    for word in (word.strip() for word in chosen.split(",")):
+        number = int(word) if word.isdecimal() else next((at for at, name in enumerate(ids) if word and name.startswith(word)), -1)
+        if not 0 <= number < len(there):
+            break  # CUDA, too, shows nothing behind what it does not know
+        found.append(there[number])
+    return found
 
 
 def driver_version() -> str:
@@ -50,7 +70,7 @@ def driver_version() -> str:
     except OSError:
         told = ""
     found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)", told)
-    return found[1] if found else next((gpu["driver"] for gpu in visible_gpus()), "")
+    return found[1] if found else next((gpu["driver"] for gpu in machine_gpus()), "")
 
 
 def driver_cuda() -> tuple[int, int] | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from cosyserve.engine_cache import Engine, EngineCache, EngineKey, default_directory
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.gpu_facts import library_versions, visible_gpus
+from cosyserve.gpu_facts import library_versions, machine_gpus
 from services.llm.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE
 from services.llm.validation import MOST_ARRIVING_IDS, MOST_PROMPT_SPEECH
 from tools.model.published import Manifest, check_room, damage, read_manifest
@@ -84,7 +84,7 @@ def engine_key(manifest: Manifest, limits: Limits, machine: Mapping[str, str]) -
 
 def machine_facts(number: int) -> dict[str, str]:
     """What an engine built here is bound to. number: of the GPU. Raises SettingsError where there is none."""
-    gpus = visible_gpus()
+    gpus = machine_gpus()
     if not 0 <= number < len(gpus):
         raise SettingsError(f"GPU {number} is not there: nvidia-smi tells of {len(gpus)}; an engine is built on the GPU that runs it")
     return gpus[number] | library_versions("tensorrt_llm", "tensorrt")
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ("--max-num-tokens", default.tokens, "positions of all sentences in one step"),
     ):
         parser.add_argument(option, type=int, default=value, metavar="N", help=f"{told} (default: %(default)s)")
-    parser.add_argument("--gpu", type=int, default=0, metavar="N", help="number of the GPU (default: %(default)s)")
+    parser.add_argument("--gpu", type=int, default=0, metavar="N", help="number of the GPU, as nvidia-smi has it (default: %(default)s)")
     parser.add_argument("--dry-run", action="store_true", help="print the command and build nothing")
     options = parser.parse_args(arguments)
     try:

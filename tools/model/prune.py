@@ -18,7 +18,7 @@ from pathlib import Path
 from cosyserve.engine_cache import MANIFEST, EngineCache, default_directory
 from cosyserve.engine_use import is_locked, locked_alone
 from cosyserve.errors import ModelError
-from cosyserve.gpu_facts import library_versions, tensorrt_version, visible_gpus
+from cosyserve.gpu_facts import library_versions, machine_gpus, tensorrt_version
 from cosyserve.model_directory import ModelDirectory
 from services.llm.config import BACKBONE_CONFIG
 from services.token2wav.engines.keys import WRITER
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     present = Present(
         models=model_hashes(options.model) if options.model else None,
-        gpus=tuple(visible_gpus()),
+        gpus=tuple(machine_gpus()),
         libraries=library_versions("tensorrt_llm") | ({"tensorrt": version} if (version := tensorrt_version()) else {}),
     )
     verdicts = list(judge_engines(EngineCache(options.engines or default_directory()), present))

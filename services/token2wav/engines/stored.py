@@ -54,7 +54,7 @@ class Stored:
         return chosen + ([] if settings.engines is None else ["--engines", str(settings.engines)])
 
     def _found(self, key: EngineKey, command: Sequence[str]) -> Engine:
-        with contextlib.suppress(FileNotFoundError):  # held first, so that what is checked is what is loaded
+        with contextlib.suppress(OSError):  # held first, so that what is checked is what is loaded; what is wrong with it is told below
             self._held.enter_context(engine_held(self._cache.root / key.directory_name))
         entry = self._cache.find(key)
         if isinstance(entry, Engine):

@@ -147,6 +147,10 @@ def test_a_shared_file_system_without_locks_is_served_from(cache: EngineCache, m
     refuse(errno.ENOLCK)
     with engine_held(engine.directory):
         pass
+    with pytest.raises(OSError, match="no file locks here: nobody can tell whether it is in use"):
+        list(judge_engines(cache, HERE))
+    with pytest.raises(OSError, match="choose a directory on a local disk"):
+        made(cache, model="another")
     refuse(errno.EINTR)
     with pytest.raises(InterruptedError), engine_held(engine.directory):
         pass
@@ -155,7 +159,7 @@ def test_a_shared_file_system_without_locks_is_served_from(cache: EngineCache, m
 def test_the_command_tells_the_bytes_and_removes_only_when_meant(
     cache: EngineCache, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prune, "visible_gpus", list)
+    monkeypatch.setattr(prune, "machine_gpus", list)
     monkeypatch.setattr(gpu_facts, "library_versions", lambda *names: {})
     monkeypatch.setattr(prune, "library_versions", lambda *names: {})
     mine = next(iter(model_hashes([TINY])))
