@@ -1,10 +1,13 @@
-"""`python -m tools.model.verify_llm MODEL CONVERSION`: does a conversion compute what the torch path computes of the model it was made of?
+"""`python -m tools.model.verify_llm MODEL [CONVERSION] [--runtime NAME]`: does a conversion, or an engine that serves it, compute what the
+torch path computes of the model it was made of?
 
-Both are asked the reference's sentence, where the model directory has one (`llm.npz`), and two at random; both have the weights rounded as
-the conversion has them, so that what is left is rounding of float32. Where log-probabilities differ, the first layer that does is named.
+Both are asked the reference's sentence, where the model directory has one (`llm.npz`), and two at random. A conversion is computed here,
+both with the weights rounded as it has them, so that what is left is rounding of float32; where log-probabilities differ, the first
+layer that does is named. Of an engine the decisions are compared (`tools.model.spoken`).
 """
 
 import argparse
+import asyncio
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,20 +17,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cosyserve.engine_cache import default_directory
 from cosyserve.engine_use import engine_held
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
+from services.frontend.text_tokenizer import read_tokenizer
 from services.llm.config import LlmConfig, read_config
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors, model_hash
 from services.llm.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from services.llm.request import Prompt
+from services.llm.rungs import HOSTED
 from services.llm.script import START, TASK, speech_inputs, text_inputs
+from services.llm.settings import LlmSettings
 from tools.model.converted import Converted, Question, read_conversion
 from tools.model.progress import Step
 from tools.model.published import damage, read_manifest
 from tools.model.running import run
+from tools.model.spoken import agreements
 from tools.model.tensor_file import Precision, decode, encode
 from tools.model.torch_layers import listening
 from tools.verify.report import Report
@@ -36,6 +44,8 @@ TOLERANCE = 1e-4
 """Of a log-probability: compatibility specification section 9."""
 _LAYER_TOLERANCE = 1e-4
 """Of what a layer hands on, as a share of its largest value where that is above 1."""
+_DIFFERING = 0.1
+"""Share of decisions that rounding may turn; a wrong head, bias or numbering turns nearly all."""
 _HEAD_BIAS = "llm_decoder.bias"
 
 
@@ -125,15 +135,37 @@ def verify(model: Path, conversion: Path) -> tuple[Report, list[str]]:
         return compare(expected, read_conversion(conversion, kind), asked)
 
 
+def verify_engine(options: argparse.Namespace) -> tuple[Report, list[str]]:
+    """A row for each sentence: the share of decisions that differ. Raises SettingsError where the engine cannot run here, ModelError."""
+    directory = ModelDirectory(options.model)
+    config = read_config(directory)
+    words = (directory.path / "CosyVoice-BlankEN" / "vocab.json").exists()
+    vocabulary = ExtendedVocabulary(len(read_tokenizer(directory)) if words else config.text_vocabulary)
+    engine = LlmSettings(
+        listen="127.0.0.1:0", model=options.model, backend=options.runtime, converted=options.conversion, engines=options.engines
+    )
+    report, lines = Report(), list[str]()
+    for found in asyncio.run(agreements(options.model, engine, list(questions(options.model, vocabulary)))):
+        report.compare(f"{found.name}: differing of {found.decisions} decisions", found.share, 0.0, _DIFFERING)
+        lines += [f"{found.name}: decisions {', '.join(map(str, found.differing[:10]))} differ"] if found.differing else []
+    return report, lines
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="cosyserve model verify llm", description="Compare a conversion with the torch path.")
+    parser = argparse.ArgumentParser(
+        prog="cosyserve model verify llm", description="Compare a conversion, or an engine, with the torch path."
+    )
     parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
-    parser.add_argument("conversion", type=Path, metavar="CONVERSION", help="what cosyserve model convert made of it")
+    parser.add_argument("conversion", type=Path, nargs="?", metavar="CONVERSION", help="what cosyserve model convert made of it")
+    parser.add_argument("--runtime", choices=HOSTED, default=None, help="have this engine speak, on the GPU")
+    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
+    if options.conversion is None and options.runtime is None:
+        parser.error("CONVERSION is missing; without --runtime there is nothing else to compare")
 
     def perform() -> int:
-        report, lines = verify(options.model, options.conversion)
+        report, lines = verify(options.model, options.conversion) if options.runtime is None else verify_engine(options)
         told = report.as_dict() | {"first_differences": lines}
         print(json.dumps(told, indent=1) if options.json else "\n".join([report.as_table(), *lines]))
         return 0 if report.ok else 1
