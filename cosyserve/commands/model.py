@@ -16,7 +16,7 @@ _STEPS = {
     "verify": "compare exported graphs and engines with the reference path",
     "prune": "remove engines that nothing uses any more",
 }
-_NEEDS = {"inspect": ("torch",), "convert": ("torch", "tokenizers"), "export": ("torch",), "verify": ("torch",)}
+_NEEDS = {"inspect": ("torch",), "convert": ("torch", "tokenizers"), "export": ("torch", "onnx", "ml_dtypes"), "verify": ("torch",)}
 """Libraries without which a step cannot begin."""
 
 
@@ -35,7 +35,7 @@ async def run(arguments: argparse.Namespace) -> int:
         return 1
     missing = [library for library in _NEEDS.get(arguments.step, ()) if importlib.util.find_spec(library) is None]
     if missing:
-        print(f"cosyserve: model {arguments.step} needs {' and '.join(missing)}: pip install 'cosyserve[cpu]'", file=sys.stderr)
+        print(f"cosyserve: model {arguments.step} needs {' and '.join(missing)}: pip install 'cosyserve[cpu,engines]'", file=sys.stderr)
         return 1
     return _become([sys.executable, "-m", module, *arguments.rest])
 

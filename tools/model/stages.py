@@ -8,11 +8,16 @@ TOKEN2WAV = "token2wav"
 
 
 def dispatched(usage: str, stages: Mapping[str, str], arguments: Sequence[str] | None) -> int:
-    """The exit status of the stage's `main`. stages: the module of each."""
+    """The exit status of the stage's `main`, 1 where a library of it is missing. stages: the module of each."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(usage, file=sys.stdout if given else sys.stderr)
         return 0 if given else 2
     stage = given.pop(0) if given[0] in stages else TOKEN2WAV
-    status: int = importlib.import_module(stages[stage]).main(given)
+    try:
+        module = importlib.import_module(stages[stage])
+    except ModuleNotFoundError as error:
+        print(f"cosyserve: this needs {error.name} for {stage}: pip install 'cosyserve[cpu,engines]'", file=sys.stderr)
+        return 1
+    status: int = module.main(given)
     return status

@@ -1,8 +1,6 @@
 """What each layer of the torch path hands on, under the names that the graphs use, for a comparison layer by layer."""
 
-import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -16,32 +14,7 @@ from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
 from tools.model.cases import Case, Reference
 from tools.model.graph import Array, Layer
-
-Heard = list[tuple[str, Array]]
-"""Kind of layer and what it handed on, in the order of computation."""
-
-
-@contextlib.contextmanager
-def listening(*kinds: tuple[type, str]) -> Iterator[Heard]:
-    """Note the results of a method of each class while inside."""
-    heard: Heard = []
-    kept = [(kind, method, getattr(kind, method)) for kind, method in kinds]
-
-    def hook(kind: type, method: str, plain: Any) -> None:
-        def call(*arguments: Any, **named: Any) -> Any:
-            made = plain(*arguments, **named)
-            heard.append((f"{kind.__name__}.{method}", made.detach().numpy().copy()))
-            return made
-
-        setattr(kind, method, call)
-
-    for kind, method, plain in kept:
-        hook(kind, method, plain)
-    try:
-        yield heard
-    finally:
-        for kind, method, plain in kept:
-            setattr(kind, method, plain)
+from tools.model.listening import Heard, listening
 
 
 @torch.inference_mode()

@@ -32,12 +32,12 @@ from services.llm.rungs import HOSTED
 from services.llm.script import START, TASK, speech_inputs, text_inputs
 from services.llm.settings import LlmSettings
 from tools.model.converted import Converted, Question, read_conversion
+from tools.model.listening import listening
 from tools.model.progress import Step
 from tools.model.published import damage, read_manifest
 from tools.model.running import run
 from tools.model.spoken import agreements
 from tools.model.tensor_file import Precision, decode, encode
-from tools.model.torch_layers import listening
 from tools.verify.report import Report
 
 TOLERANCE = 1e-4

@@ -34,8 +34,9 @@ def test_all_that_follows_the_step_is_the_steps() -> None:
 @pytest.mark.parametrize(
     ("step", "missing", "said"),
     [
-        ("convert", ("torch",), "model convert needs torch: pip install 'cosyserve[cpu]'"),
+        ("convert", ("torch",), "model convert needs torch: pip install 'cosyserve[cpu,engines]'"),
         ("convert", ("torch", "tokenizers"), "model convert needs torch and tokenizers: pip install"),
+        ("export", ("onnx",), "model export needs onnx: pip install 'cosyserve[cpu,engines]'"),
         ("prune", ("tools.model.prune",), "model prune is not part of this installation"),
         ("inspect", ("tools",), "model inspect is not part of this installation"),
     ],
@@ -46,6 +47,18 @@ def test_what_is_missing_is_told(
     without(monkeypatch, *missing)
     assert main(["model", step, "x"]) == 1
     assert capsys.readouterr().err.startswith(f"cosyserve: {said}")
+
+
+def test_a_stage_whose_library_is_missing_says_so() -> None:
+    """The LLM's stages, which run beside TensorRT-LLM, do without onnx."""
+    program = (
+        "import sys; sys.modules['onnx'] = None\n"
+        "from tools.model import build, build_llm, verify, verify_llm\n"
+        "sys.exit(build.main(['models/demo']) + verify.main(['token2wav', 'models/demo']))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.stderr == "cosyserve: this needs onnx for token2wav: pip install 'cosyserve[cpu,engines]'\n" * 2
+    assert ended.returncode == 2
 
 
 def step(*words: str) -> "subprocess.Popen[str]":

@@ -1,0 +1,33 @@
+"""Noting what the methods of the torch path hand on while it computes."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from numpy.typing import NDArray
+
+Heard = list[tuple[str, NDArray[Any]]]
+"""Kind of layer and what it handed on, in the order of computation."""
+
+
+@contextlib.contextmanager
+def listening(*kinds: tuple[type, str]) -> Iterator[Heard]:
+    """Note the results of a method of each class while inside."""
+    heard: Heard = []
+    kept = [(kind, method, getattr(kind, method)) for kind, method in kinds]
+
+    def hook(kind: type, method: str, plain: Any) -> None:
+        def call(*arguments: Any, **named: Any) -> Any:
+            made = plain(*arguments, **named)
+            heard.append((f"{kind.__name__}.{method}", made.detach().numpy().copy()))
+            return made
+
+        setattr(kind, method, call)
+
+    for kind, method, plain in kept:
+        hook(kind, method, plain)
+    try:
+        yield heard
+    finally:
+        for kind, method, plain in kept:
+            setattr(kind, method, plain)
