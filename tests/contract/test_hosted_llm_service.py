@@ -11,20 +11,16 @@ import pytest
 from cosyserve.v1 import identity_pb2, llm_pb2
 from services.llm.hosted_backend import HostedBackend
 from tests.contract.llm_service import PROMPT, Setup, generate, generate_stream, joined, served, status
-from tests.unit.llm.tiny_llm import TINY, backend
-from tests.unit.llm_hosted.hosts import KINDS, engine_of, hosted
-from tools.model.convert import convert
-from tools.model.tensor_file import Precision
+from tests.unit.llm.tiny_llm import backend
+from tests.unit.llm_hosted.hosts import SEAMS, conversions, engine_of, hosted
 
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("hosted") / "hf"
-    convert(TINY, "hf", Precision.FLOAT32, target)
-    return target
+    return conversions(tmp_path_factory.mktemp("hosted"))
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=SEAMS)
 async def service(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> AsyncIterator[tuple[HostedBackend, Any]]:

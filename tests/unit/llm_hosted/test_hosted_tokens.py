@@ -81,8 +81,27 @@ async def hops_of(source: object, seed: int) -> list[list[int]]:
     return whole + [hop.tokens for hop in await hops(source, sentence(seed, text=arriving(TEXT)))]  # type: ignore[arg-type]
 
 
-async def test_a_request_that_vllm_sets_aside_goes_on_by_the_same_draws(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
-    async with backend() as torch, hosted("vllm", monkeypatch, converted) as ours:
-        host(ours).set_aside_after = 4
+VLLM_KINDS = [kind for kind in KINDS if kind != "tensorrt_llm"]
+
+
+@pytest.mark.parametrize("kind", VLLM_KINDS)
+@pytest.mark.parametrize("what", ["set_aside_after", "left_out_after"])
+async def test_a_request_that_vllm_adds_anew_goes_on_by_the_same_draws(
+    kind: str, what: str, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
+    async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
+        setattr(host(ours), what, 4)
         wanted = sentence(3, words=4)
         assert await tokens(ours, wanted) == await tokens(torch, wanted)
+
+
+@pytest.mark.parametrize("kind", VLLM_KINDS)
+async def test_what_vllm_samples_behind_a_part_of_a_prompt_does_not_count(
+    kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
+    async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
+        engine_of(ours).part = 6
+        for wanted in (sentence(5, prompt=PROMPT), sentence(9, prompt=PROMPT, replay=(7, 8, 9))):
+            assert await tokens(ours, wanted) == await tokens(torch, wanted)
+        streamed = [await tokens(on, sentence(4, text=arriving(TEXT), prompt=PROMPT)) for on in (ours, torch)]
+        assert streamed[0] == streamed[1] != []

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -57,6 +58,21 @@ def test_a_missing_library_is_named_with_what_installs_it(kind: str, monkeypatch
         load_chosen(settings(backend="auto", device="auto", strict=True))
 
 
+@pytest.mark.parametrize("kind", ["tensorrt_llm", "vllm"])
+@pytest.mark.parametrize("error", [ImportError("libnvinfer.so.10"), OSError(30, "Read-only file system"), RuntimeError("no MPI")])
+async def test_a_library_that_cannot_be_imported_is_a_step_down(
+    kind: str, error: Exception, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
+    def broken(name: str) -> ModuleType:
+        raise error
+
+    with library(kind, monkeypatch):
+        monkeypatch.setattr(ladder.importlib, "import_module", broken)
+        wanted = settings(backend=kind, device="auto", converted=converted)
+        with pytest.raises(SettingsError, match=f"the package {kind} cannot be imported: {type(error).__name__}: .*; pip install {kind}"):
+            load_chosen(wanted)
+
+
 @pytest.mark.parametrize(
     ("kind", "version", "converted", "message"),
     [
@@ -65,7 +81,7 @@ def test_a_missing_library_is_named_with_what_installs_it(kind: str, monkeypatch
         ("tensorrt_llm", "1.4.0rc1", False, "from 1.3 on runs no built engine"),
         ("tensorrt_llm", "1.1.0", False, "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set"),
         ("vllm", "0.9.2", True, "0.11 is the oldest"),
-        ("vllm", "0.19.0", False, "cosyserve model convert MODEL --target hf"),
+        ("vllm", "0.19.0", False, "cosyserve model convert MODEL --target vllm"),
     ],
 )
 def test_what_a_release_cannot_serve_is_said(
