@@ -14,7 +14,7 @@ import torch
 Logits = torch.Tensor
 
 
-@dataclass
+@dataclass(eq=False)
 class Request:
     """inputs: ids, or embeddings [n, hidden]. adjust: changes a row of logits [rows] in place, or returns another. tell: gets each id and
     whether it is the last; an exception ends the request. Both are called on the engine's thread."""
