@@ -50,7 +50,7 @@ def facts(settings: LlmSettings, footing: Footing[Backend]) -> ServiceFacts:
         refused=footing.refused,
         buckets=tuple(bucket for bucket in BUCKETS if bucket < 2 * settings.max_sequences) if footing.rung == FUSED else (),
         limits=limits_of(settings, *names),
-        libraries=libraries("torch", "triton", "tensorrt_llm", "tensorrt", "vllm"),
+        libraries=libraries("torch", "triton", "tensorrt_llm", "tensorrt", "tensorrt-cu12", "tensorrt-cu13", "vllm"),
     )
 
 

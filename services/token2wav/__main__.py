@@ -100,7 +100,7 @@ def facts(settings: Token2WavSettings, footing: Footing[Backend]) -> ServiceFact
         refused=footing.refused,
         buckets=footing.engine.buckets,
         limits=limits_of(settings, *names, "max_message_bytes"),
-        libraries=libraries("torch", "triton", "tensorrt", "onnxruntime"),
+        libraries=libraries("torch", "triton", "tensorrt", "tensorrt-cu12", "tensorrt-cu13", "onnxruntime", "onnxruntime-gpu"),
     )
 
 

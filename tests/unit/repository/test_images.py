@@ -160,7 +160,7 @@ def test_engines_have_their_gpus_and_nobody_else_has_one(file: str, gpus: set[st
 
 def test_the_settings_that_come_along_are_those_of_the_doctor() -> None:
     gpu = Gpu("8 GB", (8, 9), "", 8188, 8188)
-    told = recommended(Machine((gpu,), None, 4, 0, 0, {}), 0).environ
+    told = recommended(Machine((gpu,), None, 4, 0, 0, {}, None), 0).environ
     lines = (ROOT / "compose.env").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if not line.startswith("#")] == [f"{name}={value}" for name, value in told.items()]
 
