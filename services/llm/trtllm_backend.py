@@ -8,6 +8,7 @@ Written against its published sources (`llmapi/llm.py`, `sampling_params.py`, `e
 
 import contextlib
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,6 +174,7 @@ def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
             continue
         built = engine.key.facts
         wrong = [f"{name} is {value}, it was built for {built.get(name)}" for name, value in facts.items() if built.get(name) != value]
+        wrong += _too_small(built.get("profile", ""), settings)
         if not wrong:
             found = cache.find(engine.key)
             if isinstance(found, Engine):
@@ -180,3 +182,14 @@ def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
             wrong = [found.reason if found else "it is gone"]
         refused.append(f"{engine.directory.name}: {'; '.join(wrong)}")
     raise Unserved("; ".join(refused) or "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set")
+
+
+def _too_small(profile: str, settings: LlmSettings) -> list[str]:
+    """What these settings ask for beyond the limits that an engine was built with, such as "sentences 64, positions 8192"."""
+    limits = {name: int(most) for name, most in re.findall(r"(\w+) (\d+)", profile)}
+    asked = {"sentences": ("MAX_SEQUENCES", settings.max_sequences), "positions": ("MAX_POSITIONS", settings.max_positions)}
+    return [
+        f"COSYSERVE_LLM_{variable} is {wanted}, it was built for {limits[name]}"
+        for name, (variable, wanted) in asked.items()
+        if wanted > limits.get(name, wanted)
+    ]

@@ -20,7 +20,7 @@ def test_one_name_is_for_both_engines_and_each_can_have_its_own() -> None:
 
 @pytest.mark.parametrize("text", ["llm=", "llm=vllm,llm=torch", "frontend=torch", "=vllm"])
 def test_other_forms_of_backends_are_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="names more than|is not of the form"):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"names more than|is not of the form"):
         backend(text)
 
 

@@ -120,11 +120,15 @@ async def test_a_built_engine_of_this_machine_is_found_and_another_is_not(
     versions = {"tensorrt_llm": "1.1.0", "tensorrt": "10.13"}
     model = json.loads((converted / "manifest.json").read_text())["identity"]["source"]
     cache = EngineCache(tmp_path)
-    good = EngineKey("llm.engine", GPU | versions | {"model": model, "precision": "bfloat16"})
+    profile = "sentences 8, positions 4096, tokens 8192"
+    good = EngineKey("llm.engine", GPU | versions | {"model": model, "precision": "bfloat16", "profile": profile})
     cache.obtain(EngineKey("llm.engine", {**good.facts, "driver": "1"}), lambda at: (at / "rank0.engine").write_bytes(b"1") and None)
     monkeypatch.setattr(trtllm_backend, "visible_gpus", lambda: [GPU])
     monkeypatch.setattr(trtllm_backend, "library_versions", lambda *names: versions)
     with pytest.raises(SettingsError, match=r"driver is 570\.86, it was built for 1"):
         trtllm_backend.built_engine(settings(engines=tmp_path), model)
     cache.obtain(good, lambda at: (at / "rank0.engine").write_bytes(b"2") and None)
-    assert trtllm_backend.built_engine(settings(engines=tmp_path), model).key == good
+    fits = settings(engines=tmp_path, max_sequences=8, max_positions=4096)
+    assert trtllm_backend.built_engine(fits, model).key == good
+    with pytest.raises(SettingsError, match=r"MAX_SEQUENCES is 9, it was built for 8; COSYSERVE_LLM_MAX_POSITIONS is 4097, .* 4096"):
+        trtllm_backend.built_engine(settings(engines=tmp_path, max_sequences=9, max_positions=4097), model)
