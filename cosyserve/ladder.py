@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cosyserve import telemetry
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
@@ -61,7 +61,7 @@ class Footing(Generic[T]):
 class Below:
     """Where a descent goes on: behind `mute`, which was loaded and did not speak. reason: why."""
 
-    mute: Footing[object]
+    mute: Footing[Any]
     reason: str
 
 

@@ -81,4 +81,4 @@ async def addresses(target: str) -> list[str]:
             told = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError):
         return []
-    return sorted({f"[{name}]:{number}" if ":" in name else f"{name}:{number}" for name, number in (entry[4][:2] for entry in told)})
+    return sorted({f"[{entry[4][0]}]:{port}" if entry[0] is socket.AF_INET6 else f"{entry[4][0]}:{port}" for entry in told})
