@@ -3,6 +3,7 @@ is asked: packages are looked for without importing them, GPUs through nvidia-sm
 
 import importlib
 import importlib.util
+import os
 import re
 from dataclasses import replace
 from types import ModuleType
@@ -62,6 +63,7 @@ def vllm_refusal(settings: LlmSettings) -> str:
 def imported(name: str, *modules: str) -> tuple[ModuleType, ...]:
     """The modules of the library `name`. Raises Unserved with the reason where it is there and cannot be imported: a shared library that is
     missing, a directory that cannot be written, a torch of another release."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # both libraries tell their makers of each start otherwise
     try:
         return tuple(importlib.import_module(module) for module in modules)
     except Exception as error:

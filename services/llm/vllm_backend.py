@@ -94,6 +94,8 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
         raise Unserved(refusal)
     # The second model runner has another interface for logits processors, and none in the releases before it got one.
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+    # gRPC's threads are running: a fork of this process may hang in what they held.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
     library, arguments, async_llm = imported(VLLM, "vllm", "vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
     served = ServedModel.read(settings)
     conversion = Conversion.open(settings.converted, served.model_hash, (VLLM_EXPORT, HUGGING_FACE))

@@ -11,7 +11,7 @@ import pytest
 
 from services.llm.request import Grouping, Profile, Prompt, Sampling
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, sentence, tokens
-from tests.unit.llm_hosted.hosts import KINDS, engine_of, host, hosted
+from tests.unit.llm_hosted.hosts import KINDS, SEAMS, engine_of, host, hosted
 
 TEXT = list(range(20, 33))
 
@@ -30,7 +30,7 @@ async def test_tokens_are_those_of_torch_for_the_same_seeds(kind: str, monkeypat
                 assert [timing.name for hop in told for timing in hop.timings] == [timing.name for hop in theirs for timing in hop.timings]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEAMS)
 async def test_in_company_tokens_are_those_of_torch(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
     async with backend() as torch, hosted(kind, monkeypatch, converted, max_sequences=3, max_waiting=8) as ours:
         wanted = [sentence(seed, words=3) for seed in range(8)]
@@ -40,7 +40,7 @@ async def test_in_company_tokens_are_those_of_torch(kind: str, monkeypatch: pyte
         assert ours.places.taken == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEAMS)
 @pytest.mark.parametrize("prompt", [PROMPT, Prompt()])
 async def test_text_that_arrives_makes_the_tokens_of_torch(
     kind: str, prompt: Prompt, monkeypatch: pytest.MonkeyPatch, converted: Path
@@ -52,7 +52,7 @@ async def test_text_that_arrives_makes_the_tokens_of_torch(
             assert made[0] == made[1] != []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEAMS)
 async def test_what_is_replayed_goes_on_as_it_would_have(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
     async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
         whole = await tokens(torch, sentence(9, prompt=PROMPT))
