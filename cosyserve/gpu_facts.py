@@ -14,6 +14,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PROGRAM = "nvidia-smi"
+TENSORRT = ("tensorrt", "tensorrt-cu12", "tensorrt-cu13")
+"""Distributions that hold it: of any CUDA, and of one."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _SECONDS = 30
 _FACTS = ("name", "compute_cap", "driver_version")
@@ -46,7 +48,7 @@ def visible_gpus() -> list[dict[str, str]]:
     return [_facts(row) for row in _asked(*_FACTS)]
 
 
-def all_gpus() -> list[dict[str, str]]:
+def machine_gpus() -> list[dict[str, str]]:
     """The same of those that CUDA_VISIBLE_DEVICES hides, too, in the order of nvidia-smi."""
     return [_facts(row) for row in _rows(*_FACTS)]
 

@@ -6,6 +6,7 @@ Exit codes: 2 when the settings, 3 when the model directory cannot be served, 1 
 import sys
 
 from cosyserve.errors import CosyserveError
+from cosyserve.gpu_facts import TENSORRT
 from cosyserve.ladder import Footing, first_that_speaks
 from cosyserve.process import run
 from cosyserve.server import Close, Load, Service
@@ -59,7 +60,7 @@ def facts(settings: LlmSettings, footing: Footing[Backend]) -> ServiceFacts:
         refused=footing.refused,
         buckets=tuple(bucket for bucket in BUCKETS if bucket < 2 * settings.max_sequences) if footing.rung == FUSED else (),
         limits=limits_of(settings, *names),
-        libraries=libraries("torch", "triton", "tensorrt_llm", "tensorrt", "tensorrt-cu12", "tensorrt-cu13", "vllm"),
+        libraries=libraries("torch", "triton", "tensorrt_llm", *TENSORRT, "vllm"),
     )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from cosyserve.errors import CosyserveError
+from cosyserve.gpu_facts import TENSORRT
 from cosyserve.ladder import Footing, first_that_speaks
 from cosyserve.process import run
 from cosyserve.server import Close, ServerSettings, Service
@@ -107,7 +108,7 @@ def facts(settings: Token2WavSettings, footing: Footing[Backend]) -> ServiceFact
         refused=footing.refused,
         buckets=footing.engine.buckets,
         limits=limits_of(settings, *names, "max_message_bytes"),
-        libraries=libraries("torch", "triton", "tensorrt", "tensorrt-cu12", "tensorrt-cu13", "onnxruntime", "onnxruntime-gpu"),
+        libraries=libraries("torch", "triton", *TENSORRT, "onnxruntime", "onnxruntime-gpu"),
     )
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from cosyserve.engine_cache import MANIFEST, EngineCache, default_directory
 from cosyserve.engine_use import engine_alone, is_held, is_locked
 from cosyserve.errors import ModelError
-from cosyserve.gpu_facts import all_gpus, library_versions
+from cosyserve.gpu_facts import library_versions, machine_gpus
 from cosyserve.model_directory import ModelDirectory
 from services.llm.config import BACKBONE_CONFIG
 from tools.model.progress import in_units
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     present = Present(
         models=model_hashes(options.model) if options.model else None,
-        gpus=tuple(all_gpus()),
+        gpus=tuple(machine_gpus()),
         libraries=library_versions(*_LIBRARIES),
     )
     verdicts = list(judge_engines(EngineCache(options.engines or default_directory()), present))

@@ -7,7 +7,7 @@ import pytest
 
 from cosyserve.doctor.finding import State
 from cosyserve.doctor.gpu_checks import check_compiler, check_cuda, check_driver, check_gpu, check_sharing, check_torch_build
-from cosyserve.gpu_facts import all_gpus, driver_cuda, gpus, visible_gpus
+from cosyserve.gpu_facts import driver_cuda, gpus, machine_gpus, visible_gpus
 from cosyserve.hardware.machine import c_compiler, this_machine
 from tests.unit.doctor.fake_gpu import H200, gpu, machine, put_program
 
@@ -50,7 +50,7 @@ def test_what_cuda_does_not_see_is_not_there(named: str, seen: list[str], smi: p
     smi.setenv("FAKE_GPUS", json.dumps([H200, {**H200, "name": "second"}]))
     smi.setenv("CUDA_VISIBLE_DEVICES", named)
     assert [gpu.name for gpu in gpus()] == [gpu["gpu"] for gpu in visible_gpus()] == seen
-    assert [gpu["gpu"] for gpu in all_gpus()] == ["NVIDIA H200", "second"]
+    assert [gpu["gpu"] for gpu in machine_gpus()] == ["NVIDIA H200", "second"]
     found = check_driver(this_machine(), wanted=True)
     assert (found.state is State.PROBLEM, "hides every GPU" in found.found) == (not seen, not seen)
 

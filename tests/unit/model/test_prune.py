@@ -111,7 +111,7 @@ def test_conversions_of_other_models_and_cut_off_ones_go(tmp_path: Path) -> None
 def test_the_command_tells_the_bytes_and_removes_only_when_meant(
     cache: EngineCache, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prune, "all_gpus", list)
+    monkeypatch.setattr(prune, "machine_gpus", list)
     monkeypatch.setattr(prune, "library_versions", lambda *names: {})
     mine = next(iter(model_hashes([TINY])))
     kept, goes = made(cache, model=mine), made(cache, model="another")
