@@ -20,7 +20,6 @@ RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
 FROM ${PYTHON_IMAGE} AS slim
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /app
-COPY models/cosyvoice2-0.5b.toml models/
 COPY models/demo models/demo
 COPY models/cosyvoice2-0.5b.toml models/
 COPY constraints.txt ./
@@ -83,8 +82,8 @@ RUN --mount=from=wheel,source=/wheel,target=/wheel \
 USER 10001
 EXPOSE 50053
 # Where the base's Triton is older than 3.6 the readable engine serves and the log says so. A volume mounted over /var/cache/cosyserve keeps
-# compiled kernels and built engines.
-ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 COSYSERVE_CACHE_DIR=/var/cache/cosyserve
+# compiled kernels, conversions and built engines. HOME too has to be writable: the base's libraries make directories there when imported.
+ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 COSYSERVE_CACHE_DIR=/var/cache/cosyserve HOME=/var/cache/cosyserve
 HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python3", "-m", "cosyserve.probe", "50053"]
 ENTRYPOINT ["python3", "-m", "services.llm"]
 
@@ -104,10 +103,11 @@ COPY models/demo models/demo
 COPY models/cosyvoice2-0.5b.toml models/
 COPY constraints.txt ./
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --no-cache-dir --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav]"
+    pip install --no-cache-dir --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav,engines]" ${TENSORRT_PACKAGE:+"${TENSORRT_PACKAGE}"}
 USER 10001
 EXPOSE 50054
 # hadolint ignore=DL3064
-ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054 COSYSERVE_TOKEN2WAV_DEVICE=cuda COSYSERVE_CACHE_DIR=/var/cache/cosyserve
+ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054 COSYSERVE_TOKEN2WAV_DEVICE=cuda \
+    COSYSERVE_CACHE_DIR=/var/cache/cosyserve HOME=/var/cache/cosyserve
 HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python", "-m", "cosyserve.probe", "50054"]
 ENTRYPOINT ["python", "-m", "services.token2wav"]

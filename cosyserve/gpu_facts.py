@@ -1,11 +1,14 @@
-"""Which GPU and driver this machine has, asked of nvidia-smi: no tensor library is needed to say what an engine is for."""
+"""Which GPU and driver this machine has, asked of nvidia-smi: no tensor library is needed to say what an engine is for.
+
+As CUDA does, only those are seen that CUDA_VISIBLE_DEVICES names, in its order. Numbers in it are taken as nvidia-smi's; CUDA's own are the
+same where all GPUs are of one kind, or with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+"""
 
 import csv
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,8 +16,10 @@ from pathlib import Path
 PROGRAM = "nvidia-smi"
 TENSORRT = ("tensorrt", "tensorrt-cu12", "tensorrt-cu13")
 """Distributions that hold it: of any CUDA, and of one."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 _SECONDS = 30
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
+_FACTS = ("name", "compute_cap", "driver_version")
 
 
 @dataclass(frozen=True)
@@ -29,7 +34,7 @@ class Gpu:
 
 
 def gpus() -> list[Gpu]:
-    """Every GPU, in the order of their numbers; none where there is no driver, or none that answers."""
+    """Every GPU that is visible; none where there is no driver, or none that answers."""
     rows = _asked("name", "compute_cap", "driver_version", "memory.total", "memory.free")
     found = []
     for name, capability, driver, total, free in rows:
@@ -39,28 +44,19 @@ def gpus() -> list[Gpu]:
     return found
 
 
+def visible_gpus() -> list[dict[str, str]]:
+    """gpu, compute_capability and driver of every GPU that is visible; none where there is no driver."""
+    return [_facts(row) for row in _asked(*_FACTS)]
+
+
 def machine_gpus() -> list[dict[str, str]]:
-    """gpu, compute_capability and driver of every GPU, in the order of their numbers; none where there is no driver."""
-    rows = _asked("name", "compute_cap", "driver_version")
-    return [{"gpu": name, "compute_capability": capability, "driver": driver} for name, capability, driver in rows]
+    """The same of those that CUDA_VISIBLE_DEVICES hides, too, in the order of nvidia-smi."""
+    return [_facts(row) for row in _rows(*_FACTS)]
 
 
-def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[dict[str, str]]:
-    """The same of those that CUDA shows this process: CUDA_VISIBLE_DEVICES chooses them and their order, as far as it names what is there.
-
-    Numbers are taken as those of nvidia-smi (CUDA_DEVICE_ORDER=PCI_BUS_ID); a slice of a GPU leaves the choice open.
-    """
-    there, chosen = machine_gpus(), environ.get("CUDA_VISIBLE_DEVICES")
-    if chosen is None or "MIG-" in chosen:
-        return there
-    ids = [row[0] for row in _asked("uuid")] if "GPU-" in chosen else []
-    found = []
-    for word in (word.strip() for word in chosen.split(",")):
-        number = int(word) if word.isdecimal() else next((at for at, name in enumerate(ids) if word and name.startswith(word)), -1)
-        if not 0 <= number < len(there):
-            break  # CUDA, too, shows nothing behind what it does not know
-        found.append(there[number])
-    return found
+def hidden_gpus() -> bool:
+    """Whether there are GPUs, and CUDA_VISIBLE_DEVICES hides them all."""
+    return VISIBLE in os.environ and bool(_rows("name")) and not _asked("name")
 
 
 def driver_version() -> str:
@@ -113,8 +109,28 @@ def tensorrt_version() -> str | None:
     return next(iter(library_versions(*TENSORRT).values()), None)
 
 
+def _facts(row: list[str]) -> dict[str, str]:
+    return dict(zip(("gpu", "compute_capability", "driver"), row, strict=True))
+
+
 def _asked(*fields: str) -> list[list[str]]:
-    """One row of `fields` for each GPU."""
+    """One row of `fields` for each GPU that is visible."""
+    rows = _rows("uuid", *fields)
+    named = os.environ.get(VISIBLE)
+    if named is None or "MIG-" in named:  # an instance has no row of its own: its GPU's stands for it
+        return [row[1:] for row in rows]
+    seen = []
+    for name in (part.strip() for part in named.split(",")):
+        by_number = rows[int(name) : int(name) + 1] if name.isdecimal() else []
+        by_uuid = [row for row in rows if name.startswith("GPU-") and row[0].startswith(name)]
+        found = by_number or by_uuid
+        if len(found) != 1:  # CUDA sees none from the first on that is not there
+            break
+        seen += found
+    return [row[1:] for row in seen]
+
+
+def _rows(*fields: str) -> list[list[str]]:
     told = _output(f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits")
     rows = csv.reader((told or "").splitlines(), skipinitialspace=True)
     return [row for row in rows if len(row) == len(fields)]

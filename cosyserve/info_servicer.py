@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from grpc.aio import ServicerContext
@@ -14,7 +14,7 @@ from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
 NAME = "cosyserve.v1.InfoService"
 Context = ServicerContext[Any, Any]
 WarmUp = Callable[[], Awaitable[None]]
-StageInfos = Callable[[], Awaitable[tuple[list[info_pb2.ServiceInfo], list[str]]]]
+StageInfos = Callable[[], Coroutine[Any, Any, tuple[list[info_pb2.ServiceInfo], list[str]]]]
 """What the stages of a service say, and the names of those that say nothing."""
 _LOADING = "this service is still loading; wait until its health is SERVING"
 _RETRY_SECONDS = 1.0
@@ -28,7 +28,8 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         self._facts: ServiceFacts | None = None
         self._warm_up: WarmUp | None = None
         self._stages: StageInfos | None = None
-        self._warming = self._asking = False
+        self._warming = False
+        self._asking: asyncio.Task[tuple[list[info_pb2.ServiceInfo], list[str]]] | None = None
         self.ready = False
 
     def describe(self, facts: ServiceFacts, warm_up: WarmUp, stages: StageInfos | None = None) -> None:
@@ -36,16 +37,13 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         self._facts, self._warm_up, self._stages = facts, warm_up, stages
 
     async def GetInfo(self, request: info_pb2.GetInfoRequest, context: Context) -> info_pb2.GetInfoResponse:
-        """Answers at any time. Raises Overloaded while the stages are being asked for somebody else."""
+        """Answers at any time. Who asks while the stages are being asked gets the answer that is on its way."""
         response = info_pb2.GetInfoResponse(info=self._info())
         if self._stages is not None and self.ready:
-            if self._asking:
-                raise Overloaded("the stages are being asked for another caller", retry_after=_RETRY_SECONDS)
-            self._asking = True
-            try:
-                stages, silent = await self._stages()
-            finally:
-                self._asking = False
+            if self._asking is None or self._asking.done():
+                self._asking = asyncio.ensure_future(self._stages())
+            # A caller that hangs up takes nothing from the others.
+            stages, silent = await asyncio.shield(self._asking)
             response.stages.extend(stages)
             response.silent_stages.extend(silent)
         return response

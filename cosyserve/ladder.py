@@ -1,20 +1,25 @@
 """The ladder: engines from the fastest to the one that always runs. What cannot serve here is stepped over, once, with its reason.
 
 auto: first rung that serves        strict: the first rung, or none
+
+An engine that is made of files of its own has to speak, too, before it counts as one that serves (`first_that_speaks`): they may be loaded
+by a library that then cannot run them.
 """
 
+import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cosyserve import telemetry
-from cosyserve.errors import ModelError, SettingsError
+from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.gpu_facts import gpu_is_there
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+P = TypeVar("P")
 _RUNG = telemetry.meter.create_gauge("cosyserve.engine.rung", "1", "1 for the rung that serves (service, rung)")
 _REFUSED = telemetry.meter.create_gauge("cosyserve.engine.rungs_refused", "1", "1 for each rung that was stepped over (service, rung)")
 _PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,()'\"]+/)*([^\s/:;,()'\"]+)/?")
@@ -44,43 +49,83 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Footing(Generic[T]):
-    """Where the descent ended."""
+    """Where the descent ended. needs_files: as of its rung."""
 
     engine: T
     rung: str
     refused: tuple[Refusal, ...] = ()
+    needs_files: bool = False
 
 
-def descend(service: str, rungs: Sequence[Rung[T]], *, strict: bool, setting: str) -> Footing[T]:
+@dataclass(frozen=True)
+class Below:
+    """Where a descent goes on: behind `mute`, which was loaded and did not speak. reason: why."""
+
+    mute: Footing[Any]
+    reason: str
+
+
+def descend(service: str, rungs: Sequence[Rung[T]], *, strict: bool, setting: str, below: Below | None = None) -> Footing[T]:
     """Load the first of at least one rung that serves; blocks. setting: name of the variable behind `strict`.
 
     Raises what the last rung raises, and with strict Unserved when the first one cannot serve.
     """
     refused: list[Refusal] = []
-    for rung, below in zip(rungs, [*rungs[1:], None], strict=True):
+    if below is not None:
+        rest = rungs[[rung.name for rung in rungs].index(below.mute.rung) + 1 :]
+        if strict or not rest:
+            raise ModelError(below.reason)
+        refused = [*below.mute.refused, _stepped_over(service, below.mute.rung, rest[0].name, below.reason)]
+        rungs = rest
+    for rung, next_rung in zip(rungs, [*rungs[1:], None], strict=True):
         try:
             engine = rung.load()
         except (SettingsError, ModelError) as error:
-            if below is None or (isinstance(error, ModelError) and not rung.needs_files):
+            if next_rung is None or (isinstance(error, ModelError) and not rung.needs_files):
                 raise
             if strict:
                 raise Unserved(f"{setting} is true and {rung.name} cannot serve: {error}") from error
-            # A machine without a GPU loses nothing by it.
-            level = logging.WARNING if gpu_is_there() else logging.INFO
-            log.log(level, "%s: %s does not serve, %s is tried next: %s", service, rung.name, below.name, error)
-            refused.append(Refusal(rung.name, without_paths(str(error))))
+            refused.append(_stepped_over(service, rung.name, next_rung.name, str(error)))
             continue
-        footing = Footing(engine, rung.name, tuple(refused))
+        footing = Footing(engine, rung.name, tuple(refused), rung.needs_files)
         log.info("%s: %s serves", service, rung.name)
         tell(service, footing)
         return footing
     raise ValueError("a ladder has at least one rung")
 
 
+async def first_that_speaks(
+    load: Callable[[Below | None], Footing[T]], speak: Callable[[T], Awaitable[P]], failure: str
+) -> tuple[Footing[T], P]:
+    """Where the descent of `load`, which blocks, ends, and what `speak` gives there.
+
+    speak: has the engine do once what a request has it do; when it raises CosyserveError it has released the engine. failure: begins the
+    message. Raises what `load` raises; ModelError when the engine of the last rung, or one without files of its own, does not speak.
+    """
+    below: Below | None = None
+    while True:
+        footing = await asyncio.to_thread(load, below)
+        try:
+            return footing, await speak(footing.engine)
+        except CosyserveError as error:
+            reason = f"{failure}: {error}"
+            if not footing.needs_files:
+                raise ModelError(reason) from error
+            below = Below(footing, reason)
+
+
+def _stepped_over(service: str, rung: str, next_rung: str, reason: str) -> Refusal:
+    # A machine without a GPU loses nothing by it.
+    level = logging.WARNING if gpu_is_there() else logging.INFO
+    log.log(level, "%s: %s does not serve, %s is tried next: %s", service, rung, next_rung, reason)
+    return Refusal(rung, without_paths(reason))
+
+
 def tell(service: str, footing: Footing[T]) -> None:
     """Metrics of the descent."""
     _RUNG.set(1, {"service": service, "rung": footing.rung})
     for refusal in footing.refused:
+        _RUNG.set(0, {"service": service, "rung": refusal.rung})
         _REFUSED.set(1, {"service": service, "rung": refusal.rung})
 
 

@@ -29,5 +29,5 @@ def run(name: str, prefix: str, settings: type[Settings], loader: Callable[[Sett
         asyncio.run(serve(name, told, loader(told), owns_health=owns_health))
     except (ServiceBroken, SettingsError, ModelError) as error:
         sys.stderr.write(f"{error}\n")
-        return _STATUS[type(error)]
+        return next(status for kind, status in _STATUS.items() if isinstance(error, kind))
     return 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cosyserve.audio import Encoding
 from cosyserve.supervision.gpu_sharing import VARIABLE, WAYS
+from cosyserve.supervision.layout import WITH_BACKEND
 
 SERVER = "127.0.0.1:50051"
 _DEMO_MODEL = Path("models") / "demo"
@@ -26,7 +27,12 @@ def add_stack(parser: argparse.ArgumentParser) -> None:
     """What decides which services run: --model, --backend, --device, --gpu-sharing."""
     add_model(parser)
     parser.add_argument(
-        "--backend", default="auto", metavar="NAME", help="engine of llm and token2wav: auto, torch, fake (default: %(default)s)"
+        "--backend",
+        type=backend,
+        default=None,
+        metavar="NAME",
+        help="engine of llm and token2wav, such as auto, torch or fake, or of each, such as llm=vllm,token2wav=tensorrt "
+        "(default: COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND, else auto)",
     )
     parser.add_argument(
         "--device", default=None, metavar="NAME", help="device of the engines, such as cpu or cuda (default: the services')"
@@ -70,15 +76,34 @@ def pair(form: str) -> Callable[[str], tuple[str, str]]:
     return split
 
 
+def backend(text: str) -> str | dict[str, str]:
+    """argparse type of a name, or of e.g. "llm=vllm,token2wav=tensorrt"."""
+    if "=" not in text:
+        return text
+    named = _named(text, "llm=vllm,token2wav=tensorrt")
+    if not named.keys() <= set(WITH_BACKEND):
+        raise argparse.ArgumentTypeError(f"{text!r} names more than {' and '.join(WITH_BACKEND)}")
+    return named
+
+
 def replicas(text: str) -> dict[str, int]:
     """argparse type of e.g. "token2wav=2,llm=1"."""
-    counts: dict[str, int] = {}
+    form = "token2wav=2,llm=1"
+    named = _named(text, form)
+    if not all(count.isdecimal() for count in named.values()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+    return {name: int(count) for name, count in named.items()}
+
+
+def _named(text: str, form: str) -> dict[str, str]:
+    """What stands behind each name."""
+    found: dict[str, str] = {}
     for part in text.split(","):
-        name, equals, count = part.strip().partition("=")
-        if not equals or not count.isdecimal() or name in counts:
-            raise argparse.ArgumentTypeError(f"{text!r} is not of the form token2wav=2,llm=1")
-        counts[name] = int(count)
-    return counts
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not value or name in found:
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+        found[name] = value
+    return found
 
 
 def model_directory(given: Path | None) -> Path:

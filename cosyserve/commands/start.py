@@ -2,10 +2,11 @@
 
 import argparse
 import asyncio
+import functools
 from pathlib import Path
 
 from cosyserve.commands.options import add_gpu_sharing, add_model, model_directory
-from cosyserve.commands.up import add_serving, serve
+from cosyserve.commands.up import Stop, add_serving, serve, strictness
 from cosyserve.doctor.examination import examine
 from cosyserve.doctor.finding import State
 from cosyserve.errors import SettingsError
@@ -16,6 +17,8 @@ from cosyserve.starting.plan import Plan, chosen, forced, planned
 from cosyserve.starting.trial import Trial, table, tried
 from cosyserve.supervision.stack import running_stack
 
+STOPPED = 130
+"""Exit status after Ctrl-C or SIGTERM before anything is served; 0 from then on."""
 HELP = "choose settings for this machine, prepare engines, measure, serve"
 
 
@@ -33,6 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     if arguments.test_all and arguments.force_config:
         raise SettingsError("--test-all measures every configuration, --force-config takes one: give one of them")
+    stop = Stop()
+    try:
+        plan = await _prepared(arguments)
+    except asyncio.CancelledError:
+        if not stop.asked:
+            raise
+        _tell("stopped; what is finished is kept")
+        return STOPPED
+    return 1 if plan is None else await _serve(arguments, plan)
+
+
+async def _prepared(arguments: argparse.Namespace) -> Plan | None:
+    """What is to be served, its engines built, measured if asked; None where no configuration spoke."""
     model = model_directory(arguments.model)
     examination = await asyncio.to_thread(examine, model, arguments.listen)
     for finding in examination.findings:
@@ -45,19 +61,20 @@ async def run(arguments: argparse.Namespace) -> int:
             await precompile(commands(plan.configuration, machine, model), _tell)
     if not (arguments.benchmark or arguments.test_all):
         if arguments.precompile and arguments.no_serve:
-            await _warm(plans[0], model, arguments.gpu_sharing)
-        return await _serve(arguments, plans[0])
+            await _warm(plans[0], model, arguments)
+        return plans[0]
     trials = []
     for plan in plans:
         _tell(f"measuring {plan.name}: {plan.configuration.what}")
-        trials.append(await tried(plan, model, arguments.gpu_sharing, lambda line: _tell(f"  {line}")))
+        report = functools.partial(_tell, before="  ")
+        trials.append(await tried(plan, model, arguments.gpu_sharing, report, strictness(arguments)))
     _show(trials)
     spoken = [trial for trial in trials if trial.measured is not None]
     if not spoken:
         _tell("no configuration spoke; cosyserve doctor says what is wrong")
-        return 1
+        return None
     fastest = min(spoken, key=lambda trial: trial.real_time_factor)
-    return await _serve(arguments, next(plan for plan in plans if plan.name == fastest.name))
+    return next(plan for plan in plans if plan.name == fastest.name)
 
 
 def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list[Plan]:
@@ -71,14 +88,17 @@ def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list
     if arguments.force_config:
         return [planned(forced(arguments.force_config, machine), machine, model, forced=True)]
     configuration, steps = chosen(machine, model, will_build=arguments.precompile)
+    if steps and arguments.strict:
+        raise SettingsError(f"--strict: {steps[0].name} cannot run: {steps[0].reason}")
     for step in steps:
         _tell(f"not {step.name}: {step.reason}")
     return [planned(configuration, machine, model, forced=False)]
 
 
-async def _warm(plan: Plan, model: Path, gpu_sharing: str | None) -> None:
+async def _warm(plan: Plan, model: Path, arguments: argparse.Namespace) -> None:
     """Kernels are compiled, and kept, before a service is SERVING."""
-    async with running_stack(model, backend=plan.backends, environ=plan.environ, gpu_sharing=gpu_sharing, report=_tell):
+    environ = {**plan.environ, **strictness(arguments)}
+    async with running_stack(model, backend=plan.backends, environ=environ, gpu_sharing=arguments.gpu_sharing, report=_tell):
         _tell(f"{plan.name} has started once: its kernels are compiled and kept")
 
 
@@ -100,5 +120,5 @@ def _show(trials: list[Trial]) -> None:
     print(table(trials), flush=True)
 
 
-def _tell(line: str) -> None:
-    print(line, flush=True)
+def _tell(line: str, before: str = "") -> None:
+    print(before + line, flush=True)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 
 from cosyserve.commands.options import SERVER, add_stack, model_directory, replicas, voices_url
+from cosyserve.supervision.layout import WITH_BACKEND
 from cosyserve.supervision.stack import Stack, running_stack
 
 HELP = "run all services on this machine"
@@ -18,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
-    """Where and how the services run: --listen, --replicas, --voices, --drain."""
+    """Where and how the services run: --listen, --replicas, --voices, --drain, --strict."""
     parser.add_argument(
         "--listen", default=SERVER, metavar="HOST:PORT", help="public endpoint; port 0 takes a free one (default: %(default)s)"
     )
@@ -32,16 +33,19 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--drain", type=float, default=5.0, metavar="SECONDS", help="how long a stop waits for calls (default: %(default)s)"
     )
+    parser.add_argument("--strict", action="store_true", help="the fastest engine there is, or an error that says what it lacks")
 
 
 async def run(arguments: argparse.Namespace) -> int:
     return await serve(arguments, arguments.backend, arguments.device, {})
 
 
-async def serve(arguments: argparse.Namespace, backend: str | Mapping[str, str], device: str | None, environ: Mapping[str, str]) -> int:
+async def serve(
+    arguments: argparse.Namespace, backend: str | Mapping[str, str] | None, device: str | None, environ: Mapping[str, str]
+) -> int:
     """Run all services until Ctrl-C, as `add_serving`, --model and --gpu-sharing say, with `environ`; returns the exit code."""
     tell = functools.partial(print, flush=True)
-    stop = _Stop()
+    stop = Stop()
     try:
         async with running_stack(
             model_directory(arguments.model),
@@ -50,7 +54,7 @@ async def serve(arguments: argparse.Namespace, backend: str | Mapping[str, str],
             backend=backend,
             device=device,
             gpu_sharing=arguments.gpu_sharing,
-            environ={**environ, "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url()},
+            environ={**environ, **strictness(arguments), "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url()},
             drain_seconds=arguments.drain,
             log=tell,
             report=lambda line: tell(f"{'cosyserve':<14} | {line}"),
@@ -67,8 +71,13 @@ async def serve(arguments: argparse.Namespace, backend: str | Mapping[str, str],
     return 0
 
 
-class _Stop:
-    """SIGINT or SIGTERM: the first drains, a second one kills."""
+def strictness(arguments: argparse.Namespace) -> dict[str, str]:
+    """Variables that --strict stands for."""
+    return {f"COSYSERVE_{service.upper()}_STRICT": "true" for service in WITH_BACKEND} if arguments.strict else {}
+
+
+class Stop:
+    """SIGINT or SIGTERM: the first cancels this task, which drains; a second one kills the stack."""
 
     def __init__(self) -> None:
         self.stack: Stack | None = None

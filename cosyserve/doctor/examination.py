@@ -62,7 +62,7 @@ def examine(model: Path, listen: str, *, gpu_wanted: bool = False, environ: Mapp
         *check_cuda(machine),
         *(finding for number, gpu in enumerate(machine.gpus) for finding in check_gpu(number, gpu)),
         *check_torch_build(machine, torch_directory()),
-        *check_compiler(machine, environ),
+        *check_compiler(machine),
         *check_sharing(machine, environ),
         check_python(),
         *(check_library(library, machine.versions, has_gpu) for library in SUPPORT),

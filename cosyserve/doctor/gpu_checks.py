@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cosyserve.doctor.finding import Finding, State, note, ok, problem
-from cosyserve.gpu_facts import Gpu, driver_complaint, gpu_is_there
+from cosyserve.gpu_facts import VISIBLE, Gpu, driver_complaint, gpu_is_there, hidden_gpus
 from cosyserve.hardware.machine import Machine
 from cosyserve.hardware.recommendation import AMPERE, TIERS
 from cosyserve.supervision.gpu_sharing import PROGRAM as MPS
@@ -25,10 +25,13 @@ def check_driver(machine: Machine, wanted: bool) -> Finding:
         mend = "sudo dmesg | grep -i nvrm tells more; after an update of the driver: sudo reboot"
         return Finding("driver", State.PROBLEM, f"nvidia-smi fails: {complaint}", "the driver does not work", mend)
     state = State.PROBLEM if wanted else State.NOTE
+    if hidden_gpus():
+        return Finding("driver", state, f"{VISIBLE} hides every GPU", _CPU_ONLY, f"unset {VISIBLE}, or name GPUs that are there")
     if gpu_is_there():
         mend = "in a container: docker run --gpus all (NVIDIA_DRIVER_CAPABILITIES=compute,utility), with the NVIDIA Container Toolkit"
         return Finding("driver", state, "a GPU device, but no nvidia-smi", "nobody can say what the GPU is; " + _CPU_ONLY, mend)
-    mend = "install NVIDIA's driver (apt-get install nvidia-driver); in a container also: docker run --gpus all"
+    install = "Debian: apt-get install nvidia-driver; Ubuntu: ubuntu-drivers install --gpgpu"
+    mend = f"install NVIDIA's driver ({install}); in a container also: docker run --gpus all"
     return Finding("driver", state, "no NVIDIA driver and no GPU", _CPU_ONLY, mend)
 
 
@@ -90,16 +93,14 @@ def torch_directory() -> Path | None:
     return Path(found.submodule_search_locations[0]) if found is not None and found.submodule_search_locations else None
 
 
-def check_compiler(machine: Machine, environ: Mapping[str, str] = os.environ) -> list[Finding]:
+def check_compiler(machine: Machine) -> list[Finding]:
     """Triton compiles its launchers with a C compiler."""
     if machine.gpu is None:
         return []
-    wanted = environ.get("CC")
-    for name in (wanted,) if wanted else ("gcc", "clang", "cc"):
-        if found := shutil.which(name, path=environ.get("PATH")):
-            return [ok("C compiler", found)]
+    if machine.compiler is not None:
+        return [ok("C compiler", machine.compiler)]
     means = "Triton cannot compile the launchers of our kernels; the readable engines serve, far slower"
-    return [note("C compiler", f"no {wanted or 'gcc, clang or cc'}", means, "apt-get install gcc libc6-dev")]
+    return [note("C compiler", "neither CC nor gcc, clang or cc", means, "apt-get install gcc libc6-dev")]
 
 
 def check_sharing(machine: Machine, environ: Mapping[str, str] = os.environ) -> list[Finding]:
@@ -112,6 +113,6 @@ def check_sharing(machine: Machine, environ: Mapping[str, str] = os.environ) -> 
     if len(machine.gpus) > 1:
         return [ok("MPS", "not there; not needed with a GPU for each engine (compose.gpus.yaml)")]
     means = "llm and token2wav have the GPU in turns, which costs latency when both work"
-    return [
-        note("MPS", f"no {MPS}", means, "it comes with the driver's tools: apt-get install nvidia-cuda-mps, or mount it into the container")
-    ]
+    install = "Debian: apt-get install nvidia-cuda-mps; Ubuntu: nvidia-compute-utils and the driver's first number"
+    mend = f"it comes with the driver's tools ({install}), or mount it into the container"
+    return [note("MPS", f"no {MPS}", means, mend)]

@@ -57,7 +57,8 @@ def _no_tensorrt(machine: Machine) -> str | None:
 def _no_kernels(machine: Machine) -> str | None:
     if machine.gpu is not None and machine.gpu.capability < AMPERE:
         return f"{machine.gpu.name} is older than Ampere (compute capability 8.0)"
-    return _no_gpu(machine) or _library(machine, "triton")
+    without = None if machine.compiler else "there is no C compiler for Triton's launchers: apt-get install gcc libc6-dev"
+    return _no_gpu(machine) or _library(machine, "triton") or without
 
 
 CONFIGURATIONS = (

@@ -1,7 +1,8 @@
 """What this machine has: GPUs, cores, memory. Within a container that is what the container may use."""
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ _MEMORY = Path("/proc/meminfo")
 @dataclass(frozen=True)
 class Machine:
     """gpus: by number. cuda: the newest that the driver runs. cores: this process may use, whole or not. memory: bytes, all and free.
-    versions: of those of LIBRARIES that are installed."""
+    versions: of those of LIBRARIES that are installed. compiler: for C."""
 
     gpus: tuple[Gpu, ...]
     cuda: tuple[int, int] | None
@@ -27,6 +28,7 @@ class Machine:
     memory: int
     free_memory: int
     versions: dict[str, str]
+    compiler: str | None
 
     @property
     def gpu(self) -> Gpu | None:
@@ -42,7 +44,14 @@ def this_machine(versions: Callable[..., dict[str, str]] = library_versions) -> 
     """Ask it. Blocks while nvidia-smi answers."""
     found = tuple(gpus())
     memory, free = memory_bytes()
-    return Machine(found, driver_cuda() if found else None, usable_cores(), memory, free, versions(*LIBRARIES))
+    return Machine(found, driver_cuda() if found else None, usable_cores(), memory, free, versions(*LIBRARIES), c_compiler())
+
+
+def c_compiler(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The program that Triton would take to compile its launchers: CC, or the first of three that is there."""
+    wanted = environ.get("CC")
+    found = (shutil.which(name, path=environ.get("PATH")) for name in ((wanted,) if wanted else ("gcc", "clang", "cc")))
+    return next((path for path in found if path), None)
 
 
 def usable_cores(group: Path = _GROUP) -> float:

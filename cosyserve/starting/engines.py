@@ -1,8 +1,10 @@
 """Engines that a configuration wants: whether they are there, and the commands that make them."""
 
 import asyncio
+import contextlib
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,7 +18,10 @@ from cosyserve.hardware.machine import Machine
 from cosyserve.model_directory import ModelDirectory
 
 BUILD = "--precompile builds them"
+SERVED_AS_IT_IS = ("hf", "vllm")
+"""Forms of the LLM that need no engine built of them."""
 ENGINES, LLM_ENGINES = "COSYSERVE_TOKEN2WAV_ENGINES", "COSYSERVE_LLM_ENGINES"
+_STOP_SECONDS = 10.0
 WEIGHTS = ("flow.pt", "hift.pt")
 PARTS = ("encoder", "estimator", "pitch", "filter")
 """What token2wav's engines are made of, and what they are called in the cache behind `token2wav.`."""
@@ -46,7 +51,7 @@ def conversion(machine: Machine) -> str | None:
     release = parsed(machine.version("tensorrt_llm") or "")
     if release[:1] == (0,):
         return "trtllm-0.20"
-    return "hf" if release or machine.version("vllm") else None
+    return "hf" if release else "vllm" if machine.version("vllm") else None
 
 
 def converted_directory(model: Path, form: str, environ: Mapping[str, str] = os.environ) -> Path:
@@ -68,7 +73,7 @@ def commands(configuration: Configuration, machine: Machine, model: Path, enviro
     if configuration.backends["llm"] == "auto" and form is not None:
         directory = str(converted_directory(model, form, environ))
         made.append(["convert", str(model), "--target", form, "--output", directory])
-        if form != "hf":
+        if form not in SERVED_AS_IT_IS:
             cached = ["--engines", environ[LLM_ENGINES]] if environ.get(LLM_ENGINES) else []
             made.append(["build", "llm", directory, *cached])
     return made
@@ -79,12 +84,23 @@ async def precompile(steps: list[list[str]], report: Callable[[str], None]) -> N
     for step in steps:
         shown = shlex.join(["cosyserve", "model", *step])
         report(shown)
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "cosyserve", "model", *step)
+        # A group of its own: what a step has started, such as trtllm-build, is stopped with it.
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "cosyserve", "model", *step, process_group=0)
         try:
             status = await process.wait()
         finally:
             if process.returncode is None:
-                process.terminate()
-                await process.wait()
+                await _stop(process)
         if status != 0:
             raise ModelError(f"{shown} ended with status {status}; its own lines above say why")
+
+
+async def _stop(group: asyncio.subprocess.Process) -> None:
+    """As Ctrl-C does, which leaves what is finished; without mercy where that takes too long."""
+    os.killpg(group.pid, signal.SIGINT)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_STOP_SECONDS):
+            await group.wait()
+            return
+    os.killpg(group.pid, signal.SIGKILL)
+    await group.wait()

@@ -9,14 +9,15 @@ from cosyserve.doctor.model_checks import checkpoint_bytes
 from cosyserve.errors import SettingsError
 from cosyserve.hardware.configurations import BY_NAME, CONFIGURATIONS, Configuration
 from cosyserve.hardware.machine import Machine
-from cosyserve.starting.engines import BUILD, built, conversion, converted_directory
+from cosyserve.starting.engines import BUILD, SERVED_AS_IT_IS, built, conversion, converted_directory
 
 
 @dataclass(frozen=True)
 class Plan:
-    """environ: variables for the services. why: what decided the settings."""
+    """backends: of llm and token2wav. environ: variables for the services. why: what decided the settings."""
 
     configuration: Configuration
+    backends: dict[str, str]
     environ: dict[str, str]
     tier: str
     why: tuple[str, ...]
@@ -24,11 +25,6 @@ class Plan:
     @property
     def name(self) -> str:
         return self.configuration.name
-
-    @property
-    def backends(self) -> dict[str, str]:
-        """Of llm and token2wav."""
-        return self.configuration.backends
 
 
 @dataclass(frozen=True)
@@ -42,10 +38,15 @@ class StepDown:
 def planned(configuration: Configuration, machine: Machine, model: Path, *, forced: bool, environ: Mapping[str, str] = os.environ) -> Plan:
     """What the user's environment says stays; forced: except where the configuration would not be itself."""
     told = configuration.settings(machine, checkpoint_bytes(model))
-    if configuration.backends["llm"] == "auto" and conversion(machine) == "hf":
-        told.environ["COSYSERVE_LLM_CONVERTED"] = str(converted_directory(model, "hf", environ))
+    form = conversion(machine)
+    if configuration.backends["llm"] == "auto" and form in SERVED_AS_IT_IS:
+        told.environ["COSYSERVE_LLM_CONVERTED"] = str(converted_directory(model, form, environ))
     mine = {name: value for name, value in told.environ.items() if name not in environ or (forced and name in configuration.environ)}
-    return Plan(configuration, mine, told.tier, told.why)
+    backends = {
+        service: (not forced and environ.get(f"COSYSERVE_{service.upper()}_BACKEND")) or name
+        for service, name in configuration.backends.items()
+    }
+    return Plan(configuration, backends, mine, told.tier, told.why)
 
 
 def chosen(

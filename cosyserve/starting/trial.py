@@ -1,13 +1,13 @@
 """One configuration started, measured and stopped."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from cosyserve.client import Client
 from cosyserve.commands.measuring import Measured, measure
-from cosyserve.errors import CosyserveError
+from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.hardware.configurations import rating
 from cosyserve.starting.plan import Plan
 from cosyserve.supervision.stack import StackFailed, running_stack
@@ -28,15 +28,18 @@ class Trial:
         return float("inf") if self.measured is None else self.measured.warm.real_time_factor
 
 
-async def tried(plan: Plan, model: Path, gpu_sharing: str | None, report: Callable[[str], None]) -> Trial:
-    """Start all services with this plan, speak, stop them."""
+async def tried(
+    plan: Plan, model: Path, gpu_sharing: str | None, report: Callable[[str], None], environ: Mapping[str, str] | None = None
+) -> Trial:
+    """Start all services with this plan and `environ` above it, speak, stop them."""
     began = time.monotonic()
-    stack_of = running_stack(model, backend=plan.backends, environ=plan.environ, gpu_sharing=gpu_sharing, report=report)
+    told = {**plan.environ, **(environ or {})}
+    stack_of = running_stack(model, backend=plan.backends, environ=told, gpu_sharing=gpu_sharing, report=report)
     try:
         async with stack_of as stack, Client(stack.address) as client:
             seconds = time.monotonic() - began
             measured = await measure(client)
-    except (StackFailed, CosyserveError) as error:
+    except (StackFailed, CosyserveError, SettingsError, ModelError, OSError) as error:
         return Trial(plan.name, reason=str(error).splitlines()[-1].strip())
     if measured.fault:
         return Trial(plan.name, seconds, reason=measured.fault)

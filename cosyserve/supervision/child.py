@@ -3,6 +3,7 @@
 import asyncio
 import collections
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -70,8 +71,13 @@ class Child:
                 await asyncio.sleep(0.2)
 
     async def ended(self) -> int:
-        """Wait for its end; all its output has been logged then. Returns the exit code, negative for a signal."""
+        """Wait for its end; all its output has been logged then, and nothing is left of what it had started: an engine's own process would
+        hold GPU and output for ever. Returns the exit code, negative for a signal."""
+        await _exit(self.process)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         code = await self.process.wait()
+        cast("asyncio.StreamWriter", self.process.stdin).close()
         await self._reading
         return code
 
@@ -91,6 +97,24 @@ class Child:
             text = line.decode(errors="replace").rstrip()
             self.last_lines.append(text)
             self._log(f"{self.label:<14} | {text}")
+
+
+async def _exit(process: asyncio.subprocess.Process) -> None:
+    """Return when the process has ended; its own `wait` waits for whoever else holds its output, too."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError):  # not on this system
+        await process.wait()
+        return
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(handle, over.set)
+    try:
+        await over.wait()
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
 
 
 def exit_text(code: int) -> str:

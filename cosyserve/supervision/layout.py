@@ -11,7 +11,7 @@ from cosyserve.supervision.ports import free_ports
 
 STAGES = ("frontend", "llm", "token2wav")
 ORCHESTRATOR = "orchestrator"
-_WITH_BACKEND = ("llm", "token2wav")
+WITH_BACKEND = ("llm", "token2wav")
 _MOST_REPLICAS = 16
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared, not bound
 
@@ -38,12 +38,13 @@ def lay_out(
     model: Path,
     listen: str,
     replicas: Mapping[str, int],
-    backend: str | Mapping[str, str],
+    backend: str | Mapping[str, str] | None,
     device: str | None,
     drain_seconds: float,
     environ: Mapping[str, str],
 ) -> list[Place]:
-    """All processes of one machine, the orchestrator last. backend: of both engines, or of llm and token2wav each.
+    """All processes of one machine, the orchestrator last. backend: of both engines, or of llm, token2wav or each; who gets none is left to
+    COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND.
 
     Other COSYSERVE_* variables of the user's environment pass through, `environ` goes on top. Raises SettingsError for an unknown
     service, a number of replicas outside 1 to 16, a malformed address or one that is in use.
@@ -69,8 +70,9 @@ def lay_out(
     places = []
     for stage in STAGES:
         told = {"MODEL": str(model.resolve())}
-        if stage in _WITH_BACKEND:
-            told |= {"BACKEND": backend if isinstance(backend, str) else backend[stage]} | ({"DEVICE": device} if device else {})
+        if stage in WITH_BACKEND:
+            name = backend if isinstance(backend, str) else (backend or {}).get(stage)
+            told |= ({"BACKEND": name} if name else {}) | ({"DEVICE": device} if device else {})
         places += [place(stage, replica, address, told) for replica, address in enumerate(addresses[stage])]
     return [*places, place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(addresses[stage]) for stage in STAGES})]
 

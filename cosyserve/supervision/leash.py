@@ -1,11 +1,13 @@
 """`python -m cosyserve.supervision.leash MODULE`: run MODULE as a program that cannot outlive its parent.
 
 The parent holds the other end of this process's standard input. When the parent is gone, however it went, the read below ends and
-this process with it. It works on every Unix and needs nothing between fork and exec, where threads of the parent would be a danger.
+this process with it, and what it has started, where it leads a group of its own. It works on every Unix and needs nothing between fork and
+exec, where threads of the parent would be a danger.
 """
 
 import os
 import runpy
+import signal
 import sys
 import threading
 
@@ -13,6 +15,8 @@ import threading
 def _end_with_the_parent() -> None:
     while os.read(0, 4096):
         pass
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
     os._exit(1)
 
 

@@ -182,7 +182,7 @@ async def running_stack(
     *,
     listen: str = "127.0.0.1:0",
     replicas: Mapping[str, int] | None = None,
-    backend: str | Mapping[str, str] = "torch",
+    backend: str | Mapping[str, str] | None = "torch",
     device: str | None = None,
     environ: Mapping[str, str] | None = None,
     gpu_sharing: str | None = None,
@@ -192,11 +192,11 @@ async def running_stack(
 ) -> AsyncIterator[Stack]:
     """All services of `model` while the block runs; the block begins when the public door is SERVING.
 
-    replicas: how many of a stage, e.g. {"token2wav": 2}; one of each without. backend: of both engines, or {"llm": ..., "token2wav": ...}.
-    environ: variables for all children. gpu_sharing: how engines share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as
-    COSYSERVE_GPU_SHARING says, else auto. log: gets each line that a child prints, with its name before it. report: gets what happens to
-    the children. A stage's only replica that dies stops all the others: `Stack.wait` raises then. Raises StackFailed when a child ends
-    while loading, ModelError without a model directory, SettingsError for the rest.
+    replicas: how many of a stage, e.g. {"token2wav": 2}; one of each without. backend: of both engines, or {"llm": ..., "token2wav": ...};
+    None: as the environment says. environ: variables for all children. gpu_sharing: how engines share a GPU, auto or off
+    (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log: gets each line that a child prints, with its name
+    before it. report: gets what happens to the children. A stage's only replica that dies stops all the others: `Stack.wait` raises then.
+    Raises StackFailed when a child ends while loading, ModelError without a model directory, SettingsError for the rest.
     """
     places = lay_out(ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {})
     async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as told:

@@ -3,11 +3,11 @@
 Exit codes: 2 when the settings, 3 when the model directory cannot be served, 1 when the engine broke; one line on stderr says why.
 """
 
-import asyncio
 import sys
 
-from cosyserve.errors import CosyserveError, ModelError
-from cosyserve.ladder import Footing
+from cosyserve.errors import CosyserveError
+from cosyserve.gpu_facts import TENSORRT
+from cosyserve.ladder import Footing, first_that_speaks
 from cosyserve.process import run
 from cosyserve.server import Close, Load, Service
 from cosyserve.service_info import ServiceFacts, libraries, limits_of
@@ -26,13 +26,23 @@ def loader(settings: LlmSettings) -> Load:
     """What `cosyserve.server` runs to make the service ready: model read in a thread, one sentence as warm-up."""
 
     async def load_service(service: Service) -> Close:
-        footing = await asyncio.to_thread(load_chosen, settings, service.broken)
-        backend = footing.engine
-        try:
-            await backend.warm_up()
-        except CosyserveError as error:
-            await backend.close()
-            raise ModelError(f"{settings.model}: the engine cannot speak its first sentence: {error}") from error
+        spoken = False
+
+        def on_fault(reason: str) -> None:
+            if spoken:  # before that another engine takes its place
+                service.broken(reason)
+
+        async def speak(engine: Backend) -> None:
+            try:
+                await engine.warm_up()
+            except CosyserveError:
+                await engine.close()
+                raise
+
+        footing, _ = await first_that_speaks(
+            lambda below: load_chosen(settings, on_fault, below), speak, f"{settings.model}: the engine cannot speak its first sentence"
+        )
+        backend, spoken = footing.engine, True
         servicer = LlmServicer(backend, idle_seconds=settings.idle_seconds)
         llm_pb2_grpc.add_LlmServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
         service.info.describe(facts(settings, footing), backend.warm_up)
@@ -50,7 +60,7 @@ def facts(settings: LlmSettings, footing: Footing[Backend]) -> ServiceFacts:
         refused=footing.refused,
         buckets=tuple(bucket for bucket in BUCKETS if bucket < 2 * settings.max_sequences) if footing.rung == FUSED else (),
         limits=limits_of(settings, *names),
-        libraries=libraries("torch", "triton", "tensorrt_llm", "tensorrt", "vllm"),
+        libraries=libraries("torch", "triton", "tensorrt_llm", *TENSORRT, "vllm"),
     )
 
 

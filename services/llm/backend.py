@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 from cosyserve.identity import Identity
-from cosyserve.ladder import Footing, Rung, descend
+from cosyserve.ladder import Below, Footing, Rung, descend
 from services.llm.alignment import AlignmentTable
 from services.llm.config import LengthBounds
 from services.llm.request import Generation, Hop
@@ -57,8 +57,9 @@ def load_backend(settings: LlmSettings, on_fault: Callable[[str], None] | None =
     return load_chosen(settings, on_fault).engine
 
 
-def load_chosen(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Footing[Backend]:
-    """The first backend that the settings allow and that serves here, ready but for its warm-up. Blocks while it reads the model.
+def load_chosen(settings: LlmSettings, on_fault: Callable[[str], None] | None = None, below: Below | None = None) -> Footing[Backend]:
+    """The first backend that the settings allow and that serves here, ready but for its warm-up; behind `below`, where one did not speak.
+    Blocks while it reads the model.
 
     on_fault: called with the reason, from any thread, should the engine break for good. Raises ModelError naming what is wrong in the model
     directory, SettingsError for engines that cannot serve here.
@@ -68,7 +69,7 @@ def load_chosen(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
         return Rung(name, lambda: _load(wanted, on_fault), needs_files=name in HOSTED)
 
     ladder = [rung(name, wanted) for name, wanted in rungs(settings)]
-    return descend("llm", ladder, strict=settings.strict, setting="COSYSERVE_LLM_STRICT")
+    return descend("llm", ladder, strict=settings.strict, setting="COSYSERVE_LLM_STRICT", below=below)
 
 
 def _load(settings: LlmSettings, on_fault: Callable[[str], None] | None) -> Backend:

@@ -8,17 +8,19 @@ from cosyserve.errors import ModelError
 from services.llm.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE, ExtendedVocabulary, side_file
 
 MANIFEST = "manifest.json"
+HUGGING_FACE, VLLM_EXPORT = "llm-hf", "llm-vllm"
+"""Kinds that are served as they are."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """kind: llm-hf, llm-trtllm-1.x and so on. precision: of its weights."""
+    """kind: HUGGING_FACE, VLLM_EXPORT and so on. precision: of its weights. head_bias: None where the head itself has it."""
 
     directory: Path
     kind: str
     precision: str
     vocabulary: ExtendedVocabulary
-    head_bias: Path
+    head_bias: Path | None
 
     @classmethod
     def open(cls, directory: Path, model_hash: str, kinds: tuple[str, ...]) -> "Conversion":
@@ -34,6 +36,8 @@ class Conversion:
             raise ModelError(f"{directory}: is {kind}, served can be {', '.join(kinds)}")
         if source != model_hash:
             raise ModelError(f"{directory}: was made of model {source}, this is {model_hash}; convert the model again")
+        if kind == VLLM_EXPORT:
+            return cls(directory, kind, precision, ExtendedVocabulary.load(directory / VOCABULARY_FILE), None)
         return cls(directory, kind, precision, *side_files(directory))
 
 

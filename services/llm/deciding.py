@@ -38,6 +38,11 @@ class Decider:
     made: int
     decisions: list[int]
     _over: int | None = field(default=None, init=False)
+    _begun: int = field(default=0, init=False)
+    """Decisions from before this run."""
+
+    def __post_init__(self) -> None:
+        self._begun = len(self.decisions)
 
     @classmethod
     def of(cls, rules: Rules, made: int, decisions: list[int]) -> "Decider":
@@ -93,6 +98,14 @@ class Decider:
         self.decisions += tokens
         self.made += len(tokens)
 
+    def back_to(self, count: int) -> None:
+        """Only the first `count` decisions of this run count: what came after them the engine has thrown away."""
+        dropped = self.decisions[self._begun + count :]
+        del self.decisions[self._begun + count :]
+        self.made -= sum(one < SPEECH_VOCABULARY for one in dropped)
+        ended = self.decisions[self._begun :][-1:] >= [SPEECH_VOCABULARY] or self.made >= self.longest
+        self._over = END_OF_SPEECH if ended else None
+
     def _choose(self, scores: Scores) -> int:
         step = len(self.decisions)
         if self.fill_at is not None and step >= self.fill_at:
@@ -107,8 +120,7 @@ class Decider:
 
     def plain(self) -> dict[str, Any]:
         """As numbers, lists and dictionaries, for any message format."""
-        told = asdict(self)
-        del told["_over"]
+        told = {name: value for name, value in asdict(self).items() if not name.startswith("_")}
         return told | {"masked": list(self.masked), "replay": list(self.replay)}
 
     @classmethod

@@ -36,7 +36,13 @@ from services.llm.whole_text import WholeText
 log = logging.getLogger(__name__)
 MOST_FAILED_RUNS = 3
 """So many runs that failed one after another, with anything but an error of ours, are no accident."""
+SILENT_SECONDS = 120.0
+"""A run that is given nothing for so long is in an engine that hangs: no more runs are in it than it has places."""
 T = TypeVar("T")
+
+
+class EngineSilent(Exception):
+    """Nothing came of a run for SILENT_SECONDS."""
 
 
 class HostedBackend:
@@ -134,6 +140,7 @@ class HostedBackend:
                     for hop in sequence.taken():
                         yield hop
                     if over:
+                        self._failed_runs = 0
                         return
             # The id that ends a run may be left out by the engine.
             if len(sequence.decisions) >= most:
@@ -148,7 +155,7 @@ class HostedBackend:
         """What the runtime gives, its errors made ours."""
         try:
             async with contextlib.aclosing(self._runtime.ids(run)) as pieces:
-                while (extended := await self._unless_closed(anext(pieces, None))) is not None:
+                while (extended := await self._in_time(anext(pieces, None))) is not None:
                     yield extended
             self._failed_runs = 0
         except CosyserveError:
@@ -158,9 +165,18 @@ class HostedBackend:
             self._failed(error)
             raise InternalFault(f"the speech-token engine failed: {type(error).__name__}") from error
 
+    async def _in_time(self, awaited: Awaitable[T]) -> T:
+        """As `_unless_closed`; raises EngineSilent."""
+        try:
+            async with asyncio.timeout(SILENT_SECONDS):
+                return await self._unless_closed(awaited)
+        except TimeoutError as error:
+            raise EngineSilent(f"nothing came for {SILENT_SECONDS:g} s") from error
+
     def _failed(self, error: Exception) -> None:
         self._failed_runs += 1
-        if self._over or not (self._runtime.is_dead(error) or self._failed_runs >= MOST_FAILED_RUNS):
+        dead = isinstance(error, EngineSilent) or self._runtime.is_dead(error) or self._failed_runs >= MOST_FAILED_RUNS
+        if self._over or not dead:
             return
         reason = f"the speech-token engine broke with {type(error).__name__} and has to be started anew"
         self._end_all(InternalFault, reason)

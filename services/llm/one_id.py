@@ -17,19 +17,22 @@ from services.llm.extended_vocabulary import HEAD_BIAS_TENSOR
 
 
 @functools.lru_cache(maxsize=8)
-def speech_bias(path: Path, text_ids: int, device: torch.device) -> Tensor:
+def speech_bias(path: Path, first: int, device: torch.device) -> Tensor:
     """The head's bias of the 6564 speech rows, float32, on the device."""
-    return load_file(path)[HEAD_BIAS_TENSOR][text_ids : text_ids + SPEECH_ROWS].to(device=device, dtype=torch.float32)
+    return load_file(path)[HEAD_BIAS_TENSOR][first : first + SPEECH_ROWS].to(device=device, dtype=torch.float32)
 
 
-def leave_one_id(logits: Tensor, decider: Decider, bias: Path, text_ids: int) -> None:
-    """logits: [..., rows], one row of a head with the extended vocabulary, any float type; changed in place so that only the id that was
-    decided can be sampled. Raises ValueError when it is more than one row, or a narrower one."""
+def leave_one_id(logits: Tensor, decider: Decider, bias: Path | None, first: int) -> None:
+    """logits: [..., rows], one row of a head, any float type; changed in place so that only the id that was decided can be sampled. bias:
+    file of the head's bias, None where the head has it. first: row of speech token 0. Raises ValueError when it is more than one row, or
+    a narrower one."""
     row = logits.reshape(-1) if logits.is_contiguous() else logits.view(-1)
-    if row.numel() != logits.shape[-1] or row.numel() < text_ids + SPEECH_ROWS:
-        raise ValueError(f"logits are {list(logits.shape)}, expected one row of at least {text_ids + SPEECH_ROWS}")
-    speech = row[text_ids : text_ids + SPEECH_ROWS].float() + speech_bias(bias, text_ids, row.device)
+    if row.numel() != logits.shape[-1] or row.numel() < first + SPEECH_ROWS:
+        raise ValueError(f"logits are {list(logits.shape)}, expected one row of at least {first + SPEECH_ROWS}")
+    speech = row[first : first + SPEECH_ROWS].float()
+    if bias is not None:
+        speech = speech + speech_bias(bias, first, row.device)
     scores = torch.log_softmax(speech, dim=-1).cpu().numpy()
     chosen = decider.decide(np.asarray(scores, np.float32))
     row.fill_(-torch.inf)
-    row[text_ids + chosen] = 0.0
+    row[first + chosen] = 0.0

@@ -1,11 +1,15 @@
 """Which engines the speech-token service would take, best first, and what of a machine speaks against the hosted ones. No tensor library
 is asked: packages are looked for without importing them, GPUs through nvidia-smi."""
 
+import importlib
 import importlib.util
+import os
 import re
 from dataclasses import replace
+from types import ModuleType
 
 from cosyserve.gpu_facts import library_versions, visible_gpus
+from cosyserve.ladder import Unserved
 from services.llm.settings import LlmSettings
 
 TENSORRT_LLM, VLLM, FUSED, READABLE, CPU = "tensorrt_llm", "vllm", "fused", "readable", "cpu"
@@ -15,7 +19,7 @@ _INSTALL = {
     TENSORRT_LLM: "pip install tensorrt_llm in an image of its own (Dockerfile, target llm)",
     VLLM: "pip install vllm",
 }
-_CONVERT = "make one with cosyserve model convert MODEL --target hf --output DIR and set COSYSERVE_LLM_CONVERTED=DIR"
+_CONVERT = "make one with cosyserve model convert MODEL --target {} --output DIR and set COSYSERVE_LLM_CONVERTED=DIR"
 
 
 def rungs(settings: LlmSettings) -> list[tuple[str, LlmSettings]]:
@@ -44,7 +48,7 @@ def tensorrt_llm_refusal(settings: LlmSettings) -> str:
     if settings.converted is not None and release < (1, 0):
         return "tensorrt_llm before 1.0 serves built engines alone: leave COSYSERVE_LLM_CONVERTED unset and run cosyserve model build llm"
     if settings.converted is None and release >= (1, 3):
-        return f"tensorrt_llm from 1.3 on runs no built engine and COSYSERVE_LLM_CONVERTED is not set; {_CONVERT}"
+        return f"tensorrt_llm from 1.3 on runs no built engine and COSYSERVE_LLM_CONVERTED is not set; {_CONVERT.format('hf')}"
     return ""
 
 
@@ -53,7 +57,18 @@ def vllm_refusal(settings: LlmSettings) -> str:
     refusal = _library_refusal(VLLM)
     if refusal:
         return refusal
-    return "" if settings.converted is not None else f"COSYSERVE_LLM_CONVERTED is not set; {_CONVERT}"
+    return "" if settings.converted is not None else f"COSYSERVE_LLM_CONVERTED is not set; {_CONVERT.format('vllm')}"
+
+
+def imported(name: str, *modules: str) -> tuple[ModuleType, ...]:
+    """The modules of the library `name`. Raises Unserved with the reason where it is there and cannot be imported: a shared library that is
+    missing, a directory that cannot be written, a torch of another release."""
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # both libraries tell their makers of each start otherwise
+    try:
+        return tuple(importlib.import_module(module) for module in modules)
+    except Exception as error:
+        told = next(iter(str(error).splitlines()), "")
+        raise Unserved(f"the package {name} cannot be imported: {type(error).__name__}: {told}; {_INSTALL[name]}") from error
 
 
 def _library_refusal(name: str) -> str:

@@ -27,8 +27,8 @@ class LlmSettings(ServerSettings):
     strict: bool = False
     """No step down: where the first of these engines cannot serve, the start fails with the reason."""
     converted: Path | None = None
-    """What `cosyserve model convert --target hf` has made of the model: needed by vLLM and by TensorRT-LLM's PyTorch backend. Unset:
-    TensorRT-LLM serves an engine of the cache."""
+    """What `cosyserve model convert` has made of the model: `--target hf` for TensorRT-LLM's PyTorch backend and vLLM, `--target vllm` for
+    vLLM. Unset: TensorRT-LLM serves an engine of the cache."""
     engines: Path | None = None
     """Directory of the engine cache; unset: where `cosyserve model build` writes."""
     device: str = "auto"

@@ -7,8 +7,8 @@ Written against its published sources (`llmapi/llm.py`, `sampling_params.py`, `e
 """
 
 import contextlib
-import importlib
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,12 +23,12 @@ from cosyserve.gpu_facts import library_versions, visible_gpus
 from cosyserve.identity import Identity
 from cosyserve.ladder import Unserved
 from services.llm.backend import Backend
-from services.llm.conversion import Conversion, side_files
+from services.llm.conversion import HUGGING_FACE, Conversion, side_files
 from services.llm.deciding import Decider
 from services.llm.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted_backend import HostedBackend
 from services.llm.one_id import leave_one_id
-from services.llm.rungs import TENSORRT_LLM, tensorrt_llm_refusal
+from services.llm.rungs import TENSORRT_LLM, imported, tensorrt_llm_refusal
 from services.llm.runtime import Run
 from services.llm.served_model import ServedModel
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
@@ -45,7 +45,7 @@ class SeededChoice:
     """
 
     decider: Decider
-    bias: Path
+    bias: Path | None
     text_ids: int
     inputs: int
     """How many ids the run began with; those told begin with them."""
@@ -67,7 +67,7 @@ class SeededChoice:
 class TensorRtLlm:
     """A `Runtime`. library: the module. llm: its loaded `LLM`."""
 
-    def __init__(self, library: Any, llm: Any, vocabulary: ExtendedVocabulary, bias: Path, release: Callable[[], None]) -> None:
+    def __init__(self, library: Any, llm: Any, vocabulary: ExtendedVocabulary, bias: Path | None, release: Callable[[], None]) -> None:
         self._library, self._llm, self._vocabulary, self._bias, self._release = library, llm, vocabulary, bias, release
 
     async def ids(self, run: Run) -> AsyncGenerator[list[int]]:
@@ -114,18 +114,18 @@ def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
     refusal = tensorrt_llm_refusal(settings)
     if refusal:
         raise Unserved(refusal)
-    library = importlib.import_module("tensorrt_llm")
+    (library,) = imported(TENSORRT_LLM, "tensorrt_llm")
     served = ServedModel.read(settings)
     release = str(library.__version__)
     if settings.converted is not None:
-        conversion = Conversion.open(settings.converted, served.model_hash, ("llm-hf",))
+        conversion = Conversion.open(settings.converted, served.model_hash, (HUGGING_FACE,))
         precision, directory = f"{conversion.precision}, PyTorch backend", conversion.directory
         vocabulary, bias, loaded = conversion.vocabulary, conversion.head_bias, library.LLM
     else:
         engine = built_engine(settings, served.model_hash)
         precision, directory = f"{engine.key.facts['precision']}, TensorRT engine", engine.directory
         vocabulary, bias = side_files(engine.directory)
-        loaded = library.LLM if release.startswith("0.") else importlib.import_module("tensorrt_llm._tensorrt_engine").LLM
+        loaded = library.LLM if release.startswith("0.") else imported(TENSORRT_LLM, "tensorrt_llm._tensorrt_engine")[0].LLM
     held = contextlib.ExitStack()
     held.enter_context(engine_held(directory))
     try:
@@ -174,6 +174,7 @@ def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
             continue
         built = engine.key.facts
         wrong = [f"{name} is {value}, it was built for {built.get(name)}" for name, value in facts.items() if built.get(name) != value]
+        wrong += _too_small(built.get("profile", ""), settings)
         if not wrong:
             found = cache.find(engine.key)
             if isinstance(found, Engine):
@@ -181,3 +182,14 @@ def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
             wrong = [found.reason if found else "it is gone"]
         refused.append(f"{engine.directory.name}: {'; '.join(wrong)}")
     raise Unserved("; ".join(refused) or "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set")
+
+
+def _too_small(profile: str, settings: LlmSettings) -> list[str]:
+    """What these settings ask for beyond the limits that an engine was built with, such as "sentences 64, positions 8192"."""
+    limits = {name: int(most) for name, most in re.findall(r"(\w+) (\d+)", profile)}
+    asked = {"sentences": ("MAX_SEQUENCES", settings.max_sequences), "positions": ("MAX_POSITIONS", settings.max_positions)}
+    return [
+        f"COSYSERVE_LLM_{variable} is {wanted}, it was built for {limits[name]}"
+        for name, (variable, wanted) in asked.items()
+        if wanted > limits.get(name, wanted)
+    ]

@@ -1,7 +1,13 @@
-"""What the stages say of themselves, and their warm-up, through the orchestrator."""
+"""What the stages say of themselves, and their warm-up, through the orchestrator.
+
+A target that is a name with several addresses, as of a headless service, stands for as many processes; calls are spread over them, and
+here each is asked by itself.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar, cast
 
 import grpc
@@ -33,18 +39,46 @@ class StageInfo:
             if not stage.serving:
                 raise Unavailable(f"{stage} has no replica that serves", retry_after=1.0)
         answers = await self._of_all(lambda stub: stub.WarmUp(info_pb2.WarmUpRequest(), timeout=WARM_UP_SECONDS), serving=True)
+        warm = {stage for stage, answer in answers if not isinstance(answer, grpc.aio.AioRpcError)}
         for stage, answer in answers:
-            if isinstance(answer, grpc.aio.AioRpcError):
+            # One of several behind a name that is still loading warms up by itself.
+            if isinstance(answer, grpc.aio.AioRpcError) and not (stage in warm and answer.code() is grpc.StatusCode.UNAVAILABLE):
                 raise as_error(answer, stage.stage, str(stage))
 
     async def _of_all(
         self, call: "Callable[[info_pb2_grpc.InfoServiceAsyncStub], Awaitable[T]]", *, serving: bool = False
     ) -> list[tuple[ReplicaSet, T | grpc.aio.AioRpcError]]:
-        async def one(stage: ReplicaSet, replica: Replica) -> tuple[ReplicaSet, T | grpc.aio.AioRpcError]:
+        async def one(channel: grpc.aio.Channel) -> T | grpc.aio.AioRpcError:
             try:
-                return stage, await call(cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(replica.channel)))
+                return await call(cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel)))
             except grpc.aio.AioRpcError as error:
-                return stage, error
+                return error
+
+        async def each(stage: ReplicaSet, replica: Replica) -> list[tuple[ReplicaSet, T | grpc.aio.AioRpcError]]:
+            async with doors(replica) as channels:
+                return [(stage, answer) for answer in await asyncio.gather(*map(one, channels))]
 
         pairs = [(stage, replica) for stage in self._stages for replica in (stage.serving_replicas() if serving else stage.replicas())]
-        return list(await asyncio.gather(*(one(stage, replica) for stage, replica in pairs)))
+        return [answer for answers in await asyncio.gather(*(each(*pair) for pair in pairs)) for answer in answers]
+
+
+@contextlib.asynccontextmanager
+async def doors(replica: Replica) -> AsyncIterator[list[grpc.aio.Channel]]:
+    """A channel to each address behind the target; the replica's own where there is one."""
+    found = await addresses(replica.target)
+    if len(found) < 2:
+        yield [replica.channel]
+        return
+    async with contextlib.AsyncExitStack() as held:
+        yield [await held.enter_async_context(grpc.aio.insecure_channel(address)) for address in found]
+
+
+async def addresses(target: str) -> list[str]:
+    """host:port of each address behind host:port or dns:///host:port; none where nobody knows."""
+    host, _, port = target.removeprefix("dns:///").rpartition(":")
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            told = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+    except (OSError, TimeoutError):
+        return []
+    return sorted({f"[{entry[4][0]}]:{port}" if entry[0] is socket.AF_INET6 else f"{entry[4][0]}:{port}" for entry in told})

@@ -8,9 +8,9 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
-from cosyserve.errors import CosyserveError, ModelError
+from cosyserve.errors import CosyserveError
 from cosyserve.gpu_facts import TENSORRT
-from cosyserve.ladder import Footing
+from cosyserve.ladder import Footing, first_that_speaks
 from cosyserve.process import run
 from cosyserve.server import Close, ServerSettings, Service
 from cosyserve.service_info import ServiceFacts, libraries, limits_of
@@ -69,15 +69,23 @@ class Token2WavSettings(ServerSettings, EngineSettings):
 async def load(settings: Token2WavSettings, service: Service) -> Close:
     """Load the engine, let it speak once, and register the servicer."""
     engine = EngineSettings(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(EngineSettings)})
-    footing = await asyncio.to_thread(load_chosen, settings.backend, engine, strict=settings.strict)
-    backend = footing.engine
     limits = Limits(max_streams=settings.max_streams, state_bytes=settings.state_bytes, reserve_tokens=settings.reserve_tokens)
-    batcher = Batcher(backend.decoders, limits, service.broken, hold_seconds=settings.hold_seconds)
-    try:
-        log.info("engine %s, first words after %.1f s", backend.identity, await warm_up(batcher, backend.warm_up_profile))
-    except CosyserveError as error:
-        await asyncio.to_thread(batcher.close)
-        raise ModelError(f"{settings.model}: the engine cannot speak its first sentence: {error}") from error
+
+    async def speak(backend: Backend) -> Batcher:
+        batcher = Batcher(backend.decoders, limits, service.broken, hold_seconds=settings.hold_seconds)
+        try:
+            log.info("engine %s, first words after %.1f s", backend.identity, await warm_up(batcher, backend.warm_up_profile))
+        except CosyserveError:
+            await asyncio.to_thread(batcher.close)
+            backend.release()
+            raise
+        return batcher
+
+    choose = partial(load_chosen, settings.backend, engine, strict=settings.strict)
+    footing, batcher = await first_that_speaks(
+        lambda below: choose(below=below), speak, f"{settings.model}: the engine cannot speak its first sentence"
+    )
+    backend = footing.engine
     servicer = Token2WavServicer(backend.identity, batcher, settings.idle_seconds, settings.first_hop_tokens)
     token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cosyserve.gpu_facts import visible_gpus
-from cosyserve.ladder import Footing, Rung, descend
+from cosyserve.ladder import Below, Footing, Rung, descend
 from services.token2wav.backend import Backend, EngineSettings, load_backend
 
 TENSORRT, PAGED, READABLE, CPU = "tensorrt", "paged", "readable", "cpu"
@@ -29,14 +29,15 @@ def rungs(backend: str, settings: EngineSettings) -> list[tuple[str, str, Engine
     return found or [("torch", "torch", settings)]
 
 
-def load_chosen(backend: str, settings: EngineSettings, *, strict: bool = False) -> Footing[Backend]:
-    """The first engine that the settings allow and that serves here. Blocks. Raises as `load_backend`."""
+def load_chosen(backend: str, settings: EngineSettings, *, strict: bool = False, below: Below | None = None) -> Footing[Backend]:
+    """The first engine that the settings allow and that serves here; behind `below`, where one did not speak. Blocks. Raises as
+    `load_backend`."""
 
     def rung(name: str, backend_of_rung: str, wanted: EngineSettings) -> Rung[Backend]:
         return Rung(name, lambda: load_backend(backend_of_rung, wanted), needs_files=backend_of_rung not in _WITHOUT_FILES)
 
     ladder = [rung(*one) for one in rungs(backend, settings)]
-    return descend("token2wav", ladder, strict=strict, setting="COSYSERVE_TOKEN2WAV_STRICT")
+    return descend("token2wav", ladder, strict=strict, setting="COSYSERVE_TOKEN2WAV_STRICT", below=below)
 
 
 def _without_auto(settings: EngineSettings) -> str:

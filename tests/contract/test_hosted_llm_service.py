@@ -8,23 +8,22 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve.v1 import identity_pb2, llm_pb2
+from cosyserve.server import running
+from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc, llm_pb2
+from services.llm import __main__ as llm
 from services.llm.hosted_backend import HostedBackend
 from tests.contract.llm_service import PROMPT, Setup, generate, generate_stream, joined, served, status
-from tests.unit.llm.tiny_llm import TINY, backend
-from tests.unit.llm_hosted.hosts import KINDS, engine_of, hosted
-from tools.model.convert import convert
-from tools.model.tensor_file import Precision
+from tests.unit.llm.tiny_llm import backend, settings
+from tests.unit.llm_hosted import step_engine
+from tests.unit.llm_hosted.hosts import SEAMS, conversions, engine_of, hosted, library
 
 
 @pytest.fixture(scope="module")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("hosted") / "hf"
-    convert(TINY, "hf", Precision.FLOAT32, target)
-    return target
+    return conversions(tmp_path_factory.mktemp("hosted"))
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=SEAMS)
 async def service(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> AsyncIterator[tuple[HostedBackend, Any]]:
@@ -85,3 +84,16 @@ async def test_what_is_out_of_range_is_refused_before_any_work(service: tuple[Ho
     refused = await status(generate_stream(stub, [[1]], profile=2))
     assert refused.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert engine_of(ours).steps == 0
+
+
+async def test_an_engine_that_loads_and_does_not_speak_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    told = settings(backend="auto", device="auto", converted=converted, drain_seconds=0)
+    with library("vllm", monkeypatch):
+        monkeypatch.setattr(step_engine.StepEngine, "_row", lambda *_: 1 / 0)
+        async with running(llm.NAME, told, llm.loader(told)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+            stub = info_pb2_grpc.InfoServiceStub(channel)
+            info = (await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=20)).info  # type: ignore[attr-defined]
+    assert info.rung == "cpu"
+    reasons = {one.rung: one.reason for one in info.refused_rungs}
+    assert "the engine cannot speak its first sentence: the speech-token engine failed" in reasons["vllm"]
+    assert "tensorrt_llm is not installed" in reasons["tensorrt_llm"]

@@ -39,6 +39,12 @@ def test_unusable_settings_end_with_2(environment: dict[str, str], message: str)
     assert start(**environment) == (2, message)
 
 
+def test_a_step_down_that_is_refused_ends_with_2() -> None:
+    status, said = start(LISTEN="127.0.0.1:0", MODEL=str(TINY), STRICT="true", LOG_LEVEL="ERROR")
+    assert (status, said.count("\n")) == (2, 1)
+    assert said.startswith("COSYSERVE_LLM_STRICT is true and tensorrt_llm cannot serve: ")
+
+
 def test_an_unusable_model_ends_with_3(tmp_path: Path) -> None:
     bundle = Path(shutil.copytree(TINY, tmp_path / "bundle", ignore=shutil.ignore_patterns("*.npz", "flow.pt", "hift.pt")))
     (bundle / "llm.pt").write_bytes(b"\x80\x04 no tensors here")

@@ -2,20 +2,26 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 from typing import Any
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
 
+from cosyserve.channel import ReplicaSet
+from cosyserve.info_servicer import nothing_to_warm
 from cosyserve.server import Close, Service, running
+from cosyserve.service_info import ServiceFacts
 from cosyserve.v1 import info_pb2, info_pb2_grpc, llm_pb2, llm_pb2_grpc
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
 from services.llm import __main__ as llm
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
+from services.orchestrator.stage_info import StageInfo
 from services.token2wav import __main__ as token2wav
 from tests.contract.llm_service import status
 from tests.contract.up_process import ROOT
@@ -70,8 +76,6 @@ async def test_it_answers_while_it_loads_and_warms_up_one_at_a_time() -> None:
         async def warm_up() -> None:
             begun.set()
             await may_warm.wait()
-
-        from cosyserve.service_info import ServiceFacts
 
         service.info.describe(ServiceFacts(rung="fake"), warm_up)
         return close
@@ -150,6 +154,46 @@ async def test_the_orchestrator_tells_what_its_stages_say() -> None:
     assert warm.milliseconds > 0
     told = json.loads(line)
     assert [one.get("rung") for one in told["stages"]] == [None, "fake", "fake"]
+
+
+async def test_who_asks_while_the_stages_are_asked_gets_the_same_answer() -> None:
+    asked, may_answer = 0, asyncio.Event()
+
+    async def stages() -> tuple[list[info_pb2.ServiceInfo], list[str]]:
+        nonlocal asked
+        asked += 1
+        await may_answer.wait()
+        return [info_pb2.ServiceInfo(rung=f"answer {asked}")], []
+
+    async def load(service: Service) -> Close:
+        service.info.describe(ServiceFacts(), nothing_to_warm, stages)
+        return nothing_to_warm
+
+    told = settings(backend="fake", drain_seconds=0)
+    async with running(llm.NAME, told, load) as service, grpc.aio.insecure_channel(address(service)) as channel:
+        impatient, *others = [asyncio.ensure_future(info(channel)) for _ in range(3)]
+        while asked == 0:
+            await asyncio.sleep(0.01)
+        impatient.cancel()
+        may_answer.set()
+        assert [[one.rung for one in answer.stages] for answer in await asyncio.gather(*others)] == [["answer 1"]] * 2
+        assert [one.rung for one in (await info(channel)).stages] == ["answer 2"]
+
+
+async def test_each_process_behind_one_name_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = settings(backend="fake", drain_seconds=0, listen="127.0.0.1:0", max_sequences=3)
+    async with running(llm.NAME, first, llm.loader(first)) as one:
+        second = settings(backend="fake", drain_seconds=0, listen=f"127.0.0.2:{one.port}", max_sequences=4)
+        async with running(llm.NAME, second, llm.loader(second)):
+            replicas = ReplicaSet("llm", llm.NAME, [f"dns:///localhost:{one.port}"], 1 << 20, lambda: None)
+            both = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{number}", one.port)) for number in (1, 2, 3)]
+            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", AsyncMock(return_value=both))
+            told, silent = await StageInfo([replicas]).ask()
+            assert await replicas.wait(20) is not None
+            await StageInfo([replicas]).warm_up()
+            await replicas.close()
+    assert sorted(said.limits["max_sequences"] for said in told) == [3, 4]
+    assert silent == ["llm: UNAVAILABLE"]
 
 
 def cosyserve_info(server: str) -> str:

@@ -7,15 +7,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from cosyserve.client import Client
 from tests.contract.up_process import ROOT
 
+FAKES = {"COSYSERVE_LLM_BACKEND": "fake", "COSYSERVE_TOKEN2WAV_BACKEND": "fake"}
 
-def start(tmp_path: Path, *options: str) -> "subprocess.Popen[str]":
+
+def start(tmp_path: Path, *options: str, **environ: str) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "cosyserve", "start", "--listen", "127.0.0.1:0", "--voices", str(tmp_path / "voices"), *options]
-    environment = {**os.environ, "COSYSERVE_TOKEN2WAV_ENGINES": str(tmp_path / "engines"), "PATH": str(tmp_path)}
+    environment = {**os.environ, "COSYSERVE_TOKEN2WAV_ENGINES": str(tmp_path / "engines"), "PATH": str(tmp_path), **environ}
     return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -59,12 +62,28 @@ def test_engines_that_are_missing_are_a_row_with_the_command(tmp_path: Path) -> 
     [
         (("--force-config", "trt+fp16"), "--force-config trt+fp16: there is no NVIDIA GPU"),
         (("--test-all", "--force-config", "cpu"), "give one of them"),
+        (("--strict",), "--strict: trt+fp16 cannot run: there is no NVIDIA GPU"),
     ],
 )
 def test_what_cannot_be_asked_for(options: tuple[str, ...], told: str, tmp_path: Path) -> None:
     process = start(tmp_path, *options)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, told in errors) == (2, True)
+
+
+def test_sigterm_while_it_measures_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = start(tmp_path, "--benchmark", **FAKES)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "serving after" in line:
+            break
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert started
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert (process.returncode, "stopped" in output) == (130, True)
+    _, alive = psutil.wait_procs(started, timeout=30)
+    assert alive == []
 
 
 def test_nothing_is_served_where_nobody_asks(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ async def _health(channel: grpc.aio.Channel) -> "health_pb2.HealthCheckResponse.
 async def test_after_three_faults_in_a_row_the_service_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     decoder = Losing()
     backend = Backend(load_fake(0.0).identity, dict.fromkeys(Profile, decoder), lambda: decoder.steps)
-    monkeypatch.setattr(token2wav, "load_chosen", lambda name, settings, *, strict: Footing(backend, "fake"))
+    monkeypatch.setattr(token2wav, "load_chosen", lambda name, settings, **_: Footing(backend, "fake"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         target = f"127.0.0.1:{free.getsockname()[1]}"

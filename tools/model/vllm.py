@@ -4,7 +4,7 @@
     cosyserve/prompt_embeddings.safetensors    text [text_ids, hidden], marks [2, hidden]: what the prompt is looked up in
     cosyserve/vocabulary.json
 
-The architecture's name is none of vLLM's own: whoever serves the export registers a Qwen2 with a biased head under it.
+The architecture's name is none of vLLM's own: `services.llm.vllm_plugin` registers a Qwen2 with a biased head under it.
 Source: compatibility specification section 7.6.
 """
 
@@ -12,15 +12,13 @@ import json
 from typing import Any
 
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.extended_vocabulary import SIDE_FOLDER, VOCABULARY_FILE
+from services.llm.extended_vocabulary import VOCABULARY_FILE
+from services.llm.prompt_embeddings import MARKS, PROMPT_EMBEDDINGS_FILE, TEXT, WEIGHTS_FILE
+from services.llm.vllm_plugin import ARCHITECTURE
 from tools.model.hugging_face import Weights, model_config
 from tools.model.llm_checkpoint import EMBEDDING, HEAD, HEAD_BIAS, LlmCheckpoint
 from tools.model.published import Assembly
 from tools.model.tensor_file import Precision, rows
-
-ARCHITECTURE = "CosyVoice2ForCausalLM"
-PROMPT_EMBEDDINGS_FILE = f"{SIDE_FOLDER}/prompt_embeddings.safetensors"
-TEXT, MARKS = "text", "marks"
 
 
 def weights(checkpoint: LlmCheckpoint) -> Weights:
@@ -29,7 +27,7 @@ def weights(checkpoint: LlmCheckpoint) -> Weights:
     embedding, head = checkpoint.tensors[EMBEDDING], checkpoint.tensors[HEAD]
     speech = {EMBEDDING: rows(embedding, first, last), HEAD: rows(head, first, last), HEAD_BIAS: rows(checkpoint.head_bias, first, last)}
     prompt = {TEXT: rows(embedding, 0, first), MARKS: rows(embedding, last, last + 2)}
-    return {PROMPT_EMBEDDINGS_FILE: prompt, "model.safetensors": {**checkpoint.tensors, **speech}}
+    return {PROMPT_EMBEDDINGS_FILE: prompt, WEIGHTS_FILE: {**checkpoint.tensors, **speech}}
 
 
 def write_small_files(checkpoint: LlmCheckpoint, assembly: Assembly, precision: Precision) -> None:

@@ -1,11 +1,13 @@
 """The ladder steps down with a reason, once, and not at all when it must not."""
 
 import logging
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from cosyserve.errors import ModelError, SettingsError
-from cosyserve.ladder import Refusal, Rung, Unserved, descend, without_paths
+from cosyserve.errors import InternalFault, ModelError, SettingsError
+from cosyserve.ladder import Below, Footing, Refusal, Rung, Unserved, descend, first_that_speaks, without_paths
 
 
 def refusing(error: Exception) -> object:
@@ -66,3 +68,47 @@ def test_other_faults_pass_through() -> None:
 )
 def test_paths_are_left_with_their_last_part(text: str, told: str) -> None:
     assert without_paths(text) == told
+
+
+def with_files(*, strict: bool = False) -> tuple[Callable[[Below | None], Footing[str]], list[str]]:
+    """A ladder whose rungs all load, and what has been loaded."""
+    loaded: list[str] = []
+
+    def rung(name: str, needs_files: bool) -> Rung[str]:
+        return Rung(name, lambda: loaded.append(name) or name, needs_files)  # type: ignore[func-returns-value]
+
+    ladder = [rung("best", True), rung("good", True), rung("plain", False)]
+    return lambda below: descend("llm", ladder, strict=strict, setting="STRICT", below=below), loaded
+
+
+async def speak(engine: str, mute: tuple[str, ...] = ("best",)) -> str:
+    if engine in mute:
+        raise InternalFault("no sound")
+    return f"{engine} speaks"
+
+
+async def test_an_engine_of_files_that_loads_and_does_not_speak_is_stepped_over(caplog: pytest.LogCaptureFixture) -> None:
+    load, loaded = with_files()
+    with caplog.at_level(logging.INFO):
+        footing, spoken = await first_that_speaks(load, speak, "/srv/model: it cannot speak")
+    assert (footing.rung, spoken, loaded) == ("good", "good speaks", ["best", "good"])
+    assert footing.refused == (Refusal("best", "model: it cannot speak: no sound"),)
+    assert [record.getMessage() for record in caplog.records] == [
+        "llm: best serves",
+        "llm: best does not serve, good is tried next: /srv/model: it cannot speak: no sound",
+        "llm: good serves",
+    ]
+
+
+async def test_an_engine_without_files_that_does_not_speak_has_a_broken_model() -> None:
+    load, loaded = with_files()
+    with pytest.raises(ModelError, match="it cannot speak: no sound"):
+        await first_that_speaks(load, partial(speak, mute=("best", "good", "plain")), "it cannot speak")
+    assert loaded == ["best", "good", "plain"]
+
+
+async def test_strict_takes_no_other_engine_for_one_that_does_not_speak() -> None:
+    load, loaded = with_files(strict=True)
+    with pytest.raises(ModelError, match="it cannot speak: no sound"):
+        await first_that_speaks(load, speak, "it cannot speak")
+    assert loaded == ["best"]

@@ -20,8 +20,9 @@ if query is None:
     sys.exit(0)
 if "--format=csv,noheader,nounits" not in sys.argv:
     sys.exit("only known without header and units")
-for gpu in gpus:
-    print(", ".join(str(gpu[field]) for field in query.partition("=")[2].split(",")))
+for number, gpu in enumerate(gpus):
+    told = {"uuid": f"GPU-{number}0f1e2d3c"} | gpu
+    print(", ".join(str(told[field]) for field in query.partition("=")[2].split(",")))
 """
 H200 = {"name": "NVIDIA H200", "compute_cap": "9.0", "driver_version": "570.86.15", "memory.total": 143771, "memory.free": 143000}
 
@@ -33,10 +34,17 @@ def put_program(directory: Path) -> None:
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
 
 
-def machine(*gpus: Gpu, cuda: tuple[int, int] | None = (12, 8), cores: float = 8, memory: int = 64 << 30, **versions: str) -> Machine:
-    """A machine that nobody has; versions: of distributions, with _ for -."""
+def machine(
+    *gpus: Gpu,
+    cuda: tuple[int, int] | None = (12, 8),
+    cores: float = 8,
+    memory: int = 64 << 30,
+    compiler: str | None = "/usr/bin/gcc",
+    **versions: str,
+) -> Machine:
+    """A machine that nobody has; versions: of distributions, with __ for -."""
     told = {name.replace("__", "-"): version for name, version in versions.items()}
-    return Machine(gpus, cuda, cores, memory, memory, told)
+    return Machine(gpus, cuda, cores, memory, memory, told, compiler)
 
 
 def gpu(memory_mib: int = 24_564, capability: tuple[int, int] = (8, 9), free_mib: int | None = None) -> Gpu:

@@ -7,8 +7,8 @@ import pytest
 
 from cosyserve.doctor.finding import State
 from cosyserve.doctor.gpu_checks import check_compiler, check_cuda, check_driver, check_gpu, check_sharing, check_torch_build
-from cosyserve.gpu_facts import driver_cuda, gpus, visible_gpus
-from cosyserve.hardware.machine import this_machine
+from cosyserve.gpu_facts import driver_cuda, gpus, machine_gpus, visible_gpus
+from cosyserve.hardware.machine import c_compiler, this_machine
 from tests.unit.doctor.fake_gpu import H200, gpu, machine, put_program
 
 
@@ -32,6 +32,27 @@ def test_what_nvidia_smi_tells(smi: pytest.MonkeyPatch) -> None:
     assert (second.capability, second.memory_mib) == ((0, 0), 0)
     assert driver_cuda() == (12, 8)
     assert visible_gpus()[0] == {"gpu": "NVIDIA H200", "compute_capability": "9.0", "driver": "570.86.15"}
+
+
+@pytest.mark.parametrize(
+    ("named", "seen"),
+    [
+        ("1", ["second"]),
+        ("1,0", ["second", "NVIDIA H200"]),
+        ("GPU-10f1", ["second"]),
+        ("0,7,1", ["NVIDIA H200"]),
+        ("", []),
+        ("-1", []),
+        ("MIG-0f1e", ["NVIDIA H200", "second"]),
+    ],
+)
+def test_what_cuda_does_not_see_is_not_there(named: str, seen: list[str], smi: pytest.MonkeyPatch) -> None:
+    smi.setenv("FAKE_GPUS", json.dumps([H200, {**H200, "name": "second"}]))
+    smi.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert [gpu.name for gpu in gpus()] == [gpu["gpu"] for gpu in visible_gpus()] == seen
+    assert [gpu["gpu"] for gpu in machine_gpus()] == ["NVIDIA H200", "second"]
+    found = check_driver(this_machine(), wanted=True)
+    assert (found.state is State.PROBLEM, "hides every GPU" in found.found) == (not seen, not seen)
 
 
 def test_a_driver_that_works(smi: pytest.MonkeyPatch) -> None:
@@ -105,14 +126,16 @@ def test_a_torch_for_cpus_beside_a_gpu(tmp_path: Path) -> None:
 
 def test_compiler_and_mps_are_looked_for_where_there_is_a_gpu(tmp_path: Path) -> None:
     nothing = {"PATH": str(tmp_path)}
-    assert check_compiler(machine(), nothing) == check_sharing(machine(), nothing) == []
-    assert check_compiler(machine(gpu()), nothing)[0].state is State.NOTE
+    assert check_compiler(machine()) == check_sharing(machine(), nothing) == []
+    assert check_compiler(machine(gpu(), compiler=None))[0].state is State.NOTE
+    assert check_compiler(machine(gpu()))[0].found == "/usr/bin/gcc"
+    assert c_compiler(nothing) is None
     assert check_sharing(machine(gpu()), nothing)[0].state is State.NOTE
     assert check_sharing(machine(gpu(), gpu()), nothing)[0].state is State.OK
     for name in ("gcc", "special", "nvidia-cuda-mps-control"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(0o755)
-    assert check_compiler(machine(gpu()), nothing)[0].found.endswith("/gcc")
-    assert check_compiler(machine(gpu()), {**nothing, "CC": "special"})[0].found.endswith("/special")
-    assert "no nowhere" in check_compiler(machine(gpu()), {**nothing, "CC": "nowhere"})[0].found
+    assert str(c_compiler(nothing)).endswith("/gcc")
+    assert str(c_compiler({**nothing, "CC": "special"})).endswith("/special")
+    assert c_compiler({**nothing, "CC": "nowhere"}) is None
     assert check_sharing(machine(gpu()), nothing)[0].state is State.OK

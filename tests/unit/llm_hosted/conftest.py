@@ -4,13 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.llm.tiny_model import TINY
-from tools.model.convert import convert
-from tools.model.tensor_file import Precision
+from tests.unit.llm_hosted.hosts import conversions
 
 
 @pytest.fixture(scope="session")
 def converted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("hosted") / "hf"
-    convert(TINY, "hf", Precision.FLOAT32, target)
-    return target
+    return conversions(tmp_path_factory.mktemp("hosted"))

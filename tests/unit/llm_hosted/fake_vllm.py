@@ -1,5 +1,6 @@
 """Modules with the signatures of vLLM 0.11 to 0.32 that we use, strict about them. Extra arguments go through json, as they must be plain
-to reach the process that runs the model; the logits processor is loaded by its name and follows a batch."""
+to reach the process that runs the model; the logits processor is loaded by its name and follows a batch, and so is a model that was
+registered."""
 
 import asyncio
 import enum
@@ -14,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
+from torch import nn
 
+from services.llm import vllm_plugin
 from tests.unit.llm_hosted.step_engine import Logits, Request, StepEngine
 
 
@@ -50,6 +54,8 @@ class AsyncEngineArgs:
     dtype: str = "auto"
     max_model_len: int | None = None
     max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    enable_prompt_embeds: bool = False
     enable_prefix_caching: bool | None = None
     kv_cache_memory_bytes: int | None = None
     logits_processors: list[str] | None = None
@@ -72,6 +78,49 @@ class AdapterLogitsProcessor:
             self.of[index] = functools.partial(processor, output_ids)
 
 
+class ParallelLMHead(nn.Module):
+    """Rows are padded to a multiple of 64, as the library's are."""
+
+    def __init__(self, rows: int, width: int, bias: bool = False, *, quant_config: Any = None, prefix: str = "") -> None:
+        super().__init__()
+        padded = -(-rows // 64) * 64
+        self.weight = nn.Parameter(torch.zeros(padded, width))
+        self.bias = nn.Parameter(torch.zeros(padded)) if bias else None
+        self.prefix = prefix
+
+
+class Qwen2ForCausalLM(nn.Module):
+    """Its head; the rest is the step engine's."""
+
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        super().__init__()
+        config = vllm_config.model_config.hf_config
+        assert not config.tie_word_embeddings
+        self.rows = config.vocab_size
+        self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size)
+
+    def logits_processor(
+        self, lm_head: ParallelLMHead, hidden_states: torch.Tensor, embedding_bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return nn.functional.linear(hidden_states, lm_head.weight, embedding_bias)[:, : self.rows]
+
+    def load(self, weights: dict[str, torch.Tensor]) -> None:
+        """As the library: a name that the model has no place for is an error, one that it lacks too."""
+        found = {name.removeprefix("lm_head."): value for name, value in weights.items() if name.startswith("lm_head.")}
+        places = dict(self.lm_head.named_parameters())
+        assert found.keys() == places.keys()
+        for name, value in found.items():
+            places[name].data[: len(value)] = value
+
+
+class ModelRegistry:
+    models: dict[str, str] = {}  # noqa: RUF012 - as the library's, for the process
+
+    @classmethod
+    def register_model(cls, architecture: str, model: str) -> None:
+        cls.models[architecture] = model
+
+
 @dataclass
 class CompletionOutput:
     token_ids: list[int]
@@ -90,7 +139,24 @@ class AsyncLLM:
         self.arguments, self.errored, self.shut_down = arguments, False, False
         self.engine = StepEngine(Path(arguments.model))
         self.set_aside_after: int | None = None
-        config = types.SimpleNamespace(model_config=types.SimpleNamespace(model=arguments.model))
+        self.left_out_after: int | None = None
+        """So many ids are made when the request is left out of a step and comes back with the last of them still open."""
+        hf_config = self.engine.model.config
+        config = types.SimpleNamespace(
+            model_config=types.SimpleNamespace(model=arguments.model, hf_config=hf_config),
+            scheduler_config=types.SimpleNamespace(max_num_seqs=arguments.max_num_seqs),
+            quant_config=None,
+        )
+        assert arguments.max_model_len is not None
+        assert arguments.max_num_batched_tokens is not None
+        assert arguments.max_num_batched_tokens >= arguments.max_model_len
+        vllm_plugin.register()
+        (architecture,) = hf_config.architectures
+        if architecture != "Qwen2ForCausalLM":
+            module, kind = ModelRegistry.models[architecture].split(":")
+            model = getattr(importlib.import_module(module), kind)(vllm_config=config)
+            model.load(load_file(Path(arguments.model) / "model.safetensors"))
+            self.engine.logits = model.compute_logits
         self.processors = []
         for name in arguments.logits_processors or []:
             module, kind = name.split(":")
@@ -103,13 +169,18 @@ class AsyncLLM:
     def from_engine_args(cls, engine_args: AsyncEngineArgs) -> "AsyncLLM":
         return cls(engine_args)
 
-    async def generate(
-        self, prompt: dict[str, list[int]], sampling_params: SamplingParams, request_id: str
-    ) -> AsyncGenerator[RequestOutput]:
+    async def generate(self, prompt: dict[str, Any], sampling_params: SamplingParams, request_id: str) -> AsyncGenerator[RequestOutput]:
         assert sampling_params.output_kind is RequestOutputKind.DELTA
         assert sampling_params.temperature == 0.0
         assert not sampling_params.detokenize
-        assert prompt.keys() == {"prompt_token_ids"}
+        (given,) = prompt
+        inputs = prompt[given]
+        if given == "prompt_embeds":
+            assert self.arguments.enable_prompt_embeds
+            assert (inputs.ndim, inputs.dtype, inputs.is_contiguous()) == (2, torch.float32, True)
+        else:
+            assert given == "prompt_token_ids"
+            assert all(type(one) is int and 0 <= one < self.engine.model.config.vocab_size for one in inputs)
         if self.errored:
             raise RuntimeError("EngineDeadError")
         sampling_params.extra_args = json.loads(json.dumps(sampling_params.extra_args))
@@ -118,9 +189,11 @@ class AsyncLLM:
         index = id(queue)
 
         def adjust(row: Logits) -> Logits:
-            if len(request.made) == self.set_aside_after:  # comes back as a request that has made something
+            made = len(request.made)
+            if self.left_out_after in (made, made - 1) or made == self.set_aside_after:
+                open_ids = [*request.made[:-1], -1] if made == self.left_out_after else request.made
                 for processor in self.processors:
-                    processor.add(index, sampling_params, request.made)
+                    processor.add(index, sampling_params, open_ids)
             for processor in self.processors:
                 row = processor.of[index](row)
             return row
@@ -129,7 +202,7 @@ class AsyncLLM:
             loop.call_soon_threadsafe(queue.put_nowait, (what, last))
 
         stops = frozenset(sampling_params.stop_token_ids or [])
-        request = Request(prompt["prompt_token_ids"], adjust, sampling_params.max_tokens or 16, stops, tell)
+        request = Request(inputs, adjust, sampling_params.max_tokens or 16, stops, tell)
         for processor in self.processors:
             processor.add(index, sampling_params, request.made)
         self.engine.submit(request)
@@ -153,8 +226,14 @@ class AsyncLLM:
 def modules(version: str = "0.19.0") -> dict[str, types.ModuleType]:
     """What goes into sys.modules."""
     contents = {
-        "vllm": {"__version__": version, "SamplingParams": SamplingParams},
+        "vllm": {"__version__": version, "SamplingParams": SamplingParams, "ModelRegistry": ModelRegistry},
         "vllm.sampling_params": {"RequestOutputKind": RequestOutputKind, "SamplingParams": SamplingParams},
+        "vllm.model_executor": {},
+        "vllm.model_executor.layers": {},
+        "vllm.model_executor.layers.vocab_parallel_embedding": {"ParallelLMHead": ParallelLMHead},
+        "vllm.model_executor.models": {},
+        "vllm.model_executor.models.qwen2": {"Qwen2ForCausalLM": Qwen2ForCausalLM},
+        "vllm.model_executor.models.utils": {"maybe_prefix": lambda prefix, name: f"{prefix}.{name}" if prefix else name},
         "vllm.engine": {},
         "vllm.engine.arg_utils": {"AsyncEngineArgs": AsyncEngineArgs},
         "vllm.v1": {},

@@ -1,6 +1,6 @@
 """What the fake libraries run on: a converted model, loaded by transformers, stepped by a thread for all requests that are in.
 
-The model is the stock Qwen2 of the conversion: embedding and head of the extended vocabulary, no bias in its head. Nothing of it is ours.
+The model is the stock Qwen2 of the conversion, with no bias in its head. Nothing of it is ours.
 """
 
 import threading
@@ -14,28 +14,33 @@ import torch
 Logits = torch.Tensor
 
 
-@dataclass
+@dataclass(eq=False)
 class Request:
-    """adjust: changes a row of logits [rows] in place, or returns another. tell: gets each id and whether it is the last; an exception ends
-    the request. Both are called on the engine's thread."""
+    """inputs: ids, or embeddings [n, hidden]. adjust: changes a row of logits [rows] in place, or returns another. tell: gets each id and
+    whether it is the last; an exception ends the request. Both are called on the engine's thread."""
 
-    inputs: list[int]
+    inputs: list[int] | torch.Tensor
     adjust: Callable[[Logits], Logits | None]
     most: int
     stops: frozenset[int]
     tell: Callable[[int | Exception, bool], None]
     made: list[int] = field(default_factory=list)
+    computed: int = 0
     cache: Any = None
     aborted: bool = False
 
 
 class StepEngine:
-    """All methods may be called from any thread. steps: how many tokens have been computed. spoil: changes logits before that."""
+    """All methods may be called from any thread. steps: how many tokens have been computed. spoil: changes logits before that. logits: the
+    head, on hidden states [rows, hidden]. part: so many inputs of a prompt are computed in a step at most; behind a part a token is
+    sampled too, and thrown away."""
 
     def __init__(self, directory: Path) -> None:
         from transformers import Qwen2ForCausalLM
 
         self.model = Qwen2ForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+        self.logits: Callable[[torch.Tensor], torch.Tensor] = self.model.lm_head
+        self.part = 1 << 30
         self.steps = 0
         self.aborts = 0
         self.most_at_once = 0
@@ -91,10 +96,7 @@ class StepEngine:
 
     def _step(self, request: Request) -> None:
         try:
-            new = request.made[-1:] if request.made else request.inputs
-            out = self.model(torch.tensor([new]), past_key_values=request.cache, use_cache=True)
-            request.cache = out.past_key_values
-            row = self.spoil(out.logits[0, -1].clone())
+            row = self._row(request)
             adjusted = request.adjust(row)
             token = int((row if adjusted is None else adjusted).argmax())
         except Exception as error:
@@ -102,11 +104,22 @@ class StepEngine:
             request.tell(error, True)
             return
         self.steps += 1
+        if request.computed < len(request.inputs):
+            return
         request.made.append(token)
         last = token in request.stops or len(request.made) >= request.most
         if last:
             self._drop(request)
         request.tell(token, last)
+
+    def _row(self, request: Request) -> Logits:
+        """Logits behind the next step's inputs."""
+        new = request.inputs[request.computed : request.computed + self.part] if not request.made else request.made[-1:]
+        request.computed += 0 if request.made else len(new)
+        given = {"inputs_embeds": new[None]} if isinstance(new, torch.Tensor) else {"input_ids": torch.tensor([new])}
+        out = self.model.model(**given, past_key_values=request.cache, use_cache=True)
+        request.cache = out.past_key_values
+        return self.spoil(self.logits(out.last_hidden_state[0, -1:])[0].clone())
 
     def _drop(self, request: Request) -> None:
         with self._changed:

@@ -71,3 +71,25 @@ def test_draws_that_are_not_counter_based_are_refused() -> None:
     greedy = WholeText(PROMPT, (1,), Profile.CONTINUOUS, GreedyChooser())
     with pytest.raises(TypeError, match="no run can decide as GreedyChooser does"):
         Decider.of(greedy.rules, 0, [])
+
+
+def test_decisions_that_were_thrown_away_are_made_again_as_the_first_time() -> None:
+    run = Decider.of(script("continuous", ()).rules, 3, [5, 6, 7])
+    made = [run.decide(scores(number)) for number in range(4)]
+    run.back_to(1)
+    assert (run.made, run.decisions) == (4, [5, 6, 7, made[0]])
+    assert [run.decide(scores(number)) for number in range(1, 4)] == made[1:]
+    bad = np.full_like(scores(0), np.nan)
+    assert run.decide(bad) == NOT_FINITE
+    run.back_to(0)
+    assert (run.made, run.decide(scores(0))) == (3, made[0])
+
+
+def test_an_end_stays_one_as_long_as_it_counts() -> None:
+    rules = script("continuous", ()).rules
+    run = Decider.of(rules, rules.longest - 1, [1] * (rules.longest - 1))
+    last = run.decide(scores(0))
+    run.back_to(1)
+    assert run.decide(scores(1)) == END_OF_SPEECH
+    run.back_to(0)
+    assert run.decide(scores(0)) == last

@@ -10,15 +10,17 @@ import pytest
 import torch
 
 from cosyserve.errors import InternalFault, InvalidRequest, NonFinite, Overloaded, Unavailable
+from cosyserve.spec import END_OF_SPEECH
+from services.llm import hosted_backend
 from services.llm.hosted_backend import MOST_FAILED_RUNS, HostedBackend
 from services.llm.request import Grouping, Profile, Prompt, Sampling
 from tests.unit.llm.tiny_llm import PROMPT, arriving, hops, sentence, tokens
-from tests.unit.llm_hosted.hosts import KINDS, engine_of, host, hosted, library, load
+from tests.unit.llm_hosted.hosts import SEAMS, backend_of, engine_of, first_row, host, hosted, library, load
 
 TOKEN_BY_TOKEN = Grouping(first=1, rest=1)
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=SEAMS)
 async def ours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, converted: Path) -> AsyncIterator[HostedBackend]:
     async with hosted(request.param, monkeypatch, converted, max_sequences=2, max_waiting=1, retry_after_seconds=3) as backend:
         yield backend
@@ -119,6 +121,29 @@ async def test_an_engine_that_fails_again_and_again_is_given_up(monkeypatch: pyt
             await tokens(ours, sentence(1))
 
 
+async def test_failures_far_apart_are_no_broken_engine(ours: HostedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(row: torch.Tensor) -> torch.Tensor:
+        raise ZeroDivisionError
+
+    for _ in range(MOST_FAILED_RUNS + 1):
+        engine_of(ours).spoil = broken
+        with pytest.raises(InternalFault, match="the speech-token engine failed"):
+            await tokens(ours, sentence(1))
+        engine_of(ours).spoil = lambda row: row
+        assert await tokens(ours, sentence(1))
+
+
+async def test_an_engine_that_says_nothing_is_given_up_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    told: list[str] = []
+    async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=told.append, max_sequences=2) as ours:
+        monkeypatch.setattr(hosted_backend, "SILENT_SECONDS", 0.2)
+        engine_of(ours).hold.clear()
+        ended = await asyncio.gather(*(tokens(ours, sentence(seed)) for seed in range(3)), return_exceptions=True)
+        assert {type(one) for one in ended} == {InternalFault}
+        assert told == ["the speech-token engine broke with EngineSilent and has to be started anew"]
+        engine_of(ours).hold.set()
+
+
 async def test_a_dead_vllm_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
     told: list[str] = []
     async with hosted("vllm", monkeypatch, converted, on_fault=told.append) as ours:
@@ -157,10 +182,8 @@ async def test_what_cannot_be_is_refused_before_any_work(ours: HostedBackend) ->
 
 
 async def test_a_sentence_that_finds_no_end_is_as_long_as_it_may_be(ours: HostedBackend) -> None:
-    vocabulary = ours._vocabulary
-
     def endless(row: torch.Tensor) -> torch.Tensor:
-        row[vocabulary.end] = -1e4
+        row[first_row(ours) + END_OF_SPEECH] = -1e4
         return row
 
     engine_of(ours).spoil = endless
@@ -169,13 +192,13 @@ async def test_a_sentence_that_finds_no_end_is_as_long_as_it_may_be(ours: Hosted
     assert (told[-1].outcome.reason.value, told[-1].outcome.tokens) == ("length", 40)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEAMS)
 async def test_warm_up_leaves_nothing_behind(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
     with library(kind, monkeypatch):
         backend = load(kind, converted)
-        assert backend.identity.backend == kind
+        assert backend.identity.backend == backend_of(kind)
         assert "float32" in backend.identity.precision
-        assert kind in backend.identity.device
+        assert backend_of(kind) in backend.identity.device
         await backend.warm_up()
         await idle(backend)
         await backend.close()

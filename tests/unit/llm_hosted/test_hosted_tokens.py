@@ -11,7 +11,7 @@ import pytest
 
 from services.llm.request import Grouping, Profile, Prompt, Sampling
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, sentence, tokens
-from tests.unit.llm_hosted.hosts import KINDS, engine_of, host, hosted
+from tests.unit.llm_hosted.hosts import KINDS, SEAMS, engine_of, host, hosted
 
 TEXT = list(range(20, 33))
 
@@ -30,7 +30,7 @@ async def test_tokens_are_those_of_torch_for_the_same_seeds(kind: str, monkeypat
                 assert [timing.name for hop in told for timing in hop.timings] == [timing.name for hop in theirs for timing in hop.timings]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEAMS)
 async def test_in_company_tokens_are_those_of_torch(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
     async with backend() as torch, hosted(kind, monkeypatch, converted, max_sequences=3, max_waiting=8) as ours:
         wanted = [sentence(seed, words=3) for seed in range(8)]
@@ -40,7 +40,7 @@ async def test_in_company_tokens_are_those_of_torch(kind: str, monkeypatch: pyte
         assert ours.places.taken == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEAMS)
 @pytest.mark.parametrize("prompt", [PROMPT, Prompt()])
 async def test_text_that_arrives_makes_the_tokens_of_torch(
     kind: str, prompt: Prompt, monkeypatch: pytest.MonkeyPatch, converted: Path
@@ -52,7 +52,7 @@ async def test_text_that_arrives_makes_the_tokens_of_torch(
             assert made[0] == made[1] != []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", SEAMS)
 async def test_what_is_replayed_goes_on_as_it_would_have(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
     async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
         whole = await tokens(torch, sentence(9, prompt=PROMPT))
@@ -81,8 +81,27 @@ async def hops_of(source: object, seed: int) -> list[list[int]]:
     return whole + [hop.tokens for hop in await hops(source, sentence(seed, text=arriving(TEXT)))]  # type: ignore[arg-type]
 
 
-async def test_a_request_that_vllm_sets_aside_goes_on_by_the_same_draws(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
-    async with backend() as torch, hosted("vllm", monkeypatch, converted) as ours:
-        host(ours).set_aside_after = 4
+VLLM_KINDS = [kind for kind in KINDS if kind != "tensorrt_llm"]
+
+
+@pytest.mark.parametrize("kind", VLLM_KINDS)
+@pytest.mark.parametrize("what", ["set_aside_after", "left_out_after"])
+async def test_a_request_that_vllm_adds_anew_goes_on_by_the_same_draws(
+    kind: str, what: str, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
+    async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
+        setattr(host(ours), what, 4)
         wanted = sentence(3, words=4)
         assert await tokens(ours, wanted) == await tokens(torch, wanted)
+
+
+@pytest.mark.parametrize("kind", VLLM_KINDS)
+async def test_what_vllm_samples_behind_a_part_of_a_prompt_does_not_count(
+    kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
+    async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
+        engine_of(ours).part = 6
+        for wanted in (sentence(5, prompt=PROMPT), sentence(9, prompt=PROMPT, replay=(7, 8, 9))):
+            assert await tokens(ours, wanted) == await tokens(torch, wanted)
+        streamed = [await tokens(on, sentence(4, text=arriving(TEXT), prompt=PROMPT)) for on in (ours, torch)]
+        assert streamed[0] == streamed[1] != []

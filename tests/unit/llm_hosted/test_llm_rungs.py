@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -57,6 +58,21 @@ def test_a_missing_library_is_named_with_what_installs_it(kind: str, monkeypatch
         load_chosen(settings(backend="auto", device="auto", strict=True))
 
 
+@pytest.mark.parametrize("kind", ["tensorrt_llm", "vllm"])
+@pytest.mark.parametrize("error", [ImportError("libnvinfer.so.10"), OSError(30, "Read-only file system"), RuntimeError("no MPI")])
+async def test_a_library_that_cannot_be_imported_is_a_step_down(
+    kind: str, error: Exception, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
+    def broken(name: str) -> ModuleType:
+        raise error
+
+    with library(kind, monkeypatch):
+        monkeypatch.setattr(ladder.importlib, "import_module", broken)
+        wanted = settings(backend=kind, device="auto", converted=converted)
+        with pytest.raises(SettingsError, match=f"the package {kind} cannot be imported: {type(error).__name__}: .*; pip install {kind}"):
+            load_chosen(wanted)
+
+
 @pytest.mark.parametrize(
     ("kind", "version", "converted", "message"),
     [
@@ -65,7 +81,7 @@ def test_a_missing_library_is_named_with_what_installs_it(kind: str, monkeypatch
         ("tensorrt_llm", "1.4.0rc1", False, "from 1.3 on runs no built engine"),
         ("tensorrt_llm", "1.1.0", False, "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set"),
         ("vllm", "0.9.2", True, "0.11 is the oldest"),
-        ("vllm", "0.19.0", False, "cosyserve model convert MODEL --target hf"),
+        ("vllm", "0.19.0", False, "cosyserve model convert MODEL --target vllm"),
     ],
 )
 def test_what_a_release_cannot_serve_is_said(
@@ -104,11 +120,15 @@ async def test_a_built_engine_of_this_machine_is_found_and_another_is_not(
     versions = {"tensorrt_llm": "1.1.0", "tensorrt": "10.13"}
     model = json.loads((converted / "manifest.json").read_text())["identity"]["source"]
     cache = EngineCache(tmp_path)
-    good = EngineKey("llm.engine", GPU | versions | {"model": model, "precision": "bfloat16"})
+    profile = "sentences 8, positions 4096, tokens 8192"
+    good = EngineKey("llm.engine", GPU | versions | {"model": model, "precision": "bfloat16", "profile": profile})
     cache.obtain(EngineKey("llm.engine", {**good.facts, "driver": "1"}), lambda at: (at / "rank0.engine").write_bytes(b"1") and None)
     monkeypatch.setattr(trtllm_backend, "visible_gpus", lambda: [GPU])
     monkeypatch.setattr(trtllm_backend, "library_versions", lambda *names: versions)
     with pytest.raises(SettingsError, match=r"driver is 570\.86, it was built for 1"):
         trtllm_backend.built_engine(settings(engines=tmp_path), model)
     cache.obtain(good, lambda at: (at / "rank0.engine").write_bytes(b"2") and None)
-    assert trtllm_backend.built_engine(settings(engines=tmp_path), model).key == good
+    fits = settings(engines=tmp_path, max_sequences=8, max_positions=4096)
+    assert trtllm_backend.built_engine(fits, model).key == good
+    with pytest.raises(SettingsError, match=r"MAX_SEQUENCES is 9, it was built for 8; COSYSERVE_LLM_MAX_POSITIONS is 4097, .* 4096"):
+        trtllm_backend.built_engine(settings(engines=tmp_path, max_sequences=9, max_positions=4097), model)

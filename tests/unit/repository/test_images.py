@@ -87,6 +87,24 @@ def test_what_images_are_made_of_is_pinned() -> None:
     assert re.search(r"^ARG TENSORRT_PACKAGE=tensorrt-cu12==\d+\.\d+", JOINED, re.MULTILINE)
 
 
+def test_what_can_be_chosen_is_used_and_nothing_is_said_twice() -> None:
+    for argument in re.findall(r"^ARG (\w+)", JOINED, re.MULTILINE):
+        assert JOINED.count(f"${{{argument}") >= 1, f"{argument} changes nothing"
+    for block in re.split(r"^(?=FROM )", JOINED, flags=re.MULTILINE):
+        copies = re.findall(r"^COPY .*$", block, re.MULTILINE)
+        assert len(copies) == len(set(copies))
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert len(ignored) == len(set(ignored))
+
+
+def test_the_images_of_engines_can_build_and_keep_what_they_serve() -> None:
+    assert re.search(r"pip install .*\[token2wav,engines\].* \$\{TENSORRT_PACKAGE:\+", stages()["token2wav"])
+    for target in ("llm", "token2wav"):
+        told = dict(re.findall(r"(\w+)=(\S+)", " ".join(re.findall(r"^ENV (.*)$", stages()[target], re.MULTILINE))))
+        # Libraries that are imported there make directories at home, and the root is read-only.
+        assert told["HOME"] == told["COSYSERVE_CACHE_DIR"] == "/var/cache/cosyserve"
+
+
 def test_what_is_copied_is_there_and_sent_to_the_builder() -> None:
     ignore = (ROOT / ".dockerignore").read_text(encoding="utf-8").split()
     for line in re.findall(r"^COPY (.*)$", JOINED, re.MULTILINE):
@@ -104,11 +122,17 @@ def test_compose_starts_targets_of_the_dockerfile_as_nobody_in_particular(file: 
         assert name in stages()
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
-        assert not any("models" in mount and not mount.endswith(":ro") for mount in service.get("volumes", ()))
+        weights = [(mount["type"], mount["target"], mount["read_only"]) for mount in service.get("volumes", ()) if isinstance(mount, dict)]
+        assert weights == [("bind", "/models", True)] * (name != "orchestrator")
         assert ("ports" in service) == (name == "orchestrator")
     assert found["orchestrator"]["ports"] == ["${PUBLIC:-127.0.0.1:50051}:50051"]
     declared = set(yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["volumes"])
-    named = {mount.split(":")[0] for service in found.values() for mount in service.get("volumes", ()) if not mount.startswith("$")}
+    named = set()
+    for name, service in found.items():
+        for volume, target in (mount.split(":") for mount in service.get("volumes", ()) if isinstance(mount, str)):
+            named.add(volume)
+            # A new volume takes the owner of what is there in the image.
+            assert re.search(rf"install --directory --owner=10001 --group=10001 {target}\b", stages()[name]), volume
     assert named == declared
 
 
@@ -136,7 +160,7 @@ def test_engines_have_their_gpus_and_nobody_else_has_one(file: str, gpus: set[st
 
 def test_the_settings_that_come_along_are_those_of_the_doctor() -> None:
     gpu = Gpu("8 GB", (8, 9), "", 8188, 8188)
-    told = recommended(Machine((gpu,), None, 4, 0, 0, {}), 0).environ
+    told = recommended(Machine((gpu,), None, 4, 0, 0, {}, None), 0).environ
     lines = (ROOT / "compose.env").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if not line.startswith("#")] == [f"{name}={value}" for name, value in told.items()]
 

@@ -23,6 +23,7 @@ LIBRARIES = {"triton": "3.7.1", "onnxruntime": "1.31.1"}
         (machine(gpu(capability=(7, 5)), **LIBRARIES, **TENSORRT), ["trt+fp16", "fp16", "onnx", "cpu"]),
         (machine(gpu(), **LIBRARIES), ["compile+fp16", "fp16", "onnx", "cpu"]),
         (machine(gpu(), **LIBRARIES, **TENSORRT), ["trt+fp16", "compile+fp16", "fp16", "onnx", "cpu"]),
+        (machine(gpu(), **LIBRARIES, compiler=None), ["fp16", "onnx", "cpu"]),
         (machine(gpu(), triton="3.3.0", tensorrt="8.6.1"), ["fp16", "cpu"]),
     ],
 )

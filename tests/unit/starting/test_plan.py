@@ -1,5 +1,8 @@
 """Which configuration is taken, what the environment keeps, and which engines count as built."""
 
+import asyncio
+import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,6 +71,13 @@ def test_what_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
     assert "COSYSERVE_TOKEN2WAV_STATE_BYTES" not in told.environ
 
 
+def test_a_backend_that_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
+    environ = {"COSYSERVE_LLM_BACKEND": "vllm"}
+    compiled = BY_NAME["compile+fp16"]
+    assert planned(compiled, FULL, MODEL, forced=False, environ=environ).backends == {"llm": "vllm", "token2wav": "torch"}
+    assert planned(compiled, FULL, MODEL, forced=True, environ=environ).backends == {"llm": "torch", "token2wav": "torch"}
+
+
 def test_what_cannot_run_is_refused_with_the_reason() -> None:
     with pytest.raises(SettingsError, match=r"--force-config trt\+fp16: there is no NVIDIA GPU"):
         forced("trt+fp16", machine())
@@ -90,6 +100,10 @@ def test_commands_of_each_configuration(tmp_path: Path) -> None:
     ]
     assert planned(trt, new, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == hf
     assert "COSYSERVE_LLM_CONVERTED" not in planned(trt, old, MODEL, forced=False, environ=environ).environ
+    vllm = machine(gpu(), tensorrt="10.13.0.35", vllm="0.19.0")
+    export = str(converted_directory(MODEL, "vllm", environ))
+    assert commands(trt, vllm, MODEL, environ) == [plans, ["convert", str(MODEL), "--target", "vllm", "--output", export]]
+    assert planned(trt, vllm, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == export
     assert commands(onnx, FULL, MODEL, environ) == [["export", str(MODEL), "--precision", "fp32", *where]]
     assert commands(cpu, FULL, MODEL, environ) == []
 
@@ -99,3 +113,23 @@ async def test_a_build_that_fails_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"cosyserve model inspect .*nowhere ended with status"):
         await precompile([["inspect", str(tmp_path / "nowhere")]], told.append)
     assert told == [f"cosyserve model inspect {tmp_path / 'nowhere'}"]
+
+
+async def test_who_stops_a_build_stops_what_it_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step starts programs of its own, and one that does not listen."""
+    pipe = tmp_path / "alive"
+    os.mkfifo(pipe)
+    deaf = "import signal, subprocess; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+    step = f"{deaf}; subprocess.run(['sh', '-c', 'exec > {pipe}; echo up; exec sleep 600'])"
+    (tmp_path / "python").write_text(f"#!{sys.executable}\n{step}\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(engines.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(engines, "_STOP_SECONDS", 0.1)
+    building = asyncio.create_task(precompile([["build"]], lambda line: None))
+    with await asyncio.to_thread(pipe.open) as told:
+        assert await asyncio.to_thread(told.readline) == "up\n"
+        building.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await building
+        # Whoever is left would hold the other end.
+        assert await asyncio.to_thread(told.read) == ""
