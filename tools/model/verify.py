@@ -25,7 +25,7 @@ from services.token2wav.engines.slots import Slots
 from services.token2wav.torch_backend import device_of
 from services.token2wav.trt import tensorrt_library
 from tools.model.cases import Case, Reference
-from tools.model.execute import Execute, Executor, by_onnx_runtime, by_tensorrt, on_cpu
+from tools.model.execute import Execute, Executor, by_onnx_runtime, by_tensorrt, on_cpu, on_cuda
 from tools.model.export import export
 from tools.model.graph import Array, Precision, layers_of
 from tools.model.torch_layers import heard_layers
@@ -34,8 +34,9 @@ from tools.verify.report import Report
 TOLERANCES = {Precision.FP32: 2e-5, Precision.FP16: 1e-2, Precision.BF16: 8e-2, Precision.FP8: 3e-1}
 """Largest difference of the estimator's velocity, as a share of its largest value where that is above 1."""
 _OTHERS = {"encoder": 2e-5, "pitch": 2e-3, "filter": 2e-5}
+RUNTIMES = ("cpu", "cuda", "tensorrt")
 _GPU_FACTOR = 50.0
-"""Other kernels round differently: TensorRT is allowed as many times the CPU's tolerance in float32."""
+"""Other kernels round differently: on a GPU as many times the CPU's tolerance in float32 is allowed."""
 
 
 def tolerance(component: str, precision: Precision) -> float:
@@ -109,14 +110,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--published", type=Path, default=None, metavar="FILE", help="take this flow.decoder.estimator.fp32.onnx as estimator"
     )
-    parser.add_argument("--runtime", choices=("cpu", "tensorrt"), default="cpu", help="who computes (default: %(default)s)")
+    parser.add_argument("--runtime", choices=RUNTIMES, default="cpu", help="who computes; cuda: ONNX Runtime there (default: %(default)s)")
     parser.add_argument("--device", default="cuda", metavar="NAME", help="of TensorRT (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     precision, cache = Precision(options.precision), EngineCache(options.engines or default_directory(), on_wait=logging.info)
     try:
-        executor, factor = on_cpu(precision), 1.0
+        executor, factor = (on_cuda(), _GPU_FACTOR) if options.runtime == "cuda" else (on_cpu(precision), 1.0)
         reference = Reference(options.model)
         graphs = export(options.model, cache, precision, options.published)
         masked = graphs.key.facts["estimator"] == OWN
