@@ -89,7 +89,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.sharing", description=__doc__)
     parser.add_argument("--model", type=Path, required=True, help="model directory of the service; on a CPU of the other processes too")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=1.2, help="of each measurement (default: %(default)g)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement (default: %(default)g)")
     parser.add_argument("--json", type=Path, required=True, help="where the figures go")
     told = parser.parse_args(arguments)
     told.model = told.model.resolve()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from bench.gpu.sharing.rows import Row
 from bench.gpu.sharing.service import Service
@@ -13,6 +13,7 @@ from cosyserve.supervision.layout import Place
 MOST_STARTS = 2
 """Of one process in vain."""
 Member = TypeVar("Member", Worker, Service)
+Members = tuple[Worker, Service | None, Worker | None]
 
 
 class Company:
@@ -72,21 +73,30 @@ class Company:
 async def heard(company: Company, row: Row, seconds: float) -> dict[str, dict[str, list[float]]]:
     """Milliseconds of everything that a row measures: "passes" by units, "service", "llm" from token to token. Raises WorkerFailed."""
     found: dict[str, dict[str, list[float]]] = {}
-    service, passes, llm = None, None, await company.llm()
-    if row.service:
-        service = await company.service()
-    elif row.units:
-        passes = await company.passes()
+    llm, service, passes = await _all(
+        company.llm(), company.service() if row.service else _nobody(), company.passes() if row.units and not row.service else _nobody()
+    )
     if row.llm:
         await llm.ask(do="talk", way=row.llm.way, pace=row.llm.pace, sentences=row.llm.sentences)
     if service:
         found["service"] = await service.first_passes(seconds)
     elif passes:
-        found["passes"] = {
-            str(units): (await passes.ask(way=row.way, units=units, seconds=seconds))["ms"] for units in row.units
-        }  # fmt: skip
+        found["passes"] = {str(units): (await passes.ask(way=row.way, units=units, seconds=seconds))["ms"] for units in row.units}
     else:
         await asyncio.sleep(seconds)
     if row.llm:
         found["llm"] = {"token": (await llm.ask(do="hush"))["ms"]}
     return found
+
+
+async def _all(llm: Awaitable[Worker], service: Awaitable[Service | None], passes: Awaitable[Worker | None]) -> Members:
+    """Started side by side; each is there, or has failed, before anything is raised, so that `close` finds it."""
+    found = await asyncio.gather(llm, service, passes, return_exceptions=True)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return cast("Members", tuple(found))
+
+
+async def _nobody() -> None:
+    return None

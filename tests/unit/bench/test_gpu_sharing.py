@@ -2,6 +2,8 @@
 
 import argparse
 import json
+import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from cosyserve.supervision.layout import Place
 from services.llm.request import Hop
 from services.token2wav.backend import EngineSettings, load_backend
 from tests.contract.token2wav_service import serving
+from tests.unit.cosyserve.fake_mps import put_program
 from tests.unit.token2wav.speaking import GOLDEN
 
 ROOT = Path(__file__).parents[3]
@@ -193,18 +196,48 @@ async def test_where_no_gpu_can_be_shared_every_row_says_so(tmp_path: Path) -> N
     assert failed(kept)
 
 
+async def test_both_ways_are_measured_and_told_to_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_program(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_MPS_CALLS", str(tmp_path / "calls"))
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    companies: list[Mapping[str, Place]] = []
+
+    def company(device: str, model: Path, places: Mapping[str, Place]) -> Members:
+        companies.append(places)
+        return Members(breaks="")
+
+    monkeypatch.setattr("bench.gpu.sharing.__main__.Company", company)
+    monkeypatch.setattr("bench.gpu.sharing.__main__._kernels", lambda: "/kept")
+    kept = Kept(tmp_path / "sharing.json")
+    await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), kept)
+    assert [name for name, found in kept.items() if FAILED in found] == []
+    assert list(kept) == [row.name for row in ROWS]
+    in_turns, together = companies
+    assert "CUDA_MPS_CLIENT_PRIORITY" not in in_turns["llm"].environ
+    assert [together[name].environ["CUDA_MPS_CLIENT_PRIORITY"] for name in ("llm", "token2wav")] == ["0", "1"]
+    assert together["llm"].environ["CUDA_MPS_PIPE_DIRECTORY"] == together["token2wav"].environ["CUDA_MPS_PIPE_DIRECTORY"]
+    assert together["token2wav"].environ["TRITON_CACHE_DIR"] == "/kept"
+    assert not failed(kept)
+
+
 async def test_a_process_that_does_not_start_is_not_tried_for_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    starts = []
+    starts: list[str] = []
 
     async def start(module: str, *arguments: str, environ: Any) -> Worker:
         starts.append(module)
         raise WorkerFailed("no such device")
 
+    async def serve(place: Place) -> service.Service:
+        starts.append(place.service)
+        raise WorkerFailed("no such port")
+
     monkeypatch.setattr(Worker, "start", start)
+    monkeypatch.setattr(service.Service, "start", serve)
     company = Company("cuda", ROOT, {"llm": Place("llm", 0, "127.0.0.1:1", {}), "token2wav": Place("token2wav", 0, "127.0.0.1:2", {})})
-    for row in ROWS[:4]:
+    for row in ROWS:
         assert await attempted(company, row, 0.0) == {FAILED: "no such device"}
-    assert starts == ["bench.gpu.sharing.decoding"] * 2
+    assert sorted(starts) == ["bench.gpu.sharing.decoding"] * 2 + ["bench.gpu.sharing.passes"] * 2 + ["token2wav"] * 2
 
 
 def test_spans() -> None:
