@@ -70,7 +70,7 @@ ROWS = (
     Row(False, None),
     Row(False, Decoding()),
     Row(True, None, service=True),
-    Row(True, Decoding(), service=True),
+    *(Row(True, one, service=True) for one in (Decoding(), Decoding(NORMAL), Decoding(sentences=2), Decoding(LATE))),
     Row(True, Decoding(), units=()),
     Row(True, Decoding(NORMAL), units=()),
     Row(True, None),
