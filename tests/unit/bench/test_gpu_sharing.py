@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.gpu.sharing import passes, service
+from bench.gpu.sharing import decoding, passes, service
 from bench.gpu.sharing.__main__ import attempted, failed, measure
 from bench.gpu.sharing.company import Company
 from bench.gpu.sharing.decoding import Ear, Speaker
@@ -75,7 +75,8 @@ def test_tokens_keep_their_pace() -> None:
     assert ear.over.is_set()
 
 
-def test_sentences_follow_each_other_until_they_are_hushed() -> None:
+def test_sentences_follow_each_other_until_they_are_hushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "TEXT_IDS", 4)
     speaker = Speaker("cpu", GOLDEN)
     try:
         for sentences in (1, 2):
@@ -88,7 +89,7 @@ def test_sentences_follow_each_other_until_they_are_hushed() -> None:
                 assert not ear.error
             told = speaker.answer({"do": "hush"})["ms"]
             # Those that came after the first count too.
-            assert len(told) >= sum(len(ear.intervals) for ear in first) >= 20 * sentences
+            assert len(told) >= sum(len(ear.intervals) for ear in first) >= 7 * sentences
         assert speaker.answer({"do": "hush"}) == {"ms": []}
     finally:
         speaker.close()
@@ -111,14 +112,14 @@ def readable() -> ReadablePasses:
 
 
 def test_passes_are_timed(readable: ReadablePasses, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "LEAST", 2)
-    monkeypatch.setattr(passes, "WARM", 1)
+    monkeypatch.setattr(passes, "LEAST", 1)
+    monkeypatch.setattr(passes, "WARM", 0)
     steps = []
     for units in (ONE, COLD):
         before = readable._flow.stats.euler_steps
         told = passes.answer(readable, {"way": MEETING, "units": units, "seconds": 0.0})["ms"]
-        assert len(told) == 2
-        assert min(told) > 0
+        assert len(told) == 1
+        assert told[0] > 0
         steps.append(readable._flow.stats.euler_steps - before)
     assert steps[1] == COLD * steps[0] > 0
 
@@ -133,8 +134,8 @@ def test_a_cold_pass_makes_what_the_kept_one_begins_with(readable: ReadablePasse
 async def test_the_service_tells_of_its_first_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "WARM", 1)
     async with serving(load_backend("torch", EngineSettings(model=GOLDEN))) as loopback:
-        found = await service.first_passes(loopback.stub, 0.0, least=2)
-    assert {name: len(values) for name, values in found.items()} == {"flow": 2, "vocoder": 2, "sound": 2}
+        found = await service.first_passes(loopback.stub, 0.0, least=1)
+    assert {name: len(values) for name, values in found.items()} == {"flow": 1, "vocoder": 1, "sound": 1}
     assert all(0 < flow < sound for flow, sound in zip(found["flow"], found["sound"], strict=True))
 
 
