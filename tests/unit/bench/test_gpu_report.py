@@ -188,11 +188,11 @@ def test_the_report_has_every_table_and_names_what_failed(tmp_path: Path) -> Non
         "Soak",
         "Plots",
     ]
+    assert "| in turns | idle | as served | 12.5 | 12.5 | 19.6 | 19.6 |  |  |  |" in text
+    assert "| in turns | one sentence, high priority | as served |  |  |  |  |  |  | out of memory |" in text
     assert "**poisson: failed**" in text
     assert "out of memory" in text
     assert "| 1 | 0.53 | 32% |" in text
-    assert "| in turns | idle | as served | 12.5 | 12.5 | 19.6 | 19.6 |  |  |  |" in text
-    assert "| in turns | one sentence, high priority | as served |  |  |  |  |  |  | out of memory |" in text
     # 120 requests in 481 s: 0.15 hundreds a minute.
     assert "| llm.0 | 100 | 100 | 100 | 0.1 | 0.668 |" in text
     assert (tmp_path / "streams.png").read_bytes().startswith(b"\x89PNG")
