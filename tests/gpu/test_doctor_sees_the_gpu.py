@@ -13,7 +13,6 @@ import pytest
 import torch
 
 from cosyserve.hardware.recommendation import TIERS
-from cosyserve.kernel_cache import driver_version
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,6 +20,8 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no nvidia-smi"),
 ]
 ROOT = Path(__file__).parents[2]
+LOADED = Path("/proc/driver/nvidia/version")
+"""What the kernel says of its driver."""
 ABOUT_A_GPU = ("driver", "cuda", "GPU 0", "torch build")
 
 
@@ -44,7 +45,8 @@ def test_the_gpu_is_the_one_that_torch_uses() -> None:
     assert same, found["machine"]["gpus"]
     assert tuple(same[0]["capability"]) == (properties.major, properties.minor)
     assert same[0]["memory_mib"] == pytest.approx(properties.total_memory / 2**20, rel=0.05)
-    assert same[0]["driver"] == (driver_version() or same[0]["driver"])
+    if LOADED.exists():
+        assert same[0]["driver"] in LOADED.read_text()
     assert found["machine"]["cuda"]
 
 
