@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from services.llm.settings import LlmSettings
+from services.llm.torch_backend import TorchBackend
+from services.token2wav.backend import EngineSettings
 from tests.gpu import compiling
 from tests.gpu.compiling import LOADS, compile_all, directories
 
@@ -34,3 +37,33 @@ def test_one_that_loads_is_told_without_a_word_more(monkeypatch: pytest.MonkeyPa
     assert compile_all(told.append) == []
     assert len(told) == len(LOADS)
     assert {line.partition(" s, ")[2] for line in told} == set(LOADS)
+
+
+def test_every_engine_is_asked_for_as_the_tests_load_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str, str, str]] = []
+
+    class Loaded:
+        async def close(self) -> None:
+            asked.append(("", "", "", "closed"))
+
+    def llm(told: LlmSettings) -> Loaded:
+        assert told.model
+        asked.append((told.model.name, told.device, told.gpu_precision, f"{told.gpu_engine} {told.max_sequences}"))
+        return Loaded()
+
+    def token2wav(name: str, told: EngineSettings) -> None:
+        assert name == "torch"
+        assert told.model
+        asked.append((told.model.name, told.device, told.gpu_precision, f"{told.gpu_engine} {told.gpu_vocoder}"))
+
+    monkeypatch.setattr(TorchBackend, "load", llm)
+    monkeypatch.setattr("services.token2wav.backend.load_backend", token2wav)
+    for load in LOADS.values():
+        load()
+    assert len(asked) - asked.count(("", "", "", "closed")) == len(LOADS)
+    assert asked.count(("", "", "", "closed")) == 3
+    assert {one for one in asked if one[0] == "demo"} == {
+        ("demo", "cuda", "bfloat16", "fused 64"),
+        ("demo", "cuda", "bfloat16", "paged windowed"),
+        ("demo", "cuda", "bfloat16", "paged readable"),
+    }
