@@ -10,15 +10,14 @@ import asyncio
 import os
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-import grpc
 
 from bench.gpu.sharing.company import Company, heard
 from bench.gpu.sharing.rows import ROWS, Row
 from bench.gpu.sharing.spans import Figures, summary
-from bench.gpu.sharing.worker import FAILED, WorkerFailed
+from bench.gpu.sharing.worker import FAILED
 from bench.parts.kept import Kept
 from bench.parts.progress import bar
 from cosyserve.supervision.gpu_sharing import TOLD, shared_gpu
@@ -45,9 +44,10 @@ async def attempted(company: Company, row: Row, seconds: float) -> Figures:
     """Figures of a row, or the reason why there are none."""
     try:
         return summary(await heard(company, row, seconds))
-    except (WorkerFailed, grpc.aio.AioRpcError, OSError) as error:
+    except Exception as error:  # whatever it is, the other rows can be measured
+        traceback.print_exc()
         await company.close()
-        return {FAILED: str(error) or type(error).__name__}
+        return {FAILED: next(iter(str(error).splitlines()), type(error).__name__)}
 
 
 async def measure(told: argparse.Namespace, kept: Kept, rows: Sequence[Row] = ROWS) -> None:

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 
 from bench.gpu.sharing.worker import Answer, serve
 
@@ -18,9 +19,11 @@ def answer(question: Answer) -> Answer:
     raise KeyError(question["do"])
 
 
-def refused() -> None:
-    raise ValueError("no such device\nand more")
+def made() -> Callable[[Answer], Answer]:
+    if sys.argv[1] != "ready":
+        raise ValueError("no such device\nand more")
+    return answer
 
 
 if __name__ == "__main__":
-    serve(lambda: answer if sys.argv[1] == "ready" else refused())  # type: ignore[arg-type, return-value]
+    serve(made)
