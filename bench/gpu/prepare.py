@@ -1,7 +1,7 @@
 """Weights on the disk and kernels in the compiler's cache: `python -m bench.gpu.prepare MODEL [kernels ...]`.
 
 Without kernels: the model directory of `bench.real_size`, unless it is there. With `llm ROWS ...`: the kernels of decode steps of so many
-rows (0: of a chunk of prompts).
+rows (0: of a chunk of prompts). With `sharing`: those of the steps that only the part of this name runs.
 """
 
 import hashlib
@@ -44,10 +44,27 @@ def llm(rows: list[int]) -> None:
     torch.cuda.synchronize()
 
 
+def sharing() -> None:
+    import torch
+
+    from bench.gpu.sharing.decoding import blocks_of
+    from bench.gpu.sharing.rows import LATE, SEVERAL
+    from bench.gpu_llm_tuning import filled, model_on
+    from bench.real_size import PUBLISHED_LLM
+    from services.llm.gpu.decode import DecodeStep
+
+    packed = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
+    for way in (LATE, SEVERAL):
+        DecodeStep(packed, filled(packed, 300), 1, blocks_of(way)).launch()
+    torch.cuda.synchronize()
+
+
 def main() -> None:
     match sys.argv[1:]:
         case ["llm", *rows] if rows:
             llm([int(count) for count in rows])
+        case ["sharing"]:
+            sharing()
         case [target]:
             model(Path(target))
         case _:

@@ -8,6 +8,7 @@ from typing import Any
 from bench.gpu import stages
 from bench.gpu.demands import Demand, demands, levels, rows
 from bench.gpu.floors import Floors
+from bench.gpu.sharing.spans import sharing
 from bench.offline import HEAD, Cost, row
 from bench.parts import plots
 from bench.parts.command import figures, write_json
@@ -44,6 +45,7 @@ def text(found: Mapping[str, Any], told: Sequence[Demand], parts: Sequence[Part]
         "Vocoder": stages.vocoder(found, floors),
         "Lengths and memory": stages.memory(found),
         "Correctness": stages.correctness(found),
+        "A first pass beside the speech-token model": sharing(found),
         "Served over gRPC": [line for part in SERVED for line in served(levels(found, part))],
         "The first sound, medians in ms": [line for part in SERVED for line in first_sound(levels(found, part))],
         "Sentences in batches, nobody waiting": offline(found),

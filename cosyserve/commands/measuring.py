@@ -40,9 +40,13 @@ class Measured:
 
 
 async def measure(client: Client, text: str = TEXT) -> Measured:
-    """Speak `text` twice with the same seed."""
+    """Speak `text` twice with the same seed; a third time where the second sounds otherwise."""
     cold, audio = await _speak(client, text)
     warm, again = await _speak(client, text)
+    if again != audio:
+        # How a GPU rounds depends on who else is in a batch, and voices may still be warmed during the first request.
+        audio = again
+        warm, again = await _speak(client, text)
     return Measured(cold, warm, audio, _fault(cold, audio, again))
 
 

@@ -25,10 +25,12 @@ from services.token2wav.gpu.layout import Layout
 from services.token2wav.request import Profile, Sentence, Voice
 from services.token2wav.vocoder.stretch import MelStretch
 from services.token2wav.vocoder.vocoder import load_vocoder
+from tests.gpu.compiling import SMALL_POOL
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available() or find_spec("triton") is None, reason="no CUDA device or no triton"),
+    pytest.mark.usefixtures("kernels"),
 ]
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 DEMO = Path(__file__).parents[2] / "models" / "demo"
@@ -53,7 +55,7 @@ class Spoken:
 
 def load(**settings: Any) -> Backend:
     """What a GPU gets unless asked otherwise, with little memory, changed by `settings`."""
-    small = EngineSettings(model=TINY, device="cuda", state_bytes=1 << 29, prompt_cache_bytes=1 << 28)
+    small = EngineSettings(model=TINY, device="cuda", **SMALL_POOL)
     return load_backend("torch", replace(small, **settings))
 
 

@@ -2,12 +2,15 @@
 
 import tempfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import onnx
 import torch
 
+from cosyserve.errors import SettingsError
 from services.token2wav.engines.keys import COMPONENTS
+from services.token2wav.engines.onnx_runtime import onnx_library
 from services.token2wav.engines.shapes import Profile
 from services.token2wav.engines.slots import Slots, filled
 from services.token2wav.trt import TensorRTEngine, on_device
@@ -17,17 +20,29 @@ from tools.model.plan import PlanOptions, build_plan
 Execute = Callable[[Mapping[str, Array]], dict[str, Array]]
 """Inputs -> outputs by name."""
 Executor = Callable[[onnx.ModelProto], Execute]
+_CUDA = "CUDAExecutionProvider"
 
 
-def by_onnx_runtime(model: onnx.ModelProto) -> Execute:
-    """On the CPU."""
+def by_onnx_runtime(model: onnx.ModelProto, provider: str = "CPUExecutionProvider") -> Execute:
+    """On the CPU, or where `provider` computes. Raises SettingsError where that cannot be set up."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    settings = {"use_tf32": "0"} if provider == _CUDA else {}
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[(provider, settings)])
+    if provider not in session.get_providers():  # it says nothing and computes on the CPU
+        raise SettingsError(f"onnxruntime {onnxruntime.__version__} cannot set up its {provider} here; its own lines say why")
     names = [entry.name for entry in session.get_outputs()]
     return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
+
+
+def on_cuda() -> Executor:
+    """ONNX Runtime on the first visible GPU. Raises SettingsError for a wheel that is for CPUs only."""
+    library = onnx_library()
+    if _CUDA not in library.get_available_providers():
+        raise SettingsError(f"onnxruntime {library.__version__} has no {_CUDA}: pip install onnxruntime-gpu in its place")
+    return partial(by_onnx_runtime, provider=_CUDA)
 
 
 def by_definition(model: onnx.ModelProto) -> Execute:

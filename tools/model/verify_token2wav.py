@@ -39,7 +39,7 @@ from services.token2wav.torch_backend import device_of
 from services.token2wav.trt import TensorRTEngine, tensorrt_library
 from tools.model.cases import MOST_STREAMS, Case, Reference
 from tools.model.compare import compare
-from tools.model.execute import Execute, by_tensorrt, on_cpu, once
+from tools.model.execute import Execute, by_tensorrt, on_cpu, on_cuda, once
 from tools.model.export import export
 from tools.model.graph import Precision
 from tools.model.progress import Step
@@ -47,7 +47,8 @@ from tools.model.running import run
 from tools.verify.report import Report
 
 _GPU_FACTOR = 50.0
-"""Other kernels round differently: TensorRT is allowed as many times the CPU's tolerance in float32."""
+"""Other kernels round differently: on a GPU as many times the CPU's tolerance in float32 is allowed."""
+RUNTIMES = ("cpu", "cuda", "tensorrt")
 
 
 def cached_plans(
@@ -76,6 +77,8 @@ def verify(options: argparse.Namespace) -> tuple[Report, list[str]]:
     """As `compare`, of what the options name; cases are told as they are asked. Raises SettingsError, ModelError, OSError."""
     precision, cache = Precision(options.precision), EngineCache(options.engines or default_directory(), on_wait=logging.info)
     executors, engines, factor = on_cpu(precision), dict[str, Execute](), 1.0
+    if options.runtime == "cuda":
+        executors, factor = dict.fromkeys(COMPONENTS, on_cuda()), _GPU_FACTOR
     reference = Reference(options.model)
     graphs = export(options.model, cache, precision, options.published)
     masked, width = graphs.key.facts["estimator"] == OWN, reference.flow.config.encoder_width
@@ -114,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--published", type=Path, default=None, metavar="FILE", help="take this flow.decoder.estimator.fp32.onnx as estimator"
     )
-    parser.add_argument("--runtime", choices=("cpu", "tensorrt"), default="cpu", help="who computes (default: %(default)s)")
+    parser.add_argument("--runtime", choices=RUNTIMES, default="cpu", help="who computes; cuda: ONNX Runtime there (default: %(default)s)")
     parser.add_argument("--device", default="cuda", metavar="NAME", help="of TensorRT (default: %(default)s)")
     parser.add_argument("--streams", type=int, default=16, metavar="N", help="that the plans were built for (default: %(default)s)")
     parser.add_argument(

@@ -23,6 +23,8 @@ from services.llm.gpu.tuning import BUCKETS, EXACT
 log = logging.getLogger(__name__)
 ANSWERS = 8
 """Steps whose answers may be unread at a time."""
+PRIORITY = -1
+"""Of the stream: what is short and waited for goes before what another stream of this device has queued."""
 
 
 class CudaRunner:
@@ -32,8 +34,7 @@ class CudaRunner:
         self.pages, self.slots, self.page_bytes = pages, slots, page_bytes(model)
         self._model, self._memory = model, Memory.reserve(model, pages=pages, slots=slots, positions=positions)
         self._buckets = [bucket for bucket in BUCKETS if bucket < 2 * most_rows]
-        # What is short and waited for goes before what another stream of this device has queued.
-        self._stream = torch.cuda.Stream(model.device, priority=-1)  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(model.device, priority=PRIORITY)  # type: ignore[no-untyped-call]
         self._prefill = PrefillStep(model, self._memory)
         self._steps = {bucket: fitting_step(model, self._memory, bucket, invariant=invariant) for bucket in self._buckets}
         self._prefill_graph = capture(self._prefill, self._stream)

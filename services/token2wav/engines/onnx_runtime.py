@@ -59,6 +59,8 @@ class OnnxEngine:
         self._numpy = {entry.name: _TYPES[entry.type][1] for entry in (*self._session.get_inputs(), *self._session.get_outputs())}
         self.inputs = [_port(entry) for entry in self._session.get_inputs()]
         self.outputs = [_port(entry) for entry in self._session.get_outputs()]
+        if provider not in self._session.get_providers():  # it says nothing and would compute on the CPU
+            raise SettingsError(f"onnxruntime {onnxruntime.__version__} cannot set up its {provider} here; its own lines say why")
 
     def refusal(self, shapes: Shapes) -> str:
         """See `Engine`. A graph takes any length; the range is the one that engines are built for."""

@@ -12,6 +12,8 @@ from bench.gpu.demands import Demand, demands, most_without_gap
 from bench.gpu.floors import Floors, estimator_weights
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
+from bench.gpu.sharing.rows import ROWS
+from bench.gpu.sharing.spans import spans
 from bench.gpu.stack import ENGINES, settings, state_bytes
 from bench.load_soak import slopes, verdict
 from bench.parts.ledger import DONE, FAILED, Ledger, Run
@@ -70,6 +72,7 @@ def found() -> dict[str, Any]:
         },
         "mel": {"bfloat16": [4e-3, 3e-3]},
         "samples": {"0": [1e-3, 0.0, 0.0]},
+        "sharing": {ROWS[0].name: {"passes": {"1": spans([12.5]), "4": spans([19.6])}}, ROWS[1].name: {"failed": "out of memory"}},
         "closed": {"levels": [load(1), load(8, p95=130.0), load(64, 0.5)]},
         "most": {"levels": [load(64, arrivals="listening"), load(96, 0.995, "listening"), load(128, 0.8, "listening")]},
         "offline": {"1": {"engines": "fast", "batch": 1, "sentences": 16, "audio": 50.0, "llm": 0.5, "token2wav": 1.0}},
@@ -178,12 +181,15 @@ def test_the_report_has_every_table_and_names_what_failed(tmp_path: Path) -> Non
         "Vocoder",
         "Lengths and memory",
         "Correctness",
+        "A first pass beside the speech-token model",
         "Served over gRPC",
         "The first sound, medians in ms",
         "Sentences in batches, nobody waiting",
         "Soak",
         "Plots",
     ]
+    assert "| in turns | idle | as served | 12.5 | 12.5 | 19.6 | 19.6 |  |  |  |" in text
+    assert "| in turns | one sentence, high priority | as served |  |  |  |  |  |  | out of memory |" in text
     assert "**poisson: failed**" in text
     assert "out of memory" in text
     assert "| 1 | 0.53 | 32% |" in text

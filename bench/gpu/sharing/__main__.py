@@ -1,0 +1,103 @@
+"""What a first pass of the flow takes beside a speech-token model on the same GPU: `python -m bench.gpu.sharing --model DIR --json FILE`.
+
+A process of passes and a process that decodes, in turns and together (MPS), and the same first pass through the service over gRPC. Every
+row is in FILE as soon as it is known, as medians and 95th percentiles in milliseconds; one that fails is there with the reason and stops no
+other.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench.gpu.sharing.company import Company, heard
+from bench.gpu.sharing.rows import ROWS, Row
+from bench.gpu.sharing.spans import Figures, summary
+from bench.gpu.sharing.worker import FAILED
+from bench.parts.kept import Kept
+from bench.parts.progress import bar
+from cosyserve.supervision.gpu_sharing import TOLD, shared_gpu
+from cosyserve.supervision.layout import Place
+from cosyserve.supervision.ports import free_ports
+
+POOL = {"COSYSERVE_TOKEN2WAV_STATE_BYTES": str(4 << 30), "COSYSERVE_TOKEN2WAV_PROMPT_CACHE_BYTES": str(1 << 30)}
+KERNELS = "TRITON_CACHE_DIR"
+
+
+def places(device: str, model: Path, kernels: str = "") -> list[Place]:
+    """The two processes. kernels: directory of those that are compiled."""
+    shared = {**os.environ, **({KERNELS: kernels} if kernels else {})}
+    addresses = [f"127.0.0.1:{port}" for port in free_ports(2)]
+    told = {"LISTEN": addresses[1], "MODEL": str(model), "BACKEND": "torch", "DEVICE": device, "DRAIN_SECONDS": "0"}
+    sound = POOL | {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in told.items()}
+    return [
+        Place("llm", 0, addresses[0], shared | {"COSYSERVE_LLM_DEVICE": device}),
+        Place("token2wav", 0, addresses[1], shared | sound),
+    ]
+
+
+async def attempted(company: Company, row: Row, seconds: float) -> Figures:
+    """Figures of a row, or the reason why there are none."""
+    try:
+        return summary(await heard(company, row, seconds))
+    except Exception as error:  # whatever it is, the other rows can be measured
+        traceback.print_exc()
+        await company.close()
+        return {FAILED: next(iter(str(error).splitlines()), type(error).__name__)}
+
+
+async def measure(told: argparse.Namespace, kept: Kept, rows: Sequence[Row] = ROWS) -> None:
+    kernels, began = _kernels() if told.device == "cuda" else "", time.monotonic()
+    for together in (False, True):
+        said: list[str] = []
+        async with shared_gpu(places(told.device, told.model, kernels), "auto" if together else "off", said.append) as shared:
+            company = Company(told.device, told.model, {place.service: place for place in shared})
+            try:
+                for row in (row for row in rows if row.together is together):
+                    if together and not _together(shared):
+                        kept[row.name] = {FAILED: "; ".join(said) or "there is no GPU to share"}
+                    else:
+                        kept[row.name] = await attempted(company, row, told.seconds)
+                    print(f"[{bar(len(kept) / len(rows))}] {time.monotonic() - began:.0f} s, {row.name}: {kept[row.name]}", flush=True)
+            finally:
+                await company.close()
+
+
+def _together(shared: Sequence[Place]) -> bool:
+    """Whether they were told what clients of MPS are told."""
+    name = next(iter(TOLD["llm"]))
+    return all(name in place.environ for place in shared)
+
+
+def _kernels() -> str:
+    """Where this measurement's own processes keep theirs, for the service too."""
+    from triton import knobs
+
+    return str(knobs.cache.dir)
+
+
+def failed(kept: Mapping[str, Figures]) -> bool:
+    """Whether nothing at all was measured."""
+    return all(FAILED in figures for figures in kept.values())
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.gpu.sharing", description=__doc__)
+    parser.add_argument("--model", type=Path, required=True, help="model directory of the service; on a CPU of the other processes too")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement (default: %(default)g)")
+    parser.add_argument("--json", type=Path, required=True, help="where the figures go")
+    told = parser.parse_args(arguments)
+    told.model = told.model.resolve()
+    kept = Kept(told.json)
+    kept.clear()
+    asyncio.run(measure(told, kept))
+    return int(failed(kept))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,30 @@
+"""For all tests on a GPU: kernels are compiled side by side before the first test that launches some, and kept for all processes."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.gpu.compiling import compile_all, directories
+
+
+@pytest.fixture(scope="session")
+def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """COSYSERVE_CACHE_DIR and TRITON_CACHE_DIR as they are set, else one for this session."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in directories(os.environ, tmp_path_factory.mktemp("cache")).items():
+            patch.setenv(name, value)
+        yield
+
+
+@pytest.fixture(scope="session")
+def kernels(caches: None, request: pytest.FixtureRequest) -> None:
+    """Everything that the tests launch is compiled; what could not be is compiled, or fails, in its test."""
+    if not torch.cuda.is_available():
+        return
+    capturing = request.config.pluginmanager.getplugin("capturemanager")
+    with capturing.global_and_fixture_disabled() if capturing else contextlib.nullcontext():
+        print()
+        compile_all(lambda line: print(line, flush=True))

@@ -1,0 +1,69 @@
+"""Compiling side by side, as far as a machine without a GPU can: who fails is told and named, and directories that are given are kept."""
+
+from pathlib import Path
+
+import pytest
+
+from services.llm.settings import LlmSettings
+from services.llm.torch_backend import TorchBackend
+from services.token2wav.backend import EngineSettings
+from tests.gpu import compiling
+from tests.gpu.compiling import LOADS, compile_all, directories
+
+
+def test_directories_that_are_set_stay(tmp_path: Path) -> None:
+    made = str(tmp_path)
+    assert directories({}, tmp_path) == {"COSYSERVE_CACHE_DIR": made, "TRITON_CACHE_DIR": f"{made}/kernels-of-tests"}
+    assert directories({"COSYSERVE_CACHE_DIR": "/kept"}, tmp_path)["TRITON_CACHE_DIR"] == "/kept/kernels-of-tests"
+    assert directories({"TRITON_CACHE_DIR": "/kept"}, tmp_path) == {"COSYSERVE_CACHE_DIR": made, "TRITON_CACHE_DIR": "/kept"}
+
+
+def test_one_that_fails_is_told_and_stops_no_other() -> None:
+    told: list[str] = []
+    assert set(compile_all(told.append, ["no such engine", "nor this one"])) == {"no such engine", "nor this one"}
+    assert [line.split(" engines")[0] for line in told] == ["kernels: 1 of 2", "kernels: 2 of 2"]
+    assert {line.partition(" s, ")[2] for line in told} == {f"{name}: KeyError: '{name}'" for name in ("no such engine", "nor this one")}
+
+
+def test_one_that_takes_too_long_is_given_up() -> None:
+    told: list[str] = []
+    assert compile_all(told.append, ["no such engine"], limit=0.001) == ["no such engine"]
+    assert told[0].endswith("no such engine: not done after 0 s")
+
+
+def test_one_that_loads_is_told_without_a_word_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(compiling, "_compiled", lambda name, limit: "")
+    assert compile_all(told.append) == []
+    assert len(told) == len(LOADS)
+    assert {line.partition(" s, ")[2] for line in told} == set(LOADS)
+
+
+def test_every_engine_is_asked_for_as_the_tests_load_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, str, str, str]] = []
+
+    class Loaded:
+        async def close(self) -> None:
+            asked.append(("", "", "", "closed"))
+
+    def llm(told: LlmSettings) -> Loaded:
+        assert told.model
+        asked.append((told.model.name, told.device, told.gpu_precision, f"{told.gpu_engine} {told.max_sequences}"))
+        return Loaded()
+
+    def token2wav(name: str, told: EngineSettings) -> None:
+        assert name == "torch"
+        assert told.model
+        asked.append((told.model.name, told.device, told.gpu_precision, f"{told.gpu_engine} {told.gpu_vocoder}"))
+
+    monkeypatch.setattr(TorchBackend, "load", llm)
+    monkeypatch.setattr("services.token2wav.backend.load_backend", token2wav)
+    for load in LOADS.values():
+        load()
+    assert len(asked) - asked.count(("", "", "", "closed")) == len(LOADS)
+    assert asked.count(("", "", "", "closed")) == 3
+    assert {one for one in asked if one[0] == "demo"} == {
+        ("demo", "cuda", "bfloat16", "fused 64"),
+        ("demo", "cuda", "bfloat16", "paged windowed"),
+        ("demo", "cuda", "bfloat16", "paged readable"),
+    }

@@ -1,0 +1,247 @@
+"""What is measured of two engines on one GPU, as far as a CPU can: processes that are asked, tokens at a pace, passes, the service."""
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bench.gpu.sharing import decoding, passes, service
+from bench.gpu.sharing.__main__ import attempted, failed, measure
+from bench.gpu.sharing.company import Company
+from bench.gpu.sharing.decoding import Ear, Speaker
+from bench.gpu.sharing.passes import ReadablePasses
+from bench.gpu.sharing.rows import COLD, MEETING, ONE, ROWS, Decoding, Row
+from bench.gpu.sharing.spans import sharing, spans
+from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
+from bench.parts.kept import Kept
+from cosyserve.errors import Unavailable
+from cosyserve.supervision.layout import Place
+from services.llm.request import Hop
+from services.token2wav.backend import EngineSettings, load_backend
+from tests.contract.token2wav_service import serving
+from tests.unit.cosyserve.fake_mps import put_program
+from tests.unit.token2wav.speaking import GOLDEN
+
+ROOT = Path(__file__).parents[3]
+ASKED = "tests.unit.bench.asked"
+ENVIRON = {"PYTHONPATH": str(ROOT)}
+
+
+async def test_a_process_answers_until_it_ends() -> None:
+    worker = await Worker.start(ASKED, "ready", environ=ENVIRON)
+    try:
+        assert await worker.ask(do="double", of=21) == {"twice": 42}
+        with pytest.raises(WorkerFailed, match="asked: KeyError: 'dance'"):
+            await worker.ask(do="dance")
+        assert await worker.ask(do="double", of=4) == {"twice": 8}
+        with pytest.raises(WorkerFailed, match="asked ended with status 3"):
+            await worker.ask(do="end")
+    finally:
+        await worker.close()
+
+
+async def test_a_process_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.gpu.sharing.worker.STOP_SECONDS", 0.1)
+    worker = await Worker.start(ASKED, "ready", environ=ENVIRON)
+    with pytest.raises(WorkerFailed, match=r"did not answer within 0\.1 s"):
+        await worker.ask(do="wait", within=0.1)
+    await worker.close()
+    with pytest.raises(WorkerFailed, match=r"ValueError: no such device$"):
+        await Worker.start(ASKED, "not ready", environ=ENVIRON)
+
+
+def test_tokens_keep_their_pace() -> None:
+    now, slept = [10.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    ear = Ear(0.002, lambda: now[0], sleep)
+    for passed in (0.0, 0.0005, 0.003):
+        now[0] += passed
+        ear.deliver(Hop([5]))
+    assert ear.begun.is_set()
+    assert not ear.over.is_set()
+    assert slept == [pytest.approx(0.0015)]
+    assert ear.intervals == [pytest.approx(2.0), pytest.approx(3.0)]
+    ear.deliver(ValueError("broken"))
+    assert str(ear.error) == "broken"
+    assert ear.over.is_set()
+
+
+def test_sentences_follow_each_other_until_they_are_hushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decoding, "TEXT_IDS", 4)
+    speaker = Speaker("cpu", GOLDEN)
+    try:
+        for sentences in (1, 2):
+            assert speaker.answer({"do": "talk", "way": "high", "pace": 0.0, "sentences": sentences}) == {}
+            talk = speaker._talk
+            assert talk
+            first = [ears[0] for ears in talk._ears]
+            for ear in first:
+                assert ear.over.wait(60)
+                assert not ear.error
+            told = speaker.answer({"do": "hush"})["ms"]
+            # Those that came after the first count too.
+            assert len(told) >= sum(len(ear.intervals) for ear in first) >= 7 * sentences
+        assert speaker.answer({"do": "hush"}) == {"ms": []}
+    finally:
+        speaker.close()
+
+
+def test_a_sentence_that_fails_is_told() -> None:
+    speaker = Speaker("cpu", GOLDEN)
+    speaker.answer({"do": "talk", "way": "high", "pace": 0.0, "sentences": 1})
+    assert speaker._talk
+    speaker.close()
+    for thread in speaker._talk._threads:
+        thread.join(60)
+    with pytest.raises(Unavailable, match="shutting down"):
+        speaker.answer({"do": "hush"})
+
+
+@pytest.fixture(scope="module")
+def readable() -> ReadablePasses:
+    return ReadablePasses(GOLDEN)
+
+
+def test_passes_are_timed(readable: ReadablePasses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "LEAST", 1)
+    monkeypatch.setattr(passes, "WARM", 0)
+    steps = []
+    for units in (ONE, COLD):
+        before = readable._flow.stats.euler_steps
+        told = passes.answer(readable, {"way": MEETING, "units": units, "seconds": 0.0})["ms"]
+        assert len(told) == 1
+        assert told[0] > 0
+        steps.append(readable._flow.stats.euler_steps - before)
+    assert steps[1] == COLD * steps[0] > 0
+
+
+def test_a_cold_pass_makes_what_the_kept_one_begins_with(readable: ReadablePasses) -> None:
+    cold, kept = readable._flow.start(readable._voice), readable._flow.fork(readable._kept)
+    with torch.inference_mode():
+        readable._blocks(cold, range(COLD - 1))
+    assert cold.position == kept.position == 25 * (COLD - 1)
+
+
+async def test_the_service_tells_of_its_first_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "WARM", 1)
+    async with serving(load_backend("torch", EngineSettings(model=GOLDEN))) as loopback:
+        found = await service.first_passes(loopback.stub, 0.0, least=1)
+    assert {name: len(values) for name, values in found.items()} == {"flow": 1, "vocoder": 1, "sound": 1}
+    assert all(0 < flow < sound for flow, sound in zip(found["flow"], found["sound"], strict=True))
+
+
+class Members(Company):
+    """Without processes: every token after 0.5 ms, every pass in 12; `breaks` are ways that fail."""
+
+    def __init__(self, breaks: str) -> None:
+        super().__init__("cuda", ROOT, {})
+        self.breaks, self.asked, self.closed = breaks, list[dict[str, Any]](), 0
+
+    async def llm(self) -> Any:
+        return self
+
+    async def passes(self) -> Any:
+        return self
+
+    async def service(self) -> Any:
+        return self
+
+    async def first_passes(self, seconds: float) -> dict[str, list[float]]:
+        return {"flow": [12.0], "vocoder": [0.5], "sound": [14.0]}
+
+    async def ask(self, **question: Any) -> dict[str, Any]:
+        self.asked.append(question)
+        if question.get("way") == self.breaks:
+            raise WorkerFailed("out of memory")
+        return {"ms": [0.5, 0.6] if "do" in question else [12.0, 13.0, 20.0]}
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+async def test_a_row_that_fails_is_told_and_the_next_one_goes_on() -> None:
+    company = Members(breaks="apart")
+    found = {row.name: await attempted(company, row, 0.0) for row in ROWS}
+    assert len(found) == len(ROWS)
+    broken = [row for row in ROWS if row.way == "apart"]
+    assert company.closed == len(broken)
+    assert all(found[row.name] == {FAILED: "out of memory"} for row in broken)
+    whole = found[Row(True, Decoding()).name]
+    assert whole["passes"]["1"] == whole["passes"]["4"] == {"p50": 13.0, "p95": 13.0, "count": 3}
+    assert whole["llm"]["token"]["p50"] == pytest.approx(0.55)
+    assert "passes" not in found[Row(True, Decoding(), units=()).name]
+    assert "llm" not in found[Row(True, None).name]
+    talked = [question for question in company.asked if question.get("do") == "talk"]
+    assert {"do": "talk", "way": "high", "pace": 0.005, "sentences": 1} in talked
+    lines = sharing({"sharing": found})
+    assert "| together | one sentence, high priority | as served | 13 | 13 | 13 | 13 | 0.55 | 0.5 |  |" in lines
+    assert "| together | one sentence, high priority | programs never meet |  |  |  |  |  |  | out of memory |" in lines
+    assert "| together | idle | 12 | 12 | 0.5 | 0.5 | 14 | 14 |  |  |  |" in lines
+
+
+async def test_where_no_gpu_can_be_shared_every_row_says_so(tmp_path: Path) -> None:
+    rows = [row for row in ROWS if row.together]
+    told = argparse.Namespace(device="cpu", model=GOLDEN, seconds=0.0)
+    kept = Kept(tmp_path / "sharing.json")
+    await measure(told, kept, rows)
+    assert json.loads((tmp_path / "sharing.json").read_text()) == {row.name: {FAILED: "there is no GPU to share"} for row in rows}
+    assert failed(kept)
+
+
+async def test_both_ways_are_measured_and_told_to_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_program(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_MPS_CALLS", str(tmp_path / "calls"))
+    monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
+    companies: list[Mapping[str, Place]] = []
+
+    def company(device: str, model: Path, places: Mapping[str, Place]) -> Members:
+        companies.append(places)
+        return Members(breaks="")
+
+    monkeypatch.setattr("bench.gpu.sharing.__main__.Company", company)
+    monkeypatch.setattr("bench.gpu.sharing.__main__._kernels", lambda: "/kept")
+    kept = Kept(tmp_path / "sharing.json")
+    await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), kept)
+    assert [name for name, found in kept.items() if FAILED in found] == []
+    assert list(kept) == [row.name for row in ROWS]
+    in_turns, together = companies
+    assert "CUDA_MPS_CLIENT_PRIORITY" not in in_turns["llm"].environ
+    assert [together[name].environ["CUDA_MPS_CLIENT_PRIORITY"] for name in ("llm", "token2wav")] == ["0", "1"]
+    assert together["llm"].environ["CUDA_MPS_PIPE_DIRECTORY"] == together["token2wav"].environ["CUDA_MPS_PIPE_DIRECTORY"]
+    assert together["token2wav"].environ["TRITON_CACHE_DIR"] == "/kept"
+    assert not failed(kept)
+
+
+async def test_a_process_that_does_not_start_is_not_tried_for_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[str] = []
+
+    async def start(module: str, *arguments: str, environ: Any) -> Worker:
+        starts.append(module)
+        raise WorkerFailed("no such device")
+
+    async def serve(place: Place) -> service.Service:
+        starts.append(place.service)
+        raise WorkerFailed("no such port")
+
+    monkeypatch.setattr(Worker, "start", start)
+    monkeypatch.setattr(service.Service, "start", serve)
+    company = Company("cuda", ROOT, {"llm": Place("llm", 0, "127.0.0.1:1", {}), "token2wav": Place("token2wav", 0, "127.0.0.1:2", {})})
+    for row in ROWS:
+        assert await attempted(company, row, 0.0) == {FAILED: "no such device"}
+    assert sorted(starts) == ["bench.gpu.sharing.decoding"] * 2 + ["bench.gpu.sharing.passes"] * 2 + ["token2wav"] * 2
+
+
+def test_spans() -> None:
+    assert spans([]) == {}
+    assert spans(list(range(101))) == {"p50": 50, "p95": 95, "count": 101}
+    assert len({row.name for row in ROWS}) == len(ROWS)
