@@ -173,8 +173,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{kept['seconds']:.0f} s: {kept['heard_out']} heard out, {kept['hung_up']} hung up, {kept['failed']} errors")
     for name, slope in kept["slopes"].items():
         held = [megabytes for _, megabytes in kept["samples"][name]]
-        told = f", {kept['by_requests'][name]:+.4f} in 100 requests" if name in kept["by_requests"] else ""
-        print(f"{name:16} {held[0]:9.1f} MB -> {held[-1]:9.1f} MB, at most {max(held):9.1f}   {slope:+.3f} MB a minute{told}")
+        hundred = f", {kept['by_requests'][name]:+.4f} in 100 requests" if name in kept["by_requests"] else ""
+        print(f"{name:16} {held[0]:9.1f} MB -> {held[-1]:9.1f} MB, at most {max(held):9.1f}   {slope:+.3f} MB a minute{hundred}")
     for wrong in verdict(kept):
         print(wrong, file=sys.stderr)
     return int(bool(verdict(kept)))
