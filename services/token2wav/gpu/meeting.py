@@ -32,7 +32,7 @@ def may_meet(gpu: str, environ: Mapping[str, str] = os.environ) -> bool:
         return True
     taken = _taken(name, (pipes, _SHARED))
     if taken is None:
-        log.warning("another token2wav has the programs that wait for each other on this GPU: small batches are slower here")
+        log.warning("another token2wav has, or may have, programs that wait for each other on this GPU: small batches are slower here")
         return False
     _held[name] = taken
     return True
@@ -42,9 +42,9 @@ def _taken(name: str, places: tuple[Path, ...]) -> int | None:
     """The lock, in the first of the places where a file can be; None when somebody else has it, or there is no such place."""
     for place in places:
         try:
-            descriptor = os.open(place / name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            descriptor = _opened(place / name)
         except OSError:
-            if os.path.lexists(place / name):  # another user's
+            if os.path.lexists(place / name):  # of a user who shows it to nobody
                 return None
             continue
         try:
@@ -54,3 +54,12 @@ def _taken(name: str, places: tuple[Path, ...]) -> int | None:
             return None
         return descriptor
     return None
+
+
+def _opened(path: Path) -> int:
+    """A descriptor of an empty file that another user may have made. Raises OSError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        return os.open(path, flags | os.O_CREAT, 0o644)

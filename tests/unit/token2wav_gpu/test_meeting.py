@@ -74,7 +74,7 @@ def test_where_the_daemon_allows_no_files_the_lock_is_where_its_clients_meet(pip
     told = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
     opened = os.open
 
-    def refused(path: Path, flags: int, mode: int) -> int:
+    def refused(path: Path, flags: int, mode: int = 0o777) -> int:
         if path.parent == pipes:
             raise PermissionError(path)
         return opened(path, flags, mode)
@@ -89,11 +89,11 @@ def test_where_the_daemon_allows_no_files_the_lock_is_where_its_clients_meet(pip
         patched.setattr(os, "open", refused)
         assert may_meet(GPU, told)
     (lock,) = pipes.parent.glob("cosyserve-meeting-*")
-    assert lock.stat().st_mode & 0o77 == 0
+    assert lock.stat().st_mode & 0o22 == 0
     assert not may(), "somebody has it already"
     lock.unlink()
     (pipes / lock.name).touch()
-    assert not may(), "a file that cannot be opened is another user's"
+    assert not may(), "a file that cannot be opened is one that somebody may have"
     (pipes / lock.name).unlink()
     monkeypatch.setattr(meeting, "_SHARED", pipes)
     assert not may(), "no file can be made anywhere"
