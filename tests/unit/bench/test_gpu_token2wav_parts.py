@@ -19,7 +19,7 @@ from bench.gpu import stages
 from bench.gpu.floors import Floors
 from bench.gpu.parts import VOCODER_SHARDS, Plan, parts
 from bench.gpu_token2wav import __main__ as command
-from bench.gpu_token2wav import flow, machine, published, streams, vocoder
+from bench.gpu_token2wav import flow, machine, published, streams, tuning, vocoder
 from services.token2wav.gpu.flow import PagedFlow
 from services.token2wav.gpu.vocoder import WindowedVocoder
 from tests.unit.token2wav_gpu.small_flow import SMALL, random_tensors
@@ -59,7 +59,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
         "DEVICE": torch.device("cpu"), "PUBLISHED": SMALL, "random_flow": lambda *_: random_tensors(SMALL), "random_vocoder": small,
         "filled": lambda weights, pages, buckets, **options: PagedFlow(SMALL, weights, pages=2, buckets=buckets, **options),
     }  # fmt: skip
-    for module in (published, flow, machine, streams, vocoder):
+    for module in (published, flow, machine, streams, tuning, vocoder):
         for name in smaller.keys() & vars(module).keys():
             monkeypatch.setattr(module, name, smaller[name])
     monkeypatch.setattr(PagedFlow, "_launch", lambda *_: None)
