@@ -38,5 +38,6 @@ async def answer(call: Awaitable[Response]) -> Response:
     try:
         return await asyncio.shield(answering)
     except asyncio.CancelledError:
-        asyncio.get_running_loop().call_later(_LATE_SECONDS, answering.cancel)
+        hanging_up = asyncio.get_running_loop().call_later(_LATE_SECONDS, answering.cancel)
+        answering.add_done_callback(lambda _: hanging_up.cancel())
         raise
