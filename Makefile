@@ -42,8 +42,8 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 	@touch build/protos/cosyserve/v1/__init__.py
 	diff --recursive --exclude=__pycache__ build/protos/cosyserve/v1 cosyserve/v1
 
-test: setup ## Run every test that needs no GPU (PYTEST_ARGS adds arguments)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: setup ## Run every test that needs no GPU, a file at a time to each core (PYTEST_ARGS adds arguments)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
 
 types: setup ## Check what calls TensorRT against its published types (needs npm)
 	@test -d build/stubs/tensorrt || $(BIN)/pip install --quiet --no-deps --target build/stubs tensorrt-stubs==10.13.0.35.1

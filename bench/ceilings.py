@@ -1,23 +1,8 @@
 """What this GPU can reach: bytes and operations a second, and the time of a kernel that does nothing."""
 
-import statistics
-from collections.abc import Callable
-
 import torch
 
-
-def timed(work: Callable[[], object], repeats: int = 10) -> float:
-    """Median milliseconds on the device, after one run that does not count."""
-    work()
-    spans = []
-    for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        spans.append(float(begin.elapsed_time(end)))
-    return statistics.median(spans)
+from bench.device_time import timed
 
 
 def ceilings() -> dict[str, float]:
@@ -34,10 +19,10 @@ def ceilings() -> dict[str, float]:
         for _ in range(1000):
             one.add_(1)
     found = {
-        "copy_terabytes_per_second": 2 * size / timed(lambda: target.copy_(source)) / 1e9,
-        "read_terabytes_per_second": size / timed(lambda: source.sum()) / 1e9,
-        "bf16_teraflops": 2 * 8192**3 / timed(lambda: a @ b) / 1e9,
-        "kernel_us": timed(graph.replay),
+        "copy_terabytes_per_second": 2 * size / timed(lambda: target.copy_(source), 10, 1) / 1e9,
+        "read_terabytes_per_second": size / timed(lambda: source.sum(), 10, 1) / 1e9,
+        "bf16_teraflops": 2 * 8192**3 / timed(lambda: a @ b, 10, 1) / 1e9,
+        "kernel_us": timed(graph.replay, 10, 1),
     }
     for name, value in found.items():
         print(f"{name}: {value:.2f}", flush=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from bench.player import BYTES_PER_SAMPLE
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
 from services.frontend.analysis import Analyzer
@@ -27,7 +28,6 @@ from services.token2wav.request import Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream
 from services.token2wav.warm_up import warm_up
 
-BYTES_PER_SAMPLE = 2
 MOST_POSITIONS = 1024
 
 

@@ -10,6 +10,7 @@ import torch
 
 from bench.gpu_llm_speech import Heard, capacity, engine_of, random_model, script, speak
 from bench.real_size import PUBLISHED_LLM
+from cosyserve.errors import NonFinite
 from services.llm.arriving_text import ContinuousText
 from services.llm.engine.alone import Alone
 from services.llm.engine.engine import Engine
@@ -62,7 +63,7 @@ def alone_arriving(model: SpeechTokenModel, seed: int) -> list[int]:
     return Alone(model, told, 1024).run()
 
 
-def guards(engine: Engine) -> None:
+def guards(engine: Engine, name: str) -> dict[str, int]:
     """A sentence whose numbers are none fails, with its reason; the others do not notice."""
     good = [one.tokens for one in speak(engine, [3, 4], 6)]
     heard = [Heard() for _ in range(3)]
@@ -70,9 +71,11 @@ def guards(engine: Engine) -> None:
     for told, one in zip((script(3, 6), bad, script(4, 6)), heard, strict=True):
         engine.submit(told, 400, Outbox(one.deliver, Grouping(first=1, rest=1)))
     for one in heard:
-        one.over.wait(60)
-    alike = heard[0].tokens == good[0] and heard[2].tokens == good[1]
-    print(f"poisoned sentence: {type(heard[1].error).__name__}; the others as without it: {alike}", flush=True)
+        if not one.over.wait(60):
+            raise TimeoutError("a sentence did not end")
+    if not isinstance(heard[1].error, NonFinite):
+        raise RuntimeError(f"a sentence of numbers that are none ended with {heard[1].error!r}")
+    return compared(name, "beside a poisoned sentence, which failed, against without it", [heard[0].tokens, heard[2].tokens], good)
 
 
 def soak(seconds: float) -> dict[str, Any]:
@@ -144,7 +147,7 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
         halves = {seed: tuple(tokens[: len(tokens) // 2]) for seed, tokens in zip(seeds, streamed, strict=False)}
         rest = speak_arriving(engine, seeds[:8], halves)
         taken_over = [[*halves[seed], *one.tokens] for seed, one in zip(seeds, rest, strict=False)]
-        guards(engine)
+        beside = guards(engine, kind)
         engine.close()
         found[kind] = {
             "against the readable path": compared(kind, "32 together against the readable path", together, slow),
@@ -152,6 +155,7 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
             "again": compared(kind, "32 together, again", together, again),
             "arriving against the readable path": compared(kind, "text that arrives against the readable path", streamed, slow_arriving),
             "taken over": compared(kind, "taken over half way against uninterrupted", taken_over, streamed),
+            "beside a poisoned sentence": beside,
         }
         keep(found)
     return found

@@ -4,7 +4,6 @@ import functools
 import itertools
 import json
 import multiprocessing
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import torch
 
+from bench.device_time import timed
 from bench.real_size import PUBLISHED_LLM, llm_tensors, smaller
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.gpu.decode import DecodeStep, Memory
@@ -149,7 +149,7 @@ def tune_attention(model: PackedModel, batches: tuple[int, ...]) -> dict[int, tu
     best = {}
     memories = {length: filled(model, length) for length in (300, 900)}
     for batch in batches:
-        timed = []
+        tried = []
         for splits, warps, stages in attentions():
             line = []
             for length, memory in memories.items():
@@ -160,12 +160,12 @@ def tune_attention(model: PackedModel, batches: tuple[int, ...]) -> dict[int, tu
                 graph = graph_of(functools.partial(calls, step, "attend", None, range(len(model.layers))))
                 line.append(microseconds(graph) / len(model.layers))
                 memory.state[1:, Column.LENGTH] = length
-            timed.append((sum(line), line, (splits, warps, stages)))
-        timed.sort()
-        for _, line, choice in timed[:4]:
+            tried.append((sum(line), line, (splits, warps, stages)))
+        tried.sort()
+        for _, line, choice in tried[:4]:
             print(f"{batch:4} attend {line[0]:6.2f} us at 300, {line[1]:6.2f} at 900: splits, warps, stages {choice}", flush=True)
-        print(f"{batch:4} attend worst {timed[-1][1]} {timed[-1][2]}")
-        best[batch] = timed[0][2]
+        print(f"{batch:4} attend worst {tried[-1][1]} {tried[-1][2]}")
+        best[batch] = tried[0][2]
     return best
 
 
@@ -181,16 +181,7 @@ def graph_of(body: Callable[[], None]) -> torch.cuda.CUDAGraph:
 
 
 def microseconds(graph: torch.cuda.CUDAGraph, repeats: int = 20) -> float:
-    times = []
-    graph.replay()
-    for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        begin.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(begin.elapsed_time(end) * 1000)
-    return float(statistics.median(times))
+    return 1000 * timed(graph.replay, repeats, 1)
 
 
 def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
@@ -209,22 +200,22 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
     for batch in batches:
         chosen = tuning(batch)
         for kind in KINDS:
-            timed = []
+            tried = []
             for blocks in candidates(batch, kind):
                 try:
                     step = with_blocks(model, memory, batch, kind, blocks)
                     layers = range(1 if kind == "score" else len(model.layers))
                     graph = graph_of(functools.partial(calls, step, kind, blocks, layers))
-                    timed.append((microseconds(graph) / len(layers), blocks))
+                    tried.append((microseconds(graph) / len(layers), blocks))
                 except Exception as error:
                     print("failed:", batch, kind, blocks, type(error).__name__, str(error)[:80])
                     torch.cuda.synchronize()
-            timed.sort(key=lambda item: item[0])
-            for taken, blocks in timed[:4]:
+            tried.sort(key=lambda item: item[0])
+            for taken, blocks in tried[:4]:
                 print(f"{batch:4} {kind:6} {taken:7.2f} us  {blocks}")
-            print(f"{batch:4} {kind:6} worst {timed[-1][0]:7.2f} us, {len(timed)} variants", flush=True)
-            found += [{"batch": batch, "kind": kind, "us": taken} | asdict(blocks) for taken, blocks in timed[:5]]
-            chosen = with_one(chosen, kind, timed[0][1])
+            print(f"{batch:4} {kind:6} worst {tried[-1][0]:7.2f} us, {len(tried)} variants", flush=True)
+            found += [{"batch": batch, "kind": kind, "us": taken} | asdict(blocks) for taken, blocks in tried[:5]]
+            chosen = with_one(chosen, kind, tried[0][1])
             out.write_text(json.dumps(found))
         best[batch] = chosen
     for batch, (splits, warps, stages) in tune_attention(model, batches).items():

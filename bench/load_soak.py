@@ -1,8 +1,9 @@
 """Does memory stay flat under load, for minutes? `python -m bench.load_soak [--minutes 8] [--streams 32] [--device cuda] [--json FILE]`
 
 So many askers, each asking anew as soon as its answer is complete; one in three hangs up at a random moment of its answer. Resident memory
-of every process of the services and GPU memory, every few seconds; slopes are least-squares lines over all samples after the warm-up. An
-error that is not a hang-up is a failure, and so is growth of more than 1 MB a minute.
+of every process of the services and GPU memory, every few seconds; slopes are least-squares lines over all samples after the warm-up, by
+minutes and by requests. An error that is not a hang-up is a failure, and so is growth of more than 1 MB in 100 requests, as in
+`bench.soak`.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import contextlib
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +24,14 @@ from bench.arrivals import closed_loop
 from bench.parts.kept import Kept
 from bench.parts.progress import bar
 from bench.serving import TEXTS, gpu_megabytes, room_for, setting
-from bench.soak import sample
+from bench.soak import FLAT_MEGABYTES, sample
 from cosyserve.client import Client
 from cosyserve.errors import CosyserveError
 from cosyserve.supervision.stack import Stack, StackFailed, running_stack
 
-FLAT_MEGABYTES_A_MINUTE = 1.0
 HANG_UPS = 1 / 3
+BACK_OFF_SECONDS = 0.2
+"""Of an asker that met an error: services that are gone refuse at once."""
 LOOK_SECONDS = 2.0
 WARM_UP_SHARE = 0.125
 """Of the time, before the samples that count."""
@@ -39,26 +42,55 @@ GPU = "GPU"
 class Tally:
     heard_out: int = 0
     hung_up: int = 0
-    errors: list[str] = field(default_factory=list)
+    errors: Counter[str] = field(default_factory=Counter)
     typical: float = 1.0
     """Seconds of an answer, the last ones counting most: within so many a caller hangs up."""
 
+    @property
+    def requests(self) -> int:
+        """That are over, however they ended."""
+        return self.heard_out + self.hung_up + self.errors.total()
 
-def slopes(samples: Mapping[str, Sequence[tuple[float, float]]], after: float) -> dict[str, float]:
-    """Megabytes a minute by process, of samples (second, megabytes) from second `after` on; a process with fewer than three has none."""
+
+@dataclass
+class Looks:
+    """samples: (second, megabytes) by process. requests: how many were over at each look, by its second."""
+
+    samples: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    requests: dict[float, int] = field(default_factory=dict)
+
+    def slopes(self, after: float) -> dict[str, float]:
+        """Megabytes a minute by process, from second `after` on."""
+        return slopes({name: [(second / 60, held) for second, held in self._from(name, after)] for name in self.samples})
+
+    def by_requests(self, after: float) -> dict[str, float]:
+        """Megabytes in 100 requests by process, from second `after` on; nothing where there were fewer than a hundred."""
+        hundreds = {name: [(self.requests[second] / 100, held) for second, held in self._from(name, after)] for name in self.samples}
+        return slopes(hundreds, least=1.0)
+
+    def _from(self, name: str, after: float) -> list[tuple[float, float]]:
+        return [point for point in self.samples[name] if point[0] >= after]
+
+
+def slopes(lines: Mapping[str, Sequence[tuple[float, float]]], least: float = 0.0) -> dict[str, float]:
+    """Least squares, by process; none for one that has fewer than three points, or less than `least` between the first and the last."""
     found = {}
-    for name, points in samples.items():
-        counted = [point for point in points if point[0] >= after]
-        if len(counted) >= 3:
-            seconds, held = zip(*counted, strict=True)
-            found[name] = 60 * float(np.polyfit(seconds, held, 1)[0])
+    for name, points in lines.items():
+        places = [place for place, _ in points]
+        if len(points) >= 3 and max(places) - min(places) >= least:
+            found[name] = float(np.polyfit(places, [held for _, held in points], 1)[0])
     return found
 
 
 def verdict(kept: Mapping[str, Any]) -> list[str]:
     """What is wrong with a run; nothing if it holds."""
-    wrong = [f"{name} grows by {slope:.2f} MB a minute" for name, slope in kept["slopes"].items() if slope > FLAT_MEGABYTES_A_MINUTE]
-    return wrong + [f"failed: {message}" for message in sorted(set(kept["errors"]))[:3]]
+    grown = {name: slope for name, slope in kept["by_requests"].items() if slope > FLAT_MEGABYTES}
+    wrong = [f"{name} grows by {slope:.2f} MB in 100 requests" for name, slope in grown.items()]
+    if not kept["by_requests"]:
+        wrong.append("too few requests to tell whether memory grows")
+    if not kept["heard_out"]:
+        wrong.append("no answer was heard to its end")
+    return wrong + [f"failed {count} times: {message}" for message, count in list(kept["errors"].items())[:3]]
 
 
 async def ask(client: Client, number: int, rng: random.Random, tally: Tally) -> None:
@@ -71,18 +103,18 @@ async def ask(client: Client, number: int, rng: random.Random, tally: Tally) -> 
     except TimeoutError:
         tally.hung_up += 1
     except CosyserveError as error:
-        tally.errors.append(f"{type(error).__name__}: {error.message}")
+        tally.errors[f"{type(error).__name__}: {error.message}"] += 1
+        await asyncio.sleep(BACK_OFF_SECONDS)
 
 
 async def soak(told: argparse.Namespace, kept: Kept) -> None:
     """Samples and counts are in `kept` after each look."""
-    samples: dict[str, list[tuple[float, float]]] = {}
-    tally, rng, seconds = Tally(), random.Random(told.seed), 60 * told.minutes
+    looks, tally, rng, seconds = Looks(), Tally(), random.Random(told.seed), 60 * told.minutes
     environ = room_for(2 * told.streams) | dict(told.set)
     async with running_stack(told.model, device=told.device, environ=environ) as stack:
         clients = [Client(stack.address) for _ in range(told.connections)]
         began = time.monotonic()
-        watching = asyncio.create_task(_watch(stack, began, seconds, samples, tally, kept))
+        watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, kept))
         try:
             await closed_loop(lambda number: ask(clients[number % len(clients)], number, rng, tally), told.streams, seconds)
         finally:
@@ -92,29 +124,30 @@ async def soak(told: argparse.Namespace, kept: Kept) -> None:
         # Whatever ended the watching early is told: a slope of a part of the time would say little.
         with contextlib.suppress(asyncio.CancelledError):
             await watching
-        _note(kept, samples, tally, time.monotonic() - began)
+        _note(kept, looks, tally, time.monotonic() - began)
         print(file=sys.stderr)
 
 
-async def _watch(
-    stack: Stack, began: float, seconds: float, samples: dict[str, list[tuple[float, float]]], tally: Tally, kept: Kept
-) -> None:
+async def _watch(stack: Stack, began: float, seconds: float, looks: Looks, tally: Tally, kept: Kept) -> None:
     while True:
         passed = time.monotonic() - began
-        sample(stack, passed, samples)
+        sample(stack, passed, looks.samples)
+        looks.requests[passed] = tally.requests
         used = await asyncio.to_thread(gpu_megabytes)
         if used is not None:
-            samples.setdefault(GPU, []).append((passed, used))
-        _note(kept, samples, tally, passed)
-        done = f"{tally.heard_out} heard out, {tally.hung_up} hung up, {len(tally.errors)} errors"
+            looks.samples.setdefault(GPU, []).append((passed, used))
+        _note(kept, looks, tally, passed)
+        done = f"{tally.heard_out} heard out, {tally.hung_up} hung up, {tally.errors.total()} errors"
         print(f"\r[{bar(passed / seconds)}] {passed:.0f} of {seconds:.0f} s, {done} ", end="", file=sys.stderr, flush=True)
         await asyncio.sleep(LOOK_SECONDS)
 
 
-def _note(kept: Kept, samples: Mapping[str, Sequence[tuple[float, float]]], tally: Tally, passed: float) -> None:
-    kept.update(seconds=passed, heard_out=tally.heard_out, hung_up=tally.hung_up, errors=tally.errors[-20:], failed=len(tally.errors))
-    kept["slopes"] = slopes(samples, WARM_UP_SHARE * passed)
-    kept["samples"] = dict(samples)
+def _note(kept: Kept, looks: Looks, tally: Tally, passed: float) -> None:
+    after = WARM_UP_SHARE * passed
+    # Written with the last of them, all at once.
+    kept.update(seconds=passed, heard_out=tally.heard_out, hung_up=tally.hung_up, failed=tally.errors.total(), errors=dict(tally.errors))
+    kept.update(slopes=looks.slopes(after), by_requests=looks.by_requests(after))
+    kept["samples"] = looks.samples
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -140,7 +173,8 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"{kept['seconds']:.0f} s: {kept['heard_out']} heard out, {kept['hung_up']} hung up, {kept['failed']} errors")
     for name, slope in kept["slopes"].items():
         held = [megabytes for _, megabytes in kept["samples"][name]]
-        print(f"{name:16} {held[0]:9.1f} MB -> {held[-1]:9.1f} MB, at most {max(held):9.1f}   {slope:+.3f} MB a minute")
+        hundred = f", {kept['by_requests'][name]:+.4f} in 100 requests" if name in kept["by_requests"] else ""
+        print(f"{name:16} {held[0]:9.1f} MB -> {held[-1]:9.1f} MB, at most {max(held):9.1f}   {slope:+.3f} MB a minute{hundred}")
     for wrong in verdict(kept):
         print(wrong, file=sys.stderr)
     return int(bool(verdict(kept)))

@@ -9,6 +9,8 @@ from cosyserve.utterance import Summary
 
 LEAST_GAP_SECONDS = 0.001
 """Less is the clock's own noise."""
+BYTES_PER_SAMPLE = 2
+"""Of token2wav's audio, 16-bit PCM."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.channel import as_error
 from cosyserve.errors import CosyserveError, InternalFault, Unavailable
+from cosyserve.reading import read
 from cosyserve.utterance import Chunk, Header, Summary, WordTime, read_header, read_summary
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 
@@ -89,12 +90,11 @@ class Speech:
         if self._call is None:
             self._expected_index, self._last = 0, None
             self._call = self._begin(self._remaining())
-        response = await self._call.read()
-        if response is grpc.aio.EOF:
+        message: synthesis_pb2.SynthesizeResponse | None = await read(self._call)
+        if message is None:
             if self._last is None:
                 raise InternalFault(f"server at {self._target}: the stream ended without a summary after {self._position} samples")
             return None
-        message: synthesis_pb2.SynthesizeResponse = response
         self._check(message)
         if message.HasField("header"):
             self.header = read_header(message.header)

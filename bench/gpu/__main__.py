@@ -7,12 +7,14 @@ source is not done again.
 
 import argparse
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
 from bench.parts.command import add_options, execute
-from bench.parts.subject import gpu
+from cosyserve.gpu_facts import gpus
+from cosyserve.kernel_cache import Key, keep_kernels
 
 MEBIBYTE = 1 << 20
 
@@ -24,17 +26,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=6.0, help="of each load of the services (default: %(default)g)")
     parser.add_argument("--minutes", type=float, default=8.0, help="of the soak (default: %(default)g)")
     told = parser.parse_args(arguments)
-    free = gpu("memory.free")
-    if not (free or told.list or told.report):
+    found, runs = gpus(), not (told.list or told.report)
+    if runs and not found:
         print("bench.gpu needs an NVIDIA GPU and nvidia-smi; python -m bench.cpu measures a machine without one", file=sys.stderr)
         return 2
-    room = int(float(free[0][0])) * MEBIBYTE if free else 1 << 40
+    room = found[0].free_mib * MEBIBYTE if runs else 1 << 40
     plan = Plan(told.out.resolve(), told.model.resolve(), room, told.seconds, told.minutes)
     try:
         wanted = parts(plan)
     except ValueError as error:
         print(f"bench.gpu: {error}", file=sys.stderr)
         return 2
+    if runs:
+        # One directory for all parts: what `prepare` compiles need not be compiled again by services, which have one for each model.
+        first = found[0]
+        keep_kernels(Key(gpu=first.name, capability=first.capability, torch=version("torch"), model="bench"))
     return execute(told, wanted, write)
 
 

@@ -67,10 +67,9 @@ def soak(found: Mapping[str, Any]) -> list[str]:
     if not one:
         return []
     lines: list[Sequence[Cell]] = []
-    hundreds = (one["heard_out"] + one["hung_up"]) / 100 / (one["seconds"] / 60)
     for name, points in one["samples"].items():
-        held, slope = [megabytes for _, megabytes in points], one["slopes"].get(name)
-        lines.append((name, held[0], held[-1], max(held), slope, slope / hundreds if slope is not None and hundreds else None))
+        held = [megabytes for _, megabytes in points]
+        lines.append((name, held[0], held[-1], max(held), one["slopes"].get(name), one["by_requests"].get(name)))
     return table(("process", "first, MB", "last, MB", "most, MB", "MB a minute after the warm-up", "MB in 100 requests"), lines)
 
 

@@ -56,9 +56,9 @@ def prompts(found: Found) -> list[str]:
 def flow(found: Found, floors: Floors | None) -> list[str]:
     passes, again = found.get("flow", {}), found.get("recompute", {})
     lines: list[list[Any]] = []
-    for batch in BATCHES:
+    for batch in sorted({*BATCHES, *map(int, again)}):
         times = [passes.get(f"{batch} {blocks}") for blocks in BLOCKS]
-        if any(times):
+        if any(times) or str(batch) in again:
             each = times[1] / batch if times[1] else None
             lines.append([batch, *times, each, floors.flow(batch) if floors else None, again.get(str(batch))])
     head = ("units", *(f"{blocks} blocks, ms" for blocks in BLOCKS), "a unit at 4 blocks", "floor", "so many blocks made again, ms")

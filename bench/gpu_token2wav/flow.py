@@ -8,13 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bench.device_time import timed
 from bench.gpu.stack import state_bytes
-from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, apart, filled, random_flow, spread, timed
+from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, apart, filled, random_flow, spread
 from services.token2wav.flow.flow import Flow
 from services.token2wav.gpu import flow as flow_module
 from services.token2wav.gpu.flow import PagedFlow, Way
 from services.token2wav.gpu.launch import Launcher
 from services.token2wav.gpu.layout import Layout
+
+AGAIN = (4, 8, 16, 32, 64, 128)
+"""Blocks of sentences that are made again."""
 
 
 def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)) -> dict[str, Any]:
@@ -112,9 +116,9 @@ def recompute(out: Path) -> dict[str, Any]:
     """A pass that makes the last block of a sentence from nothing kept."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows = RUN.kept
-    paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), launch=Launcher(True, RUN.tuned))
+    paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), most=max(AGAIN), launch=Launcher(True, RUN.tuned))
     paged.capture((Way.RECOMPUTED,))
-    for blocks in (4, 8, 16, 32):
+    for blocks in AGAIN:
         one = Someone(None, 0, 25 * blocks, 5)
         units = [one.unit(at, list(range(1, at + 2))) for at in range(blocks)]
         paged.recompute(units)

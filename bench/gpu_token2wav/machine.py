@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, random_flow, random_vocoder, timed
+from bench.device_time import timed
+from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, random_flow, random_vocoder
 from services.token2wav.flow.flow import Flow
 from services.token2wav.vocoder.vocoder import Vocoder
 

@@ -1,6 +1,5 @@
-"""What is measured: a flow and a vocoder of the published sizes with random weights; and how: events around graphs."""
+"""What is measured: a flow and a vocoder of the published sizes with random weights."""
 
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -51,21 +50,6 @@ def random_vocoder() -> tuple[VocoderConfig, dict[str, Tensor]]:
     """The vocoder of `bench.real_size`, weight norm fused."""
     config = replace(read_config(ModelDirectory(DEMO)), base_channels=512, f0_channels=512)
     return config, fused(vocoder_tensors())
-
-
-def timed(work: Callable[[], Any], repeats: int = 20, warm: int = 3) -> float:
-    """Milliseconds, the median."""
-    for _ in range(warm):
-        work()
-    spans = []
-    for _ in range(repeats):
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        begin.record()
-        work()
-        end.record()
-        end.synchronize()
-        spans.append(float(begin.elapsed_time(end)))
-    return statistics.median(spans)
 
 
 def graphed(work: Callable[[], Any]) -> Callable[[], None]:

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from bench.gpu_token2wav.published import DEVICE, RUN, graphed, random_vocoder, timed
+from bench.device_time import timed
+from bench.gpu_token2wav.published import DEVICE, RUN, graphed, random_vocoder
 from services.token2wav.gpu.launch import MANY, Grid, Launcher, Tile, Tiles
 from services.token2wav.gpu.sound_tiles import SOUND_TILES
 from services.token2wav.gpu.vocoder import WindowedVocoder

@@ -11,7 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, apart, random_flow, random_vocoder, timed
+from bench.device_time import timed
+from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, apart, random_flow, random_vocoder
+from bench.player import BYTES_PER_SAMPLE, Player
+from cosyserve.spec import SAMPLE_RATE
 from services.token2wav.batcher import Batcher
 from services.token2wav.budget import Limits
 from services.token2wav.continuous import as_prompt
@@ -107,33 +110,25 @@ def decoder(out: Path) -> dict[str, Any]:
     return rows
 
 
-async def _listen(batcher: Any, sentence: Any, tokens: list[int], pace: float | None) -> dict[str, float]:
-    """One stream; pace: tokens a second, None: all at once. A player starts with the first sound; `late` is how long it stood still."""
-
-    began = time.perf_counter()
-    first = late = plays_until = 0.0
-    samples = 0
+async def _listen(batcher: Batcher, sentence: Sentence, tokens: list[int], pace: float | None) -> dict[str, float]:
+    """One stream; pace: tokens a second, None: all at once. gaps, late: how often a player ran dry, and for how many seconds."""
+    began, player = time.monotonic(), Player()
     async with AcousticStream(batcher, sentence) as stream:
 
         async def feed() -> None:
             for at in range(0, len(tokens), 25):
                 if pace:
-                    await asyncio.sleep(max(0.0, began + min(at + 25, len(tokens)) / pace - time.perf_counter()))
+                    await asyncio.sleep(max(0.0, began + min(at + 25, len(tokens)) / pace - time.monotonic()))
                 await stream.feed(tokens[at : at + 25])
             await stream.finish()
 
         feeding = asyncio.create_task(feed())
         async for piece in stream:
-            now = time.perf_counter()
-            if not piece.audio:
-                continue
-            if not first:
-                first, plays_until = now - began, now
-            late += max(0.0, now - plays_until)
-            plays_until = max(plays_until, now) + len(piece.audio) / 48000
-            samples += len(piece.audio) // 2
+            if piece.audio:
+                player.hear(time.monotonic() - began, len(piece.audio) / BYTES_PER_SAMPLE / SAMPLE_RATE)
         await feeding
-    return {"first": first, "late": late, "audio": samples / 24000, "wall": time.perf_counter() - began}
+    first = player.first_sound or 0.0
+    return {"first": first, "gaps": player.gaps, "late": player.stalls, "audio": player.audio, "wall": time.monotonic() - began}
 
 
 LOADS = [(count, None) for count in (1, 8, 16, 32, 64)] + [(count, 400.0) for count in (1, 8, 32, 64)] + [(128, None)]
@@ -156,7 +151,7 @@ async def _load(batcher: Batcher, decoder: PagedDecoder, count: int, pace: float
     row: dict[str, float] = {
         "streams": count, "served": len(fine), "audio_per_second": sum(each["audio"] for each in fine) / wall,
         "first_p50": firsts[len(firsts) // 2], "first_p95": firsts[int(0.95 * (len(firsts) - 1))],
-        "with_gaps": sum(each["late"] > 0.001 for each in fine), "late": max((each["late"] for each in fine), default=0.0),
+        "with_gaps": sum(each["gaps"] > 0 for each in fine), "late": max((each["late"] for each in fine), default=0.0),
         "recomputed": decoder.recomputed - before,
     }  # fmt: skip
     print(

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, filled, graphed, random_flow, spread, timed
+from bench.device_time import timed
+from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, filled, graphed, random_flow, spread
 from services.token2wav.gpu.flow import PagedFlow, Way
 from services.token2wav.gpu.launch import MANY, Launcher, Tile
 

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.gpu_token2wav.published import DEVICE, RUN, apart, random_vocoder, timed
+from bench.device_time import timed
+from bench.gpu_token2wav.published import DEVICE, RUN, apart, random_vocoder
 from bench.gpu_token2wav.sound_tuning import Share
 from services.token2wav.gpu.launch import Launcher
 from services.token2wav.gpu.vocoder import WindowedVocoder

@@ -1,5 +1,6 @@
 """How far a long measurement is, on standard error: a bar on a terminal, a line for each event elsewhere."""
 
+import shutil
 import sys
 import time
 from typing import TextIO
@@ -50,7 +51,9 @@ class Progress:
         for name, (begun, limit, line) in self._running.items():
             passed = time.monotonic() - begun
             told.append(f"{name} {passed:.0f} s of at most {limit:.0f} [{bar(passed / limit)}] {line.strip()}")
-        text = f"[{bar(self._done / self._parts if self._parts else 1.0)}] {'; '.join(told)}"[:160]
+        text = f"[{bar(self._done / self._parts if self._parts else 1.0)}] {'; '.join(told)}"
+        # A line that wraps cannot be drawn over.
+        text = text[: shutil.get_terminal_size().columns - 1]
         self._stream.write("\r" + text.ljust(self._shown))
         self._stream.flush()
         self._shown = len(text)

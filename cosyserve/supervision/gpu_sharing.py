@@ -7,6 +7,7 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import itertools
 import json
 import os
 import shutil
@@ -22,7 +23,7 @@ from cosyserve.supervision.layout import Place
 VARIABLE = "COSYSERVE_GPU_SHARING"
 WAYS = ("auto", "off")
 PROGRAM = "nvidia-cuda-mps-control"
-_PIPES, _PRIORITY = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY"
+_PIPES, _PRIORITY, _VISIBLE = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_VISIBLE_DEVICES"
 TOLD = {"llm": {_PRIORITY: "0"}, "token2wav": {_PRIORITY: "1"}}
 """Normal and below normal. A decode step is some hundred kernels of microseconds, one behind the other, and token2wav waits for what it
 gives: it must not stand behind a pass of token2wav. A hint to the driver, no promise; levels as NVIDIA's MPS manual names them."""
@@ -58,11 +59,6 @@ async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIter
         report(f"{in_turns}: {VARIABLE}=off")
         yield places
         return
-    if _PIPES not in sharers[0].environ and any(count > 1 for count in collections.Counter(_decoders(sharers)).values()):
-        # Programs of one launch wait for each other: two such processes at the same time could each hold places that the other waits for.
-        report(f"warning: {in_turns}: more than one of them is token2wav; give each a GPU of its own")
-        yield places
-        return
     together = f"{names} run on one GPU at the same time"
     environ = sharers[0].environ
     if _PIPES in environ or (_DEFAULT_PIPES / "control").exists():
@@ -74,6 +70,11 @@ async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIter
             report(f"warning: {in_turns}: {_PIPES} is set, but no MPS daemon answers there")
             yield places
             return
+    if any(count > 1 for count in collections.Counter(_decoders(sharers)).values()):
+        # Both would compute all the time; and beside each other only one of them may have programs that wait for each other.
+        report(f"warning: {in_turns}: more than one of them is token2wav; give each a GPU of its own")
+        yield places
+        return
     program = shutil.which(PROGRAM, path=environ.get("PATH"))
     if program is None:
         report(f"warning: {in_turns}: {PROGRAM} is not on this machine")
@@ -90,11 +91,11 @@ async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIter
 
 def _sharers(places: list[Place]) -> list[Place]:
     """Engine processes whose GPU another one uses too."""
-    by_device: dict[tuple[str | None, str], list[Place]] = collections.defaultdict(list)
+    by_device: dict[str, list[Place]] = collections.defaultdict(list)
     for place in places:
         device = _device(place)
         if device is not None:
-            by_device[place.environ.get("CUDA_VISIBLE_DEVICES"), device].append(place)
+            by_device[device].append(place)
     return [place for group in by_device.values() if len(group) > 1 for place in group]
 
 
@@ -104,15 +105,26 @@ def _decoders(sharers: list[Place]) -> list[str | None]:
 
 
 def _device(place: Place) -> str | None:
-    """The GPU that its engine uses; None for none."""
+    """The GPU that its engine uses, as CUDA_VISIBLE_DEVICES names it; None for none. One that is named by number here and by UUID there is
+    taken for two."""
     prefix = f"COSYSERVE_{place.service.upper()}_"
     if place.service not in TOLD or place.environ.get(prefix + "BACKEND") == "fake":
         return None
     device = place.environ.get(prefix + "DEVICE") or "auto"
-    if device == "auto":
-        return "0" if gpu_is_there() else None
     kind, _, number = device.partition(":")
-    return number or "0" if kind == "cuda" else None
+    if (kind != "cuda" and not (kind == "auto" and gpu_is_there())) or not (number or "0").isdecimal():
+        return None
+    visible = place.environ.get(_VISIBLE)
+    if visible is None:
+        return number or "0"
+    # CUDA numbers those before the first that is no GPU.
+    named = list(itertools.takewhile(_names_a_gpu, (name.strip() for name in visible.split(","))))
+    at = int(number or 0)
+    return named[at] if at < len(named) else None
+
+
+def _names_a_gpu(name: str) -> bool:
+    return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
 
 
 def _told(places: list[Place], sharers: list[Place], environ: Mapping[str, str]) -> list[Place]:

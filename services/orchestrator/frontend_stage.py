@@ -9,6 +9,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.errors import InternalFault
+from cosyserve.reading import messages
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc
 from services.orchestrator.arriving_text import ArrivingText, Flush
 from services.orchestrator.taken_sentences import TakenSentences
@@ -33,7 +34,7 @@ class FrontendStage:
 
         async def attempt(replica: Replica, pulse: Pulse) -> None:
             with hung_up(_stub(replica).Analyze(request, metadata=telemetry.outgoing())) as call:
-                async for response in call:
+                async for response in messages(call):
                     pulse.beat()
                     with pulse.paused():
                         if response.HasField("sentence"):
@@ -56,7 +57,7 @@ class FrontendStage:
             with hung_up(_stub(replica).AnalyzeStream(metadata=telemetry.outgoing())) as call:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(_pour(call, setup, text, read, told, pulse))
-                    async for response in call:
+                    async for response in messages(call):
                         pulse.beat()
                         with pulse.paused():
                             if response.HasField("sentence"):

@@ -9,6 +9,7 @@ import grpc
 from cosyserve import spec, telemetry
 from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.errors import InternalFault
+from cosyserve.reading import messages
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
 from services.orchestrator.engine_stage import from_message, to_message
 from services.orchestrator.engines import Engines
@@ -55,14 +56,14 @@ class LlmStage:
             if isinstance(sentence, Sentence):
                 request = llm_pb2.GenerateRequest(setup=setup, text_ids=sentence.token_ids)
                 with hung_up(stub.Generate(request, metadata=metadata)) as call:
-                    async for response in call:
+                    async for response in messages(call):
                         pulse.beat()
                         take(response.tokens)
             else:
                 with hung_up(stub.GenerateStream(metadata=metadata)) as open_call:
                     async with asyncio.TaskGroup() as group:
                         pouring = group.create_task(_pour(open_call, setup, sentence, pulse))
-                        async for streamed in open_call:
+                        async for streamed in messages(open_call):
                             pulse.beat()
                             take(streamed.tokens)
                         pouring.cancel()

@@ -10,6 +10,7 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet, as_error
 from cosyserve.errors import InternalFault
+from cosyserve.reading import messages
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.engine_stage import from_message, to_message
 from services.orchestrator.engines import Engines
@@ -56,7 +57,7 @@ class Token2WavStage:
             with hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call, pulse.paused() if silent else contextlib.nullcontext():
                 async with asyncio.TaskGroup() as group:
                     group.create_task(_pour(call, setup, stream, pulse))
-                    async for response in call:
+                    async for response in messages(call):
                         pulse.beat()
                         news = response.audio
                         if news.HasField("identity"):
@@ -81,7 +82,7 @@ class Token2WavStage:
         request = token2wav_pb2.DecodeRequest(setup=_shown_setup(shown), speech_tokens=[0])
         try:
             with hung_up(stub.Decode(request, timeout=_WARM_SECONDS)) as call:
-                async for _ in call:
+                async for _ in messages(call):
                     pass
         except grpc.aio.AioRpcError as error:
             raise as_error(error, self.replicas.stage, replica.target) from error

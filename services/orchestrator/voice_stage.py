@@ -7,6 +7,7 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet
+from cosyserve.reading import answer
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
 from services.orchestrator.takeover import Patience, Pulse, carried_on
 
@@ -74,7 +75,7 @@ async def ask(
 
     async def attempt(replica: Replica, _: Pulse) -> None:
         stub = frontend_pb2_grpc.FrontendServiceStub(replica.channel)
-        answers.append(await call(cast("frontend_pb2_grpc.FrontendServiceAsyncStub", stub)))
+        answers.append(await answer(call(cast("frontend_pb2_grpc.FrontendServiceAsyncStub", stub))))
 
     await carried_on(replicas, patience, attempt)
     return answers[0]

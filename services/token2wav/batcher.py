@@ -214,7 +214,7 @@ class Batcher:
         now = self._clock.now()
         self._longest = max(self._longest, now - began)
         if works[0].lane.decoder.widest_step > 1:
-            self._costs.add(sum(work.due.blocks for work in works), now - began)
+            self._costs.add(sum(work.worked for work in works), now - began)
         with self._changed:
             self._budget.account(self._lanes)
         for work, decoded in zip(works, results, strict=True):

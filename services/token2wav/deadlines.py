@@ -27,7 +27,7 @@ CROWD = 2.5
 
 @dataclass(frozen=True)
 class Due:
-    """A stream's next piece of work. blocks: grid blocks in it. by: when it should be done, in seconds. sounded: its player plays."""
+    """A stream's next piece of work. blocks: grid blocks it takes. by: when it should be done, in seconds. sounded: its player plays."""
 
     blocks: int
     by: float

@@ -20,6 +20,11 @@ class Work:
     stride: Stride[StreamState]
     due: Due
 
+    @property
+    def worked(self) -> int:
+        """Grid blocks that were worked on, when the step is over: a stream may have had to give its memory back in it."""
+        return _blocks(0, self.stride) if self.stride.state.recomputing else self.due.blocks
+
 
 class NextStep:
     """Guarded by the batcher's lock. batches: whether some decoder takes several streams in a step."""
@@ -46,4 +51,9 @@ class NextStep:
         # decoder that batches, a stream of another profile has the same deadline as all.
         first = lane.asked + FIRST_SOUND_SECONDS if self._batches else 0.0
         by = lane.plays_until if lane.has_sound else first
-        return Work(lane, stride, Due(grid_blocks(stride.state.position, stride.until), by, lane.has_sound))
+        return Work(lane, stride, Due(_blocks(stride.state.position, stride), by, lane.has_sound))
+
+
+def _blocks(position: int, stride: Stride[StreamState]) -> int:
+    """Grid blocks from `position` to the stride's end; all of them for a stream that is made again."""
+    return grid_blocks(0 if stride.state.recomputing else position, stride.until)

@@ -5,6 +5,7 @@ summed up into phase, and with this model's random weights a millionth in the me
 another sound (0.5 between logarithms of spectra), on the CPU alone as well.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -161,6 +162,16 @@ def test_without_room_sentences_are_made_again_and_sound_the_same(readable: list
     print(f"{precision}, {decoder.recomputed} blocks made again: mel", *(f"{each:.1e}" for each in errors))
     assert max(errors) < (FLOAT32_MEL if precision == "float32" else BFLOAT16_MEL)
     assert decoder.recomputed > 0
+
+
+def test_a_sentence_longer_than_a_batch_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "CASES", [(30, 900, 1.0)])
+    one = Layout(FlowConfig.read(ModelDirectory(TINY))).elements * torch.float32.itemsize
+    backend = load(gpu_precision="float32", gpu_engine="paged", state_bytes=4 * one, prompt_cache_bytes=one)
+    (found,), (wanted,) = speak(backend, [0]), speak(load(gpu_engine="readable"), [0])
+    decoder: Any = backend.decoders[Profile.CONTINUOUS]
+    assert decoder.recomputed > 32
+    assert error(found.mel, wanted.mel) < FLOAT32_MEL
 
 
 def test_the_bundled_voice(monkeypatch: pytest.MonkeyPatch) -> None:

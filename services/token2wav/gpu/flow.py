@@ -17,9 +17,12 @@ from services.token2wav.gpu.encoder import PagedEncoder
 from services.token2wav.gpu.estimator import PagedEstimator
 from services.token2wav.gpu.launch import EXACT_TILES, Launcher
 from services.token2wav.gpu.layout import Layout
+from services.token2wav.gpu.meeting import may_meet
 from services.token2wav.gpu.units import Unit, UnitTable
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
+LONG_BUCKETS = (48, 64, 96, 128)
+"""Of sentences that are made again from their start and are longer than a batch."""
 MEETING_PROGRAMS = 8
 """Programs that share the rows of a feed-forward, see `kernels.feed_forward`."""
 LONG_PAGES = 8
@@ -67,7 +70,8 @@ class PagedFlow:
             launch = Launcher(launch.chained, EXACT_TILES)
         self.launch = launch
         self.most = max(self.buckets[-1], most or 0)
-        """Blocks in one pass at most; more than the largest bucket are launched without a graph."""
+        """Blocks in one pass at most, more than the largest bucket only where a sentence is made again."""
+        self._long_buckets = tuple(size for size in LONG_BUCKETS if self.buckets[-1] < size <= self.most)
         weights = Tensors(tensors)
         with torch.inference_mode():
             self.pool = torch.zeros(pages * self.layout.elements, dtype=dtype, device=device)
@@ -81,13 +85,15 @@ class PagedFlow:
         self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}
 
     def _meeting(self) -> int:
-        """Units whose feed-forward programs are all at once on the device, one to a multiprocessor; 0 where they are not known to be."""
+        """Units whose feed-forward programs are all at once on the device, one to a multiprocessor; 0 where they are not known to be, or
+        another process has such programs there."""
         config, whole = self.config, self.config.channels & (self.config.channels - 1) == 0
         if self.device.type != "cuda" or self.dtype != torch.bfloat16 or not whole or config.channels < MEETING_PROGRAMS * 16:
             return 0
-        programs = torch.cuda.get_device_properties(self.device).multi_processor_count
+        gpu = torch.cuda.get_device_properties(self.device)
+        programs = gpu.multi_processor_count
         fitting = [size for size in self.buckets if MEETING_PROGRAMS * -(-size * ROWS * CHUNK_FRAMES // 16) <= programs]
-        return max(fitting, default=0)
+        return max(fitting) if fitting and may_meet(str(gpu.uuid)) else 0
 
     @property
     def page_bytes(self) -> int:
@@ -101,11 +107,12 @@ class PagedFlow:
 
     @torch.inference_mode()
     def capture(self, ways: Sequence[Way] = tuple(Way)) -> float:
-        """Record the graphs of every bucket, compiling its kernels; returns the seconds it took. Without them passes launch eagerly."""
+        """Record the graphs of every bucket, compiling its kernels; returns the seconds it took. Without them passes launch eagerly: a few
+        thousand kernels by hand, while no other thread of Python runs."""
         began = time.perf_counter()
         pool = torch.cuda.graph_pool_handle()
         for way in ways:
-            for bucket in reversed(self.buckets):
+            for bucket in reversed(self._sizes(way)):
                 if way is Way.LONG and bucket > self._estimator.split_units:
                     continue
                 self._table.fill([self._nobody()], bucket)
@@ -130,7 +137,7 @@ class PagedFlow:
 
     @torch.inference_mode()
     def _pass(self, units: Sequence[Unit], way: Way) -> Tensor:
-        bucket = next((size for size in self.buckets if size >= len(units)), len(units))
+        bucket = next((size for size in self._sizes(way) if size >= len(units)), len(units))
         self._table.fill(units, bucket)
         graph = self._graphs.get((bucket, way))
         if graph is None:
@@ -141,6 +148,9 @@ class PagedFlow:
         self.stats.units += len(units)
         self.stats.euler_steps += EULER_STEPS * len(units)
         return self._estimator.x[: len(units)]
+
+    def _sizes(self, way: Way) -> tuple[int, ...]:
+        return self.buckets + self._long_buckets if way is Way.RECOMPUTED else self.buckets
 
     def _way(self, units: Sequence[Unit]) -> Way:
         many = len(units) <= self._estimator.split_units and max(len(unit.pages) for unit in units) > LONG_PAGES

@@ -15,7 +15,7 @@ from bench.gpu.report import write
 from bench.gpu.sharing.rows import ROWS
 from bench.gpu.sharing.spans import spans
 from bench.gpu.stack import ENGINES, settings, state_bytes
-from bench.load_soak import slopes, verdict
+from bench.load_soak import Looks, verdict
 from bench.parts.ledger import DONE, FAILED, Ledger, Run
 from bench.parts.subject import Subject
 from bench.serving_report import Level
@@ -81,7 +81,8 @@ def found() -> dict[str, Any]:
             "heard_out": 90,
             "hung_up": 30,
             "failed": 0,
-            "errors": [],
+            "errors": {},
+            "by_requests": {"llm.0": 0.002, "GPU": 0.0},
             "samples": {"llm.0": soak_points, "GPU": soak_points},
             "slopes": {"llm.0": 0.1, "GPU": 0.0},
         },
@@ -145,12 +146,18 @@ def test_the_most_listeners_are_counted_up_to_the_first_gap() -> None:
 
 
 def test_a_soak_that_grows_or_fails_is_told() -> None:
-    samples = {"flat": [(float(at), 50.0) for at in range(0, 120, 10)], "grows": [(float(at), 50.0 + at / 30) for at in range(0, 120, 10)]}
-    lines = slopes(samples, after=20.0)
-    assert lines == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(2.0)}
-    assert slopes({"new": [(1.0, 5.0), (2.0, 6.0)]}, 0.0) == {}
-    assert verdict({"slopes": lines, "errors": ["Unavailable: gone"]}) == ["grows grows by 2.00 MB a minute", "failed: Unavailable: gone"]
-    assert verdict({"slopes": {"flat": 0.9}, "errors": []}) == []
+    seconds = [float(at) for at in range(0, 120, 10)]
+    samples = {"flat": [(at, 50.0) for at in seconds], "grows": [(at, 50.0 + at / 30) for at in seconds], "new": [(110.0, 5.0)]}
+    looks = Looks(samples, {at: 6 * round(at) for at in seconds})
+    assert looks.slopes(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(2.0)}
+    assert looks.by_requests(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(100 / 6 / 30)}
+    assert Looks(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, "of 55 requests nothing is told"
+    wrong = {"by_requests": {"flat": 0.5, "grows": 2.0}, "heard_out": 72, "errors": {"Unavailable: gone": 2}}
+    assert verdict(wrong) == ["grows grows by 2.00 MB in 100 requests", "failed 2 times: Unavailable: gone"]
+    assert verdict({"by_requests": {"flat": 0.9}, "heard_out": 1, "errors": {}}) == []
+    assert verdict({"by_requests": {}, "heard_out": 0, "errors": {}}) == [
+        "too few requests to tell whether memory grows", "no answer was heard to its end",
+    ]  # fmt: skip
 
 
 def test_floors_follow_from_sizes_and_ceilings() -> None:
@@ -193,8 +200,7 @@ def test_the_report_has_every_table_and_names_what_failed(tmp_path: Path) -> Non
     assert "**poisson: failed**" in text
     assert "out of memory" in text
     assert "| 1 | 0.53 | 32% |" in text
-    # 120 requests in 481 s: 0.15 hundreds a minute.
-    assert "| llm.0 | 100 | 100 | 100 | 0.1 | 0.668 |" in text
+    assert "| llm.0 | 100 | 100 | 100 | 0.1 | 0.002 |" in text
     assert (tmp_path / "streams.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "soak.png").read_bytes().startswith(b"\x89PNG")
     kept = json.loads((tmp_path / "report.json").read_text())

@@ -225,6 +225,21 @@ def test_a_bar_is_never_too_long() -> None:
     assert bar(7.0) == "#" * 24
 
 
+def test_the_bar_fits_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("COLUMNS", "50")
+    shown = Terminal()
+    progress = Progress(2, 1, shown)
+    progress.begin("one", 60.0)
+    progress.says("one", "what a part says may be much longer than that")
+    *_, drawn = shown.getvalue().split("\r")
+    assert drawn.startswith("[############............] one ")
+    assert len(drawn) == 49
+
+
 def test_a_table_shows_what_is_missing_as_nothing() -> None:
     assert table(("a", "b"), [(1, 0.12345), (None, 1234.5)]) == ["| a | b |", "|---|---|", "| 1 | 0.123 |", "|  | 1234 |", ""]
     assert table(("a",), []) == []

@@ -1,6 +1,7 @@
 """The command line of a measurement in parts."""
 
 import argparse
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from bench.parts.command import add_options, execute
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part, chosen
 from bench.parts.subject import Subject
+from cosyserve.gpu_facts import Gpu
 
 PARTS = [Part("good", "does nothing", (("-c", ""),)), Part("bad", "fails", (("-c", "raise SystemExit(1)"),))]
 
@@ -47,6 +49,24 @@ def test_parts_can_be_listed_anywhere(listed: Callable[[list[str]], int], tmp_pa
     assert listed(["--list", "--out", str(tmp_path / "none")]) == 0
     assert "closed" in capsys.readouterr().out
     assert not (tmp_path / "none").exists()
+
+
+def test_all_parts_have_one_directory_for_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str | None] = []
+    monkeypatch.setattr(on_gpu, "gpus", lambda: [Gpu("a GPU", (9, 0), "1", 150_000, 140_000)])
+    monkeypatch.setattr(on_gpu, "execute", lambda *_: seen.append(os.environ.get("TRITON_CACHE_DIR")))
+    monkeypatch.setenv("COSYSERVE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", "")
+    on_gpu.main(["--out", str(tmp_path / "out")])
+    on_gpu.main(["--out", str(tmp_path / "out")])
+    assert seen[0] == seen[1]
+    assert Path(seen[0] or "").parent == tmp_path / "cache" / "kernels"
+
+
+def test_a_gpu_whose_memory_is_not_told_is_too_small(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(on_gpu, "gpus", lambda: [Gpu("a GPU", (9, 0), "1", 0, 0)])
+    assert on_gpu.main(["--part", "ceilings"]) == 2
+    assert "0 bytes of GPU memory are free" in capsys.readouterr().err
 
 
 def test_what_speaks_needs_the_model() -> None:

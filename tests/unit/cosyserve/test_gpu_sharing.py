@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -80,10 +81,16 @@ async def test_priorities_that_somebody_chose_stay(told: Told) -> None:
         assert {place.environ["CUDA_MPS_CLIENT_PRIORITY"] for place in places} == {"0"}
 
 
-@pytest.mark.parametrize("devices", [("cuda", "cpu"), ("cpu", "cpu"), ("cuda:0", "cuda:1")])
-async def test_nobody_shares(told: Told, devices: tuple[str, str], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("devices", "visible"),
+    [
+        (("cuda", "cpu"), "0"), (("cpu", "cpu"), "0"), (("cuda:0", "cuda:1"), "0,1"), (("cuda:0", "cuda:1"), "0"), (("cuda", "cuda"), ""),
+        (("cuda", "cuda"), "-1,0"),
+    ],
+)  # fmt: skip
+async def test_nobody_shares(told: Told, devices: tuple[str, str], visible: str, tmp_path: Path) -> None:
     lines: list[str] = []
-    before = told(devices=devices)
+    before = told(devices=devices, CUDA_VISIBLE_DEVICES=visible)
     async with shared_gpu(before, "auto", lines.append) as places:
         assert places is before
     assert (lines, _calls(tmp_path)) == ([], [])
@@ -100,6 +107,35 @@ async def test_fake_engines_and_a_machine_without_gpu_share_nothing(told: Told, 
     async with shared_gpu(told(devices=("auto", "")), "auto", lines.append) as places:
         assert "CUDA_MPS_PIPE_DIRECTORY" in places[1].environ
     assert len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("devices", "visible"),
+    [(("cuda", "cuda"), ("0", "0,1")), (("cuda", "cuda:1"), ("1", "0, 1")), (("cuda:1", "cuda"), ("GPU-a,GPU-b", "GPU-b"))],
+)
+async def test_one_gpu_by_several_names(told: Told, devices: tuple[str, str], visible: tuple[str, str]) -> None:
+    places = told("refuses", devices=devices)
+    places[1:3] = [
+        replace(place, environ={**place.environ, "CUDA_VISIBLE_DEVICES": seen}) for place, seen in zip(places[1:3], visible, strict=True)
+    ]
+    lines: list[str] = []
+    async with shared_gpu(places, "auto", lines.append):
+        assert lines[0].startswith("warning: llm.0, token2wav.0 share a GPU in turns")
+
+
+async def test_two_that_render_get_no_daemon_and_use_one_that_is_there(told: Told, tmp_path: Path) -> None:
+    def two(**more: str) -> list[Place]:
+        places = told(**more)
+        return [*places, replace(places[2], replica=1)]
+
+    lines: list[str] = []
+    async with shared_gpu(two(), "auto", lines.append) as places:
+        assert "CUDA_MPS_PIPE_DIRECTORY" not in places[1].environ
+    assert lines[0].endswith("in turns: more than one of them is token2wav; give each a GPU of its own")
+    async with shared_gpu(told(), "auto", lambda line: None) as there:
+        (tmp_path / "usual").symlink_to(there[1].environ["CUDA_MPS_PIPE_DIRECTORY"])
+        async with shared_gpu(two(CUDA_MPS_PIPE_DIRECTORY=str(tmp_path / "usual")), "auto", lines.append):
+            assert lines[1].endswith("run on one GPU at the same time, through the MPS daemon that is there")
 
 
 async def test_off(told: Told, tmp_path: Path) -> None:

@@ -22,7 +22,9 @@ from services.token2wav.gpu.state import PagedState
 from services.token2wav.gpu.units import Unit
 from services.token2wav.gpu.windows import Render
 from services.token2wav.lane import Lane
+from services.token2wav.next_step import NextStep
 from services.token2wav.request import Sentence, Voice
+from services.token2wav.step_costs import StepCosts
 from services.token2wav.vocoder.stretch import MelStretch
 from services.token2wav.vocoder.vocoder import load_vocoder
 
@@ -368,3 +370,21 @@ def test_a_stream_that_is_made_again_claims_nothing_of_the_budget() -> None:
     assert [state.recomputing for state in states] == [False, True]
     assert [(lane.bytes, lane.reserved) for lane in lanes] == [(2000, 2000), (0, 0)]
     budget.check_room(lanes, 2000)
+
+
+def test_a_stream_that_is_made_again_counts_with_all_its_blocks() -> None:
+    """What a step costs is learnt by the blocks in it."""
+    setup = Setup(pages=4, prompt_pages=0)
+    limits = Limits(max_streams=9, state_bytes=4000, reserve_tokens=0)
+    nobody = Sentence(Voice(np.zeros(0, np.int64), np.zeros((0, 80), np.float32), np.ones(192, np.float32)))
+    lane = Lane(nobody, setup.decoder, Schedule(0, 1, (25,)), lambda arrival: None, reserved=0, bytes=0)
+    lane.state, lane.tokens, step = setup.start(0), some(200, 1), NextStep(StepCosts(), Budget(limits), batches=True)
+    counted = []
+    for _ in range(5):
+        (work,) = step.of([lane], 0.0)
+        (made,) = setup.decoder.step([work.stride])
+        assert isinstance(made, Decoded)
+        counted.append((work.due.blocks, work.worked))
+        assert lane.add(made, work.stride.until, 0.0)
+    # Three have pages; in the fourth step they are given back, and it is only then known.
+    assert counted == [(1, 1), (1, 1), (1, 1), (1, 4), (5, 5)]

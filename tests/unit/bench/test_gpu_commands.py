@@ -1,0 +1,62 @@
+"""What `make bench-gpu` calls understands how it is called."""
+
+import importlib
+import inspect
+from collections import Counter
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from bench import gpu_llm, load_soak
+from bench.gpu.parts import Plan, parts
+from bench.parts.kept import Kept
+
+WORK = ("model", "llm", "sharing", "steps", "speed", "same", "measure", "run", "soak")
+"""Functions that a command calls when it has understood."""
+
+
+def commanded(name: str) -> ModuleType:
+    """What `python -m name` runs."""
+    spec = find_spec(name)
+    return importlib.import_module(f"{name}.__main__" if spec and spec.submodule_search_locations else name)
+
+
+def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = Counter[str]()
+
+    def instead(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        async def waited(*_: Any) -> list[Any]:
+            called[name] += 1
+            return []
+
+        def done(*_: Any) -> dict[str, Any]:
+            called[name] += 1
+            return {}
+
+        return waited if inspect.iscoroutinefunction(work) else done
+
+    async def soaked(told: Any, kept: Kept) -> None:
+        called[f"soak {told.streams} {told.minutes:g}"] += 1
+        kept.update(seconds=480.0, heard_out=1, hung_up=1, failed=0, errors={}, slopes={}, by_requests={"llm.0": 0.0}, samples={})
+
+    commands = [line for part in parts(Plan(tmp_path, tmp_path / "model", 150_000_000_000)) for line in part.commands]
+    modules = {line[1]: commanded(line[1]) for line in commands if line[1] != "bench.gpu_token2wav"}
+    for name, module in modules.items():
+        for work in vars(module).keys() & set(WORK):
+            monkeypatch.setattr(module, work, instead(f"{name} {work}", getattr(module, work)))
+    monkeypatch.setattr(load_soak, "soak", soaked)
+    monkeypatch.setattr(gpu_llm, "ceilings", lambda: {"read_terabytes_per_second": 4.0})
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
+    for line in commands:
+        if line[1] in modules:
+            monkeypatch.setattr("sys.argv", list(line[1:]))
+            modules[line[1]].main()
+    assert called >= Counter({
+        "bench.gpu.prepare model": 1, "bench.gpu.prepare llm": 3, "bench.gpu_llm steps": 1, "bench.gpu_llm speed": 1,
+        "bench.gpu_llm same": 1, "bench.gpu.lengths measure": 1, "bench.serving run": 4, "bench.offline measure": 2, "soak 32 8": 1,
+    })  # fmt: skip

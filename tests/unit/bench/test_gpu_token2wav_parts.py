@@ -1,0 +1,87 @@
+"""Every part of token2wav that `make bench-gpu` runs, walked through with a device that does nothing and models that are small: a name that
+is wrong costs an hour of a GPU. What a part keeps is what the report looks for."""
+
+import contextlib
+import json
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+if find_spec("triton") is None:
+    pytest.skip("needs triton", allow_module_level=True)
+
+from bench.gpu import stages
+from bench.gpu.floors import Floors
+from bench.gpu.parts import VOCODER_SHARDS, Plan, parts
+from bench.gpu_token2wav import __main__ as command
+from bench.gpu_token2wav import flow, machine, published, streams, tuning, vocoder
+from services.token2wav.gpu.flow import PagedFlow
+from services.token2wav.gpu.vocoder import WindowedVocoder
+from tests.unit.token2wav_gpu.small_flow import SMALL, random_tensors
+from tests.unit.token2wav_gpu.test_windowed_vocoder import small
+
+ROOM = 150_000_000_000
+
+
+class Event:
+    """Of the host."""
+
+    def __init__(self, **_: bool) -> None:
+        self._at = 0.0
+
+    def record(self) -> None:
+        self._at = time.perf_counter()
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end: "Event") -> float:
+        return 1000 * (end._at - self._at)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.cuda without a device: graphs hold nothing, passes and windows are not computed."""
+    idle = SimpleNamespace(replay=lambda: None, synchronize=lambda: None)
+    fakes: dict[str, Any] = {
+        "Event": Event, "CUDAGraph": lambda: idle, "graph": lambda *_, **__: contextlib.nullcontext(), "graph_pool_handle": lambda: None,
+        "synchronize": lambda *_: None, "current_stream": lambda *_: idle, "memory_allocated": lambda: 0, "empty_cache": lambda: None,
+        "mem_get_info": lambda *_: (ROOM, ROOM),
+    }  # fmt: skip
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    smaller = {
+        "DEVICE": torch.device("cpu"), "PUBLISHED": SMALL, "random_flow": lambda *_: random_tensors(SMALL), "random_vocoder": small,
+        "filled": lambda weights, pages, buckets, **options: PagedFlow(SMALL, weights, pages=2, buckets=buckets, **options),
+    }  # fmt: skip
+    for module in (published, flow, machine, streams, tuning, vocoder):
+        for name in smaller.keys() & vars(module).keys():
+            monkeypatch.setattr(module, name, smaller[name])
+    monkeypatch.setattr(PagedFlow, "_launch", lambda *_: None)
+    monkeypatch.setattr(WindowedVocoder, "_render", lambda *_: None)
+    monkeypatch.setattr(vocoder, "_profiled", lambda *_: None)
+
+
+@pytest.mark.usefixtures("device")
+def test_what_the_parts_keep_is_in_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for part in parts(Plan(tmp_path, tmp_path / "model", ROOM)):
+        for line in part.commands:
+            if line[1] == "bench.gpu_token2wav" and line[-1] not in VOCODER_SHARDS[1:]:
+                monkeypatch.setattr("sys.argv", list(line[1:]))
+                command.main()
+    found = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}
+    assert sorted(found) == ["flow", "mel", "readable", "recompute", "samples", "vocoder"]
+    ceilings = {"read_terabytes_per_second": 4.0, "bf16_teraflops": 800.0}
+    rows = [line.split(" | ") for line in stages.flow(found, Floors(ceilings)) if line.startswith("| ")]
+    # A head, six batches and two sentences that are longer; then a head, two first chunks and what the readable path takes.
+    assert [row[0].removeprefix("| ") for row in rows[1:9]] == ["1", "2", "4", "8", "16", "32", "64", "128"]
+    assert len(rows) == 9 + 1 + 2 + 3
+    assert len(stages.windows(found)) == 12
+    assert found["mel"].keys() >= {"bfloat16", "bfloat16, two streams", "bfloat16, programs that never meet"}
+    assert len(found["samples"]) == 4
+    assert len(stages.correctness(found)) == 3 + len(found["mel"]) + 2 + 4

@@ -1,0 +1,30 @@
+"""Which size a pass has: a sentence that is made again has graphs for as many blocks as it may have."""
+
+from importlib.util import find_spec
+
+import pytest
+
+if find_spec("triton") is None:
+    pytest.skip("needs triton", allow_module_level=True)
+
+import torch
+
+from services.token2wav.gpu.flow import PagedFlow, Way
+from services.token2wav.gpu.units import Unit
+from tests.unit.token2wav_gpu.small_flow import SMALL, random_tensors
+
+
+def unit(at: int) -> Unit:
+    return Unit(list(range(1, at + 2)), torch.zeros(25, dtype=torch.int64), torch.zeros(3, dtype=torch.int64), torch.zeros(80))
+
+
+@pytest.mark.parametrize(("most", "sizes"), [(100, {2: 2, 31: 32, 33: 48, 64: 64, 65: 96, 97: 97}), (32, {31: 32, 32: 32})])
+def test_a_pass_takes_the_next_size(most: int, sizes: dict[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[tuple[int, Way]] = []
+    flow = PagedFlow(SMALL, random_tensors(SMALL), pages=2, dtype=torch.float32, buckets=(1, 2, 32), most=most)
+    monkeypatch.setattr(flow, "_launch", lambda units, way: launched.append((units, way)))
+    for blocks in sizes:
+        assert len(flow.recompute([unit(at) for at in range(blocks)])) == blocks
+    assert launched == [(size, Way.RECOMPUTED) for size in sizes.values()]
+    flow.run([unit(0)] * 3)
+    assert launched[-1] == (32, Way.SHORT)
