@@ -25,12 +25,12 @@ def arguments(converted: Path, runtime: str) -> list[str]:
     return ["llm", str(TINY), str(converted), "--runtime", runtime, "--json"]
 
 
-@pytest.mark.parametrize("runtime", ["tensorrt_llm", "vllm"])
+@pytest.mark.parametrize(("runtime", "form"), [("tensorrt_llm", "hf"), ("vllm", "hf"), ("vllm", "vllm")])
 def test_an_engine_that_decides_as_torch_does_passes(
-    converted: Path, runtime: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    converted: Path, runtime: str, form: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with library(runtime, monkeypatch):
-        assert verify.main(arguments(converted, runtime)) == 0
+        assert verify.main(arguments(converted.with_name(form), runtime)) == 0
     told = json.loads(capsys.readouterr().out)
     assert [row["error"] for row in told["arrays"]] == [0.0]
     assert all(int(row["array"].split()[-2]) > 5 for row in told["arrays"])
