@@ -39,5 +39,11 @@ async def answer(call: Awaitable[Response]) -> Response:
         return await asyncio.shield(answering)
     except asyncio.CancelledError:
         hanging_up = asyncio.get_running_loop().call_later(_LATE_SECONDS, answering.cancel)
-        answering.add_done_callback(lambda _: hanging_up.cancel())
+
+        def ended(_: object) -> None:
+            hanging_up.cancel()
+            if not answering.cancelled():
+                answering.exception()  # else asyncio logs an error as one that was forgotten
+
+        answering.add_done_callback(ended)
         raise

@@ -1,4 +1,4 @@
-"""Nothing stays of a read whose reader is cancelled, not even of a message that comes at the same moment."""
+"""Nothing stays of a read whose reader is cancelled, not even of a message or an error that comes at the same moment."""
 
 import asyncio
 import ctypes
@@ -16,7 +16,7 @@ from cosyserve.reading import answer, messages, read
 
 MESSAGE = bytes(100_000)
 READS, WARM_UP = 20, 5
-ENDLESS = b"endless"
+ENDLESS, FAILS = b"endless", b"fails"
 
 
 class _Mallinfo(ctypes.Structure):
@@ -49,9 +49,9 @@ class Peer:
         method: Any = self._channel.unary_stream("/test/Stream")
         return cast("grpc.aio.UnaryStreamCall[bytes, bytes]", method(request))
 
-    def unary(self) -> grpc.aio.UnaryUnaryCall[bytes, bytes]:
+    def unary(self, request: bytes = b"") -> grpc.aio.UnaryUnaryCall[bytes, bytes]:
         method: Any = self._channel.unary_unary("/test/Unary")
-        return cast("grpc.aio.UnaryUnaryCall[bytes, bytes]", method(b""))
+        return cast("grpc.aio.UnaryUnaryCall[bytes, bytes]", method(request))
 
     def give(self) -> None:
         self._due.release()
@@ -82,6 +82,8 @@ async def peer() -> AsyncIterator[Peer]:
 
     def unary(request: bytes, context: grpc.ServicerContext) -> bytes:
         due.acquire()
+        if request == FAILS:
+            context.abort(grpc.StatusCode.DATA_LOSS, "broken")
         return MESSAGE
 
     handlers: dict[str, Any] = {"Stream": grpc.unary_stream_rpc_method_handler(stream), "Unary": grpc.unary_unary_rpc_method_handler(unary)}
@@ -132,6 +134,18 @@ async def test_an_asker_who_is_cancelled_hangs_up_after_a_while(peer: Peer, monk
     asking.cancel()
     assert await call.code() is grpc.StatusCode.CANCELLED
     peer.give()
+
+
+async def test_an_error_that_comes_when_its_asker_is_gone_is_not_reported_as_forgotten(peer: Peer) -> None:
+    reported: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
+    call = peer.unary(FAILS)
+    await peer.left_as_it_comes(answer(call))
+    assert await call.code() is grpc.StatusCode.DATA_LOSS
+    for _ in range(10):
+        await asyncio.sleep(0)
+    gc.collect()
+    assert reported == []
 
 
 async def test_all_messages_are_read(peer: Peer) -> None:
