@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 _PIPES = "CUDA_MPS_PIPE_DIRECTORY"
 _USUAL_PIPES = Path("/tmp/nvidia-mps")  # noqa: S108 - where a daemon of the machine listens
 _SHARED = Path("/dev/shm")  # noqa: S108 - clients of one MPS daemon have it in common with the daemon, in containers too
-_held: dict[str, int] = {}
+_held: dict[str, list[int]] = {}
 """Descriptors of the locks of this process, by name; they are given back with its end, however it ends."""
 
 
@@ -38,21 +38,27 @@ def may_meet(gpu: str, environ: Mapping[str, str] = os.environ) -> bool:
     return True
 
 
-def _taken(name: str, places: tuple[Path, ...]) -> int | None:
-    """The lock, in the first of the places where a file can be; None when somebody else has it, or there is no such place."""
+def _taken(name: str, places: tuple[Path, ...]) -> list[int] | None:
+    """The lock, in each of the places where a file can be: another user's process may find room in fewer of them. None when somebody else
+    has one of these, or there is no such place."""
+    taken: list[int] = []
     for place in places:
         try:
             descriptor = _opened(place / name)
         except OSError:
             if os.path.lexists(place / name):  # of a user who shows it to nobody
-                return None
+                break
             continue
+        taken.append(descriptor)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(descriptor)
-            return None
-        return descriptor
+            break
+    else:
+        if taken:
+            return taken
+    for descriptor in taken:
+        os.close(descriptor)
     return None
 
 

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,8 +71,9 @@ def test_processes_that_take_turns_need_no_lock(pipes: Path) -> None:
     assert not meeting._held
 
 
-def test_where_the_daemon_allows_no_files_the_lock_is_where_its_clients_meet(pipes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
+@pytest.fixture
+def allowed_no_files(pipes: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], bool]:
+    """Asks as another process, which can open nothing where the daemon listens."""
     opened = os.open
 
     def refused(path: Path, flags: int, mode: int = 0o777) -> int:
@@ -83,17 +85,28 @@ def test_where_the_daemon_allows_no_files_the_lock_is_where_its_clients_meet(pip
         with monkeypatch.context() as patched:
             patched.setattr(os, "open", refused)
             patched.setattr(meeting, "_held", {})
-            return may_meet(GPU, told)
+            return may_meet(GPU, {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)})
 
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "open", refused)
-        assert may_meet(GPU, told)
+    return may
+
+
+def test_where_the_daemon_allows_no_files_the_lock_is_where_its_clients_meet(
+    pipes: Path, allowed_no_files: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert allowed_no_files()
     (lock,) = pipes.parent.glob("cosyserve-meeting-*")
     assert lock.stat().st_mode & 0o22 == 0
-    assert not may(), "somebody has it already"
+    assert not allowed_no_files(), "somebody has it already"
     lock.unlink()
     (pipes / lock.name).touch()
-    assert not may(), "a file that cannot be opened is one that somebody may have"
+    assert not allowed_no_files(), "a file that cannot be opened is one that somebody may have"
     (pipes / lock.name).unlink()
     monkeypatch.setattr(meeting, "_SHARED", pipes)
-    assert not may(), "no file can be made anywhere"
+    assert not allowed_no_files(), "no file can be made anywhere"
+
+
+def test_who_is_allowed_more_files_meets_who_is_allowed_fewer(pipes: Path, allowed_no_files: Callable[[], bool]) -> None:
+    assert allowed_no_files()
+    second = Another(pipes)
+    second.end()
+    assert not second.may
