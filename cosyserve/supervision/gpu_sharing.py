@@ -42,6 +42,11 @@ def wanted_way(environ: Mapping[str, str], told: str | None = None) -> str:
     return way
 
 
+def finds_a_daemon(environ: Mapping[str, str]) -> bool:
+    """Whether processes with these variables look for an MPS daemon that is not ours; it may not answer."""
+    return _PIPES in environ or (_DEFAULT_PIPES / "control").exists()
+
+
 @contextlib.asynccontextmanager
 async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIterator[list[Place]]:
     """The same places, told how to share a GPU that several of them use; a daemon that this needs lives as long as the block.
@@ -61,7 +66,7 @@ async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIter
         return
     together = f"{names} run on one GPU at the same time"
     environ = sharers[0].environ
-    if _PIPES in environ or (_DEFAULT_PIPES / "control").exists():
+    if finds_a_daemon(environ):
         if await _answers(environ):
             report(f"{together}, through the MPS daemon that is there")
             yield _told(places, sharers, {})

@@ -20,7 +20,7 @@ from bench.gpu.sharing.spans import Figures, summary
 from bench.gpu.sharing.worker import FAILED
 from bench.parts.kept import Kept
 from bench.parts.progress import bar
-from cosyserve.supervision.gpu_sharing import TOLD, shared_gpu
+from cosyserve.supervision.gpu_sharing import TOLD, finds_a_daemon, shared_gpu
 from cosyserve.supervision.layout import Place
 from cosyserve.supervision.ports import free_ports
 
@@ -56,21 +56,24 @@ async def measure(told: argparse.Namespace, kept: Kept, rows: Sequence[Row] = RO
         said: list[str] = []
         async with shared_gpu(places(told.device, told.model, kernels), "auto" if together else "off", said.append) as shared:
             company = Company(told.device, told.model, {place.service: place for place in shared})
+            why = _not_together(shared, said) if together else _not_in_turns()
             try:
                 for row in (row for row in rows if row.together is together):
-                    if together and not _together(shared):
-                        kept[row.name] = {FAILED: "; ".join(said) or "there is no GPU to share"}
-                    else:
-                        kept[row.name] = await attempted(company, row, told.seconds)
+                    kept[row.name] = {FAILED: why} if why else await attempted(company, row, told.seconds)
                     print(f"[{bar(len(kept) / len(rows))}] {time.monotonic() - began:.0f} s, {row.name}: {kept[row.name]}", flush=True)
             finally:
                 await company.close()
 
 
-def _together(shared: Sequence[Place]) -> bool:
-    """Whether they were told what clients of MPS are told."""
+def _not_together(shared: Sequence[Place], said: Sequence[str]) -> str:
+    """Why they were not told what clients of MPS are told; empty when they were."""
     name = next(iter(TOLD["llm"]))
-    return all(name in place.environ for place in shared)
+    return "" if all(name in place.environ for place in shared) else "; ".join(said) or "there is no GPU to share"
+
+
+def _not_in_turns() -> str:
+    """Whoever computes here is a client of that daemon."""
+    return "an MPS daemon is there already" if finds_a_daemon(os.environ) else ""
 
 
 def _kernels() -> str:

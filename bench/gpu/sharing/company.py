@@ -13,7 +13,7 @@ from cosyserve.supervision.layout import Place
 MOST_STARTS = 2
 """Of one process in vain."""
 Member = TypeVar("Member", Worker, Service)
-Members = tuple[Worker, Service | None, Worker | None]
+Members = tuple[Worker | None, Service | None, Worker | None]
 
 
 class Company:
@@ -73,10 +73,8 @@ class Company:
 async def heard(company: Company, row: Row, seconds: float) -> dict[str, dict[str, list[float]]]:
     """Milliseconds of everything that a row measures: "passes" by units, "service", "llm" from token to token. Raises WorkerFailed."""
     found: dict[str, dict[str, list[float]]] = {}
-    llm, service, passes = await _all(
-        company.llm(), company.service() if row.service else _nobody(), company.passes() if row.units and not row.service else _nobody()
-    )
-    if row.llm:
+    llm, service, passes = await _members(company, row)
+    if llm and row.llm:
         await llm.ask(do="talk", way=row.llm.way, pace=row.llm.pace, sentences=row.llm.sentences)
     if service:
         found["service"] = await service.first_passes(seconds)
@@ -84,18 +82,22 @@ async def heard(company: Company, row: Row, seconds: float) -> dict[str, dict[st
         found["passes"] = {str(units): (await passes.ask(way=row.way, units=units, seconds=seconds))["ms"] for units in row.units}
     else:
         await asyncio.sleep(seconds)
-    if row.llm:
+    if llm and row.llm:
         found["llm"] = {"token": (await llm.ask(do="hush"))["ms"]}
     return found
 
 
-async def _all(llm: Awaitable[Worker], service: Awaitable[Service | None], passes: Awaitable[Worker | None]) -> Members:
-    """Started side by side; each is there, or has failed, before anything is raised, so that `close` finds it."""
-    found = await asyncio.gather(llm, service, passes, return_exceptions=True)
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return cast("Members", tuple(found))
+async def _members(company: Company, row: Row) -> Members:
+    """Started side by side; each is there, or has failed, before anything is raised, so that `close` finds it. While nobody decodes, the
+    process that would is not missed."""
+    found = await asyncio.gather(
+        company.llm(), company.service() if row.service else _nobody(), company.passes() if row.units and not row.service else _nobody(),
+        return_exceptions=True,
+    )  # fmt: skip
+    missed = [one for one in found[0 if row.llm else 1 :] if isinstance(one, BaseException)]
+    if missed:
+        raise missed[0]
+    return cast("Members", tuple(None if isinstance(one, BaseException) else one for one in found))
 
 
 async def _nobody() -> None:

@@ -20,6 +20,8 @@ FIRST = -PROMPT % CHUNK_TOKENS + LOOKAHEAD_TOKENS
 REST = 12
 """Tokens that end the sentence when the first sound is there."""
 WARM = 3
+SENTENCE_SECONDS = 20.0
+"""A sentence that takes longer has ended."""
 
 
 class Service:
@@ -60,7 +62,7 @@ class Service:
 
 async def first_passes(stub: Any, seconds: float, least: int = 20) -> dict[str, list[float]]:
     """Milliseconds of sentences one after the other, their prompt kept: "flow" and "vocoder" until the first sound, as the service tells
-    them, and "sound", from the tokens to the first sound at this caller."""
+    them, and "sound", from the tokens to the first sound at this caller. Raises WorkerFailed for a sentence that fails."""
     setup, draw = _setup(), np.random.default_rng(3)
     found: dict[str, list[float]] = {"flow": [], "vocoder": [], "sound": []}
     began = time.perf_counter()
@@ -76,7 +78,16 @@ async def first_passes(stub: Any, seconds: float, least: int = 20) -> dict[str, 
 
 
 async def _first_pass(stub: Any, setup: token2wav_pb2.DecodeSetup, tokens: list[int]) -> dict[str, float]:
-    call = stub.DecodeStream()
+    call = stub.DecodeStream(timeout=SENTENCE_SECONDS)
+    try:
+        summary, sound = await _spoken(call, setup, tokens)
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:  # the call had ended when it was written to
+        raise WorkerFailed(f"a sentence ended with {(await call.code()).name}: {await call.details()}") from error
+    return {"flow": summary.first_flow_milliseconds, "vocoder": summary.first_vocoder_milliseconds, "sound": sound}
+
+
+async def _spoken(call: Any, setup: token2wav_pb2.DecodeSetup, tokens: list[int]) -> tuple[Any, float]:
+    """What the service says of a sentence, and milliseconds from its first tokens to the first sound."""
     await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup))
     await call.initial_metadata()
     began, sound = time.perf_counter(), 0.0
@@ -90,8 +101,8 @@ async def _first_pass(stub: Any, setup: token2wav_pb2.DecodeSetup, tokens: list[
         if response.audio.HasField("summary"):
             summary = response.audio.summary
     if summary is None:
-        raise WorkerFailed(f"a sentence ended with {await call.code()}: {await call.details()}")
-    return {"flow": summary.first_flow_milliseconds, "vocoder": summary.first_vocoder_milliseconds, "sound": sound}
+        raise WorkerFailed("a sentence ended without a summary")
+    return summary, sound
 
 
 def _said(ids: list[int]) -> token2wav_pb2.DecodeStreamRequest:

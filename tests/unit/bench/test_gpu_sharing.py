@@ -21,6 +21,7 @@ from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
 from bench.parts.kept import Kept
 from cosyserve.errors import Unavailable
 from cosyserve.supervision.layout import Place
+from cosyserve.v1 import token2wav_pb2
 from services.llm.request import Hop
 from services.token2wav.backend import EngineSettings, load_backend
 from tests.contract.token2wav_service import serving
@@ -135,6 +136,9 @@ async def test_the_service_tells_of_its_first_passes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(service, "WARM", 1)
     async with serving(load_backend("torch", EngineSettings(model=GOLDEN))) as loopback:
         found = await service.first_passes(loopback.stub, 0.0, least=1)
+        monkeypatch.setattr(service, "_setup", token2wav_pb2.DecodeSetup)
+        with pytest.raises(WorkerFailed, match="a sentence ended with INVALID_ARGUMENT: "):
+            await service.first_passes(loopback.stub, 0.0)
     assert {name: len(values) for name, values in found.items()} == {"flow": 1, "vocoder": 1, "sound": 1}
     assert all(0 < flow < sound for flow, sound in zip(found["flow"], found["sound"], strict=True))
 
@@ -222,6 +226,14 @@ async def test_both_ways_are_measured_and_told_to_the_processes(tmp_path: Path, 
     assert not failed(kept)
 
 
+async def test_where_a_daemon_is_there_nobody_takes_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr("bench.gpu.sharing.__main__._kernels", lambda: "/kept")
+    rows, kept = [row for row in ROWS if not row.together], Kept(tmp_path / "sharing.json")
+    await measure(argparse.Namespace(device="cuda", model=GOLDEN, seconds=0.0), kept, rows)
+    assert dict(kept) == {row.name: {FAILED: "an MPS daemon is there already"} for row in rows}
+
+
 async def test_a_process_that_does_not_start_is_not_tried_for_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[str] = []
 
@@ -237,7 +249,8 @@ async def test_a_process_that_does_not_start_is_not_tried_for_every_row(monkeypa
     monkeypatch.setattr(service.Service, "start", serve)
     company = Company("cuda", ROOT, {"llm": Place("llm", 0, "127.0.0.1:1", {}), "token2wav": Place("token2wav", 0, "127.0.0.1:2", {})})
     for row in ROWS:
-        assert await attempted(company, row, 0.0) == {FAILED: "no such device"}
+        why = "no such port" if row.service and not row.llm else "no such device"
+        assert await attempted(company, row, 0.0) == {FAILED: why}
     assert sorted(starts) == ["bench.gpu.sharing.decoding"] * 2 + ["bench.gpu.sharing.passes"] * 2 + ["token2wav"] * 2
 
 
