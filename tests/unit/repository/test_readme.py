@@ -72,6 +72,11 @@ def test_readme_tree_names_what_exists() -> None:
     assert not missing
 
 
+def test_readme_lists_every_target() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert {*re.findall(r"^\| `make ([a-z-]+)` \|", text, re.MULTILINE), "help"} == make_targets()
+
+
 def test_make_help_lists_every_target() -> None:
     shown = subprocess.run(
         ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
