@@ -74,11 +74,13 @@ async def doors(replica: Replica) -> AsyncIterator[list[grpc.aio.Channel]]:
 
 
 async def addresses(target: str) -> list[str]:
-    """host:port of each address behind host:port or dns:///host:port; none where nobody knows."""
+    """host:port of each address behind host:port or dns:///host:port, of the kind that comes first: a process that has one of IPv4 and one
+    of IPv6 is one process. None where nobody knows."""
     host, _, port = target.removeprefix("dns:///").rpartition(":")
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             told = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
     except (OSError, TimeoutError):
         return []
-    return sorted({f"[{entry[4][0]}]:{port}" if entry[0] is socket.AF_INET6 else f"{entry[4][0]}:{port}" for entry in told})
+    kind, hosts = told[0][0], {entry[4][0] for entry in told if entry[0] is told[0][0]}
+    return sorted(f"[{host}]:{port}" if kind is socket.AF_INET6 else f"{host}:{port}" for host in hosts)

@@ -21,7 +21,7 @@ from services.frontend.settings import FrontendSettings
 from services.llm import __main__ as llm
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.stage_info import StageInfo
+from services.orchestrator.stage_info import StageInfo, addresses
 from services.token2wav import __main__ as token2wav
 from tests.contract.llm_service import status
 from tests.contract.up_process import ROOT
@@ -194,6 +194,14 @@ async def test_each_process_behind_one_name_is_asked(monkeypatch: pytest.MonkeyP
             await replicas.close()
     assert sorted(said.limits["max_sequences"] for said in told) == [3, 4]
     assert silent == ["llm: UNAVAILABLE"]
+
+
+async def test_a_process_with_addresses_of_two_kinds_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    six = [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", (host, 1, 0, 0)) for host in ("fd00::2", "fd00::1")]
+    four = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 1)) for host in ("10.0.0.1", "10.0.0.2")]
+    for found, told in ((six + four, ["[fd00::1]:1", "[fd00::2]:1"]), (four + six, ["10.0.0.1:1", "10.0.0.2:1"])):
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", AsyncMock(return_value=found))
+        assert await addresses("dns:///name:1") == told
 
 
 def cosyserve_info(server: str) -> str:
