@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import functools
+import os
 from pathlib import Path
 
 from cosyserve.commands.options import add_gpu_sharing, add_model, model_directory
@@ -55,10 +56,11 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
         if finding.state is State.PROBLEM:
             _tell(f"problem: {finding.check}: {finding.found}; {finding.means}; {finding.mend}")
     machine = examination.machine
-    plans = _plans(arguments, machine, model)
+    plans = await asyncio.to_thread(_plans, arguments, machine, model)
     if arguments.precompile:
         for plan in plans:
-            await precompile(commands(plan.configuration, machine, model), _tell)
+            steps = await asyncio.to_thread(commands, plan.backends, machine, model, {**os.environ, **plan.environ})
+            await precompile(steps, _tell)
     if not (arguments.benchmark or arguments.test_all):
         if arguments.precompile and arguments.no_serve:
             await _warm(plans[0], model, arguments)

@@ -57,6 +57,7 @@ def test_hashes_are_those_that_the_services_reckon() -> None:
         ({"gpu": "NVIDIA H200 MIG 1g.18gb"}, None),
         ({"gpu": "NVIDIA L20 MIG 1g.5gb"}, "built for NVIDIA L20 MIG 1g.5gb, driver 570.1; here: NVIDIA H200, driver 570.1"),
         ({"writer": "0"}, "written by another release, which this one does not load"),
+        ({"writer": "0", "compatibility": "hardware"}, "written by another release, which this one does not load"),
         ({"tensorrt_llm": "1.0.0", "tensorrt": "10.11.0"}, None),
     ],
 )
