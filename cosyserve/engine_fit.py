@@ -26,7 +26,8 @@ def unfit(facts: Mapping[str, str], gpus: Sequence[Mapping[str, str]], libraries
 def _fits(gpu: Mapping[str, str], facts: Mapping[str, str]) -> bool:
     # A slice of a GPU goes by the GPU's name and its own, which nvidia-smi does not tell here.
     built = dict(facts) | {"gpu": facts["gpu"].partition(" MIG ")[0]}
-    return all(built.get(name, value) in (value, "unknown") for name, value in gpu.items())
+    known = {name: value for name, value in gpu.items() if not value.startswith("[")}  # "[N/A]", as some GPUs say of themselves
+    return all(built.get(name, value) in (value, "unknown") for name, value in known.items())
 
 
 def _release(version: str) -> str:

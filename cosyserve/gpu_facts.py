@@ -35,7 +35,7 @@ class Gpu:
     @property
     def facts(self) -> dict[str, str]:
         """gpu, compute_capability and driver, as `visible_gpus` has them."""
-        return _facts([self.name, ".".join(map(str, self.capability)), self.driver])
+        return _facts([self.name, ".".join(map(str, self.capability)) if any(self.capability) else "[N/A]", self.driver])
 
 
 def gpus() -> list[Gpu]:
