@@ -13,8 +13,9 @@ from cosyserve.doctor.finding import State
 from cosyserve.errors import SettingsError
 from cosyserve.hardware.configurations import BY_NAME, CONFIGURATIONS
 from cosyserve.hardware.machine import Machine
-from cosyserve.starting.engines import commands, precompile
+from cosyserve.starting.engines import commands
 from cosyserve.starting.plan import Plan, chosen, forced, planned
+from cosyserve.starting.precompiling import precompile
 from cosyserve.starting.trial import Trial, table, tried
 from cosyserve.supervision.stack import running_stack
 

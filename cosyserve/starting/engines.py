@@ -1,19 +1,13 @@
 """Engines that a configuration wants: whether they are there, and the commands that make them."""
 
-import asyncio
-import contextlib
 import os
-import shlex
-import signal
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from cosyserve.cache_directory import cache_directory
 from cosyserve.doctor.support import parsed
 from cosyserve.engine_cache import EngineCache, default_directory
 from cosyserve.engine_fit import unfit
-from cosyserve.errors import ModelError
 from cosyserve.gpu_facts import TENSORRT
 from cosyserve.hardware.configurations import Configuration
 from cosyserve.hardware.machine import Machine
@@ -25,7 +19,6 @@ SERVED_AS_IT_IS = ("hf", "vllm")
 ENGINES, LLM_ENGINES, CONVERTED = "COSYSERVE_TOKEN2WAV_ENGINES", "COSYSERVE_LLM_ENGINES", "COSYSERVE_LLM_CONVERTED"
 _PRECISION, _COMPATIBILITY = "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION", "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY"
 _ESTIMATOR, _STREAMS, _DEVICE = "COSYSERVE_TOKEN2WAV_ENGINE_ESTIMATOR", "COSYSERVE_TOKEN2WAV_WIDEST_STEP", "COSYSERVE_TOKEN2WAV_DEVICE"
-_STOP_SECONDS = 10.0
 WEIGHTS = ("flow.pt", "hift.pt")
 PARTS = ("encoder", "estimator", "pitch", "filter")
 """What token2wav's engines are made of, and what they are called in the cache behind `token2wav.`."""
@@ -100,35 +93,3 @@ def _plan_options(environ: Mapping[str, str]) -> list[str]:
 
 def _given(name: str, value: str | None) -> list[str]:
     return [name, value] if value else []
-
-
-async def precompile(steps: list[list[str]], report: Callable[[str], None]) -> None:
-    """Run them one after the other, their own progress on this terminal. Raises ModelError when one fails."""
-    for step in steps:
-        shown = shlex.join(["cosyserve", "model", *step])
-        report(shown)
-        # A group of its own: what a step has started, such as trtllm-build, is stopped with it.
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "cosyserve", "model", *step, process_group=0)
-        try:
-            status = await process.wait()
-        finally:
-            if process.returncode is None:
-                await _stop(process)
-        if status != 0:
-            raise ModelError(f"{shown} ended with status {status}; its own lines above say why")
-
-
-async def _stop(group: asyncio.subprocess.Process) -> None:
-    """As Ctrl-C does, which leaves what is finished; without mercy where that takes too long."""
-    _signal(group, signal.SIGINT)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_STOP_SECONDS):
-            await group.wait()
-    # Also where the step itself has ended: what it had started need not have.
-    _signal(group, signal.SIGKILL)
-    await group.wait()
-
-
-def _signal(group: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left in it
-        os.killpg(group.pid, number)

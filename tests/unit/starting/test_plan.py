@@ -1,19 +1,16 @@
 """Which configuration is taken, what the environment keeps, and which engines count as built."""
 
-import asyncio
-import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from cosyserve.engine_cache import EngineCache, EngineKey
-from cosyserve.errors import ModelError, SettingsError
+from cosyserve.errors import SettingsError
 from cosyserve.hardware.configurations import BY_NAME, Configuration
 from cosyserve.hardware.machine import Machine
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.starting import engines
-from cosyserve.starting.engines import PARTS, WEIGHTS, built, commands, converted_directory, precompile
+from cosyserve.starting.engines import PARTS, WEIGHTS, built, commands, converted_directory
 from cosyserve.starting.plan import chosen, forced, planned
 from services.token2wav.engines import keys
 from services.token2wav.torch_backend import WEIGHTS as SERVED_WEIGHTS
@@ -149,30 +146,3 @@ def test_commands_make_what_the_settings_will_look_for(tmp_path: Path) -> None:
     published = {f"{flow}ENGINE_ESTIMATOR": "published", f"{flow}ENGINE_PRECISION": "fp32", f"{flow}BACKEND": "onnxruntime"}
     file = str(MODEL / "flow.decoder.estimator.fp32.onnx")
     assert steps(trt, FULL, environ | published) == [["export", str(MODEL), "--precision", "fp32", "--published", file]]
-
-
-async def test_a_build_that_fails_is_named(tmp_path: Path) -> None:
-    told: list[str] = []
-    with pytest.raises(ModelError, match=r"cosyserve model inspect .*nowhere ended with status"):
-        await precompile([["inspect", str(tmp_path / "nowhere")]], told.append)
-    assert told == [f"cosyserve model inspect {tmp_path / 'nowhere'}"]
-
-
-async def test_who_stops_a_build_stops_what_it_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step starts programs of its own, and one that does not listen."""
-    pipe = tmp_path / "alive"
-    os.mkfifo(pipe)
-    deaf = "import signal, subprocess; signal.signal(signal.SIGINT, signal.SIG_IGN)"
-    step = f"{deaf}; subprocess.run(['sh', '-c', 'exec > {pipe}; echo up; exec sleep 600'])"
-    (tmp_path / "python").write_text(f"#!{sys.executable}\n{step}\n")
-    (tmp_path / "python").chmod(0o755)
-    monkeypatch.setattr(engines.sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(engines, "_STOP_SECONDS", 0.1)
-    building = asyncio.create_task(precompile([["build"]], lambda line: None))
-    with await asyncio.to_thread(pipe.open) as told:
-        assert await asyncio.to_thread(told.readline) == "up\n"
-        building.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await building
-        # Whoever is left would hold the other end.
-        assert await asyncio.to_thread(told.read) == ""
