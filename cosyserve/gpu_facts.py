@@ -32,6 +32,11 @@ class Gpu:
     memory_mib: int
     free_mib: int
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """gpu, compute_capability and driver, as `visible_gpus` has them."""
+        return _facts([self.name, ".".join(map(str, self.capability)) if any(self.capability) else "[N/A]", self.driver])
+
 
 def gpus() -> list[Gpu]:
     """Every GPU that is visible; none where there is no driver, or none that answers."""

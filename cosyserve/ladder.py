@@ -11,7 +11,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from cosyserve import telemetry
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
@@ -59,23 +59,27 @@ class Footing(Generic[T]):
 
 @dataclass(frozen=True)
 class Below:
-    """Where a descent goes on: behind `mute`, which was loaded and did not speak. reason: why."""
+    """Where a descent goes on: behind `rung`, which was loaded and did not speak. refused: above it. reason: why. The engine itself is
+    not here: its memory is wanted by the next one."""
 
-    mute: Footing[Any]
+    rung: str
+    refused: tuple[Refusal, ...]
     reason: str
 
 
 def descend(service: str, rungs: Sequence[Rung[T]], *, strict: bool, setting: str, below: Below | None = None) -> Footing[T]:
     """Load the first of at least one rung that serves; blocks. setting: name of the variable behind `strict`.
 
-    Raises what the last rung raises, and with strict Unserved when the first one cannot serve.
+    Raises what the last rung raises, ModelError when it did not speak, and with strict Unserved when the first one cannot serve.
     """
     refused: list[Refusal] = []
     if below is not None:
-        rest = rungs[[rung.name for rung in rungs].index(below.mute.rung) + 1 :]
-        if strict or not rest:
+        rest = rungs[[rung.name for rung in rungs].index(below.rung) + 1 :]
+        if not rest:
             raise ModelError(below.reason)
-        refused = [*below.mute.refused, _stepped_over(service, below.mute.rung, rest[0].name, below.reason)]
+        if strict:
+            raise Unserved(f"{setting} is true and {below.rung} cannot serve: {below.reason}")
+        refused = [*below.refused, _stepped_over(service, below.rung, rest[0].name, below.reason)]
         rungs = rest
     for rung, next_rung in zip(rungs, [*rungs[1:], None], strict=True):
         try:
@@ -111,7 +115,8 @@ async def first_that_speaks(
             reason = f"{failure}: {error}"
             if not footing.needs_files:
                 raise ModelError(reason) from error
-            below = Below(footing, reason)
+            below = Below(footing.rung, footing.refused, reason)
+        del footing
 
 
 def _stepped_over(service: str, rung: str, next_rung: str, reason: str) -> Refusal:

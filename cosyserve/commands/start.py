@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import functools
+import os
 from pathlib import Path
 
 from cosyserve.commands.options import add_gpu_sharing, add_model, model_directory
@@ -12,8 +13,9 @@ from cosyserve.doctor.finding import State
 from cosyserve.errors import SettingsError
 from cosyserve.hardware.configurations import BY_NAME, CONFIGURATIONS
 from cosyserve.hardware.machine import Machine
-from cosyserve.starting.engines import commands, precompile
+from cosyserve.starting.engines import commands
 from cosyserve.starting.plan import Plan, chosen, forced, planned
+from cosyserve.starting.precompiling import precompile
 from cosyserve.starting.trial import Trial, table, tried
 from cosyserve.supervision.stack import running_stack
 
@@ -55,10 +57,11 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
         if finding.state is State.PROBLEM:
             _tell(f"problem: {finding.check}: {finding.found}; {finding.means}; {finding.mend}")
     machine = examination.machine
-    plans = _plans(arguments, machine, model)
+    plans = await asyncio.to_thread(_plans, arguments, machine, model)
     if arguments.precompile:
         for plan in plans:
-            await precompile(commands(plan.configuration, machine, model), _tell)
+            steps = await asyncio.to_thread(commands, plan.backends, machine, model, {**os.environ, **plan.environ})
+            await precompile(steps, _tell)
     if not (arguments.benchmark or arguments.test_all):
         if arguments.precompile and arguments.no_serve:
             await _warm(plans[0], model, arguments)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cosyserve.doctor.finding import Finding, note, ok, problem
+from cosyserve.gpu_facts import TENSORRT
 
 Version = tuple[int, ...]
 
@@ -29,7 +30,7 @@ SUPPORT = (
     Library("torch", ("torch",), (2, 6), None, "2.13 (CPU), 2.11 (H200)", "always", "the engines", "torch==2.13.0"),
     Library("triton", ("triton", "pytorch-triton"), (3, 6), None, "3.6 and 3.7", "gpu", "fused LLM, paged flow", "triton==3.7.1"),
     Library(
-        "tensorrt", ("tensorrt", "tensorrt-cu12", "tensorrt-cu13"), (10, 10), (11,), "types of 10.13", "choice",
+        "tensorrt", TENSORRT, (10, 10), (11,), "types of 10.13", "choice",
         "backend tensorrt of token2wav", "tensorrt-cu12==10.13.0.35",
     ),
     Library(
@@ -80,7 +81,7 @@ def check_company(versions: dict[str, str]) -> list[Finding]:
     found = []
     told = versions.get("tensorrt_llm")
     if told is not None and parsed(told)[:2] == (0, 20):
-        tensorrt = next((versions[name] for name in ("tensorrt", "tensorrt-cu12") if name in versions), None)
+        tensorrt = next((versions[name] for name in TENSORRT if name in versions), None)
         if tensorrt is not None and parsed(tensorrt)[:2] != (10, 10):
             means = "the 0.20 line was built with TensorRT 10.10, and engines of another are refused"
             mend = "pip install 'tensorrt-cu12==10.10.*', or take the image of Dockerfile target llm, which has what goes together"

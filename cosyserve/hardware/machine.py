@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.gpu_facts import Gpu, driver_cuda, gpus, library_versions
+from cosyserve.gpu_facts import TENSORRT, Gpu, driver_cuda, gpus, library_versions
 
 LIBRARIES = (
-    "torch", "triton", "pytorch-triton", "tensorrt", "tensorrt-cu12", "tensorrt-cu13", "tensorrt_llm", "vllm", "onnxruntime",
+    "torch", "triton", "pytorch-triton", *TENSORRT, "tensorrt_llm", "vllm", "onnxruntime",
     "onnxruntime-gpu", "grpcio", "protobuf", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12",
 )  # fmt: skip
 """Distributions whose version decides something."""

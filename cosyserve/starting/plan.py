@@ -9,7 +9,7 @@ from cosyserve.doctor.model_checks import checkpoint_bytes
 from cosyserve.errors import SettingsError
 from cosyserve.hardware.configurations import BY_NAME, CONFIGURATIONS, Configuration
 from cosyserve.hardware.machine import Machine
-from cosyserve.starting.engines import BUILD, SERVED_AS_IT_IS, built, conversion, converted_directory
+from cosyserve.starting.engines import BUILD, CONVERTED, SERVED_AS_IT_IS, built, conversion, converted_directory
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class StepDown:
 def planned(configuration: Configuration, machine: Machine, model: Path, *, forced: bool, environ: Mapping[str, str] = os.environ) -> Plan:
     """What the user's environment says stays; forced: except where the configuration would not be itself."""
     told = configuration.settings(machine, checkpoint_bytes(model))
-    form = conversion(machine)
-    if configuration.backends["llm"] == "auto" and form in SERVED_AS_IT_IS:
-        told.environ["COSYSERVE_LLM_CONVERTED"] = str(converted_directory(model, form, environ))
-    mine = {name: value for name, value in told.environ.items() if name not in environ or (forced and name in configuration.environ)}
     backends = {
         service: (not forced and environ.get(f"COSYSERVE_{service.upper()}_BACKEND")) or name
         for service, name in configuration.backends.items()
     }
+    form = conversion(machine, backends["llm"])
+    if form in SERVED_AS_IT_IS:
+        told.environ[CONVERTED] = str(converted_directory(model, form, environ))
+    mine = {name: value for name, value in told.environ.items() if name not in environ or (forced and name in configuration.environ)}
     return Plan(configuration, backends, mine, told.tier, told.why)
 
 

@@ -40,7 +40,7 @@ async def tried(
             seconds = time.monotonic() - began
             measured = await measure(client)
     except (StackFailed, CosyserveError, SettingsError, ModelError, OSError) as error:
-        return Trial(plan.name, reason=str(error).splitlines()[-1].strip())
+        return Trial(plan.name, reason=next(reversed(str(error).splitlines()), type(error).__name__).strip())
     if measured.fault:
         return Trial(plan.name, seconds, reason=measured.fault)
     return Trial(plan.name, seconds, measured)

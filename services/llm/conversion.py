@@ -1,9 +1,11 @@
 """A directory that `cosyserve model convert`, or `build llm`, has made: what it is, of which model, and what its ids mean."""
 
+import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from cosyserve.engine_use import engine_held
 from cosyserve.errors import ModelError
 from services.llm.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE, ExtendedVocabulary, side_file
 
@@ -39,6 +41,16 @@ class Conversion:
         if kind == VLLM_EXPORT:
             return cls(directory, kind, precision, ExtendedVocabulary.load(directory / VOCABULARY_FILE), None)
         return cls(directory, kind, precision, *side_files(directory))
+
+
+def holding(directory: Path) -> contextlib.ExitStack:
+    """Until it is closed nobody removes the directory. Raises ModelError when it is gone."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(engine_held(directory))
+        except OSError as error:
+            raise ModelError(f"{directory}: cannot be held while it is served: {error}") from error
+        return held.pop_all()
 
 
 def side_files(directory: Path) -> tuple[ExtendedVocabulary, Path]:

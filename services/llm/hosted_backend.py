@@ -102,7 +102,10 @@ class HostedBackend:
     async def close(self) -> None:
         """As `Backend.close`."""
         self._end_all(Unavailable, "the speech-token engine is shutting down")
-        await asyncio.to_thread(self._runtime.close)
+        try:
+            await asyncio.to_thread(self._runtime.close)
+        except Exception:  # whoever closes a broken engine goes on to the next one, or ends
+            log.exception("the speech-token engine could not be shut down")
 
     def _script(self, generation: Generation) -> tuple[Script, AsyncGenerator[list[int]] | None]:
         prompt, sampling, config = generation.prompt, generation.sampling, self._config

@@ -36,5 +36,5 @@ class Runtime(Protocol):
         ...
 
     def close(self) -> None:
-        """End all work and release everything. Blocks."""
+        """End all work and release everything. Blocks. May raise anything, what is ours is released all the same."""
         ...

@@ -17,13 +17,12 @@ from typing import Any
 import torch
 
 from cosyserve.engine_cache import Engine, EngineCache, default_directory
-from cosyserve.engine_use import engine_held
 from cosyserve.errors import ModelError
 from cosyserve.gpu_facts import library_versions, visible_gpus
 from cosyserve.identity import Identity
 from cosyserve.ladder import Unserved
 from services.llm.backend import Backend
-from services.llm.conversion import HUGGING_FACE, Conversion, side_files
+from services.llm.conversion import HUGGING_FACE, Conversion, holding, side_files
 from services.llm.deciding import Decider
 from services.llm.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted_backend import HostedBackend
@@ -105,8 +104,10 @@ class TensorRtLlm:
 
     def close(self) -> None:
         """As `Runtime.close`."""
-        self._llm.shutdown()
-        self._release()
+        try:
+            self._llm.shutdown()
+        finally:
+            self._release()
 
 
 def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
@@ -126,8 +127,7 @@ def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
         precision, directory = f"{engine.key.facts['precision']}, TensorRT engine", engine.directory
         vocabulary, bias = side_files(engine.directory)
         loaded = library.LLM if release.startswith("0.") else imported(TENSORRT_LLM, "tensorrt_llm._tensorrt_engine")[0].LLM
-    held = contextlib.ExitStack()
-    held.enter_context(engine_held(directory))
+    held = holding(directory)
     try:
         llm = loaded(model=str(directory), skip_tokenizer_init=True, **_arguments(library, settings, served))
     except Exception as error:

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cosyserve.engine_use import engine_held
 from cosyserve.errors import ModelError
 from cosyserve.identity import Identity
 from cosyserve.ladder import Unserved
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.backend import Backend
-from services.llm.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion
+from services.llm.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, holding
 from services.llm.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted_backend import HostedBackend
 from services.llm.prompt_embeddings import PromptEmbeddings
@@ -83,8 +82,10 @@ class Vllm:
 
     def close(self) -> None:
         """As `Runtime.close`."""
-        self._engine.shutdown()
-        self._release()
+        try:
+            self._engine.shutdown()
+        finally:
+            self._release()
 
 
 def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
@@ -103,8 +104,7 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
     if embeds and (refusal := plugin_refusal()):
         raise Unserved(refusal)
     inlet = _embeddings(conversion) if embeds else _ids(conversion)
-    held = contextlib.ExitStack()
-    held.enter_context(engine_held(conversion.directory))
+    held = holding(conversion.directory)
     release = str(library.__version__)
     try:
         engine = async_llm.AsyncLLM.from_engine_args(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cosyserve.engine_cache import MANIFEST, EngineCache, default_directory
+from cosyserve.engine_fit import unfit
 from cosyserve.engine_use import is_locked, locked_alone
 from cosyserve.errors import ModelError
 from cosyserve.gpu_facts import library_versions, machine_gpus, tensorrt_version
@@ -43,19 +44,9 @@ class Present:
         """Why something made under these facts is of no use here, None when it may be."""
         if self.models is not None and "model" in facts and facts["model"] not in self.models:
             return f"made of model {facts['model']}, which is none of those given"
-        if facts.get("compatibility", "none") != "none":
-            return None  # it gave up speed so as to run elsewhere too; where, only the library knows
         if facts.get("writer", WRITER) != WRITER:
             return "written by another release, which this one does not load"
-        for name, version in self.libraries.items():
-            if name == "tensorrt" and "tensorrt_llm" in facts.keys() - self.libraries.keys():
-                continue  # TensorRT-LLM brings its own, and lives elsewhere
-            if _release(facts.get(name, version)) != _release(version):
-                return f"built with {name} {facts[name]}, here is {version}"
-        if self.gpus and "gpu" in facts and not any(_fits(gpu, facts) for gpu in self.gpus):
-            wanted = f"{facts['gpu']}, driver {facts.get('driver', 'unknown')}"
-            return f"built for {wanted}; here: {', '.join(gpu['gpu'] + ', driver ' + gpu['driver'] for gpu in self.gpus)}"
-        return None
+        return unfit(facts, self.gpus, self.libraries)
 
 
 @dataclass(frozen=True)
@@ -153,17 +144,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _judged(path: Path, size: int, objection: str | None) -> Verdict:
     held = is_locked(path / MANIFEST)
     return Verdict(path, size, None if held else objection, path / MANIFEST, held)
-
-
-def _fits(gpu: Mapping[str, str], facts: Mapping[str, str]) -> bool:
-    # A slice of a GPU goes by the GPU's name and its own, which nvidia-smi does not tell here.
-    built = dict(facts) | {"gpu": facts["gpu"].partition(" MIG ")[0]}
-    return all(built.get(name, value) in (value, "unknown") for name, value in gpu.items())
-
-
-def _release(version: str) -> str:
-    """Without what a package's number has behind the library's own."""
-    return version.partition(".post")[0].partition("+")[0]
 
 
 def _size(path: Path) -> int:

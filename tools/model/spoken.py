@@ -42,15 +42,17 @@ async def agreements(model: Path, engine: LlmSettings, asked: Sequence[tuple[str
         for seed in SEEDS
     ]
     torch = LlmSettings(listen=engine.listen, model=model, backend="torch", device="cpu", max_positions=engine.max_positions)
-    async with contextlib.aclosing(_Loaded(torch)) as plain:
-        wanted = [await spoken(plain.backend, sentence) for _, sentence in sentences]
+    wanted, found = list[list[int]](), list[Agreement]()
     with Step() as step:
+        async with contextlib.aclosing(_Loaded(torch)) as plain:
+            for name, sentence in sentences:
+                step.now(f"{name}: torch")
+                wanted.append(await spoken(plain.backend, sentence))
         async with contextlib.aclosing(_Loaded(engine)) as loaded:
-            found = []
             for (name, sentence), tokens in zip(sentences, wanted, strict=True):
-                step.now(name)
+                step.now(f"{name}: {engine.backend}")
                 found.append(await _agreement(name, loaded.backend, sentence, tokens))
-            return found
+    return found
 
 
 async def spoken(backend: Backend, sentence: Generation) -> list[int]:

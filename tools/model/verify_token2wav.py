@@ -8,7 +8,6 @@ outputs, and the first layer that differs is named.
 import argparse
 import json
 import logging
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -22,6 +21,7 @@ from cosyserve.engine_cache import Engine as CachedEngine
 from cosyserve.engine_cache import EngineCache, default_directory
 from cosyserve.engine_use import engine_held
 from cosyserve.errors import SettingsError
+from services.token2wav.engines.commands import build_command
 from services.token2wav.engines.keys import (
     COMPATIBILITIES,
     COMPONENTS,
@@ -61,12 +61,10 @@ def cached_plans(
         shapes = profiles(component, options.streams, width, masked=masked)
         entry = cache.find(plan_key(component, graphs.key, machine, shapes, options.compatibility))
         if not isinstance(entry, CachedEngine):
-            command = ["cosyserve", "model", "build", "token2wav", str(options.model), "--precision", options.precision]
-            command += ["--streams", str(options.streams), "--compatibility", options.compatibility, "--device", options.device]
-            command += ["--published", str(options.published)] if options.published else []
-            command += ["--engines", str(options.engines)] if options.engines else []
+            chosen = options.model, options.precision, options.published, options.engines
+            command = build_command(*chosen, streams=options.streams, compatibility=options.compatibility, device=options.device)
             why = f"{cache.root}: no {component} plan for this model and machine" if entry is None else f"{entry.directory}: {entry.reason}"
-            raise SettingsError(f"{why}; make it with: {shlex.join(command)}")
+            raise SettingsError(f"{why}; make it with: {command}")
         held.enter_context(engine_held(entry.directory))
         plans[component] = TensorRTEngine(component, entry.file(plan_file(component)), device, shapes)
         print(f"{component}: {entry.file(plan_file(component))}", file=sys.stderr)

@@ -12,7 +12,8 @@ from cosyserve.engine_use import engine_held
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.backend import EngineSettings
-from services.token2wav.engines.keys import NO_COMPATIBILITY, OWN, PUBLISHED, PUBLISHED_FILE, graphs_key, plan_key, published_estimator
+from services.token2wav.engines.commands import build_command, export_command
+from services.token2wav.engines.keys import OWN, PUBLISHED, PUBLISHED_FILE, graphs_key, plan_key, published_estimator
 from services.token2wav.engines.shapes import Profile
 
 log = logging.getLogger(__name__)
@@ -28,14 +29,13 @@ class Stored:
         self._model, self._settings, self._streams, self._held = model, settings, streams, held
         self._cache = EngineCache(settings.engines or default_directory(), on_wait=log.info)
         key = graphs_key(model_hash, settings.engine_precision, self._estimator())
-        self.graphs = self._found(key, ["export", str(model), *self._choices()])
+        self.graphs = self._found(key, export_command(model, *self._choices()))
 
     def plan(self, component: str, machine: Mapping[str, str], built: Sequence[Profile]) -> Engine:
         """The plan of a graph for this machine and these profiles. Raises ModelError when there is none that may be loaded."""
-        compatibility = self._settings.engine_compatibility
-        command = ["build", "token2wav", str(self._model), *self._choices(), "--streams", str(self._streams)]
-        command += [] if compatibility == NO_COMPATIBILITY else ["--compatibility", compatibility]
-        command += [] if self._settings.device == "cuda" else ["--device", self._settings.device]
+        settings, streams = self._settings, self._streams
+        compatibility = settings.engine_compatibility
+        command = build_command(self._model, *self._choices(), streams=streams, compatibility=compatibility, device=settings.device)
         return self._found(plan_key(component, self.graphs.key, machine, built, compatibility), command)
 
     def _estimator(self) -> str:
@@ -47,13 +47,12 @@ class Stored:
             raise ModelError(f"{file}: missing; engine_estimator {PUBLISHED} needs it: {fetch}")
         return published_estimator(file)
 
-    def _choices(self) -> list[str]:
-        """Options that export and build share."""
-        settings, chosen = self._settings, ["--precision", self._settings.engine_precision]
-        chosen += ["--published", str(self._model / PUBLISHED_FILE)] if settings.engine_estimator == PUBLISHED else []
-        return chosen + ([] if settings.engines is None else ["--engines", str(settings.engines)])
+    def _choices(self) -> tuple[str, Path | None, Path | None]:
+        """What export and build share: precision, the published estimator's file, the cache."""
+        settings = self._settings
+        return settings.engine_precision, self._model / PUBLISHED_FILE if settings.engine_estimator == PUBLISHED else None, settings.engines
 
-    def _found(self, key: EngineKey, command: Sequence[str]) -> Engine:
+    def _found(self, key: EngineKey, command: str) -> Engine:
         with contextlib.suppress(OSError):  # held first, so that what is checked is what is loaded; what is wrong with it is told below
             self._held.enter_context(engine_held(self._cache.root / key.directory_name))
         entry = self._cache.find(key)
@@ -64,4 +63,4 @@ class Stored:
         else:
             others = "; ".join(f"{other.directory.name}: {other.reason}" for other in self._cache.refused(key)[:3])
             why = f"{self._cache.root}: no {key.component} for this model and machine" + (f" ({others})" if others else "")
-        raise ModelError(f"{why}; make it with: {shlex.join(['cosyserve', 'model', *command])}")
+        raise ModelError(f"{why}; make it with: {command}")

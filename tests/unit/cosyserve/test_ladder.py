@@ -1,6 +1,8 @@
 """The ladder steps down with a reason, once, and not at all when it must not."""
 
 import logging
+import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 
@@ -109,6 +111,30 @@ async def test_an_engine_without_files_that_does_not_speak_has_a_broken_model() 
 
 async def test_strict_takes_no_other_engine_for_one_that_does_not_speak() -> None:
     load, loaded = with_files(strict=True)
-    with pytest.raises(ModelError, match="it cannot speak: no sound"):
+    with pytest.raises(Unserved, match="STRICT is true and best cannot serve: it cannot speak: no sound"):
         await first_that_speaks(load, speak, "it cannot speak")
     assert loaded == ["best"]
+
+
+class Mute:
+    """An engine with memory of its own."""
+
+
+async def test_an_engine_that_did_not_speak_is_gone_before_the_next_is_loaded() -> None:
+    made, gone = [Mute()], threading.Event()
+    weakref.finalize(made[0], gone.set)
+    freed: list[bool] = []
+
+    def next_engine() -> Mute:
+        freed.append(gone.wait(5.0))
+        return Mute()
+
+    async def speak_if_freed(engine: Mute) -> None:
+        if not freed:
+            raise InternalFault("no sound")
+
+    ladder = [Rung("best", made.pop, needs_files=True), Rung("good", next_engine)]
+    footing, _ = await first_that_speaks(
+        lambda below: descend("llm", ladder, strict=False, setting="STRICT", below=below), speak_if_freed, "it cannot speak"
+    )
+    assert (footing.rung, freed) == ("good", [True])

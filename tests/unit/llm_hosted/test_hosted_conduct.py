@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from cosyserve.errors import InternalFault, InvalidRequest, NonFinite, Overloaded, Unavailable
+from cosyserve.engine_use import is_locked
+from cosyserve.errors import InternalFault, InvalidRequest, ModelError, NonFinite, Overloaded, Unavailable
 from cosyserve.spec import END_OF_SPEECH
-from services.llm import hosted_backend
+from services.llm import conversion, hosted_backend
 from services.llm.hosted_backend import MOST_FAILED_RUNS, HostedBackend
 from services.llm.request import Grouping, Profile, Prompt, Sampling
 from tests.unit.llm.tiny_llm import PROMPT, arriving, hops, sentence, tokens
@@ -202,6 +203,36 @@ async def test_warm_up_leaves_nothing_behind(kind: str, monkeypatch: pytest.Monk
         await backend.warm_up()
         await idle(backend)
         await backend.close()
+
+
+@pytest.mark.parametrize("kind", SEAMS)
+async def test_an_engine_that_cannot_be_shut_down_gives_its_files_back(
+    kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever steps down from a broken engine must come to the next one."""
+    served = (converted.with_name("vllm") if kind == "vllm embeddings" else converted) / "manifest.json"
+
+    def broken() -> None:
+        raise RuntimeError("no process answers")
+
+    with library(kind, monkeypatch):
+        backend = load(kind, converted)
+        assert is_locked(served)
+        monkeypatch.setattr(host(backend), "shutdown", broken)
+        await backend.close()
+        engine_of(backend).close()
+    assert not is_locked(served)
+    assert "could not be shut down" in caplog.text
+
+
+@pytest.mark.parametrize("kind", SEAMS)
+def test_a_conversion_that_goes_while_it_is_loaded_is_a_reason(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    def gone(directory: Path) -> None:
+        raise FileNotFoundError(directory)
+
+    monkeypatch.setattr(conversion, "engine_held", gone)
+    with library(kind, monkeypatch), pytest.raises(ModelError, match="cannot be held while it is served"):
+        load(kind, converted)
 
 
 async def test_an_engine_that_samples_without_asking_is_found_out(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:

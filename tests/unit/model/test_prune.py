@@ -27,6 +27,9 @@ HERE = Present(models=frozenset({"mine"}), gpus=(H200,), libraries={"tensorrt": 
 BUILT = {"model": "mine", "tensorrt": "10.13.3.9", **H200}
 
 
+SILENT = Present(models=None, gpus=({**H200, "compute_capability": "[N/A]"},))
+
+
 @pytest.fixture
 def cache(tmp_path: Path) -> EngineCache:
     return EngineCache(tmp_path / "engines")
@@ -57,6 +60,7 @@ def test_hashes_are_those_that_the_services_reckon() -> None:
         ({"gpu": "NVIDIA H200 MIG 1g.18gb"}, None),
         ({"gpu": "NVIDIA L20 MIG 1g.5gb"}, "built for NVIDIA L20 MIG 1g.5gb, driver 570.1; here: NVIDIA H200, driver 570.1"),
         ({"writer": "0"}, "written by another release, which this one does not load"),
+        ({"writer": "0", "compatibility": "hardware"}, "written by another release, which this one does not load"),
         ({"tensorrt_llm": "1.0.0", "tensorrt": "10.11.0"}, None),
     ],
 )
@@ -69,6 +73,8 @@ def test_an_entry_goes_for_these_reasons_alone(cache: EngineCache, facts: dict[s
 def test_what_cannot_be_known_here_is_no_reason(cache: EngineCache) -> None:
     made(cache, model="another", gpu="NVIDIA L20", tensorrt="9.0")
     assert [verdict.reason for verdict in judge_engines(cache, Present(models=None))] == [None]
+    kept = made(cache)
+    assert [verdict.path for verdict in judge_engines(cache, SILENT) if verdict.reason is None] == [kept.directory]
 
 
 def test_what_a_service_holds_stays(cache: EngineCache) -> None:

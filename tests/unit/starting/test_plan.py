@@ -1,18 +1,16 @@
 """Which configuration is taken, what the environment keeps, and which engines count as built."""
 
-import asyncio
-import os
-import sys
 from pathlib import Path
 
 import pytest
 
 from cosyserve.engine_cache import EngineCache, EngineKey
-from cosyserve.errors import ModelError, SettingsError
-from cosyserve.hardware.configurations import BY_NAME
+from cosyserve.errors import SettingsError
+from cosyserve.hardware.configurations import BY_NAME, Configuration
+from cosyserve.hardware.machine import Machine
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.starting import engines
-from cosyserve.starting.engines import PARTS, WEIGHTS, built, commands, converted_directory, precompile
+from cosyserve.starting.engines import PARTS, WEIGHTS, built, commands, converted_directory
 from cosyserve.starting.plan import chosen, forced, planned
 from services.token2wav.engines import keys
 from services.token2wav.torch_backend import WEIGHTS as SERVED_WEIGHTS
@@ -20,7 +18,7 @@ from tests.unit.doctor.fake_gpu import gpu, machine
 
 MODEL = Path(__file__).parents[3] / "models" / "demo"
 FULL = machine(gpu(), triton="3.7.1", onnxruntime="1.31.1", tensorrt="10.13.0.35")
-FACTS = {"gpu": "NVIDIA Test", "driver": "570.86.15", "tensorrt": "10.13.0.35", "precision": "fp16"}
+FACTS = {"gpu": "NVIDIA Test", "driver": "570.86.15", "tensorrt": "10.13.0.35", "precision": "fp16", "compatibility": "none"}
 
 
 def fill(root: Path, **other: str) -> dict[str, str]:
@@ -32,9 +30,16 @@ def fill(root: Path, **other: str) -> dict[str, str]:
     return {engines.ENGINES: str(root)}
 
 
+def steps(configuration: Configuration, found: Machine, environ: dict[str, str]) -> list[list[str]]:
+    """What --precompile runs."""
+    plan = planned(configuration, found, MODEL, forced=False, environ=environ)
+    return commands(plan.backends, found, MODEL, {**environ, **plan.environ})
+
+
 def test_names_are_those_of_the_service() -> None:
     assert (PARTS, WEIGHTS) == (keys.COMPONENTS, SERVED_WEIGHTS)
     assert keys.GRAPHS == "token2wav.graphs"
+    assert (engines.PUBLISHED, engines.PUBLISHED_FILE) == (keys.PUBLISHED, keys.PUBLISHED_FILE)
     assert keys.plan_key("pitch", keys.graphs_key("h", "fp16"), {}, []).component == f"token2wav.{PARTS[2]}"
 
 
@@ -52,6 +57,23 @@ def test_engines_that_are_there_decide(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", [{"driver": "1.2"}, {"gpu": "another"}, {"tensorrt": "10.10"}, {"precision": "fp32"}, {"model": "x"}])
 def test_engines_of_something_else_do_not(other: dict[str, str], tmp_path: Path) -> None:
     assert not built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
+
+
+@pytest.mark.parametrize("other", [{"tensorrt": "10.13.0.35.post1"}, {"gpu": "NVIDIA Test MIG 1g.5gb"}, {"compute_capability": "8.9"}])
+def test_engines_of_the_same_by_another_name_do(other: dict[str, str], tmp_path: Path) -> None:
+    assert built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
+
+
+def test_engines_that_the_settings_do_not_ask_for_do_not_count(tmp_path: Path) -> None:
+    environ = fill(tmp_path, compatibility="hardware", gpu="any", driver="any")
+    assert not built(BY_NAME["trt+fp16"], FULL, MODEL, environ)
+    assert built(BY_NAME["trt+fp16"], FULL, MODEL, {**environ, "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware"})
+    assert not built(
+        BY_NAME["trt+fp16"],
+        FULL,
+        MODEL,
+        {**environ, "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware", "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION": "bf16"},
+    )
 
 
 def test_steps_down_say_why(tmp_path: Path) -> None:
@@ -88,12 +110,12 @@ def test_commands_of_each_configuration(tmp_path: Path) -> None:
     where = ["--engines", str(tmp_path / "engines")]
     plans = ["build", "token2wav", str(MODEL), "--precision", "fp16", *where]
     trt, onnx, cpu = (BY_NAME[name] for name in ("trt+fp16", "onnx", "cpu"))
-    assert commands(trt, FULL, MODEL, environ) == [plans]
+    assert steps(trt, FULL, environ) == [plans]
     new, old = machine(gpu(), tensorrt="10.13.0.35", tensorrt_llm="1.2.0"), machine(gpu(), tensorrt="10.10.0.31", tensorrt_llm="0.20.0")
     hf, checkpoint = (str(converted_directory(MODEL, form, environ)) for form in ("hf", "trtllm-0.20"))
     assert hf.startswith(str(tmp_path / "cache" / "converted"))
-    assert commands(trt, new, MODEL, environ) == [plans, ["convert", str(MODEL), "--target", "hf", "--output", hf]]
-    assert commands(trt, old, MODEL, environ) == [
+    assert steps(trt, new, environ) == [plans, ["convert", str(MODEL), "--target", "hf", "--output", hf]]
+    assert steps(trt, old, environ) == [
         plans,
         ["convert", str(MODEL), "--target", "trtllm-0.20", "--output", checkpoint],
         ["build", "llm", checkpoint],
@@ -102,34 +124,25 @@ def test_commands_of_each_configuration(tmp_path: Path) -> None:
     assert "COSYSERVE_LLM_CONVERTED" not in planned(trt, old, MODEL, forced=False, environ=environ).environ
     vllm = machine(gpu(), tensorrt="10.13.0.35", vllm="0.19.0")
     export = str(converted_directory(MODEL, "vllm", environ))
-    assert commands(trt, vllm, MODEL, environ) == [plans, ["convert", str(MODEL), "--target", "vllm", "--output", export]]
+    assert steps(trt, vllm, environ) == [plans, ["convert", str(MODEL), "--target", "vllm", "--output", export]]
     assert planned(trt, vllm, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == export
-    assert commands(onnx, FULL, MODEL, environ) == [["export", str(MODEL), "--precision", "fp32", *where]]
-    assert commands(cpu, FULL, MODEL, environ) == []
+    assert steps(onnx, FULL, environ) == [["export", str(MODEL), "--precision", "fp32", *where]]
+    assert steps(cpu, FULL, environ) == []
 
 
-async def test_a_build_that_fails_is_named(tmp_path: Path) -> None:
-    told: list[str] = []
-    with pytest.raises(ModelError, match=r"cosyserve model inspect .*nowhere ended with status"):
-        await precompile([["inspect", str(tmp_path / "nowhere")]], told.append)
-    assert told == [f"cosyserve model inspect {tmp_path / 'nowhere'}"]
-
-
-async def test_who_stops_a_build_stops_what_it_has_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step starts programs of its own, and one that does not listen."""
-    pipe = tmp_path / "alive"
-    os.mkfifo(pipe)
-    deaf = "import signal, subprocess; signal.signal(signal.SIGINT, signal.SIG_IGN)"
-    step = f"{deaf}; subprocess.run(['sh', '-c', 'exec > {pipe}; echo up; exec sleep 600'])"
-    (tmp_path / "python").write_text(f"#!{sys.executable}\n{step}\n")
-    (tmp_path / "python").chmod(0o755)
-    monkeypatch.setattr(engines.sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(engines, "_STOP_SECONDS", 0.1)
-    building = asyncio.create_task(precompile([["build"]], lambda line: None))
-    with await asyncio.to_thread(pipe.open) as told:
-        assert await asyncio.to_thread(told.readline) == "up\n"
-        building.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await building
-        # Whoever is left would hold the other end.
-        assert await asyncio.to_thread(told.read) == ""
+def test_commands_make_what_the_settings_will_look_for(tmp_path: Path) -> None:
+    flow = "COSYSERVE_TOKEN2WAV_"
+    environ = {
+        "COSYSERVE_CACHE_DIR": str(tmp_path), "COSYSERVE_LLM_BACKEND": "vllm", f"{flow}ENGINE_PRECISION": "bf16",
+        f"{flow}ENGINE_COMPATIBILITY": "hardware", f"{flow}WIDEST_STEP": "8", f"{flow}DEVICE": "cuda:1",
+    }  # fmt: skip
+    found, trt = machine(gpu(), tensorrt="10.13.0.35", tensorrt_llm="0.20.0", vllm="0.19.0"), BY_NAME["trt+fp16"]
+    options = ["--precision", "bf16", "--streams", "8", "--compatibility", "hardware", "--device", "cuda:1"]
+    plans = ["build", "token2wav", str(MODEL), *options]
+    export = str(converted_directory(MODEL, "vllm", environ))
+    assert steps(trt, found, environ) == [plans, ["convert", str(MODEL), "--target", "vllm", "--output", export]]
+    assert steps(trt, found, environ | {"COSYSERVE_LLM_CONVERTED": "/mine"}) == [plans]
+    assert steps(trt, found, environ | {"COSYSERVE_LLM_BACKEND": "torch"}) == [plans]
+    published = {f"{flow}ENGINE_ESTIMATOR": "published", f"{flow}ENGINE_PRECISION": "fp32", f"{flow}BACKEND": "onnxruntime"}
+    file = str(MODEL / "flow.decoder.estimator.fp32.onnx")
+    assert steps(trt, FULL, environ | published) == [["export", str(MODEL), "--precision", "fp32", "--published", file]]

@@ -1,0 +1,35 @@
+"""Whether an engine that was built once is of use on the machine as it is now."""
+
+from collections.abc import Mapping, Sequence
+
+_EXACT = "none"
+
+
+def unfit(facts: Mapping[str, str], gpus: Sequence[Mapping[str, str]], libraries: Mapping[str, str]) -> str | None:
+    """Why what was built under these facts cannot be loaded here, in words; None where it may be.
+
+    gpus: gpu, compute_capability and driver of each. libraries: versions of tensorrt and tensorrt_llm. What is not known is no reason.
+    """
+    if facts.get("compatibility", _EXACT) != _EXACT:
+        return None  # it gave up speed so as to run elsewhere too; where, only the library knows
+    for name, version in libraries.items():
+        if name == "tensorrt" and "tensorrt_llm" in facts.keys() - libraries.keys():
+            continue  # TensorRT-LLM brings its own, and lives elsewhere
+        if _release(facts.get(name, version)) != _release(version):
+            return f"built with {name} {facts[name]}, here is {version}"
+    if gpus and "gpu" in facts and not any(_fits(gpu, facts) for gpu in gpus):
+        wanted = f"{facts['gpu']}, driver {facts.get('driver', 'unknown')}"
+        return f"built for {wanted}; here: {', '.join(gpu['gpu'] + ', driver ' + gpu['driver'] for gpu in gpus)}"
+    return None
+
+
+def _fits(gpu: Mapping[str, str], facts: Mapping[str, str]) -> bool:
+    # A slice of a GPU goes by the GPU's name and its own, which nvidia-smi does not tell here.
+    built = dict(facts) | {"gpu": facts["gpu"].partition(" MIG ")[0]}
+    known = {name: value for name, value in gpu.items() if not value.startswith("[")}  # "[N/A]", as some GPUs say of themselves
+    return all(built.get(name, value) in (value, "unknown") for name, value in known.items())
+
+
+def _release(version: str) -> str:
+    """Without what a package's number has behind the library's own."""
+    return version.partition(".post")[0].partition("+")[0]
