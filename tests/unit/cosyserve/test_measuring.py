@@ -1,4 +1,4 @@
-"""What a stack that has just come up is measured by: the same request sounds the same, from the second on."""
+"""What a stack that has just come up is measured by: the same request sounds the same, on a GPU from the second on."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -15,15 +15,17 @@ def sound(seed: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("heard", "fault"),
+    ("gpus", "heard", "fault"),
     [
-        ([1, 1], None),
-        ([1, 2, 2], None),
-        ([1, 2, 3], "the same request with the same seed gave other samples"),
+        ([], [1, 1], None),
+        ([], [1, 2], "the same request with the same seed gave other samples"),
+        (["H200"], [1, 1], None),
+        (["H200"], [1, 2, 2], None),
+        (["H200"], [1, 2, 3], "the same request with the same seed gave other samples"),
     ],
 )
-async def test_samples_are_the_same_from_the_second_request_on(
-    heard: list[int], fault: str | None, monkeypatch: pytest.MonkeyPatch
+async def test_samples_are_the_same_at_once_or_on_a_gpu_from_the_second_request_on(
+    gpus: list[str], heard: list[int], fault: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = [(SimpleNamespace(seconds=1.0), sound(seed)) for seed in heard]
     left = iter(answers)
@@ -32,6 +34,7 @@ async def test_samples_are_the_same_from_the_second_request_on(
         return next(left)
 
     monkeypatch.setattr(measuring, "_speak", speak)
+    monkeypatch.setattr(measuring, "visible_gpus", lambda: gpus)
     measured = await measuring.measure(SimpleNamespace())  # type: ignore[arg-type]
     assert measured.fault == fault
     assert next(left, None) is None
