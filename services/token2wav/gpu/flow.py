@@ -137,7 +137,7 @@ class PagedFlow:
 
     @torch.inference_mode()
     def _pass(self, units: Sequence[Unit], way: Way) -> Tensor:
-        bucket = next((size for size in self._sizes(way) if size >= len(units)), len(units))
+        bucket = self._bucket(len(units), way)
         self._table.fill(units, bucket)
         graph = self._graphs.get((bucket, way))
         if graph is None:
@@ -152,8 +152,12 @@ class PagedFlow:
     def _sizes(self, way: Way) -> tuple[int, ...]:
         return self.buckets + self._long_buckets if way is Way.RECOMPUTED else self.buckets
 
+    def _bucket(self, units: int, way: Way) -> int:
+        return next((size for size in self._sizes(way) if size >= units), units)
+
     def _way(self, units: Sequence[Unit]) -> Way:
-        many = len(units) <= self._estimator.split_units and max(len(unit.pages) for unit in units) > LONG_PAGES
+        # What is launched is the bucket, and what splits keys has room for so many units.
+        many = self._bucket(len(units), Way.LONG) <= self._estimator.split_units and max(len(unit.pages) for unit in units) > LONG_PAGES
         return Way.LONG if many else Way.SHORT
 
     def _launch(self, units: int, way: Way) -> None:

@@ -52,9 +52,9 @@ def library(kind: str, monkeypatch: pytest.MonkeyPatch, version: str | None = No
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(vllm_plugin, "entry_points", lambda group: [EntryPoint("cosyserve", "services.llm.vllm_plugin:register", group)])
     monkeypatch.setattr(rungs, "visible_gpus", lambda: [GPU])
-    real = gpu_facts.library_versions
+    installed = gpu_facts.library_versions
     told = found[kind].__dict__["__version__"]
-    monkeypatch.setattr(rungs, "library_versions", lambda *names: real(*names) | ({kind: told} if kind in names else {}))
+    monkeypatch.setattr(rungs, "library_versions", lambda *names: installed(*names) | ({kind: told} if kind in names else {}))
     yield
     for name in MODULES:
         sys.modules.pop(name, None)

@@ -9,7 +9,7 @@ if find_spec("triton") is None:
 
 import torch
 
-from services.token2wav.gpu.flow import PagedFlow, Way
+from services.token2wav.gpu.flow import LONG_PAGES, PagedFlow, Way
 from services.token2wav.gpu.units import Unit
 from tests.unit.token2wav_gpu.small_flow import SMALL, random_tensors
 
@@ -28,3 +28,12 @@ def test_a_pass_takes_the_next_size(most: int, sizes: dict[int, int], monkeypatc
     assert launched == [(size, Way.RECOMPUTED) for size in sizes.values()]
     flow.run([unit(0)] * 3)
     assert launched[-1] == (32, Way.SHORT)
+
+
+def test_keys_are_split_only_in_a_pass_that_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[tuple[int, Way]] = []
+    flow = PagedFlow(SMALL, random_tensors(SMALL), pages=2, dtype=torch.float32, buckets=(1, 2, 8))
+    monkeypatch.setattr(flow, "_launch", lambda units, way: launched.append((units, way)))
+    for units in (2, 3):  # keys are split for at most four units, and three are launched as eight
+        flow.run([unit(LONG_PAGES)] * units)
+    assert launched == [(2, Way.LONG), (8, Way.SHORT)]
