@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.gpu.children import ROOT, environment
+
 DEMO = ROOT / "models" / "demo"
 CACHE, KERNELS = "COSYSERVE_CACHE_DIR", "TRITON_CACHE_DIR"
 LONGEST_SECONDS = 240.0
@@ -79,10 +80,9 @@ def compile_all(tell: Callable[[str], None], names: Sequence[str] = tuple(LOADS)
 
 def _compiled(name: str, limit: float) -> str:
     """What went wrong; empty when nothing did."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "tests.gpu.compiling", name]
     try:
-        done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=limit, check=False)
+        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=limit, check=False)
     except subprocess.TimeoutExpired:
         return f"not done after {limit:.0f} s"
     return "" if done.returncode == 0 else (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]

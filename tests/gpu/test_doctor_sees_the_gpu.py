@@ -1,7 +1,6 @@
 """`cosyserve doctor` on the machine as it is: the driver, the GPU and its memory are those that torch finds, and the settings suit it."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,13 +12,13 @@ import pytest
 import torch
 
 from cosyserve.hardware.recommendation import TIERS
+from tests.gpu.children import ROOT, environment
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="no nvidia-smi"),
 ]
-ROOT = Path(__file__).parents[2]
 LOADED = Path("/proc/driver/nvidia/version")
 """What the kernel says of its driver."""
 ABOUT_A_GPU = ("driver", "cuda", "GPU 0", "torch build")
@@ -27,8 +26,7 @@ ABOUT_A_GPU = ("driver", "cuda", "GPU 0", "torch build")
 
 def doctor(*options: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "cosyserve", "doctor", "--gpu", "--listen", "127.0.0.1:0", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False)
 
 
 @cache

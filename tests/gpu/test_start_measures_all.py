@@ -1,7 +1,6 @@
 """`cosyserve start --test-all` with the bundled voice on a GPU: every configuration that this machine has is measured, and none fails."""
 
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,22 +10,22 @@ import torch
 
 from cosyserve.hardware.configurations import CONFIGURATIONS
 from cosyserve.hardware.machine import this_machine
+from tests.gpu.children import ROOT, environment
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
     pytest.mark.usefixtures("kernels"),
 ]
-ROOT = Path(__file__).parents[2]
 POOL = {"COSYSERVE_TOKEN2WAV_STATE_BYTES": str(1 << 30), "COSYSERVE_TOKEN2WAV_PROMPT_CACHE_BYTES": str(1 << 28)}
 """What these tests' own process has of the memory is not there for the services."""
 RATINGS = ("fast", "acceptable", "slow")
 
 
 def cosyserve(tmp_path: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COSYSERVE_TOKEN2WAV_ENGINES": str(tmp_path / "engines"), **POOL}
+    environ = environment(COSYSERVE_TOKEN2WAV_ENGINES=str(tmp_path / "engines"), **POOL)
     command = [sys.executable, "-m", "cosyserve", *words]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_every_configuration_that_runs_here_is_measured(tmp_path: Path) -> None:
