@@ -48,13 +48,13 @@ def sharing() -> None:
     import torch
 
     from bench.gpu.sharing.decoding import blocks_of
-    from bench.gpu.sharing.rows import LATE, SEVERAL
+    from bench.gpu.sharing.rows import EARLY, SEVERAL
     from bench.gpu_llm_tuning import filled, model_on
     from bench.real_size import PUBLISHED_LLM
     from services.llm.gpu.decode import DecodeStep
 
     packed = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
-    for way in (LATE, SEVERAL):
+    for way in (EARLY, SEVERAL):
         DecodeStep(packed, filled(packed, 300), 1, blocks_of(way)).launch()
     torch.cuda.synchronize()
 

@@ -22,7 +22,7 @@ from services.token2wav.voice_prompt import VoicePrompt
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 TINY = ModelDirectory(Path(__file__).parents[1] / "golden" / "tiny")
-CUDA = torch.device("cuda")
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
 def arrays(name: str) -> dict[str, np.ndarray]:
@@ -53,6 +53,12 @@ def test_speech_tokens() -> None:
     text = tuple(told["text_ids"][0].tolist())
     script = WholeText(prompt, text, Profile.UPSTREAM, GreedyChooser())
     assert Alone(model, script, positions_of_whole_text(prompt, len(text), limit=1024)).run() == told["greedy_tokens"].tolist()
+
+
+def test_phases_add_up_as_on_the_cpu() -> None:
+    f0 = torch.rand((1, 2000), generator=torch.Generator().manual_seed(0)) * 300 + 60
+    found = [load_vocoder(TINY, device).source.waves(f0.to(device), None, ended=True)[2].turns.cpu() for device in (CPU, CUDA)]
+    torch.testing.assert_close(*found, rtol=0, atol=1e-9)
 
 
 def test_vocoder_renders_as_the_cpu_does() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.sharing.rows import LATE, NORMAL, SEVERAL
+from bench.gpu.sharing.rows import EARLY, NORMAL, SEVERAL
 from bench.gpu.sharing.worker import Answer, serve
 from cosyserve.model_directory import ModelDirectory
 from services.llm.config import LlmConfig, read_config
@@ -184,7 +184,7 @@ def blocks_of(way: str) -> Any:
     """Of a step for one sentence."""
     from services.llm.gpu.tuning import TABLE
 
-    return {LATE: replace(TABLE[1], pdl=TABLE[2].pdl), SEVERAL: TABLE[2]}.get(way, TABLE[1])
+    return {EARLY: replace(TABLE[1], pdl=1), SEVERAL: TABLE[2]}.get(way, TABLE[1])
 
 
 def main() -> None:

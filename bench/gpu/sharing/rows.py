@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-HIGH, NORMAL, LATE, SEVERAL = "high", "normal", "late", "several"
-"""Ways of the speech-token model: its stream goes before others, or not; it does, and in a step for one sentence a kernel comes when the
-one before is done, instead of at once to wait on the device; it does, and that step has the blocks of one for several sentences."""
+HIGH, NORMAL, EARLY, SEVERAL = "high", "normal", "early", "several"
+"""Ways of the speech-token model: its stream goes before others, or not; it does, and in a step for one sentence a kernel comes at once, to
+wait on the device, instead of when the product of the one before is done; it does, and that step has the blocks of one for several
+sentences."""
 MEETING, APART, AHEAD = "meeting", "apart", "ahead"
 """Ways of a pass: as it serves; programs of a feed-forward never wait for each other; as it serves, on a stream of high priority."""
 ONE, COLD = 1, 4
@@ -61,7 +62,7 @@ class Row:
 _LLM = {
     HIGH: "high priority",
     NORMAL: "normal priority",
-    LATE: "high priority, kernels come one by one",
+    EARLY: "high priority, kernels come at once",
     SEVERAL: "high priority, blocks of several",
 }
 _PASSES = {MEETING: "as served", APART: "programs never meet", AHEAD: "high priority"}
@@ -70,7 +71,7 @@ ROWS = (
     Row(False, None),
     Row(False, Decoding()),
     Row(True, None, service=True),
-    *(Row(True, one, service=True) for one in (Decoding(), Decoding(NORMAL), Decoding(sentences=2), Decoding(LATE))),
+    *(Row(True, one, service=True) for one in (Decoding(), Decoding(NORMAL), Decoding(sentences=2), Decoding(EARLY))),
     Row(True, Decoding(), units=()),
     Row(True, Decoding(NORMAL), units=()),
     Row(True, None),
@@ -79,7 +80,7 @@ ROWS = (
     Row(True, Decoding(pace=0.002)),
     Row(True, Decoding(pace=0.005)),
     Row(True, Decoding(sentences=2)),
-    Row(True, Decoding(LATE)),
+    Row(True, Decoding(EARLY)),
     Row(True, Decoding(SEVERAL)),
     Row(True, None, APART, (ONE,)),
     Row(True, Decoding(), APART, (ONE,)),

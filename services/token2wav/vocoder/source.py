@@ -50,6 +50,8 @@ class Source:
         self._weight = weights["m_source.l_linear.weight"].to(device)
         self._bias = weights["m_source.l_linear.bias"].to(device)
         self._multiples = torch.arange(1, config.harmonics + 1, dtype=torch.float32, device=device)
+        # On CUDA torch multiplies by the reciprocal of a number, and divides by a tensor: phases add up, and would drift from the CPU's.
+        self._rate = torch.tensor(SAMPLE_RATE, dtype=torch.float32, device=device)
         steps = torch.arange(SAMPLES_PER_MEL_FRAME, dtype=torch.float64, device=device)
         self._fraction = ((steps + 0.5) / SAMPLES_PER_MEL_FRAME)[:, None]
 
@@ -72,7 +74,7 @@ class Source:
 
     def waves(self, f0: Tensor, before: Phase | None, ended: bool) -> tuple[Tensor, Tensor, Phase]:
         """Sine waves [B, count, harmonics], silent where unvoiced; the voiced flag [B, count, 1] as 0 or 1; the phase behind them."""
-        turns_per_sample = torch.remainder(f0[..., None] * self._multiples / SAMPLE_RATE, 1.0).to(torch.float64)
+        turns_per_sample = torch.remainder(f0[..., None] * self._multiples / self._rate, 1.0).to(torch.float64)
         turns = turns_per_sample * SAMPLES_PER_MEL_FRAME
         centres = torch.cumsum(turns, dim=1)
         if before is not None:

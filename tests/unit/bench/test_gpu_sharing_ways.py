@@ -16,7 +16,7 @@ from bench.gpu import prepare
 from bench.gpu.sharing import passes
 from bench.gpu.sharing.decoding import Speaker
 from bench.gpu.sharing.passes import PagedPasses
-from bench.gpu.sharing.rows import AHEAD, APART, COLD, HIGH, LATE, MEETING, NORMAL, ONE, ROWS, SEVERAL
+from bench.gpu.sharing.rows import AHEAD, APART, COLD, EARLY, HIGH, MEETING, NORMAL, ONE, ROWS, SEVERAL
 from bench.gpu_token2wav import published
 from services.llm.gpu import decode, runner, start
 from services.llm.gpu.tuning import TABLE
@@ -52,9 +52,9 @@ def test_each_way_of_the_speech_token_model_has_an_engine_of_its_own(monkeypatch
     monkeypatch.setattr(start, "start_engine", started)
     before = runner.PRIORITY, TABLE[1]
     speaker = Speaker("cuda", GOLDEN)
-    ways = (HIGH, NORMAL, LATE, SEVERAL)
+    ways = (HIGH, NORMAL, EARLY, SEVERAL)
     assert len({id(speaker.engine(way)) for way in (*ways, *ways)}) == len(ways)
-    assert made == [(-1, 1, 1), (0, 1, 1), (-1, 2, 1), (-1, 2, 16)]
+    assert made == [(-1, 2, 1), (0, 2, 1), (-1, 1, 1), (-1, 2, 16)]
     assert (runner.PRIORITY, TABLE[1]) == before
     assert {row.llm.way for row in ROWS if row.llm} == set(ways)
     speaker.close()
@@ -110,4 +110,4 @@ def test_what_only_this_part_runs_is_compiled_before(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr("sys.argv", ["prepare", "sharing"])
     prepare.main()
-    assert compiled == [(2, 1), (2, 16)]
+    assert compiled == [(1, 1), (2, 16)]
