@@ -24,15 +24,15 @@ class Times:
     beside_decoding, beside_decoder: how many times longer token2wav and the speech-token model take while the other one works.
     jitter: see `varied`; seed: of its dice."""
 
-    flow: dict[int, float] = field(default_factory=lambda: {1: 0.0123, 2: 0.015, 4: 0.020, 8: 0.023, 16: 0.030, 32: 0.046})
-    vocoder: dict[int, float] = field(default_factory=lambda: {1: 0.003, 2: 0.0035, 4: 0.0053, 8: 0.009, 16: 0.016, 32: 0.030})
+    flow: dict[int, float] = field(default_factory=lambda: {1: 0.0126, 2: 0.0148, 4: 0.020, 8: 0.0235, 16: 0.0305, 32: 0.0465})
+    vocoder: dict[int, float] = field(default_factory=lambda: {1: 0.00055, 2: 0.00075, 4: 0.00095, 8: 0.0014, 16: 0.0024, 32: 0.0045})
     host: float = 0.002
     decode: dict[int, float] = field(
-        default_factory=lambda: {1: 0.00053, 2: 0.0006, 4: 0.00061, 8: 0.00063, 16: 0.0007, 32: 0.0008, 64: 0.00093, 128: 0.0012}
+        default_factory=lambda: {1: 0.00056, 2: 0.0006, 4: 0.00061, 8: 0.00063, 16: 0.0007, 32: 0.0008, 64: 0.00093, 128: 0.0012}
     )
     prefill: float = 0.0011
-    beside_decoding: float = 1.25
-    beside_decoder: float = 2.4
+    beside_decoding: float = 1.2
+    beside_decoder: float = 1.6
     jitter: float = 0.1
     seed: int = 0
 

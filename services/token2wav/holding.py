@@ -16,7 +16,7 @@ HOLD_SECONDS = 0.5
 """Longest wait of a first piece unless a setting says otherwise."""
 LONGEST_HOLD_SECONDS = 5.0
 """Most that a setting may say."""
-LEAST_MARGIN_SECONDS, MARGIN_SECONDS_PER_STREAM, MOST_MARGIN_SECONDS = 0.01, 0.0005, 0.04
+LEAST_MARGIN_SECONDS, MARGIN_SECONDS_PER_STREAM, MOST_MARGIN_SECONDS = 0.01, 0.001, 0.08
 """By which the second piece should be made before the first has been played: its way to the player, which is longer where many speak."""
 
 
