@@ -11,6 +11,7 @@ from torch import Tensor
 from bench.device_time import timed
 from bench.gpu.stack import state_bytes
 from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, apart, filled, random_flow, spread
+from bench.gpu_token2wav.tuning import WIDER
 from services.token2wav.flow.flow import Flow
 from services.token2wav.gpu import flow as flow_module
 from services.token2wav.gpu.flow import PagedFlow, Way
@@ -50,6 +51,8 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
         paged.pool.fill_(float("nan"))
         whole = paged.run([someone.unit(at, pages) for at in range(someone.blocks)])
         report(f"{name}, all blocks in one pass", list(whole.clone()), wanted)
+        paged.pool.fill_(float("nan"))
+        report(f"{name}, four blocks in one pass", list(paged.run([someone.unit(at, pages) for at in range(4)]).clone()), wanted[:4])
         paged._scratch.fill_(float("nan"))
         units = [someone.unit(at, list(range(1, at + 2))) for at in range(someone.blocks)]
         report(f"{name}, recomputed without pages", list(paged.recompute(units).clone()), wanted)
@@ -69,6 +72,10 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
                 both[who].append(mel)
         report(f"{name}, two streams", both[0] + both[1], wanted + others)
         report(f"{name}, two streams against alone", both[0], made)
+        wider = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(4,), launch=Launcher(True, RUN.tuned | WIDER))
+        wider.pool.fill_(float("nan"))
+        four = list(wider.run([someone.unit(at, pages) for at in range(4)]).clone())
+        report(f"{name}, four blocks that meet", four, wanted[:4])
         apart_always = PagedFlow(
             PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), meeting_units=0
         )  # fmt: skip

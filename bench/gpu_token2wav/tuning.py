@@ -42,6 +42,8 @@ CHOICES: dict[str, list[Tile]] = {
 }  # fmt: skip
 
 
+WIDER = {"feed forward": ((200, Tile(16, 0, 128, 8)), (MANY, Tile(32, 0, 128, 8)))}
+"""Tiles with which a feed-forward of four units has few enough programs to meet, too."""
 CLASSES = {1: 200, 4: 400, 8: 800, 16: MANY}
 """Units that are measured, and rows up to which the best tile for them is taken."""
 
@@ -134,11 +136,12 @@ def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
 
 
 def variants(out: Path) -> dict[str, Any]:
-    """The same pass with the tiles of the source, and with programs that never meet."""
+    """The same pass with the tiles of the source, with programs that never meet, and with such that meet at four units, too."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
     ways: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
-        "never meeting": ((1, 2), {"launch": Launcher(True, RUN.tuned), "meeting_units": 0}),
+        "never meeting": ((1, 2, 4), {"launch": Launcher(True, RUN.tuned), "meeting_units": 0}),
+        "meeting at four": ((4,), {"launch": Launcher(True, RUN.tuned | WIDER)}),
         "source's tiles": ((1, 4, 16), {"launch": Launcher(True, {})}),
     }
     for at, (name, (buckets, options)) in enumerate(ways.items()):

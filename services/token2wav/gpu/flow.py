@@ -15,7 +15,7 @@ from services.token2wav.flow.solver import ROWS, noise_table
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.encoder import PagedEncoder
 from services.token2wav.gpu.estimator import PagedEstimator
-from services.token2wav.gpu.launch import EXACT_TILES, Launcher
+from services.token2wav.gpu.launch import EXACT_TILES, Launcher, ceil
 from services.token2wav.gpu.layout import Layout
 from services.token2wav.gpu.meeting import may_meet
 from services.token2wav.gpu.units import Unit, UnitTable
@@ -46,6 +46,13 @@ class PagedFlowStats:
     euler_steps: int = 0
     """Counted for each unit."""
     longest_seconds: float = 0.0
+
+
+def widest_meeting(sizes: Sequence[int], launch: Launcher, multiprocessors: int) -> int:
+    """The largest of `sizes`, units of a pass, whose feed-forward has no more programs than there are multiprocessors; 0: none."""
+    rows = {size: size * ROWS * CHUNK_FRAMES for size in sizes}
+    programs = {size: MEETING_PROGRAMS * ceil(many, launch.tile("feed forward", many).rows) for size, many in rows.items()}
+    return max((size for size in sizes if programs[size] <= multiprocessors), default=0)
 
 
 class PagedFlow:
@@ -91,9 +98,8 @@ class PagedFlow:
         if self.device.type != "cuda" or self.dtype != torch.bfloat16 or not whole or config.channels < MEETING_PROGRAMS * 16:
             return 0
         gpu = torch.cuda.get_device_properties(self.device)
-        programs = gpu.multi_processor_count
-        fitting = [size for size in self.buckets if MEETING_PROGRAMS * -(-size * ROWS * CHUNK_FRAMES // 16) <= programs]
-        return max(fitting) if fitting and may_meet(str(gpu.uuid)) else 0
+        widest = widest_meeting(self.buckets, self.launch, gpu.multi_processor_count)
+        return widest if widest and may_meet(str(gpu.uuid)) else 0
 
     @property
     def page_bytes(self) -> int:
