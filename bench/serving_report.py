@@ -96,6 +96,7 @@ def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
 
     figure, (latency, waterfall) = plt.subplots(1, 2, figsize=(12, 4.5))
     for arrivals, style in (("closed", "-"), ("poisson", "--"), ("listening", ":")):
@@ -105,6 +106,11 @@ def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
                 [found.streams for found in these], [getattr(found, name) for found in these], style, marker="o", label=f"{arrivals} {name}"
             )
     latency.set(xscale="log", yscale="log", xlabel="streams", ylabel="first sound (ms)", title=machine)
+    latency.set_xticks(sorted({found.streams for found in levels}))
+    latency.minorticks_off()
+    latency.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    for ticks in (latency.xaxis.set_major_formatter, latency.yaxis.set_major_formatter, latency.yaxis.set_minor_formatter):
+        ticks(StrMethodFormatter("{x:g}"))
     latency.grid(visible=True, which="both", alpha=0.3)
     latency.legend()
     shown = [found for found in levels if found.arrivals == "closed"] or list(levels)

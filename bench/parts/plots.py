@@ -28,6 +28,7 @@ def memory(path: Path, title: str, soak: Mapping[str, Any]) -> None:
         slope = soak["slopes"].get(name)
         axes.plot(minutes, held, label=name if slope is None else f"{name}, {slope:+.2f} MB a minute")
     axes.set(xlabel="minutes", ylabel="MB", yscale="log", title=title)
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.grid(visible=True, which="both", alpha=0.3)
     axes.legend()
     figure.tight_layout()
