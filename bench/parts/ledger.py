@@ -17,7 +17,7 @@ DONE, FAILED, LATE, LEFT_OUT, STOPPED = "done", "failed", "late", "left out", "s
 
 @dataclass(frozen=True)
 class Run:
-    """state: DONE, FAILED, LATE (stopped at its limit), LEFT_OUT (no time was left) or STOPPED (together with the measurement). told: its
+    """state: DONE, FAILED, LATE (stopped at its limit), LEFT_OUT (no time was left, or what it needs failed) or STOPPED (together with the measurement). told: its
     last lines when it is not done. under: conditions of the part when it was run.
     """
 
@@ -67,10 +67,14 @@ class Ledger:
             part.figures(self.out).unlink(missing_ok=True)
         self.note(part, Run(STOPPED, 0.0, [], [], part.under))
 
-    def leave_out(self, part: Part) -> None:
-        """No time is left for it; figures that it has stay, with their conditions."""
+    def leave_out(self, part: Part, why: str) -> None:
+        """It is not begun; figures that it has stay, with their conditions."""
         run = self.runs.get(part.name)
-        self.note(part, Run(LEFT_OUT, 0.0, [], [], run.under if run else part.under))
+        self.note(part, Run(LEFT_OUT, 0.0, [], [why], run.under if run else part.under))
+
+    def missing(self, part: Part) -> str | None:
+        """The first of what it needs that was run and is not done."""
+        return next((name for name in part.needs if (run := self.runs.get(name)) and run.state not in (DONE, LEFT_OUT)), None)
 
     def forget(self, part: Part) -> None:
         """It is as if it had never been run."""

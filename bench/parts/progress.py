@@ -38,10 +38,10 @@ class Progress:
         self._done += 1
         self._line(f"{name}: {state} after {time.monotonic() - begun:.0f} s ({self._done} of {self._parts} parts)")
 
-    def left(self, name: str) -> None:
+    def left(self, name: str, why: str) -> None:
         """A part that is not begun."""
         self._done += 1
-        self._line(f"{name}: left out, no time is left for it")
+        self._line(f"{name}: left out, {why}")
 
     def show(self) -> None:
         """Draw the bar anew."""

@@ -35,14 +35,15 @@ async def run(parts: Sequence[Part], ledger: Ledger, budget: float = float("inf"
     end = time.monotonic() + budget - STOP_SECONDS
     for group in together(due, SIDE_BY_SIDE):
         left = end - time.monotonic()
-        if left < LEAST_SECONDS:
-            for part in group:
-                ledger.leave_out(part)
-                progress.left(part.name)
-            continue
         async with asyncio.TaskGroup() as tasks:
             for part in group:
-                tasks.create_task(_part(part, min(part.limit, left), ledger, progress))
+                missing = ledger.missing(part)
+                why = f"{missing} is not done" if missing else "no time is left for it" if left < LEAST_SECONDS else None
+                if why is None:
+                    tasks.create_task(_part(part, min(part.limit, left), ledger, progress))
+                else:
+                    ledger.leave_out(part, why)
+                    progress.left(part.name, why)
 
 
 async def _part(part: Part, limit: float, ledger: Ledger, progress: Progress) -> None:

@@ -171,6 +171,22 @@ def test_what_does_not_fit_into_the_budget_is_left_for_the_next_time(tmp_path: P
     assert ledger.runs["one"].state == DONE
 
 
+def test_what_needs_a_part_that_failed_is_left_out_until_that_is_done(tmp_path: Path) -> None:
+    made = tmp_path / "made"
+    model = replace(note(tmp_path, "model", f"assert __import__('pathlib').Path({str(made)!r}).exists()"), makes=made)
+    speaking, other = replace(note(tmp_path, "speaking"), needs=("model",)), note(tmp_path, "other")
+    told = done([model, speaking, other], Ledger.go_on(tmp_path, HERE))
+    assert "speaking: left out, model is not done" in told
+    assert {name: run.state for name, run in Ledger.go_on(tmp_path, HERE).runs.items()} == {
+        "model": FAILED,
+        "speaking": LEFT_OUT,
+        "other": DONE,
+    }
+    made.touch()
+    done([model, speaking, other], ledger := Ledger.go_on(tmp_path, HERE))
+    assert ledger.runs["speaking"].state == DONE
+
+
 def test_printed_figures_are_kept_when_the_part_is_done(tmp_path: Path) -> None:
     good = Part("good", "", (("-c", "print('{\"a\": 1}')"),), prints="json")
     bad = Part("bad", "", (("-c", "print('{}'); raise SystemExit(1)"),), prints="json")
