@@ -17,8 +17,8 @@ DONE, FAILED, LATE, LEFT_OUT, STOPPED = "done", "failed", "late", "left out", "s
 
 @dataclass(frozen=True)
 class Run:
-    """state: DONE, FAILED, LATE (stopped at its limit), LEFT_OUT (no time was left, or what it needs failed) or STOPPED (together with the measurement). told: its
-    last lines when it is not done. under: conditions of the part when it was run.
+    """state: DONE, FAILED, LATE (stopped at its limit), LEFT_OUT (no time was left, or what it needs failed) or STOPPED (together with the
+    measurement). told: its last lines when it is not done. under: conditions of the part when it was run.
     """
 
     state: str

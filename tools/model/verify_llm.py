@@ -43,8 +43,8 @@ from tools.verify.report import Report
 TOLERANCE = 5e-4
 """Of a log-probability: compatibility specification section 9 allows 1e-4 for two layers, the published model has 24."""
 _NEVER = -1000.0
-"""A log-probability below which nothing is ever drawn. The bundled voice has some of -10,000 for codes that it does not use, of which the last
-bit alone is 1e-3: all of them count as this."""
+"""A log-probability below which nothing is ever drawn. The bundled voice has some of -10,000 for codes that it does not use, of which the
+last bit alone is 1e-3: all of them count as this."""
 _LAYER_TOLERANCE = 1e-4
 """Of what a layer hands on, as a share of its largest value where that is above 1."""
 _DIFFERING = 0.1
