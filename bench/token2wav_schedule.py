@@ -1,4 +1,4 @@
-"""What does the schedule of token2wav do to listeners? `python -m bench.token2wav_schedule [--streams 1,8,64] [--seconds 10]`
+"""What does the schedule of token2wav do to listeners? `python -m bench.token2wav_schedule [--streams 1,8,64] [--throws 6]`
 
 The batcher that serves, between a speech-token model and a decoder that only take time (bench/modelled_engines.py: what one H200 was seen
 to take), on a clock of its own: a minute of 64 listeners takes seconds on any CPU. Loads and columns as in `bench.serving`.
@@ -50,6 +50,16 @@ class Outcome:
         self.gaps.append(player.gaps)
         self.stalls.append(player.stalls)
         self.audio += player.audio
+
+    def join(self, other: "Outcome") -> None:
+        """The other's requests and times count here, too."""
+        self.first += other.first
+        self.gaps += other.gaps
+        self.stalls += other.stalls
+        self.widths += other.widths
+        self.audio += other.audio
+        self.seconds += other.seconds
+        self.busy += other.busy
 
     def first_sound(self, share: float) -> float:
         """Seconds within which this share of requests sounded."""
@@ -182,14 +192,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--streams", default="1,2,4,8,16,32,64,128,192", help="loads (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load (default: %(default)g)")
     parser.add_argument("--hold", type=float, default=HOLD_SECONDS, help="longest wait of a first piece in seconds (default: %(default)g)")
+    parser.add_argument(
+        "--throws", type=int, default=1, help="of the dice: each load is run so often, and told as one (default: %(default)s)"
+    )
     told = parser.parse_args(arguments)
     print(HEAD)
     for arrivals, tokens, streams in itertools.product(("closed", "poisson"), ((60, 95), (230, 270)), map(int, told.streams.split(","))):
-        simulation = Simulation(Times(), tokens, hold_seconds=told.hold)
-        if arrivals == "closed":
-            found = closed_loop(simulation, streams, told.seconds)
-        else:
-            found = poisson(simulation, streams, told.seconds, sum(tokens) / 50)
+        found = Outcome()
+        for seed in range(told.throws):
+            simulation = Simulation(Times(seed=seed), tokens, seed=seed + 1, hold_seconds=told.hold)
+            if arrivals == "closed":
+                found.join(closed_loop(simulation, streams, told.seconds))
+            else:
+                found.join(poisson(simulation, streams, told.seconds, sum(tokens) / 50, seed=seed + 2))
         print(row(arrivals, streams, tokens, found), flush=True)
     return 0
 

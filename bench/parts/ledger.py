@@ -72,9 +72,10 @@ class Ledger:
         run = self.runs.get(part.name)
         self.note(part, Run(LEFT_OUT, 0.0, [], [why], run.under if run else part.under))
 
-    def missing(self, part: Part) -> str | None:
-        """The first of what it needs that was run and is not done."""
-        return next((name for name in part.needs if (run := self.runs.get(name)) and run.state not in (DONE, LEFT_OUT)), None)
+    def lacks(self, part: Part) -> bool:
+        """Whether it was run in vain: it is not done, and what it makes is not there."""
+        run = self.runs.get(part.name)
+        return run is not None and run.state in (FAILED, LATE) and (part.makes is None or not part.makes.exists())
 
     def forget(self, part: Part) -> None:
         """It is as if it had never been run."""

@@ -30,14 +30,14 @@ TICK_SECONDS = 1.0
 async def run(parts: Sequence[Part], ledger: Ledger, budget: float = float("inf"), progress: Progress | None = None) -> None:
     """All parts that are due, one after the other. budget: seconds in all, the end of a part that is stopped included; what does not fit is
     left out, to be run the next time."""
-    due = [part for part in parts if ledger.due(part)]
+    due, by_name = [part for part in parts if ledger.due(part)], {part.name: part for part in parts}
     progress = progress or Progress(len(parts), len(parts) - len(due))
     end = time.monotonic() + budget - STOP_SECONDS
     for group in together(due, SIDE_BY_SIDE):
         left = end - time.monotonic()
         async with asyncio.TaskGroup() as tasks:
             for part in group:
-                missing = ledger.missing(part)
+                missing = next((name for name in part.needs if name in by_name and ledger.lacks(by_name[name])), None)
                 why = f"{missing} is not done" if missing else "no time is left for it" if left < LEAST_SECONDS else None
                 if why is None:
                     tasks.create_task(_part(part, min(part.limit, left), ledger, progress))

@@ -91,8 +91,9 @@ def compare(model: SpeechTokenModel, converted: Converted, asked: Iterator[tuple
             hidden = converted.hidden(question)
             scores = converted.log_probabilities(hidden[-1][question.before - 1 :])
             last = converted.first + SPEECH_ROWS
-            spoken = scores[:, converted.first : last].clamp_min(_NEVER)
-            report.compare(f"{name}: log-probabilities", spoken, wanted.clamp_min(_NEVER), TOLERANCE)
+            spoken = scores[:, converted.first : last]
+            found = torch.where(spoken.isfinite(), spoken.clamp_min(_NEVER), spoken)
+            report.compare(f"{name}: log-probabilities", found, wanted.clamp_min(_NEVER), TOLERANCE)
             others = torch.cat([scores[:, : converted.first], scores[:, last:]], dim=1)
             if others.numel():  # text, marks and padding: nothing of them can ever be drawn
                 report.compare(f"{name}: no speech token", others.clamp_min(MASKED / 2), torch.full_like(others, MASKED / 2), 0.0)

@@ -49,10 +49,14 @@ class PagedFlowStats:
 
 
 def widest_meeting(sizes: Sequence[int], launch: Launcher, multiprocessors: int) -> int:
-    """The largest of `sizes`, units of a pass, whose feed-forward has no more programs than there are multiprocessors; 0: none."""
-    rows = {size: size * ROWS * CHUNK_FRAMES for size in sizes}
-    programs = {size: MEETING_PROGRAMS * ceil(many, launch.tile("feed forward", many).rows) for size, many in rows.items()}
-    return max((size for size in sizes if programs[size] <= multiprocessors), default=0)
+    """Units of a pass up to which every one of `sizes` has no more feed-forward programs than there are multiprocessors; 0: none."""
+    widest = 0
+    for size in sorted(sizes):
+        rows = size * ROWS * CHUNK_FRAMES
+        if MEETING_PROGRAMS * ceil(rows, launch.tile("feed forward", rows).rows) > multiprocessors:
+            break
+        widest = size
+    return widest
 
 
 class PagedFlow:

@@ -171,19 +171,24 @@ def test_what_does_not_fit_into_the_budget_is_left_for_the_next_time(tmp_path: P
     assert ledger.runs["one"].state == DONE
 
 
-def test_what_needs_a_part_that_failed_is_left_out_until_that_is_done(tmp_path: Path) -> None:
+def test_what_needs_a_part_that_failed_is_left_out_until_there_is_what_it_makes(tmp_path: Path) -> None:
     made = tmp_path / "made"
-    model = replace(note(tmp_path, "model", f"assert __import__('pathlib').Path({str(made)!r}).exists()"), makes=made)
+    model = replace(note(tmp_path, "model", f"assert __import__('pathlib').Path({str(made)!r}).exists(); raise SystemExit(1)"), makes=made)
     speaking, other = replace(note(tmp_path, "speaking"), needs=("model",)), note(tmp_path, "other")
     told = done([model, speaking, other], Ledger.go_on(tmp_path, HERE))
     assert "speaking: left out, model is not done" in told
     assert {name: run.state for name, run in Ledger.go_on(tmp_path, HERE).runs.items()} == {
-        "model": FAILED,
-        "speaking": LEFT_OUT,
-        "other": DONE,
-    }
+        "model": FAILED, "speaking": LEFT_OUT, "other": DONE
+    }  # fmt: skip
     made.touch()
-    done([model, speaking, other], ledger := Ledger.go_on(tmp_path, HERE))
+    done([model, speaking], ledger := Ledger.go_on(tmp_path, HERE))
+    assert {name: run.state for name, run in ledger.runs.items()} == {"model": FAILED, "speaking": DONE, "other": DONE}
+
+
+def test_who_asks_without_a_part_is_not_kept_from_what_needs_it(tmp_path: Path) -> None:
+    model, speaking = note(tmp_path, "model", "raise SystemExit(1)"), replace(note(tmp_path, "speaking"), needs=("model",))
+    done([model, speaking], Ledger.go_on(tmp_path, HERE))
+    done([speaking], ledger := Ledger.go_on(tmp_path, HERE))
     assert ledger.runs["speaking"].state == DONE
 
 

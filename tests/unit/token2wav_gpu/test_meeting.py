@@ -74,6 +74,9 @@ def test_all_programs_that_meet_have_a_multiprocessor_of_their_own(multiprocesso
     assert widest_meeting(BUCKETS, Launcher(), multiprocessors) == units
     wider = Launcher(tiles={"feed forward": ((200, Tile(16, 0)), (400, Tile(32, 0)))})
     assert widest_meeting(BUCKETS, wider, multiprocessors) == (4 if units == 2 else units)
+    # Tiles of eight units that would fit do not let those of four meet.
+    uneven = Launcher(tiles={"feed forward": ((400, Tile(16, 0)), (800, Tile(64, 0)))})
+    assert widest_meeting(BUCKETS, uneven, multiprocessors) == units
 
 
 def test_processes_that_take_turns_need_no_lock(pipes: Path) -> None:
