@@ -136,11 +136,13 @@ def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
 
 
 def variants(out: Path) -> dict[str, Any]:
-    """The same pass with the tiles of the source, with programs that never meet, and with such that meet at four units, too."""
+    """The same pass with the tiles of the source, with programs that never meet, with such that meet at four units, too, and with an
+    attention in one launch, a program for each head."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
     ways: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
         "never meeting": ((1, 2, 4), {"launch": Launcher(True, RUN.tuned), "meeting_units": 0}),
+        "by head": ((1,), {"launch": Launcher(True, RUN.tuned), "by_head": True}),
         "meeting at four": ((4,), {"launch": Launcher(True, RUN.tuned | WIDER)}),
         "source's tiles": ((1, 4, 16), {"launch": Launcher(True, {})}),
     }

@@ -15,6 +15,7 @@ from services.token2wav.gpu.kernels.attention import joined_parts, paged_attenti
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
 from services.token2wav.gpu.kernels.euler import euler_step, prepare
 from services.token2wav.gpu.kernels.feed_forward import feed_forward
+from services.token2wav.gpu.kernels.head import attend_by_head
 from services.token2wav.gpu.kernels.linear import GELU, normed_linear, onto_residual, queries_keys_values
 from services.token2wav.gpu.launch import Launcher, ceil, power
 from services.token2wav.gpu.layout import Layout
@@ -28,12 +29,13 @@ class PagedEstimator:
     """Weights and the buffers of a pass over at most `most` units; the state of streams is in the pool's pages.
 
     splits: parts of the keys of one query that are attended to side by side in `long` passes of at most split_units units: few programs
-    would take long for many pages, and joining the parts costs another launch.
+    would take long for many pages, and joining the parts costs another launch. by_head: in a pass of one unit that meets the attention is
+    one launch, see `kernels.head`.
     """
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: int = 4, split_units: int = 4, meeting_units: int = 0,
+        splits: int = 4, split_units: int = 4, meeting_units: int = 0, by_head: bool = False,
     ) -> None:  # fmt: skip
         weights = Tensors(tensors).within(ESTIMATOR[:-1])
         device = tensors[f"{ESTIMATOR}final_proj.bias"].device
@@ -72,6 +74,8 @@ class PagedEstimator:
         layers = (config.middle + 2) * config.transformers
         self.counters = room(EULER_STEPS * layers * self.row_tiles, kind=torch.int32)
         self._partial = room(8 * max(meeting_units, 1) * ROWS * CHUNK_FRAMES, channels)
+        self.by_head = by_head
+        self._heads = room(config.estimator_heads * ROWS * CHUNK_FRAMES if by_head else 1, channels)
 
     def prepare(self, mu: Tensor, noise: Tensor, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
         """Lay out the first step's input and forget who met: mu float32 [units, 50, 80], noise float32 [15000, 80]."""
@@ -160,6 +164,10 @@ class _Pass:
         """One transformer layer, in place."""
         o, layout, table, rows, launch, n = self._o, self._layout, self._table, self._rows, self._launch, self._channels
         config, splits = o._config, self._splits
+        if self._meets and self._units == 1 and splits == 1 and o.by_head:
+            self._attend_by_head(weights, layer, x)
+            self._feed_forward(weights, layer, x, site, config.estimator_heads)
+            return
         inner, kp, offset = config.estimator_heads * config.head_width, power(n), layout.attention(self._step, layer)
         tile = launch.tile("qkv", rows)
         columns = min(tile.columns, inner)
@@ -180,10 +188,10 @@ class _Pass:
                 joined_parts, (rows,), o._parts, o._norms, o._attended, rows, HEADS=config.estimator_heads, WIDTH=config.head_width,
                 SPLITS=splits,
             )  # fmt: skip
+        self._onto(o._attended, weights.out, x, None, "out")
         if self._meets:
             self._feed_forward(weights, layer, x, site)
             return
-        self._onto(o._attended, weights.out, x, None, "out")
         tile = launch.tile("widen", rows)
         launch(
             normed_linear, (ceil(4 * n, tile.columns * tile.loop), ceil(rows, tile.rows)), x, weights.widen.weight,
@@ -192,14 +200,25 @@ class _Pass:
         )  # fmt: skip
         self._onto(o._wide, weights.narrow, x, site, "narrow")
 
-    def _feed_forward(self, weights: Transformer, layer: int, x: Tensor, site: str | None) -> None:
+    def _attend_by_head(self, weights: Transformer, layer: int, x: Tensor) -> None:
+        o, layout, table, config, n = self._o, self._layout, self._table, self._o._config, self._channels
+        tile = self._launch.tile("head", self._rows)
+        self._launch(
+            attend_by_head, (self._units * ROWS, config.estimator_heads), x, weights.qkv.weight, weights.qkv.bias, weights.out.weight,
+            o._heads, self._pool, table["own"], table["pages"], table["counts"], table["frames"], self._rows, layout.elements,
+            layout.attention(self._step, layer), K=n, KP=power(n), EPS=_EPSILON, TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES),
+            ROWS=ROWS, HEADS=config.estimator_heads, WIDTH=config.head_width, warps=tile.warps, stages=tile.stages,
+        )  # fmt: skip
+
+    def _feed_forward(self, weights: Transformer, layer: int, x: Tensor, site: str | None, heads: int = 0) -> None:
         o, n, rows = self._o, self._channels, self._rows
         tile = self._launch.tile("feed forward", rows)
         tiles, hidden = ceil(rows, tile.rows), 4 * n
         meeting = (self._step * self._layout.estimator_layers + layer) * o.row_tiles
         rest = (
-            weights.widen.weight, weights.widen.bias, weights.narrow.weight, weights.narrow.bias, o._partial, o.counters, self._pool,
-            self._table["own"], rows, self._layout.elements, self._layout.tail(self._step, site) if site else 0, meeting,
+            o._heads, weights.out.bias, weights.widen.weight, weights.widen.bias, weights.narrow.weight, weights.narrow.bias, o._partial,
+            o.counters, self._pool, self._table["own"], rows, self._layout.elements, self._layout.tail(self._step, site) if site else 0,
+            meeting,
         )  # fmt: skip
         sizes: dict[str, Any] = {
             "N": n,
@@ -209,9 +228,9 @@ class _Pass:
             "ROWS": ROWS,
             "TAIL": site is not None,
             "BM": tile.rows,
+            "HEADS": heads,
         }
         grid = (hidden // tile.inner, tiles)
-        self._onto(o._attended, weights.out, x, None, "out")
         self._launch(feed_forward, grid, x, *rest, HIDDEN=tile.inner, warps=tile.warps, **sizes)
 
     def _onto(self, a: Tensor, weights: Product, x: Tensor, site: str | None, kind: str) -> None:

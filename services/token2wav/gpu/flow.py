@@ -63,13 +63,14 @@ class PagedFlow:
     """Weights, static buffers and the pool. For one owner thread; who owns which page is decided outside (`pages`).
 
     dtype: of products' operands and of the pages. pages: in the pool, allocated here. Page 0 is nobody's: units that fill a batch up
-    write there. `recompute` makes a sentence from its start in one pass, over scratch pages that no step or layer outlives.
+    write there. by_head: see `PagedEstimator`; it does not serve yet. `recompute` makes a sentence from its start in one pass, over scratch
+    pages that no step or layer outlives.
     """
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
         buckets: Sequence[int] = BUCKETS, most: int | None = None, launch: Launcher | None = None,
-        meeting_units: int | None = None,
+        meeting_units: int | None = None, by_head: bool = False,
     ) -> None:  # fmt: skip
         device = tensors["encoder_proj.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
@@ -90,7 +91,7 @@ class PagedFlow:
             self._table = UnitTable(self.most, device)
             self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
             meeting = self._meeting() if meeting_units is None else meeting_units
-            self._estimator = PagedEstimator(config, tensors, self.most, dtype, launch, meeting_units=meeting)
+            self._estimator = PagedEstimator(config, tensors, self.most, dtype, launch, meeting_units=meeting, by_head=by_head)
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
         self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}

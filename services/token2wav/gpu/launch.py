@@ -52,7 +52,8 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "encoder convolution": ((200, Tile(16, 32, 128)), (MANY, Tile(32, 64, 64))),
     "encoder": ((200, Tile(16, 32, 512, 8)), (MANY, Tile(64, 64, 64, 4, 4))),
     "rows": ((200, Tile(1, 0, 0, 2)), (800, Tile(4, 0)), (MANY, Tile(16, 0))),
-    "attention": ((MANY, Tile(0, 0, 0, 4, 6)),),
+    "attention": ((400, Tile(0, 0, 0, 4, 6)), (MANY, Tile(0, 0, 0, 4, 4))),
+    "head": ((MANY, Tile(0, 0, 0, 8)),),
     "feed forward": ((MANY, Tile(16, 0, 128, 8)),),
     "distance": ((MANY, Tile(0, 0, 128, 8)),),
 }

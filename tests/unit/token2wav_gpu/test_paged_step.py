@@ -17,6 +17,7 @@ from services.token2wav.flow.past import Past, Window
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.gpu.encoder import PagedEncoder
 from services.token2wav.gpu.estimator import PagedEstimator
+from services.token2wav.gpu.launch import MANY, Launcher, Tile
 from services.token2wav.gpu.layout import Layout
 from services.token2wav.gpu.units import Unit, UnitTable
 from tests.unit.token2wav_gpu.small_flow import SMALL, large_tiles, random_tensors, random_voice
@@ -70,3 +71,23 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool) -> None:
     for (mu, x), (wanted_mu, wanted_x) in zip(made, wanted, strict=True):
         torch.testing.assert_close(mu[: len(wanted_mu)], wanted_mu, rtol=0, atol=2e-5)
         torch.testing.assert_close(x[: len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("by_head", [False, True], ids=["apart", "by head"])
+@torch.inference_mode()
+def test_a_step_of_one_block_whose_programs_meet_is_the_readable_step(by_head: bool) -> None:
+    """In the interpreter a feed-forward has one program for its rows, which meets nobody."""
+    flow, units, wanted = blocks()
+    tensors, plain = random_tensors(SMALL), large_tiles(whole=True)
+    launch = Launcher(False, plain.tiles | {"feed forward": ((MANY, Tile(128, 0, 4 * SMALL.channels)),)})
+    encoder = PagedEncoder(SMALL, tensors, 1, torch.float32, launch)
+    estimator = PagedEstimator(SMALL, tensors, 1, torch.float32, launch, meeting_units=1, by_head=by_head)
+    layout, table = Layout(SMALL), UnitTable(1, CPU)
+    pool = torch.full((6 * layout.elements,), float("nan"))
+    for unit, (_, wanted_x) in zip(units, wanted, strict=True):
+        table.fill([unit], 1)
+        encoder(table, pool, layout, 1)
+        estimator.prepare(encoder.mu, flow.noise, table, pool, layout, 1)
+        estimator.step(0, table, pool, layout, 1)
+        torch.testing.assert_close(estimator.x[0, : len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
+    assert bool(estimator._heads.any()) == by_head

@@ -3,8 +3,44 @@
 import triton
 import triton.language as tl
 
-from services.token2wav.gpu.kernels.chain import announce, wait
+from services.token2wav.gpu.kernels.chain import announce, fetch_ahead, wait
 from services.token2wav.gpu.kernels.linear import product
+
+NEARER = tl.constexpr(4)
+"""Pages that are fetched before a program may begin: all programs' together are a small part of the second cache."""
+
+
+@triton.jit
+def attended(asked, keys, values, known, total, weight, highest):
+    """total [F, WIDTH], weight and highest [F] of the frames that `asked`, with one more page: keys and values [F, WIDTH], of which `known`
+    count. Weights are powers of two."""
+    frames: tl.constexpr = asked.shape[0]
+    scores = product(asked, tl.trans(keys), tl.zeros([frames, frames], tl.float32)) * 1.4426950408889634
+    scores = tl.where(known[None, :], scores, -float("inf"))
+    higher = tl.maximum(highest, tl.max(scores, axis=1))
+    shares = tl.exp2(scores - higher[:, None])
+    fade = tl.exp2(highest - higher)
+    return product(shares.to(keys.dtype), values, total * fade[:, None]), weight * fade + tl.sum(shares, axis=1), higher
+
+
+@triton.jit
+def page_of(row, at, pages):
+    """The page of block `at`, the last one's behind that. Asked for a block ahead, so that nobody waits for a page's number before it."""
+    return tl.load(row + tl.minimum(at, pages - 1)).to(tl.int64)
+
+
+@triton.jit
+def fetch_pages(
+    first, row, begin, end, pages, page, FRAMES: tl.constexpr, FP: tl.constexpr, INNER: tl.constexpr, CHAINED: tl.constexpr
+):  # fmt: skip
+    """Have the first pages of begin..end come nearer, one line for each frame's keys and one for its values. first: where those of page 0
+    are. A page that is being written meanwhile is no matter: caches are no copies of their own."""
+    if CHAINED:
+        frames = tl.minimum(tl.arange(0, FP), FRAMES - 1) * INNER
+        for at in range(begin, tl.minimum(end, begin + NEARER)):
+            keys = first + page_of(row, at, pages) * page + frames
+            fetch_ahead(keys)
+            fetch_ahead(keys + FRAMES * INNER)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -26,30 +62,29 @@ def paged_attention(
     frame, channel = tl.arange(0, FP), tl.arange(0, WIDTH)
     rows = tl.program_id(0) * FRAMES + frame
     real = frame < FRAMES
-    wait(CHAINED)
+    # Which pages there are no kernel writes.
     pages, last_valid = tl.load(counts + unit), tl.load(valid + unit)
     share = tl.maximum((pages + SPLITS - 1) // SPLITS, LEAST)
     begin = split * share
     end = tl.minimum(begin + share, pages)
+    following = page_of(table + unit * TABLE, begin, pages)
+    fetch_pages(
+        pool + offset + row * 2 * FRAMES * (HEADS * WIDTH) + head * WIDTH, table + unit * TABLE, begin, end, pages, page, FRAMES, FP,
+        HEADS * WIDTH, CHAINED,
+    )  # fmt: skip
+    wait(CHAINED)
     asked = tl.load(queries + rows[:, None] * (HEADS * WIDTH) + head * WIDTH + channel[None, :], mask=real[:, None], other=0.0)
     total = tl.zeros([FP, WIDTH], tl.float32)
     weight = tl.zeros([FP], tl.float32)
     highest = tl.full([FP], -1e30, tl.float32)
     inside = (row * 2 * FRAMES) * (HEADS * WIDTH) + head * WIDTH + frame[:, None] * (HEADS * WIDTH) + channel[None, :]
     for at in range(begin, end):
-        base = tl.load(table + unit * TABLE + at).to(tl.int64) * page + offset
-        here = pool + base + inside
+        here = pool + following * page + offset + inside
+        following = page_of(table + unit * TABLE, at + 1, pages)
         known = frame < tl.where(at == pages - 1, last_valid, FRAMES)
         keys = tl.load(here, mask=real[:, None], other=0.0)
         values = tl.load(here + FRAMES * HEADS * WIDTH, mask=real[:, None], other=0.0)
-        scores = product(asked, tl.trans(keys), tl.zeros([FP, FP], tl.float32)) * 1.4426950408889634
-        scores = tl.where(known[None, :], scores, -float("inf"))
-        higher = tl.maximum(highest, tl.max(scores, axis=1))
-        shares = tl.exp2(scores - higher[:, None])
-        fade = tl.exp2(highest - higher)
-        weight = weight * fade + tl.sum(shares, axis=1)
-        total = product(shares.to(keys.dtype), values, total * fade[:, None])
-        highest = higher
+        total, weight, highest = attended(asked, keys, values, known, total, weight, highest)
     to = rows[:, None] * (HEADS * WIDTH) + head * WIDTH + channel[None, :]
     if SPLITS == 1:
         tl.store(out + to, (total / weight[:, None]).to(out.dtype.element_ty), mask=real[:, None])

@@ -1,7 +1,8 @@
 """Kernels of one graph follow each other closely: each says at once that the next may be scheduled, fetches its weights, and waits.
 
-Programmatic dependent launch of Hopper: `wait` returns when all that the kernels before wrote can be seen, so only weights, which no
-kernel writes, may be read before it. Every kernel of a chain waits, hence a kernel that has finished means all before it have too.
+Programmatic dependent launch of Hopper: `wait` returns when all that the kernels before wrote can be seen, so only what no kernel writes
+may be read before it: weights, and the table of a pass, which is there before its first kernel begins. Every kernel of a chain waits,
+hence a kernel that has finished means all before it have too.
 """
 
 import triton
@@ -14,6 +15,14 @@ def announce(CHAINED: tl.constexpr):
     """Let the next kernel be scheduled."""
     if CHAINED:
         gdc_launch_dependents()
+
+
+@triton.jit
+def fetch_ahead(addresses):
+    """Have the cache lines at `addresses` come into the second cache; nobody waits for them. Not in Triton's interpreter."""
+    tl.inline_asm_elementwise(
+        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [addresses.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
+    )
 
 
 @triton.jit

@@ -61,8 +61,8 @@ def relative_attention(
     rows = unit * FRAMES + frame
     real, fits = frame < FRAMES, (frame < FRAMES)[:, None] & (channel < WIDTH)[None, :]
     shift = tl.load(bias + head * WIDTH + channel, mask=channel < WIDTH, other=0.0)
-    wait(CHAINED)
     pages, last_valid = tl.load(counts + unit), tl.load(valid + unit)
+    wait(CHAINED)
     asked = tl.load(queries + rows[:, None] * (HEADS * WIDTH) + head * WIDTH + channel[None, :], mask=fits, other=0.0)
     asked = (asked.to(tl.float32) + shift[None, :]).to(pool.dtype.element_ty)
     total = tl.zeros([FP, WP], tl.float32)

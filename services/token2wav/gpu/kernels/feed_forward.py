@@ -20,11 +20,12 @@ def meet(counter, programs: tl.constexpr):
 
 @triton.jit(do_not_specialize=["M", "meeting"])
 def feed_forward(
-    x, wide_w, wide_bias, narrow_w, narrow_bias, parts, counters, pool, own, M, page, tail, meeting, N: tl.constexpr, H: tl.constexpr,
-    EPS: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr, HIDDEN: tl.constexpr,
-    CHAINED: tl.constexpr,
+    x, heads, heads_bias, wide_w, wide_bias, narrow_w, narrow_bias, parts, counters, pool, own, M, page, tail, meeting, N: tl.constexpr,
+    H: tl.constexpr, EPS: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr,
+    HIDDEN: tl.constexpr, HEADS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """x [M, N] float32 += narrow gelu(wide norm(x)). wide_w [H, N], narrow_w [N, H]; N and H powers of two.
+    """x [M, N] float32 += narrow gelu(wide norm(x)). wide_w [H, N], narrow_w [N, H]; N and H powers of two. HEADS: heads_bias [N] and heads
+    [HEADS, M, N], what `attend_by_head` left, are added to x before.
 
     A program makes HIDDEN of the H inner columns of BM rows and their share of the outcome, float32 parts [H / HIDDEN, M, N]; when all
     of its rows are there it sums up N HIDDEN / H columns, always in the same order. counters int32, zero before the pass: one for each
@@ -45,6 +46,13 @@ def feed_forward(
     wait(CHAINED)
     values = tl.load(x + rows[:, None] * N + inner[None, :], mask=there, other=0.0)
     old = tl.load(x + rows[:, None] * N + mine[None, :], mask=there, other=0.0)
+    if HEADS > 0:
+        values += tl.load(heads_bias + inner)[None, :]
+        old += tl.load(heads_bias + mine)[None, :]
+        for head in tl.static_range(HEADS):
+            of_head = heads + (head * M + rows)[:, None] * N
+            values += tl.load(of_head + inner[None, :], mask=there, other=0.0)
+            old += tl.load(of_head + mine[None, :], mask=there, other=0.0)
     normal = normalised(values, N, N, EPS).to(wide_w.dtype.element_ty)
     made = product(normal, widening, tl.zeros([BM, HIDDEN], tl.float32)) + wide_shift[None, :]
     made = 0.5 * made * (1.0 + erf(made * 0.7071067811865476))
