@@ -72,7 +72,7 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
                 both[who].append(mel)
         report(f"{name}, two streams", both[0] + both[1], wanted + others)
         report(f"{name}, two streams against alone", both[0], made)
-        heads = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1,), launch=Launcher(True, RUN.tuned), by_head=True)
+        heads = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), by_head=2)
         report(f"{name}, attention by head", one_by_one(heads), wanted)
         wider = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(4,), launch=Launcher(True, RUN.tuned | WIDER))
         wider.pool.fill_(float("nan"))

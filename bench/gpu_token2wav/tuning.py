@@ -142,7 +142,7 @@ def variants(out: Path) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     ways: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
         "never meeting": ((1, 2, 4), {"launch": Launcher(True, RUN.tuned), "meeting_units": 0}),
-        "by head": ((1,), {"launch": Launcher(True, RUN.tuned), "by_head": True}),
+        "by head": ((1, 2, 4, 8, 16), {"launch": Launcher(True, RUN.tuned), "by_head": 16}),
         "meeting at four": ((4,), {"launch": Launcher(True, RUN.tuned | WIDER)}),
         "source's tiles": ((1, 4, 16), {"launch": Launcher(True, {})}),
     }
@@ -154,12 +154,12 @@ def variants(out: Path) -> dict[str, Any]:
         if RUN.compile_only:
             paged.run([spread(1, 0)[0]] * buckets[0])
             continue
-        paged.capture((Way.SHORT,))
+        paged.capture((Way.SHORT, Way.APART))
         for batch in buckets:
             for prefix in (3, 13):
                 units = spread(batch, prefix)
                 paged.run(units)
-                rows[f"{name} {batch} {prefix + 1}"] = spent = timed(paged._graphs[batch, Way.SHORT].replay, 10)
+                rows[f"{name} {batch} {prefix + 1}"] = spent = timed(paged._graphs[batch, paged._way(units)].replay, 10)
                 mean = float(paged._estimator.x[:batch].double().abs().mean())
                 print(f"{name:18s} batch {batch:2d} {prefix + 1:2d} blocks: {spent:.3f} ms, mean size of the mel {mean:.9f}", flush=True)
         del paged

@@ -15,7 +15,7 @@ from services.token2wav.gpu.kernels.attention import joined_parts, paged_attenti
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
 from services.token2wav.gpu.kernels.euler import euler_step, prepare
 from services.token2wav.gpu.kernels.feed_forward import feed_forward
-from services.token2wav.gpu.kernels.head import attend_by_head
+from services.token2wav.gpu.kernels.head import attend_by_head, heads_onto_residual
 from services.token2wav.gpu.kernels.linear import GELU, normed_linear, onto_residual, queries_keys_values
 from services.token2wav.gpu.launch import Launcher, ceil, power
 from services.token2wav.gpu.layout import Layout
@@ -29,13 +29,13 @@ class PagedEstimator:
     """Weights and the buffers of a pass over at most `most` units; the state of streams is in the pool's pages.
 
     splits: parts of the keys of one query that are attended to side by side in `long` passes of at most split_units units: few programs
-    would take long for many pages, and joining the parts costs another launch. by_head: in a pass of one unit that meets the attention is
-    one launch, see `kernels.head`.
+    would take long for many pages, and joining the parts costs another launch. by_head: units of a pass at most whose attention is one
+    launch, where they are `apart`; see `kernels.head`.
     """
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher,
-        splits: int = 4, split_units: int = 4, meeting_units: int = 0, by_head: bool = False,
+        splits: int = 4, split_units: int = 4, meeting_units: int = 0, by_head: int = 0,
     ) -> None:  # fmt: skip
         weights = Tensors(tensors).within(ESTIMATOR[:-1])
         device = tensors[f"{ESTIMATOR}final_proj.bias"].device
@@ -74,8 +74,7 @@ class PagedEstimator:
         layers = (config.middle + 2) * config.transformers
         self.counters = room(EULER_STEPS * layers * self.row_tiles, kind=torch.int32)
         self._partial = room(8 * max(meeting_units, 1) * ROWS * CHUNK_FRAMES, channels)
-        self.by_head = by_head
-        self._heads = room(config.estimator_heads * ROWS * CHUNK_FRAMES if by_head else 1, channels)
+        self._heads = room(config.estimator_heads * max(by_head, 1) * ROWS * CHUNK_FRAMES, channels)
 
     def prepare(self, mu: Tensor, noise: Tensor, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
         """Lay out the first step's input and forget who met: mu float32 [units, 50, 80], noise float32 [15000, 80]."""
@@ -87,9 +86,12 @@ class PagedEstimator:
             BP=power(MEL_BINS), STEPS=EULER_STEPS if layout.kept else 1, warps=1,
         )  # fmt: skip
 
-    def step(self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, *, long: bool = False) -> None:
-        """Euler step 0..9 of the first `units` units. long: for many pages, see `splits`."""
-        call = _Pass(self, step, table, pool, layout, units, self._splits if long else 1)
+    def step(
+        self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, *, long: bool = False, apart: bool = False
+    ) -> None:  # fmt: skip
+        """Euler step 0..9 of the first `units` units. long: for many pages, see `splits`. apart: none of the units attends to another one's
+        page, and there are at most `by_head` of them."""
+        call = _Pass(self, step, table, pool, layout, units, self._splits if long else 1, by_head=apart)
         config = self._config
         call.level(0, (self._inputs, "in"), None, self._a)
         call.convolve(self._a, "skip", self._down_end, self._b, "x1")
@@ -112,13 +114,15 @@ class PagedEstimator:
 class _Pass:
     """One Euler step's launches."""
 
-    def __init__(self, owner: PagedEstimator, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, splits: int) -> None:
+    def __init__(
+        self, owner: PagedEstimator, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, splits: int, *, by_head: bool
+    ) -> None:  # fmt: skip
         self._o, self._step, self._table, self._pool, self._layout, self._units = owner, step, table, pool, layout, units
         self._rows = units * ROWS * CHUNK_FRAMES
         self._launch = owner._launch
         self._channels = owner._config.channels
         self._meets = units <= owner.meeting_units
-        self._splits = splits
+        self._splits, self._by_head = splits, by_head
 
     def convolve(
         self, x: Tensor, site: str, weights: Product, out: Tensor, out_site: str | None, *, second: tuple[Tensor, str] | None = None,
@@ -164,9 +168,17 @@ class _Pass:
         """One transformer layer, in place."""
         o, layout, table, rows, launch, n = self._o, self._layout, self._table, self._rows, self._launch, self._channels
         config, splits = o._config, self._splits
-        if self._meets and self._units == 1 and splits == 1 and o.by_head:
+        if self._by_head:
             self._attend_by_head(weights, layer, x)
-            self._feed_forward(weights, layer, x, site, config.estimator_heads)
+            if self._meets:
+                self._feed_forward(weights, layer, x, site, config.estimator_heads)
+                return
+            tile = launch.tile("rows", rows)
+            launch(
+                heads_onto_residual, (ceil(rows, tile.rows),), x, o._heads, weights.out.bias, rows, N=n, NP=power(n),
+                HEADS=config.estimator_heads, BM=tile.rows, warps=tile.warps,
+            )  # fmt: skip
+            self._widen_and_narrow(weights, x, site)
             return
         inner, kp, offset = config.estimator_heads * config.head_width, power(n), layout.attention(self._step, layer)
         tile = launch.tile("qkv", rows)
@@ -192,10 +204,13 @@ class _Pass:
         if self._meets:
             self._feed_forward(weights, layer, x, site)
             return
-        tile = launch.tile("widen", rows)
-        launch(
+        self._widen_and_narrow(weights, x, site)
+
+    def _widen_and_narrow(self, weights: Transformer, x: Tensor, site: str | None) -> None:
+        o, n, rows, tile = self._o, self._channels, self._rows, self._launch.tile("widen", self._rows)
+        self._launch(
             normed_linear, (ceil(4 * n, tile.columns * tile.loop), ceil(rows, tile.rows)), x, weights.widen.weight,
-            weights.widen.bias, o._wide, rows, N=4 * n, K=n, KP=kp, EPS=_EPSILON, ACTIVATION=GELU,
+            weights.widen.bias, o._wide, rows, N=4 * n, K=n, KP=power(n), EPS=_EPSILON, ACTIVATION=GELU,
             BM=tile.rows, BN=tile.columns, LOOP=tile.loop, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(o._wide, weights.narrow, x, site, "narrow")

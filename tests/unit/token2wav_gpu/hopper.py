@@ -69,15 +69,14 @@ def resources(source: ASTSource, options: dict[str, Any]) -> dict[str, Any]:
 
 @torch.inference_mode()
 def recorded(units: int) -> Recorder:
-    """Of passes over so many units, short and with many pages, by head and not."""
+    """Of passes over so many units, every way."""
     config, recorder = replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1), Recorder(chained=True)
     tensors = random_tensors(config)
-    for by_head in (False, True):
-        flow = PagedFlow(config, tensors, pages=1, buckets=(units,), launch=recorder, meeting_units=2, by_head=by_head)
-        for way in Way:
-            flow._table.fill([flow._nobody()], units)
-            if way is not Way.LONG or units <= flow._estimator.split_units:
-                flow._launch(units, way)
+    flow = PagedFlow(config, tensors, pages=1, buckets=(units,), launch=recorder, meeting_units=2, by_head=units)
+    flow._table.fill([flow._nobody()], units)
+    for way in Way:
+        if way is not Way.LONG or units <= flow._estimator.split_units:
+            flow._launch(units, way)
     return recorder
 
 

@@ -73,21 +73,21 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool) -> None:
         torch.testing.assert_close(x[: len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("by_head", [False, True], ids=["apart", "by head"])
+@pytest.mark.parametrize(("by_head", "meeting"), [(False, 1), (True, 1), (True, 0)], ids=["meeting", "by head, meeting", "by head"])
 @torch.inference_mode()
-def test_a_step_of_one_block_whose_programs_meet_is_the_readable_step(by_head: bool) -> None:
+def test_a_step_of_one_block_is_the_readable_step(by_head: bool, meeting: int) -> None:
     """In the interpreter a feed-forward has one program for its rows, which meets nobody."""
     flow, units, wanted = blocks()
     tensors, plain = random_tensors(SMALL), large_tiles(whole=True)
     launch = Launcher(False, plain.tiles | {"feed forward": ((MANY, Tile(128, 0, 4 * SMALL.channels)),)})
     encoder = PagedEncoder(SMALL, tensors, 1, torch.float32, launch)
-    estimator = PagedEstimator(SMALL, tensors, 1, torch.float32, launch, meeting_units=1, by_head=by_head)
+    estimator = PagedEstimator(SMALL, tensors, 1, torch.float32, launch, meeting_units=meeting, by_head=int(by_head))
     layout, table = Layout(SMALL), UnitTable(1, CPU)
     pool = torch.full((6 * layout.elements,), float("nan"))
     for unit, (_, wanted_x) in zip(units, wanted, strict=True):
         table.fill([unit], 1)
         encoder(table, pool, layout, 1)
         estimator.prepare(encoder.mu, flow.noise, table, pool, layout, 1)
-        estimator.step(0, table, pool, layout, 1)
+        estimator.step(0, table, pool, layout, 1, apart=by_head)
         torch.testing.assert_close(estimator.x[0, : len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
     assert bool(estimator._heads.any()) == by_head

@@ -64,3 +64,20 @@ def attend_by_head(
     out = (total / weight[:, None]).to(w.dtype.element_ty)
     part = product(out, back, tl.zeros([FP, KP], tl.float32))
     tl.store(parts + (head * M + rows)[:, None] * K + inner[None, :], part, mask=real[:, None] & (inner < K)[None, :])
+
+
+@triton.jit(do_not_specialize=["M"])
+def heads_onto_residual(
+    x, parts, bias, M, N: tl.constexpr, NP: tl.constexpr, HEADS: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr
+):  # fmt: skip
+    """x float32 [M, N] += bias + all of parts float32 [HEADS, M, N], in their order. Grid (ceil(M / BM),)."""
+    announce(CHAINED)
+    rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, NP)
+    inside = (rows < M)[:, None] & (columns < N)[None, :]
+    shift = tl.load(bias + columns, mask=columns < N, other=0.0)
+    at = rows[:, None] * N + columns[None, :]
+    wait(CHAINED)
+    total = tl.load(x + at, mask=inside, other=0.0) + shift[None, :]
+    for head in tl.static_range(HEADS):
+        total += tl.load(parts + head * M * N + at, mask=inside, other=0.0)
+    tl.store(x + at, total, mask=inside)
