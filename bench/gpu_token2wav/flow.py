@@ -62,18 +62,28 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
         print(f"  captured in {first:.1f} s, memory {torch.cuda.memory_allocated() / 2**30:.2f} GiB", flush=True)
         made = one_by_one(paged)
         report(f"{name}, graph against eager", made, eager)
-        paged.pool.fill_(float("nan"))
-        theirs = [10, 11, 12, 13, 14]
-        both: tuple[list[Tensor], list[Tensor]] = ([], [])
-        for at in range(max(someone.blocks, other.blocks)):
-            pair = [(0, someone.unit(at, pages))] if at < someone.blocks else []
-            pair += [(1, other.unit(at, theirs))] if at < other.blocks else []
-            for (who, _), mel in zip(pair, paged.run([unit for _, unit in pair]).clone(), strict=True):
-                both[who].append(mel)
-        report(f"{name}, two streams", both[0] + both[1], wanted + others)
-        report(f"{name}, two streams against alone", both[0], made)
+
+        def together(paged: PagedFlow, pages: list[int] = pages) -> tuple[list[Tensor], list[Tensor]]:
+            paged.pool.fill_(float("nan"))
+            theirs = [10, 11, 12, 13, 14]
+            both: tuple[list[Tensor], list[Tensor]] = ([], [])
+            for at in range(max(someone.blocks, other.blocks)):
+                pair = [(0, someone.unit(at, pages))] if at < someone.blocks else []
+                pair += [(1, other.unit(at, theirs))] if at < other.blocks else []
+                for (who, _), mel in zip(pair, paged.run([unit for _, unit in pair]).clone(), strict=True):
+                    both[who].append(mel)
+            return both
+
+        mine, theirs = together(paged)
+        report(f"{name}, two streams", mine + theirs, wanted + others)
+        report(f"{name}, two streams against alone", mine, made)
         heads = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), by_head=2)
         report(f"{name}, attention by head", one_by_one(heads), wanted)
+        heads = PagedFlow(
+            PUBLISHED, weights, pages=16, dtype=dtype, buckets=(4,), launch=Launcher(True, RUN.tuned), meeting_units=0, by_head=4
+        )  # fmt: skip
+        mine, theirs = together(heads)
+        report(f"{name}, attention by head, two streams", mine + theirs, wanted + others)
         wider = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(4,), launch=Launcher(True, RUN.tuned | WIDER))
         wider.pool.fill_(float("nan"))
         four = list(wider.run([someone.unit(at, pages) for at in range(4)]).clone())

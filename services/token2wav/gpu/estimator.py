@@ -1,7 +1,6 @@
 """The estimator of the flow's velocity as a chain of kernels: the arithmetic of `flow.estimator` over paged state."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -166,20 +165,18 @@ class _Pass:
 
     def transform(self, weights: Transformer, layer: int, x: Tensor, site: str | None) -> None:
         """One transformer layer, in place."""
-        o, layout, table, rows, launch, n = self._o, self._layout, self._table, self._rows, self._launch, self._channels
-        config, splits = o._config, self._splits
         if self._by_head:
             self._attend_by_head(weights, layer, x)
-            if self._meets:
-                self._feed_forward(weights, layer, x, site, config.estimator_heads)
-                return
-            tile = launch.tile("rows", rows)
-            launch(
-                heads_onto_residual, (ceil(rows, tile.rows),), x, o._heads, weights.out.bias, rows, N=n, NP=power(n),
-                HEADS=config.estimator_heads, BM=tile.rows, warps=tile.warps,
-            )  # fmt: skip
+        else:
+            self._attend(weights, layer, x)
+        if self._meets:
+            self._feed_forward(weights, layer, x, site)
+        else:
             self._widen_and_narrow(weights, x, site)
-            return
+
+    def _attend(self, weights: Transformer, layer: int, x: Tensor) -> None:
+        o, layout, table, rows, launch, n = self._o, self._layout, self._table, self._rows, self._launch, self._channels
+        config, splits = o._config, self._splits
         inner, kp, offset = config.estimator_heads * config.head_width, power(n), layout.attention(self._step, layer)
         tile = launch.tile("qkv", rows)
         columns = min(tile.columns, inner)
@@ -201,10 +198,6 @@ class _Pass:
                 SPLITS=splits,
             )  # fmt: skip
         self._onto(o._attended, weights.out, x, None, "out")
-        if self._meets:
-            self._feed_forward(weights, layer, x, site)
-            return
-        self._widen_and_narrow(weights, x, site)
 
     def _widen_and_narrow(self, weights: Transformer, x: Tensor, site: str | None) -> None:
         o, n, rows, tile = self._o, self._channels, self._rows, self._launch.tile("widen", self._rows)
@@ -224,29 +217,25 @@ class _Pass:
             layout.attention(self._step, layer), K=n, KP=power(n), EPS=_EPSILON, TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES),
             ROWS=ROWS, HEADS=config.estimator_heads, WIDTH=config.head_width, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
-
-    def _feed_forward(self, weights: Transformer, layer: int, x: Tensor, site: str | None, heads: int = 0) -> None:
-        o, n, rows = self._o, self._channels, self._rows
-        tile = self._launch.tile("feed forward", rows)
-        tiles, hidden = ceil(rows, tile.rows), 4 * n
-        meeting = (self._step * self._layout.estimator_layers + layer) * o.row_tiles
-        rest = (
-            o._heads, weights.out.bias, weights.widen.weight, weights.widen.bias, weights.narrow.weight, weights.narrow.bias, o._partial,
-            o.counters, self._pool, self._table["own"], rows, self._layout.elements, self._layout.tail(self._step, site) if site else 0,
-            meeting,
+        if self._meets:  # and adds them itself
+            return
+        tile = self._launch.tile("rows", self._rows)
+        self._launch(
+            heads_onto_residual, (ceil(self._rows, tile.rows),), x, o._heads, weights.out.bias, self._rows, N=n, NP=power(n),
+            HEADS=config.estimator_heads, BM=tile.rows, warps=tile.warps,
         )  # fmt: skip
-        sizes: dict[str, Any] = {
-            "N": n,
-            "H": hidden,
-            "EPS": _EPSILON,
-            "FRAMES": CHUNK_FRAMES,
-            "ROWS": ROWS,
-            "TAIL": site is not None,
-            "BM": tile.rows,
-            "HEADS": heads,
-        }
-        grid = (hidden // tile.inner, tiles)
-        self._launch(feed_forward, grid, x, *rest, HIDDEN=tile.inner, warps=tile.warps, **sizes)
+
+    def _feed_forward(self, weights: Transformer, layer: int, x: Tensor, site: str | None) -> None:
+        o, n, rows = self._o, self._channels, self._rows
+        tile, hidden = self._launch.tile("feed forward", rows), 4 * n
+        meeting = (self._step * self._layout.estimator_layers + layer) * o.row_tiles
+        self._launch(
+            feed_forward, (hidden // tile.inner, ceil(rows, tile.rows)), x, o._heads, weights.out.bias, weights.widen.weight,
+            weights.widen.bias, weights.narrow.weight, weights.narrow.bias, o._partial, o.counters, self._pool, self._table["own"], rows,
+            self._layout.elements, self._layout.tail(self._step, site) if site else 0, meeting, N=n, H=hidden, EPS=_EPSILON,
+            FRAMES=CHUNK_FRAMES, ROWS=ROWS, TAIL=site is not None, BM=tile.rows, HIDDEN=tile.inner,
+            HEADS=o._config.estimator_heads if self._by_head else 0, warps=tile.warps,
+        )  # fmt: skip
 
     def _onto(self, a: Tensor, weights: Product, x: Tensor, site: str | None, kind: str) -> None:
         tile, n = self._launch.tile(kind, self._rows), self._channels

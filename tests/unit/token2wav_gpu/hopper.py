@@ -40,7 +40,8 @@ class Recorder(Launcher):
         signature, values, aligned = {}, {}, {}
         for at, parameter in enumerate(kernel.params):
             argument = arguments[at] if at < len(arguments) else constants[parameter.name]
-            if parameter.is_constexpr or (argument == 1 if isinstance(argument, int) else False):
+            one = isinstance(argument, int) and argument == 1 and not parameter.do_not_specialize
+            if parameter.is_constexpr or one:
                 signature[parameter.name], values[at,] = "constexpr", argument
                 continue
             whole = isinstance(argument, int)

@@ -7,7 +7,7 @@ from services.token2wav.gpu.kernels.chain import announce, fetch_ahead, wait
 from services.token2wav.gpu.kernels.linear import product
 
 NEARER = tl.constexpr(4)
-"""Pages that are fetched before a program may begin: all programs' together are a small part of the second cache."""
+"""Pages of each program that are fetched before it may begin: those of all that run at once are less than half of the second cache."""
 
 
 @triton.jit
@@ -25,8 +25,9 @@ def attended(asked, keys, values, known, total, weight, highest):
 
 @triton.jit
 def page_of(row, at, pages):
-    """The page of block `at`, the last one's behind that. Asked for a block ahead, so that nobody waits for a page's number before it."""
-    return tl.load(row + tl.minimum(at, pages - 1)).to(tl.int64)
+    """int32: the page of block `at`, the last one's behind that. Asked for a block ahead, so that no page is waited for behind its number;
+    widened only where it is used, since the compiler hands on what it has, not what it loads."""
+    return tl.load(row + tl.minimum(at, pages - 1))
 
 
 @triton.jit
@@ -38,7 +39,7 @@ def fetch_pages(
     if CHAINED:
         frames = tl.minimum(tl.arange(0, FP), FRAMES - 1) * INNER
         for at in range(begin, tl.minimum(end, begin + NEARER)):
-            keys = first + page_of(row, at, pages) * page + frames
+            keys = first + page_of(row, at, pages).to(tl.int64) * page + frames
             fetch_ahead(keys)
             fetch_ahead(keys + FRAMES * INNER)
 
@@ -79,7 +80,7 @@ def paged_attention(
     highest = tl.full([FP], -1e30, tl.float32)
     inside = (row * 2 * FRAMES) * (HEADS * WIDTH) + head * WIDTH + frame[:, None] * (HEADS * WIDTH) + channel[None, :]
     for at in range(begin, end):
-        here = pool + following * page + offset + inside
+        here = pool + following.to(tl.int64) * page + offset + inside
         following = page_of(table + unit * TABLE, at + 1, pages)
         known = frame < tl.where(at == pages - 1, last_valid, FRAMES)
         keys = tl.load(here, mask=real[:, None], other=0.0)

@@ -55,7 +55,7 @@ def attend_by_head(
     weight = tl.zeros([FP], tl.float32)
     highest = tl.full([FP], -1e30, tl.float32)
     for at in range(pages - 1):
-        here = pool + following * page + offset + inside
+        here = pool + following.to(tl.int64) * page + offset + inside
         following = page_of(table + unit * TABLE, at + 1, pages)
         old_keys = tl.load(here, mask=real[:, None], other=0.0)
         old_values = tl.load(here + FRAMES * inner_width, mask=real[:, None], other=0.0)
