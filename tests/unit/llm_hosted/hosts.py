@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cosyserve import gpu_facts
+from cosyserve.gpu_facts import library_versions
 from services.llm import rungs, vllm_plugin
 from services.llm.hosted_backend import HostedBackend
 from tests.unit.llm.tiny_llm import settings
@@ -52,9 +52,8 @@ def library(kind: str, monkeypatch: pytest.MonkeyPatch, version: str | None = No
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(vllm_plugin, "entry_points", lambda group: [EntryPoint("cosyserve", "services.llm.vllm_plugin:register", group)])
     monkeypatch.setattr(rungs, "visible_gpus", lambda: [GPU])
-    installed = gpu_facts.library_versions
     told = found[kind].__dict__["__version__"]
-    monkeypatch.setattr(rungs, "library_versions", lambda *names: installed(*names) | ({kind: told} if kind in names else {}))
+    monkeypatch.setattr(rungs, "library_versions", lambda *names: library_versions(*names) | ({kind: told} if kind in names else {}))
     yield
     for name in MODULES:
         sys.modules.pop(name, None)
