@@ -11,7 +11,6 @@ from torch import Tensor
 from bench.device_time import timed
 from bench.gpu.stack import state_bytes
 from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, apart, filled, random_flow, spread
-from bench.gpu_token2wav.tuning import WIDER
 from services.token2wav.flow.flow import Flow
 from services.token2wav.gpu import flow as flow_module
 from services.token2wav.gpu.flow import PagedFlow, Way
@@ -77,22 +76,10 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
         mine, theirs = together(paged)
         report(f"{name}, two streams", mine + theirs, wanted + others)
         report(f"{name}, two streams against alone", mine, made)
-        heads = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), by_head=2)
-        report(f"{name}, attention by head", one_by_one(heads), wanted)
-        heads = PagedFlow(
-            PUBLISHED, weights, pages=16, dtype=dtype, buckets=(4,), launch=Launcher(True, RUN.tuned), meeting_units=0, by_head=4
-        )  # fmt: skip
-        mine, theirs = together(heads)
-        report(f"{name}, attention by head, two streams", mine + theirs, wanted + others)
-        wider = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(4,), launch=Launcher(True, RUN.tuned | WIDER))
-        wider.pool.fill_(float("nan"))
-        four = list(wider.run([someone.unit(at, pages) for at in range(4)]).clone())
-        report(f"{name}, four blocks that meet", four, wanted[:4])
-        apart_always = PagedFlow(
-            PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), meeting_units=0
-        )  # fmt: skip
-        report(f"{name}, programs that never meet", one_by_one(apart_always), wanted)
-        report(f"{name}, programs that never meet, against the default", one_by_one(apart_always), eager)
+        for what, options in (("attention by itself", {"by_head": 0}), ("a product a launch", {"meeting_units": 0})):
+            other_way = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), **options)
+            report(f"{name}, {what}", one_by_one(other_way), wanted)
+            report(f"{name}, {what}, against the default", one_by_one(other_way), eager)
     return rows
 
 

@@ -42,8 +42,6 @@ CHOICES: dict[str, list[Tile]] = {
 }  # fmt: skip
 
 
-WIDER = {"feed forward": ((200, Tile(16, 0, 128, 8)), (MANY, Tile(32, 0, 128, 8)))}
-"""Tiles with which a feed-forward of four units has few enough programs to meet, too."""
 CLASSES = {1: 200, 4: 400, 8: 800, 16: MANY}
 """Units that are measured, and rows up to which the best tile for them is taken."""
 
@@ -137,14 +135,15 @@ def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
 
 @torch.inference_mode()
 def variants(out: Path) -> dict[str, Any]:
-    """The same pass with the tiles of the source, with programs that never meet, with such that meet at four units, too, and with an
-    attention in one launch, a program for each head."""
+    """The same pass with a product a launch, with attention by itself where feed-forwards meet, as it is served, and with the tiles of the
+    source."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows = RUN.kept
+    tuned = Launcher(True, RUN.tuned)
     ways: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
-        "never meeting": ((1, 2, 4), {"launch": Launcher(True, RUN.tuned), "meeting_units": 0}),
-        "by head": ((1, 2, 4, 8, 16), {"launch": Launcher(True, RUN.tuned), "by_head": 16}),
-        "meeting at four": ((4,), {"launch": Launcher(True, RUN.tuned | WIDER)}),
+        "a product a launch": ((1, 2, 4), {"launch": tuned, "meeting_units": 0}),
+        "attention by itself": ((1, 2, 4), {"launch": tuned, "by_head": 0}),
+        "as served": ((1, 2, 4), {"launch": tuned}),
         "source's tiles": ((1, 4, 16), {"launch": Launcher(True, {})}),
     }
     for at, (name, (buckets, options)) in enumerate(ways.items()):
@@ -155,17 +154,16 @@ def variants(out: Path) -> dict[str, Any]:
         if RUN.compile_only:
             for batch in buckets:
                 paged._table.fill([paged._nobody()], batch)
-                paged._launch(batch, Way.APART if options.get("by_head") else Way.SHORT)
+                paged._launch(batch, Way.SHORT)
             continue
-        paged.capture((Way.SHORT, Way.APART))
+        paged.capture((Way.SHORT,))
         for batch in buckets:
             for prefix in (3, 13):
                 # Not as it would be served: with many pages small batches split their keys.
-                graph = paged._graphs.get((batch, Way.APART)) or paged._graphs[batch, Way.SHORT]
                 paged._table.fill(spread(batch, prefix), batch)
-                rows[f"{name} {batch} {prefix + 1}"] = spent = timed(graph.replay, 10)
+                rows[f"{name} {batch} {prefix + 1}"] = spent = timed(paged._graphs[batch, Way.SHORT].replay, 10)
                 mean = float(paged._estimator.x[:batch].double().abs().mean())
-                print(f"{name:18s} batch {batch:2d} {prefix + 1:2d} blocks: {spent:.3f} ms, mean size of the mel {mean:.9f}", flush=True)
+                print(f"{name:20s} batch {batch:2d} {prefix + 1:2d} blocks: {spent:.3f} ms, mean size of the mel {mean:.9f}", flush=True)
         del paged
         torch.cuda.empty_cache()
     return rows

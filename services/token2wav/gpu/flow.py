@@ -25,17 +25,18 @@ LONG_BUCKETS = (48, 64, 96, 128)
 """Of sentences that are made again from their start and are longer than a batch."""
 MEETING_PROGRAMS = 8
 """Programs that share the rows of a feed-forward, see `kernels.feed_forward`."""
+BY_HEAD = 4
+"""Units of a batch whose feed-forwards meet at most, whose attention has the product behind it in its launch."""
 LONG_PAGES = 8
 """From more pages on, the keys of small batches are split."""
 
 
 class Way(Enum):
-    """Graphs of the same pass: over few pages, over many, over scratch pages, and over few where no unit attends to another's page."""
+    """Graphs of the same pass: over few pages, over many, and over scratch pages."""
 
     SHORT = 0
     LONG = 1
     RECOMPUTED = 2
-    APART = 3
 
 
 @dataclass
@@ -64,14 +65,14 @@ class PagedFlow:
     """Weights, static buffers and the pool. For one owner thread; who owns which page is decided outside (`pages`).
 
     dtype: of products' operands and of the pages. pages: in the pool, allocated here. Page 0 is nobody's: units that fill a batch up
-    write there. by_head: see `PagedEstimator`; nothing is served so yet. `recompute` makes a sentence from its start in one pass, over
-    scratch pages that no step or layer outlives.
+    write there. meeting_units, by_head: see `TransformerRoom`. `recompute` makes a sentence from its start in one pass, over scratch pages
+    that no step or layer outlives.
     """
 
     def __init__(
         self, config: FlowConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
         buckets: Sequence[int] = BUCKETS, most: int | None = None, launch: Launcher | None = None,
-        meeting_units: int | None = None, by_head: int = 0,
+        meeting_units: int | None = None, by_head: int = BY_HEAD,
     ) -> None:  # fmt: skip
         device = tensors["encoder_proj.bias"].device
         self.config, self.device, self.dtype = config, device, dtype
@@ -95,7 +96,6 @@ class PagedFlow:
             self._estimator = PagedEstimator(config, tensors, self.most, dtype, launch, meeting_units=meeting, by_head=by_head)
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
-        self._by_head = by_head
         self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}
 
     def _meeting(self) -> int:
@@ -163,8 +163,6 @@ class PagedFlow:
         return self._estimator.x[: len(units)]
 
     def _sizes(self, way: Way) -> tuple[int, ...]:
-        if way is Way.APART:
-            return tuple(size for size in self.buckets if size <= self._by_head)
         return self.buckets + self._long_buckets if way is Way.RECOMPUTED else self.buckets
 
     def _bucket(self, units: int, way: Way) -> int:
@@ -173,23 +171,15 @@ class PagedFlow:
     def _way(self, units: Sequence[Unit]) -> Way:
         # What is launched is the bucket, and what splits keys has room for so many units.
         many = self._bucket(len(units), Way.LONG) <= self._estimator.split_units and max(len(unit.pages) for unit in units) > LONG_PAGES
-        if many:
-            return Way.LONG
-        return Way.APART if self._bucket(len(units), Way.SHORT) <= self._by_head and _apart(units) else Way.SHORT
+        return Way.LONG if many else Way.SHORT
 
     def _launch(self, units: int, way: Way) -> None:
         pool, layout = (self._scratch, self.scratch_layout) if way is Way.RECOMPUTED else (self.pool, self.layout)
         self._encoder(self._table, pool, layout, units)
         self._estimator.prepare(self._encoder.mu, self._noise, self._table, pool, layout, units)
         for step in range(EULER_STEPS):
-            self._estimator.step(step, self._table, pool, layout, units, long=way is Way.LONG, apart=way is Way.APART)
+            self._estimator.step(step, self._table, pool, layout, units, long=way is Way.LONG)
 
     def _nobody(self) -> Unit:
         speaker = torch.zeros_like(self._table.speaker[0])
         return Unit([0], torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), speaker)
-
-
-def _apart(units: Sequence[Unit]) -> bool:
-    """Whether none of them attends to a page that another one writes."""
-    written = {unit.pages[-1] for unit in units}
-    return not any(page in written for unit in units for page in unit.pages[:-1])

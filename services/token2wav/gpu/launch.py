@@ -36,8 +36,12 @@ class Launcher:
 
     def tile(self, kind: str, rows: int, table: "Tiles | None" = None) -> Tile:
         """The tile for a product of that many rows. table: where this launcher has none for the kind; None: the flow's."""
-        rules = self.tiles.get(kind) or (TILES if table is None else table)[kind]
+        rules = self.rules(kind, table)
         return next((tile for most, tile in rules if rows <= most), rules[-1][1])
+
+    def rules(self, kind: str, table: "Tiles | None" = None) -> tuple[tuple[int, Tile], ...]:
+        """All tiles of a kind, each with the rows up to which it is taken."""
+        return self.tiles.get(kind) or (TILES if table is None else table)[kind]
 
 
 MANY = 1 << 30
@@ -53,8 +57,8 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "encoder": ((200, Tile(16, 32, 512, 8)), (MANY, Tile(64, 64, 64, 4, 4))),
     "rows": ((200, Tile(1, 0, 0, 2)), (800, Tile(4, 0)), (MANY, Tile(16, 0))),
     "attention": ((400, Tile(0, 0, 0, 4, 6)), (MANY, Tile(0, 0, 0, 4, 4))),
-    "head": ((MANY, Tile(0, 0, 0, 8)),),
-    "feed forward": ((MANY, Tile(16, 0, 128, 8)),),
+    "head": ((100, Tile(16, 0, 256, 8, 1)), (MANY, Tile(16, 0, 256, 4, 2))),
+    "feed forward": ((200, Tile(16, 0, 128, 8)), (MANY, Tile(32, 0, 128, 8))),
     "distance": ((MANY, Tile(0, 0, 128, 8)),),
 }
 """For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide."""

@@ -72,7 +72,7 @@ def test_each_way_of_a_pass_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatc
 
     def capture(self: PagedFlow, ways: tuple[Way, ...]) -> float:
         assert ways == (Way.SHORT,)
-        captured.append((self._estimator.meeting_units, torch.cuda.graph.default_capture_stream))
+        captured.append((self._estimator.transformer_room.meeting_units, torch.cuda.graph.default_capture_stream))
         return 0.0
 
     fakes = {"Event": Event, "Stream": lambda device, priority: f"stream {priority}", "stream": on, "synchronize": lambda *_: None}

@@ -82,6 +82,6 @@ def test_what_the_parts_keep_is_in_the_report(tmp_path: Path, monkeypatch: pytes
     assert [row[0].removeprefix("| ") for row in rows[1:9]] == ["1", "2", "4", "8", "16", "32", "64", "128"]
     assert len(rows) == 9 + 1 + 2 + 3
     assert len(stages.windows(found)) == 12
-    assert found["mel"].keys() >= {"bfloat16", "bfloat16, two streams", "bfloat16, programs that never meet"}
+    assert found["mel"].keys() >= {"bfloat16", "bfloat16, two streams", "bfloat16, a product a launch"}
     assert len(found["samples"]) == 4
     assert len(stages.correctness(found)) == 3 + len(found["mel"]) + 2 + 4

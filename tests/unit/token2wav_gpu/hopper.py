@@ -73,7 +73,7 @@ def recorded(units: int) -> Recorder:
     """Of passes over so many units, every way."""
     config, recorder = replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1), Recorder(chained=True)
     tensors = random_tensors(config)
-    flow = PagedFlow(config, tensors, pages=1, buckets=(units,), launch=recorder, meeting_units=2, by_head=units)
+    flow = PagedFlow(config, tensors, pages=1, buckets=(units,), launch=recorder, meeting_units=4)
     flow._table.fill([flow._nobody()], units)
     for way in Way:
         if way is not Way.LONG or units <= flow._estimator.split_units:

@@ -16,8 +16,7 @@ ROOT = Path(__file__).parents[3]
 SHARED_BYTES = 227 << 10
 """Of a program at most, on Hopper."""
 KERNELS = {
-    "attend_by_head", "causal_convolution", "embedded", "euler_step", "feed_forward", "heads_onto_residual",
-    "joined_parts", "looking_ahead", "norm_mish",
+    "attend_by_head", "causal_convolution", "embedded", "euler_step", "feed_forward", "joined_parts", "looking_ahead", "norm_mish",
     "norm_scaled", "normed_linear", "onto_residual", "paged_attention", "prepare", "queries_keys_values", "relative_attention",
     "turned_queries",
 }  # fmt: skip

@@ -37,13 +37,3 @@ def test_keys_are_split_only_in_a_pass_that_there_is_room_for(monkeypatch: pytes
     for units in (2, 3):  # keys are split for at most four units, and three are launched as eight
         flow.run([unit(LONG_PAGES)] * units)
     assert launched == [(2, Way.LONG), (8, Way.SHORT)]
-
-
-def test_attention_goes_by_head_where_no_unit_reads_what_another_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    launched: list[tuple[int, Way]] = []
-    flow = PagedFlow(SMALL, random_tensors(SMALL), pages=2, dtype=torch.float32, buckets=(1, 2, 8), by_head=2)
-    monkeypatch.setattr(flow, "_launch", lambda units, way: launched.append((units, way)))
-    other = Unit([1, 9], unit(0).tokens, unit(0).ahead, unit(0).speaker)  # its prompt is the other's, its own page is not
-    for units in ([unit(1)], [unit(1), other], [unit(0), unit(1)], [unit(1), other, other], [unit(LONG_PAGES)]):
-        flow.run(units)
-    assert launched == [(1, Way.APART), (2, Way.APART), (2, Way.SHORT), (8, Way.SHORT), (1, Way.LONG)]

@@ -1,6 +1,7 @@
 """One Euler step over pages is the readable one, in Triton's interpreter: blocks one after the other, together, short, with split keys."""
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -15,6 +16,7 @@ from torch import Tensor
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.past import Past, Window
 from services.token2wav.flow.solver import ROWS
+from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.encoder import PagedEncoder
 from services.token2wav.gpu.estimator import PagedEstimator
 from services.token2wav.gpu.launch import MANY, Launcher, Tile
@@ -27,9 +29,9 @@ CPU = torch.device("cpu")
 PROMPT, TOKENS = 30, 28
 
 
-def blocks() -> tuple[Flow, list[Unit], list[tuple[Tensor, Tensor]]]:
+def blocks(config: FlowConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Tensor, Tensor]]]:
     """Three blocks, the last of 8 tokens; and what mu and x after Euler step 0 should be for each."""
-    flow = Flow(SMALL, random_tensors(SMALL), CPU)
+    flow = Flow(config, random_tensors(config), CPU)
     voice = random_voice(PROMPT)
     ids = torch.cat((voice.tokens, torch.arange(TOKENS) * 7))
     pages, units, wanted = [3, 5, 2], [], []
@@ -73,21 +75,26 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool) -> None:
         torch.testing.assert_close(x[: len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize(("by_head", "meeting"), [(False, 1), (True, 1), (True, 0)], ids=["meeting", "by head, meeting", "by head"])
+@pytest.mark.parametrize(("meeting", "frames"), [(0, 0), (1, 0), (1, 64), (1, 32), (0, 64)])
 @torch.inference_mode()
-def test_a_step_of_one_block_is_the_readable_step(by_head: bool, meeting: int) -> None:
-    """In the interpreter a feed-forward has one program for its rows, which meets nobody."""
-    flow, units, wanted = blocks()
-    tensors, plain = random_tensors(SMALL), large_tiles(whole=True)
-    launch = Launcher(False, plain.tiles | {"feed forward": ((MANY, Tile(128, 0, 4 * SMALL.channels)),)})
-    encoder = PagedEncoder(SMALL, tensors, 1, torch.float32, launch)
-    estimator = PagedEstimator(SMALL, tensors, 1, torch.float32, launch, meeting_units=meeting, by_head=int(by_head))
-    layout, table = Layout(SMALL), UnitTable(1, CPU)
+def test_a_step_of_one_block_is_the_readable_step(meeting: int, frames: int) -> None:
+    """meeting: units whose feed-forward is one launch; in the interpreter it has one program for its rows, which meets nobody. frames: of a
+    program of attention with its product, which goes with it; 0: attention by itself."""
+    config = replace(SMALL, transformers=2)
+    flow, units, wanted = blocks(config)
+    tensors, plain = random_tensors(config), large_tiles(whole=True)
+    tiles = {"feed forward": ((MANY, Tile(128, 0, 4 * config.channels)),), "head": ((MANY, Tile(frames, 0, 128)),)}
+    launch = Launcher(False, plain.tiles | tiles)
+    encoder = PagedEncoder(config, tensors, 1, torch.float32, launch)
+    estimator = PagedEstimator(config, tensors, 1, torch.float32, launch, meeting_units=meeting, by_head=int(frames > 0))
+    layout, table = Layout(config), UnitTable(1, CPU)
     pool = torch.full((6 * layout.elements,), float("nan"))
     for unit, (_, wanted_x) in zip(units, wanted, strict=True):
         table.fill([unit], 1)
         encoder(table, pool, layout, 1)
         estimator.prepare(encoder.mu, flow.noise, table, pool, layout, 1)
-        estimator.step(0, table, pool, layout, 1, apart=by_head)
+        estimator.step(0, table, pool, layout, 1)
         torch.testing.assert_close(estimator.x[0, : len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
-    assert bool(estimator._heads.any()) == by_head
+    room, by_head = estimator.transformer_room, meeting > 0 and frames > 0
+    filled = (bool(room.partial.any()), bool(room.heads.any()), bool(room.wide.any()), bool(room.attended.any()))
+    assert filled == (meeting > 0, by_head, not meeting, not by_head)

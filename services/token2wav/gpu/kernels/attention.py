@@ -3,19 +3,15 @@
 import triton
 import triton.language as tl
 
-from services.token2wav.gpu.kernels.chain import announce, fetch_ahead, wait
+from services.token2wav.gpu.kernels.chain import announce, wait
 from services.token2wav.gpu.kernels.linear import product
-
-NEARER = tl.constexpr(4)
-"""Pages of each program that are fetched before it may begin: those of all that run at once are less than half of the second cache."""
 
 
 @triton.jit
 def attended(asked, keys, values, known, total, weight, highest):
-    """total [F, WIDTH], weight and highest [F] of the frames that `asked`, with one more page: keys and values [F, WIDTH], of which `known`
+    """total [F, WIDTH], weight and highest [F] of the frames that `asked`, with one more page: keys and values [P, WIDTH], of which `known`
     count. Weights are powers of two."""
-    frames: tl.constexpr = asked.shape[0]
-    scores = product(asked, tl.trans(keys), tl.zeros([frames, frames], tl.float32)) * 1.4426950408889634
+    scores = product(asked, tl.trans(keys), tl.zeros([asked.shape[0], keys.shape[0]], tl.float32)) * 1.4426950408889634
     scores = tl.where(known[None, :], scores, -float("inf"))
     higher = tl.maximum(highest, tl.max(scores, axis=1))
     shares = tl.exp2(scores - higher[:, None])
@@ -28,20 +24,6 @@ def page_of(row, at, pages):
     """int32: the page of block `at`, the last one's behind that. Asked for a block ahead, so that no page is waited for behind its number;
     widened only where it is used, since the compiler hands on what it has, not what it loads."""
     return tl.load(row + tl.minimum(at, pages - 1))
-
-
-@triton.jit
-def fetch_pages(
-    first, row, begin, end, pages, page, FRAMES: tl.constexpr, FP: tl.constexpr, INNER: tl.constexpr, CHAINED: tl.constexpr
-):  # fmt: skip
-    """Have the first pages of begin..end come nearer, one line for each frame's keys and one for its values. first: where those of page 0
-    are. A page that is being written meanwhile is no matter: caches are no copies of their own."""
-    if CHAINED:
-        frames = tl.minimum(tl.arange(0, FP), FRAMES - 1) * INNER
-        for at in range(begin, tl.minimum(end, begin + NEARER)):
-            keys = first + page_of(row, at, pages).to(tl.int64) * page + frames
-            fetch_ahead(keys)
-            fetch_ahead(keys + FRAMES * INNER)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -69,10 +51,6 @@ def paged_attention(
     begin = split * share
     end = tl.minimum(begin + share, pages)
     following = page_of(table + unit * TABLE, begin, pages)
-    fetch_pages(
-        pool + offset + row * 2 * FRAMES * (HEADS * WIDTH) + head * WIDTH, table + unit * TABLE, begin, end, pages, page, FRAMES, FP,
-        HEADS * WIDTH, CHAINED,
-    )  # fmt: skip
     wait(CHAINED)
     asked = tl.load(queries + rows[:, None] * (HEADS * WIDTH) + head * WIDTH + channel[None, :], mask=real[:, None], other=0.0)
     total = tl.zeros([FP, WIDTH], tl.float32)

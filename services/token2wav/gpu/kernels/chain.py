@@ -18,14 +18,6 @@ def announce(CHAINED: tl.constexpr):
 
 
 @triton.jit
-def fetch_ahead(addresses):
-    """Have the cache lines at `addresses` come into the second cache; nobody waits for them. Not in Triton's interpreter."""
-    tl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [addresses.to(tl.int64)], dtype=tl.int32, is_pure=False, pack=1
-    )
-
-
-@triton.jit
 def wait(CHAINED: tl.constexpr):
     """Until the kernels before are done."""
     if CHAINED:

@@ -25,7 +25,7 @@ def feed_forward(
     HIDDEN: tl.constexpr, HEADS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """x [M, N] float32 += narrow gelu(wide norm(x)). wide_w [H, N], narrow_w [N, H]; N and H powers of two. HEADS: heads_bias [N] and heads
-    [HEADS, M, N], what `attend_by_head` left, are added to x before.
+    [HEADS, M, N], what `attend_by_head` left, are added to x before, in their order.
 
     A program makes HIDDEN of the H inner columns of BM rows and their share of the outcome, float32 parts [H / HIDDEN, M, N]; when all
     of its rows are there it sums up N HIDDEN / H columns, always in the same order. counters int32, zero before the pass: one for each
@@ -51,8 +51,8 @@ def feed_forward(
         old += tl.load(heads_bias + mine)[None, :]
         for head in tl.static_range(HEADS):
             of_head = heads + (head * M + rows)[:, None] * N
-            values += tl.load(of_head + inner[None, :], mask=there, other=0.0)
-            old += tl.load(of_head + mine[None, :], mask=there, other=0.0)
+            values += tl.load(of_head + inner[None, :], mask=there, other=0.0).to(tl.float32)
+            old += tl.load(of_head + mine[None, :], mask=there, other=0.0).to(tl.float32)
     normal = normalised(values, N, N, EPS).to(wide_w.dtype.element_ty)
     made = product(normal, widening, tl.zeros([BM, HIDDEN], tl.float32)) + wide_shift[None, :]
     made = 0.5 * made * (1.0 + erf(made * 0.7071067811865476))
