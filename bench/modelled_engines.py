@@ -25,7 +25,7 @@ class Times:
     loads come out as they were measured over gRPC; of one sentence a pass was seen to take 1.24 times and a step 1.43.
     jitter: see `varied`; seed: of its dice."""
 
-    flow: dict[int, float] = field(default_factory=lambda: {1: 0.0126, 2: 0.0148, 4: 0.020, 8: 0.0235, 16: 0.0305, 32: 0.0465})
+    flow: dict[int, float] = field(default_factory=lambda: {1: 0.0106, 2: 0.0127, 4: 0.0166, 8: 0.0229, 16: 0.0301, 32: 0.0458})
     vocoder: dict[int, float] = field(default_factory=lambda: {1: 0.00055, 2: 0.00075, 4: 0.00095, 8: 0.0014, 16: 0.0024, 32: 0.0045})
     host: float = 0.002
     decode: dict[int, float] = field(
