@@ -106,7 +106,8 @@ def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
                 [found.streams for found in these], [getattr(found, name) for found in these], style, marker="o", label=f"{arrivals} {name}"
             )
     latency.set(xscale="log", yscale="log", xlabel="streams", ylabel="first sound (ms)", title=machine)
-    latency.set_xticks(sorted({found.streams for found in levels}))
+    loads = {found.streams for found in levels}
+    latency.set_xticks(sorted({load for load in loads if load.bit_count() == 1} or loads))
     latency.minorticks_off()
     latency.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
     for ticks in (latency.xaxis.set_major_formatter, latency.yaxis.set_major_formatter, latency.yaxis.set_minor_formatter):

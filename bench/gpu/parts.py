@@ -10,7 +10,7 @@ from bench.parts.part import Part
 
 PREPARE = "prepare"
 LEVELS = (1, 2, 4, 8, 16, 32, 64, 128)
-SEARCH = (16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256)
+SEARCH = (16, 32, 64, 96, 128, 160, 192, 224, 256)
 SLOW_LEVELS = (1, 4)
 STOP_BELOW = 0.95
 """The search for the most streams ends at the first load of which fewer than this share had no gap."""
