@@ -19,8 +19,8 @@ LONGEST_HOLD_SECONDS = 5.0
 """Most that a setting may say."""
 MARGIN_SECONDS = 0.0075
 """By which the second piece should be made before the first has been played, times the root of how many streams there are: its way to the
-player is longer where many speak. Seen on an H200: 0.042 s are enough for 32 streams, 0.04 for 64, 0.08 for 128; 0.026 for 32 and 0.04 for
-128 are not."""
+player is longer where many speak. Seen on an H200 (`python -m bench.gpu --part closed`): 0.042 s are enough for 32 streams, 0.04 for 64,
+0.08 for 128; 0.026 for 32 and 0.04 for 128 are not."""
 
 
 class Holding:

@@ -66,9 +66,7 @@ class PagedEstimator:
             BP=power(MEL_BINS), STEPS=EULER_STEPS if layout.kept else 1, warps=1,
         )  # fmt: skip
 
-    def step(
-        self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, *, long: bool = False
-    ) -> None:  # fmt: skip
+    def step(self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, *, long: bool = False) -> None:
         """Euler step 0..9 of the first `units` units. long: for many pages, see `splits`."""
         call = _Pass(self, step, table, pool, layout, units, self._splits if long else 1)
         config = self._config
@@ -93,10 +91,8 @@ class PagedEstimator:
 class _Pass:
     """One Euler step's launches."""
 
-    def __init__(
-        self, owner: PagedEstimator, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, splits: int
-    ) -> None:  # fmt: skip
-        self._o, self._step, self._table, self._pool, self._layout, self._units = owner, step, table, pool, layout, units
+    def __init__(self, owner: PagedEstimator, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, splits: int) -> None:
+        self._o, self._step, self._table, self._pool, self._layout = owner, step, table, pool, layout
         self._rows = units * ROWS * CHUNK_FRAMES
         self._launch = owner._launch
         self._channels = owner._config.channels

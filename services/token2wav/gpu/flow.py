@@ -18,13 +18,14 @@ from services.token2wav.gpu.estimator import PagedEstimator
 from services.token2wav.gpu.launch import EXACT_TILES, Launcher, ceil
 from services.token2wav.gpu.layout import Layout
 from services.token2wav.gpu.meeting import may_meet
+from services.token2wav.gpu.transformers import meeting_programs
 from services.token2wav.gpu.units import Unit, UnitTable
 
 BUCKETS = (1, 2, 4, 8, 16, 32)
 LONG_BUCKETS = (48, 64, 96, 128)
 """Of sentences that are made again from their start and are longer than a batch."""
-MEETING_PROGRAMS = 8
-"""Programs that share the rows of a feed-forward, see `kernels.feed_forward`."""
+MEETING_CHANNELS = (128, 256)
+"""Of flows whose feed-forwards may meet: a program's share of the weights is wide enough for the matrix units, and fits beside its rows."""
 BY_HEAD = 4
 """Units of a batch whose feed-forwards meet at most, whose attention has the product behind it in its launch."""
 LONG_PAGES = 8
@@ -50,12 +51,13 @@ class PagedFlowStats:
     longest_seconds: float = 0.0
 
 
-def widest_meeting(sizes: Sequence[int], launch: Launcher, multiprocessors: int) -> int:
+def widest_meeting(sizes: Sequence[int], launch: Launcher, channels: int, multiprocessors: int) -> int:
     """Units of a pass up to which every one of `sizes` has no more feed-forward programs than there are multiprocessors; 0: none."""
     widest = 0
     for size in sorted(sizes):
         rows = size * ROWS * CHUNK_FRAMES
-        if MEETING_PROGRAMS * ceil(rows, launch.tile("feed forward", rows).rows) > multiprocessors:
+        tile = launch.tile("feed forward", rows)
+        if meeting_programs(tile, channels) * ceil(rows, tile.rows) > multiprocessors:
             break
         widest = size
     return widest
@@ -64,9 +66,9 @@ def widest_meeting(sizes: Sequence[int], launch: Launcher, multiprocessors: int)
 class PagedFlow:
     """Weights, static buffers and the pool. For one owner thread; who owns which page is decided outside (`pages`).
 
-    dtype: of products' operands and of the pages. pages: in the pool, allocated here. Page 0 is nobody's: units that fill a batch up
-    write there. meeting_units, by_head: see `TransformerRoom`. `recompute` makes a sentence from its start in one pass, over scratch pages
-    that no step or layer outlives.
+    dtype: of products' operands, of the pages, and of what heads add. pages: in the pool, allocated here. Page 0 is nobody's: units that
+    fill a batch up write there. meeting_units, by_head: see `TransformerRoom`. `recompute` makes a sentence from its start in one pass,
+    over scratch pages that no step or layer outlives.
     """
 
     def __init__(
@@ -101,11 +103,11 @@ class PagedFlow:
     def _meeting(self) -> int:
         """Units whose feed-forward programs are all at once on the device, one to a multiprocessor; 0 where they are not known to be, or
         another process has such programs there."""
-        config, whole = self.config, self.config.channels & (self.config.channels - 1) == 0
-        if self.device.type != "cuda" or self.dtype != torch.bfloat16 or not whole or config.channels < MEETING_PROGRAMS * 16:
+        channels = self.config.channels
+        if self.device.type != "cuda" or self.dtype != torch.bfloat16 or channels not in MEETING_CHANNELS:
             return 0
         gpu = torch.cuda.get_device_properties(self.device)
-        widest = widest_meeting(self.buckets, self.launch, gpu.multi_processor_count)
+        widest = widest_meeting(self.buckets, self.launch, channels, gpu.multi_processor_count)
         return widest if widest and may_meet(str(gpu.uuid)) else 0
 
     @property

@@ -10,12 +10,17 @@ from services.token2wav.gpu.kernels.attention import joined_parts, paged_attenti
 from services.token2wav.gpu.kernels.feed_forward import feed_forward
 from services.token2wav.gpu.kernels.head import attend_by_head
 from services.token2wav.gpu.kernels.linear import GELU, normed_linear, onto_residual, queries_keys_values
-from services.token2wav.gpu.launch import Launcher, ceil, power
+from services.token2wav.gpu.launch import Launcher, Tile, ceil, power
 from services.token2wav.gpu.layout import Layout
 from services.token2wav.gpu.units import TABLE, UnitTable
 from services.token2wav.gpu.weights import Product, Transformer
 
 _EPSILON = 1e-5
+
+
+def meeting_programs(tile: Tile, channels: int) -> int:
+    """Programs that share the rows of a feed-forward and meet, see `kernels.feed_forward`."""
+    return 4 * channels // tile.inner
 
 
 class TransformerRoom:
@@ -33,7 +38,7 @@ class TransformerRoom:
     ) -> None:  # fmt: skip
         each, inner, heads = ROWS * CHUNK_FRAMES, config.estimator_heads * config.head_width, config.estimator_heads
         rows, widest, meeting = most * each, splits * min(most, split_units) * each, max(meeting_units, 1) * each
-        programs = max(4 * config.channels // tile.inner for _, tile in launch.rules("feed forward"))
+        programs = max(meeting_programs(tile, config.channels) for _, tile in launch.rules("feed forward"))
 
         def room(*shape: int, kind: torch.dtype = dtype) -> Tensor:
             return torch.zeros(shape, dtype=kind, device=device)
@@ -121,7 +126,7 @@ class Transformers:
         meeting = (self._step * self._layout.estimator_layers + layer) * o.row_tiles
         heads = o.config.estimator_heads if self._by_head else 0
         self._launch(
-            feed_forward, (4 * n // tile.inner, ceil(self._rows, tile.rows)), x, o.heads, weights.out.bias, weights.widen.weight,
+            feed_forward, (meeting_programs(tile, n), ceil(self._rows, tile.rows)), x, o.heads, weights.out.bias, weights.widen.weight,
             weights.widen.bias, weights.narrow.weight, weights.narrow.bias, o.partial, o.counters, self._pool, self._table["own"],
             self._rows, self._layout.elements, tail or 0, meeting, N=n, H=4 * n, EPS=_EPSILON, FRAMES=CHUNK_FRAMES, ROWS=ROWS,
             TAIL=tail is not None, BM=tile.rows, HIDDEN=tile.inner, HEADS=heads, warps=tile.warps,

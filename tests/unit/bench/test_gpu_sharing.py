@@ -188,7 +188,7 @@ async def test_a_row_that_fails_is_told_and_the_next_one_goes_on() -> None:
     assert {"do": "talk", "way": "high", "pace": 0.005, "sentences": 1} in talked
     lines = sharing({"sharing": found})
     assert "| together | one sentence, high priority | as served | 13 | 13 | 13 | 13 | 0.55 | 0.5 |  |" in lines
-    assert "| together | one sentence, high priority | programs never meet |  |  |  |  |  |  | out of memory |" in lines
+    assert "| together | one sentence, high priority | a product a launch |  |  |  |  |  |  | out of memory |" in lines
     assert "| together | idle | 12 | 12 | 0.5 | 0.5 | 14 | 14 |  |  |  |" in lines
 
 

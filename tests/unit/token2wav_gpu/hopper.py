@@ -70,14 +70,15 @@ def resources(source: ASTSource, options: dict[str, Any]) -> dict[str, Any]:
 
 @torch.inference_mode()
 def recorded(units: int) -> Recorder:
-    """Of passes over so many units, every way."""
+    """Of passes over so many units, every way, with programs that meet and without."""
     config, recorder = replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1), Recorder(chained=True)
     tensors = random_tensors(config)
-    flow = PagedFlow(config, tensors, pages=1, buckets=(units,), launch=recorder, meeting_units=4)
-    flow._table.fill([flow._nobody()], units)
-    for way in Way:
-        if way is not Way.LONG or units <= flow._estimator.split_units:
-            flow._launch(units, way)
+    for meeting_units in (0, 4):
+        flow = PagedFlow(config, tensors, pages=1, buckets=(units,), launch=recorder, meeting_units=meeting_units)
+        flow._table.fill([flow._nobody()], units)
+        for way in Way:
+            if way is not Way.LONG or units <= flow._estimator.split_units:
+                flow._launch(units, way)
     return recorder
 
 

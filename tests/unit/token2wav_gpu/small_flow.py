@@ -36,8 +36,7 @@ def large_tiles(whole: bool) -> Launcher:
     plain = ((MANY, Tile(128, 32, inner)),)
     kinds = ("widen", "wide norm", "out", "convolution", "encoder convolution", "encoder")
     narrow = ((MANY, Tile(128, 32, 128 if whole else 32)),)
-    rows = ((MANY, Tile(128, 0)),)
-    return Launcher(False, dict.fromkeys(kinds, plain) | {"qkv": tile, "narrow": narrow, "rows": rows})
+    return Launcher(False, dict.fromkeys(kinds, plain) | {"qkv": tile, "narrow": narrow, "rows": ((MANY, Tile(128, 0)),)})
 
 
 def random_voice(tokens: int, seed: int = 2) -> VoicePrompt:

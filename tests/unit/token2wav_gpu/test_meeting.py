@@ -71,12 +71,14 @@ def test_all_programs_that_meet_have_a_multiprocessor_of_their_own(multiprocesso
     from services.token2wav.gpu.flow import BUCKETS, widest_meeting
     from services.token2wav.gpu.launch import Launcher, Tile
 
-    assert widest_meeting(BUCKETS, Launcher(), multiprocessors) == units
-    always = Launcher(tiles={"feed forward": ((400, Tile(16, 0)),)})
-    assert widest_meeting(BUCKETS, always, multiprocessors) == min(units, 2)
+    assert widest_meeting(BUCKETS, Launcher(), 256, multiprocessors) == units
+    always = Launcher(tiles={"feed forward": ((400, Tile(16, 0, 128)),)})
+    assert widest_meeting(BUCKETS, always, 256, multiprocessors) == min(units, 2)
     # Tiles of eight units that would fit do not let those of four meet.
-    uneven = Launcher(tiles={"feed forward": ((400, Tile(16, 0)), (800, Tile(64, 0)))})
-    assert widest_meeting(BUCKETS, uneven, multiprocessors) == min(units, 2)
+    uneven = Launcher(tiles={"feed forward": ((400, Tile(16, 0, 128)), (800, Tile(64, 0, 128)))})
+    assert widest_meeting(BUCKETS, uneven, 256, multiprocessors) == min(units, 2)
+    finer = Launcher(tiles={"feed forward": ((400, Tile(16, 0, 64)),)})
+    assert widest_meeting(BUCKETS, finer, 256, multiprocessors) == (1 if multiprocessors == 132 else 0)
 
 
 def test_processes_that_take_turns_need_no_lock(pipes: Path) -> None:

@@ -52,34 +52,41 @@ def blocks(config: FlowConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Ten
     return flow, units, wanted
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["kept", "recomputed"])
+@pytest.mark.parametrize(
+    ("kept", "by_head"), [(True, False), (False, False), (True, True)], ids=["kept", "recomputed", "together, by head"]
+)
 @torch.inference_mode()
-def test_a_step_over_pages_is_the_readable_step(kept: bool) -> None:
+def test_a_step_over_pages_is_the_readable_step(kept: bool, by_head: bool) -> None:
     flow, units, wanted = blocks()
     tensors = random_tensors(SMALL)
-    # Kept: the first block, then two together with split keys. Recomputed: all in one pass.
-    launch = large_tiles(whole=kept)
+    # Kept: the first block, then two together with split keys. Recomputed, or with attention by head: all in one pass.
+    apart = kept and not by_head
+    plain = large_tiles(whole=apart)
+    tiles = {"feed forward": ((MANY, Tile(512, 0, 4 * SMALL.channels)),), "head": ((MANY, Tile(32, 0, 128)),)}
+    launch = Launcher(False, plain.tiles | tiles)
     encoder = PagedEncoder(SMALL, tensors, 4, torch.float32, launch)
-    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2)
+    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2, meeting_units=4 * by_head, by_head=4)
     layout, table = Layout(SMALL, kept), UnitTable(4, CPU)
     pool = torch.full((6 * layout.elements,), float("nan"))
     made: list[tuple[Tensor, Tensor]] = []
-    for group in (units[:1], units[1:]) if kept else (units,):
+    for group in (units[:1], units[1:]) if apart else (units,):
         table.fill(group, len(group))
         encoder(table, pool, layout, len(group))
         estimator.prepare(encoder.mu, flow.noise, table, pool, layout, len(group))
-        estimator.step(0, table, pool, layout, len(group), long=kept)
+        estimator.step(0, table, pool, layout, len(group), long=apart)
         made += [(encoder.mu[at].clone(), estimator.x[at].clone()) for at in range(len(group))]
     for (mu, x), (wanted_mu, wanted_x) in zip(made, wanted, strict=True):
         torch.testing.assert_close(mu[: len(wanted_mu)], wanted_mu, rtol=0, atol=2e-5)
         torch.testing.assert_close(x[: len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
+    room = estimator.transformer_room
+    assert (bool(room.heads.any()), bool(room.attended.any())) == (by_head, not by_head)
 
 
-@pytest.mark.parametrize(("meeting", "frames"), [(0, 0), (1, 0), (1, 64), (1, 32), (0, 64)])
+@pytest.mark.parametrize(("meeting", "frames"), [(1, 0), (1, 64), (1, 32), (0, 64)])
 @torch.inference_mode()
 def test_a_step_of_one_block_is_the_readable_step(meeting: int, frames: int) -> None:
-    """meeting: units whose feed-forward is one launch; in the interpreter it has one program for its rows, which meets nobody. frames: of a
-    program of attention with its product, which goes with it; 0: attention by itself."""
+    """meeting: units whose feed-forward is one launch; in the interpreter it has one program for its rows, which meets nobody. frames: of
+    each program where attention has the product behind it in its launch, which needs such a feed-forward; 0: attention by itself."""
     config = replace(SMALL, transformers=2)
     flow, units, wanted = blocks(config)
     tensors, plain = random_tensors(config), large_tiles(whole=True)

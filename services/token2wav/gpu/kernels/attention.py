@@ -9,8 +9,8 @@ from services.token2wav.gpu.kernels.linear import product
 
 @triton.jit
 def attended(asked, keys, values, known, total, weight, highest):
-    """total [F, WIDTH], weight and highest [F] of the frames that `asked`, with one more page: keys and values [P, WIDTH], of which `known`
-    count. Weights are powers of two."""
+    """total [F, WIDTH], weight and highest [F] of the frames that `asked`, with P more keys and values [P, WIDTH], of which `known` count.
+    Weights are powers of two."""
     scores = product(asked, tl.trans(keys), tl.zeros([asked.shape[0], keys.shape[0]], tl.float32)) * 1.4426950408889634
     scores = tl.where(known[None, :], scores, -float("inf"))
     higher = tl.maximum(highest, tl.max(scores, axis=1))
@@ -21,8 +21,8 @@ def attended(asked, keys, values, known, total, weight, highest):
 
 @triton.jit
 def page_of(row, at, pages):
-    """int32: the page of block `at`, the last one's behind that. Asked for a block ahead, so that no page is waited for behind its number;
-    widened only where it is used, since the compiler hands on what it has, not what it loads."""
+    """int32: the page of block `at`, or of each of several; the last one's behind that. Asked for a round ahead, so that no page is waited
+    for behind its number; widened only where it is used, since the compiler hands on what it has, not what it loads."""
     return tl.load(row + tl.minimum(at, pages - 1))
 
 

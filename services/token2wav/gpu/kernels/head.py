@@ -14,7 +14,8 @@ def attend_by_head(
     FP: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, BM: tl.constexpr, KEYS: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """parts [HEADS, M, K]: what each head adds to the residual stream, but for the bias.
+    """parts [HEADS, M, K]: what each head adds to the residual stream, but for the bias. In the type of the operands: every program of the
+    feed-forward reads all of its rows.
 
     queries, pool, table, counts, valid, page, offset: as in `paged_attention`; out_w [K, HEADS WIDTH], K a power of two. A program makes
     BM of the FP frames of its unit and row, and takes as many pages at a time as KEYS has room for. Grid (units * ROWS * FP / BM, HEADS).

@@ -1,8 +1,8 @@
 """Matrix products of the transformer layers, with what stands before and behind them.
 
 Activations are rows [M, channels] of all units of a batch: row = (unit * ROWS + guidance row) * FRAMES + frame. The residual stream is
-float32; operands of products have the type of the weights (bfloat16, or float32 for the laws), sums are float32. A layer norm's scale and
-shift are folded into the weights that follow it. Weights are [N, K], K contiguous.
+float32; operands of products have the type of the weights (bfloat16, or float32 for the laws), sums within a launch are float32. A layer
+norm's scale and shift are folded into the weights that follow it. Weights are [N, K], K contiguous.
 """
 
 import triton
