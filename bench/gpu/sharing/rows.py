@@ -7,7 +7,7 @@ HIGH, NORMAL, EARLY, SEVERAL = "high", "normal", "early", "several"
 wait on the device, instead of when the product of the one before is done; it does, and that step has the blocks of one for several
 sentences."""
 MEETING, APART, AHEAD = "meeting", "apart", "ahead"
-"""Ways of a pass: as it serves; a product a launch, so that programs never wait for each other; as it serves, on a stream of high priority."""
+"""Ways of a pass: as it serves; a product a launch, so that no programs wait for each other; as it serves, on a stream of high priority."""
 ONE, COLD = 1, 4
 """Units of a pass: behind a prompt of 87 tokens that is kept, and with the prompt."""
 
