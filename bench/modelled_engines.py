@@ -22,7 +22,7 @@ class Times:
     """Seconds on a device that both engines share. flow, vocoder: a step of token2wav by its number of blocks. host: what a step takes
     beside the device. decode: a step of the speech-token model by its rows. prefill: a prompt.
     beside_decoding, beside_decoder: how many times longer token2wav and the speech-token model take while the other one works, so that
-    loads come out as they were measured over gRPC; of one sentence a pass was seen to take 1.24 times and a step 1.43.
+    loads come out as they were measured over gRPC; of one sentence a pass was seen to take 1.2 times and a step 1.5.
     jitter: see `varied`; seed: of its dice."""
 
     flow: dict[int, float] = field(default_factory=lambda: {1: 0.0106, 2: 0.0127, 4: 0.0166, 8: 0.0229, 16: 0.0301, 32: 0.0458})

@@ -61,21 +61,16 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
         print(f"  captured in {first:.1f} s, memory {torch.cuda.memory_allocated() / 2**30:.2f} GiB", flush=True)
         made = one_by_one(paged)
         report(f"{name}, graph against eager", made, eager)
-
-        def together(paged: PagedFlow, pages: list[int] = pages) -> tuple[list[Tensor], list[Tensor]]:
-            paged.pool.fill_(float("nan"))
-            theirs = [10, 11, 12, 13, 14]
-            both: tuple[list[Tensor], list[Tensor]] = ([], [])
-            for at in range(max(someone.blocks, other.blocks)):
-                pair = [(0, someone.unit(at, pages))] if at < someone.blocks else []
-                pair += [(1, other.unit(at, theirs))] if at < other.blocks else []
-                for (who, _), mel in zip(pair, paged.run([unit for _, unit in pair]).clone(), strict=True):
-                    both[who].append(mel)
-            return both
-
-        mine, theirs = together(paged)
-        report(f"{name}, two streams", mine + theirs, wanted + others)
-        report(f"{name}, two streams against alone", mine, made)
+        paged.pool.fill_(float("nan"))
+        theirs = [10, 11, 12, 13, 14]
+        both: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for at in range(max(someone.blocks, other.blocks)):
+            pair = [(0, someone.unit(at, pages))] if at < someone.blocks else []
+            pair += [(1, other.unit(at, theirs))] if at < other.blocks else []
+            for (who, _), mel in zip(pair, paged.run([unit for _, unit in pair]).clone(), strict=True):
+                both[who].append(mel)
+        report(f"{name}, two streams", both[0] + both[1], wanted + others)
+        report(f"{name}, two streams against alone", both[0], made)
         for what, options in (("attention by itself", {"by_head": 0}), ("a product a launch", {"meeting_units": 0})):
             other_way = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), **options)
             report(f"{name}, {what}", one_by_one(other_way), wanted)

@@ -27,7 +27,7 @@ LONG_BUCKETS = (48, 64, 96, 128)
 MEETING_CHANNELS = (128, 256)
 """Of flows whose feed-forwards may meet: a program's share of the weights is wide enough for the matrix units, and fits beside its rows."""
 BY_HEAD = 4
-"""Units of a batch whose feed-forwards meet at most, whose attention has the product behind it in its launch."""
+"""Units of a batch at most whose attention has the product behind it in its launch, where feed-forwards meet."""
 LONG_PAGES = 8
 """From more pages on, the keys of small batches are split."""
 
