@@ -6,6 +6,7 @@ isort:skip_file
 import builtins
 import collections.abc
 import cosyserve.v1.voice_pb2
+import cosyserve.v1.warning_pb2
 import google.protobuf.descriptor
 import google.protobuf.field_mask_pb2
 import google.protobuf.internal.containers
@@ -21,7 +22,9 @@ class AnalyzeRequest(google.protobuf.message.Message):
     SETUP_FIELD_NUMBER: builtins.int
     TEXT_FIELD_NUMBER: builtins.int
     text: builtins.str
-    """The text, 1 to 20000 characters. Empty, or nothing but punctuation, or longer: INVALID_ARGUMENT."""
+    """The text, 1 to 20000 characters. Empty, or nothing but punctuation, or longer: INVALID_ARGUMENT. A text whose first characters other than
+    blanks are `<speak` is an SSML document: malformed, or with a value outside its range: INVALID_ARGUMENT.
+    """
     @property
     def setup(self) -> global___AnalyzeSetup:
         """How to read the text."""
@@ -43,22 +46,28 @@ class AnalyzeResponse(google.protobuf.message.Message):
 
     SENTENCE_FIELD_NUMBER: builtins.int
     CLOSING_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
     closing_pause_milliseconds: builtins.int
     """Silence that the text asks for behind its last sentence, 10 to 60000 milliseconds. Set on the last message and only there; that message
-    has no sentence. Default (0): the text asks for none, and there is no such message.
+    has no sentence. Default (0): the text asks for none, and there is no such message unless it has warnings.
     """
     @property
     def sentence(self) -> global___Sentence:
         """One sentence, in order."""
+
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.warning_pb2.TextWarning]:
+        """What became known with this sentence, or behind the last one; at most 50 in a call."""
 
     def __init__(
         self,
         *,
         sentence: global___Sentence | None = ...,
         closing_pause_milliseconds: builtins.int = ...,
+        warnings: collections.abc.Iterable[cosyserve.v1.warning_pb2.TextWarning] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["sentence", b"sentence"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "sentence", b"sentence"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "sentence", b"sentence", "warnings", b"warnings"]) -> None: ...
 
 global___AnalyzeResponse = AnalyzeResponse
 
@@ -100,6 +109,7 @@ class AnalyzeStreamResponse(google.protobuf.message.Message):
     PROGRESS_FIELD_NUMBER: builtins.int
     UNFINISHED_FIELD_NUMBER: builtins.int
     CLOSING_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
     unfinished: builtins.bool
     """More token ids of this sentence follow. Only with setup.partial_sentences."""
     closing_pause_milliseconds: builtins.int
@@ -114,6 +124,10 @@ class AnalyzeStreamResponse(google.protobuf.message.Message):
     def progress(self) -> global___AnalyzeProgress:
         """Set on the last message that a text or a flush causes, and only where setup.reports_progress asks for it."""
 
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.warning_pb2.TextWarning]:
+        """As AnalyzeResponse.warnings. A call that goes on from another may tell those of the open sentence once more."""
+
     def __init__(
         self,
         *,
@@ -121,9 +135,10 @@ class AnalyzeStreamResponse(google.protobuf.message.Message):
         progress: global___AnalyzeProgress | None = ...,
         unfinished: builtins.bool = ...,
         closing_pause_milliseconds: builtins.int = ...,
+        warnings: collections.abc.Iterable[cosyserve.v1.warning_pb2.TextWarning] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["progress", b"progress", "sentence", b"sentence"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "progress", b"progress", "sentence", b"sentence", "unfinished", b"unfinished"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["closing_pause_milliseconds", b"closing_pause_milliseconds", "progress", b"progress", "sentence", b"sentence", "unfinished", b"unfinished", "warnings", b"warnings"]) -> None: ...
 
 global___AnalyzeStreamResponse = AnalyzeStreamResponse
 
@@ -159,6 +174,7 @@ class AnalyzeProgress(google.protobuf.message.Message):
     SENTENCES_FIELD_NUMBER: builtins.int
     PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
     LAST_LANGUAGE_CODE_FIELD_NUMBER: builtins.int
+    DOCUMENT_FIELD_NUMBER: builtins.int
     characters: builtins.int
     """Characters of this call that are needed no more."""
     sentences: builtins.int
@@ -169,6 +185,10 @@ class AnalyzeProgress(google.protobuf.message.Message):
     """Language in which the letters up to there were read last: "zh", "en", "ja", "ko", or "und" for another script; last_language_code of that
     call. Empty: no letters yet, or setup.language_code says it.
     """
+    document: builtins.bool
+    """The text is an SSML document, of which nothing can be forgotten before its end: characters and sentences are 0, and another call is told
+    the text from its start. It has at most 20000 characters.
+    """
     def __init__(
         self,
         *,
@@ -176,8 +196,9 @@ class AnalyzeProgress(google.protobuf.message.Message):
         sentences: builtins.int = ...,
         pause_milliseconds: builtins.int = ...,
         last_language_code: builtins.str = ...,
+        document: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["characters", b"characters", "last_language_code", b"last_language_code", "pause_milliseconds", b"pause_milliseconds", "sentences", b"sentences"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["characters", b"characters", "document", b"document", "last_language_code", b"last_language_code", "pause_milliseconds", b"pause_milliseconds", "sentences", b"sentences"]) -> None: ...
 
 global___AnalyzeProgress = AnalyzeProgress
 
@@ -211,6 +232,10 @@ class AnalyzeSetup(google.protobuf.message.Message):
     PARTIAL_SENTENCES_FIELD_NUMBER: builtins.int
     FIRST_PAUSE_MILLISECONDS_FIELD_NUMBER: builtins.int
     LAST_LANGUAGE_CODE_FIELD_NUMBER: builtins.int
+    GOES_ON_FIELD_NUMBER: builtins.int
+    SPEED_FIELD_NUMBER: builtins.int
+    JOINED_SENTENCES_FIELD_NUMBER: builtins.int
+    REFERENCE_READINGS_FIELD_NUMBER: builtins.int
     language_code: builtins.str
     """BCP-47 tag such as "en-US" or "zh"; decides the normaliser. Default (empty): by script. A language that has no normaliser passes through
     untouched. Not a tag: INVALID_ARGUMENT.
@@ -235,6 +260,22 @@ class AnalyzeSetup(google.protobuf.message.Message):
     """Language of the text of an earlier call, in which text without letters of its own is read where language_code is empty. A BCP-47 tag, or
     empty (default): none is known. Not a tag: INVALID_ARGUMENT. Only in AnalyzeStream.
     """
+    goes_on: builtins.bool
+    """The text goes on from an earlier call and is no SSML document, however it begins. Default (false): judged by its beginning. Only in
+    AnalyzeStream.
+    """
+    speed: builtins.float
+    """Speaking rate of the request, which the rates of an SSML document multiply: a product outside 0.5 to 2.0 is INVALID_ARGUMENT. Default (0):
+    1.0.
+    """
+    joined_sentences: builtins.bool
+    """Join short sentences to segments of 60 to 80 text tokens, as the reference does, where the model directory asks for single sentences.
+    Default (false): as the model directory asks. In AnalyzeStream nothing is joined.
+    """
+    reference_readings: builtins.bool
+    """Leave numbers, units and signs to the text normalisation package alone, as the reference does, faults included. Default (false): read as
+    people read them.
+    """
     @property
     def pronunciations(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """How words are said: written form (1 to 64 characters, a letter or digit among them) to a respelling, or to phonemes between slashes where
@@ -253,8 +294,12 @@ class AnalyzeSetup(google.protobuf.message.Message):
         partial_sentences: builtins.bool = ...,
         first_pause_milliseconds: builtins.int = ...,
         last_language_code: builtins.str = ...,
+        goes_on: builtins.bool = ...,
+        speed: builtins.float = ...,
+        joined_sentences: builtins.bool = ...,
+        reference_readings: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["allow_control_tokens", b"allow_control_tokens", "first_index", b"first_index", "first_pause_milliseconds", b"first_pause_milliseconds", "language_code", b"language_code", "last_language_code", b"last_language_code", "partial_sentences", b"partial_sentences", "pronunciations", b"pronunciations", "reports_progress", b"reports_progress"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["allow_control_tokens", b"allow_control_tokens", "first_index", b"first_index", "first_pause_milliseconds", b"first_pause_milliseconds", "goes_on", b"goes_on", "joined_sentences", b"joined_sentences", "language_code", b"language_code", "last_language_code", b"last_language_code", "partial_sentences", b"partial_sentences", "pronunciations", b"pronunciations", "reference_readings", b"reference_readings", "reports_progress", b"reports_progress", "speed", b"speed"]) -> None: ...
 
 global___AnalyzeSetup = AnalyzeSetup
 
@@ -270,6 +315,8 @@ class Sentence(google.protobuf.message.Message):
     LANGUAGE_FIELD_NUMBER: builtins.int
     PAUSE_BEFORE_MILLISECONDS_FIELD_NUMBER: builtins.int
     WORDS_FIELD_NUMBER: builtins.int
+    RATE_FIELD_NUMBER: builtins.int
+    CONTINUES_FIELD_NUMBER: builtins.int
     index: builtins.int
     """Position in the text, from 0."""
     text: builtins.str
@@ -278,6 +325,12 @@ class Sentence(google.protobuf.message.Message):
     """"zh", "en" or the language asked for."""
     pause_before_milliseconds: builtins.int
     """Silence that the text asks for in front of this sentence (`[pause 300ms]`), 10 to 60000 milliseconds. Default (0): none."""
+    rate: builtins.float
+    """Speaking rate that an SSML document gives it; multiplies that of the request. Default (0): 1.0."""
+    continues: builtins.bool
+    """It goes on in mid-sentence behind the one before it, from which only the speaking rate or the language divides it: no pause between
+    sentences belongs in front of it.
+    """
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Its text token ids."""
@@ -295,8 +348,10 @@ class Sentence(google.protobuf.message.Message):
         language: builtins.str = ...,
         pause_before_milliseconds: builtins.int = ...,
         words: collections.abc.Iterable[global___SpokenWord] | None = ...,
+        rate: builtins.float = ...,
+        continues: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["index", b"index", "language", b"language", "pause_before_milliseconds", b"pause_before_milliseconds", "text", b"text", "token_ids", b"token_ids", "words", b"words"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["continues", b"continues", "index", b"index", "language", b"language", "pause_before_milliseconds", b"pause_before_milliseconds", "rate", b"rate", "text", b"text", "token_ids", b"token_ids", "words", b"words"]) -> None: ...
 
 global___Sentence = Sentence
 

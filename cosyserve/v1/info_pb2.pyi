@@ -106,6 +106,9 @@ class ServiceInfo(google.protobuf.message.Message):
     BUCKETS_FIELD_NUMBER: builtins.int
     LIMITS_FIELD_NUMBER: builtins.int
     LIBRARIES_FIELD_NUMBER: builtins.int
+    LOAD_FIELD_NUMBER: builtins.int
+    ADMITTED_STREAMS_FIELD_NUMBER: builtins.int
+    ACTIVE_STREAMS_FIELD_NUMBER: builtins.int
     service: builtins.str
     """Full protobuf name, e.g. "cosyserve.v1.LlmService"."""
     version: builtins.str
@@ -120,6 +123,10 @@ class ServiceInfo(google.protobuf.message.Message):
     """Rung of the ladder that serves: "tensorrt_llm", "vllm", "tensorrt", "paged", "fused", "readable", "cpu", "onnxruntime" or "fake";
     empty while loading and for services without an engine.
     """
+    admitted_streams: builtins.int
+    """Of the orchestrator: requests that it takes at once now, at most its setting max_streams; 0 for other services."""
+    active_streams: builtins.int
+    """Of the orchestrator: requests under way; 0 for other services."""
     @property
     def identity(self) -> cosyserve.v1.identity_pb2.EngineIdentity:
         """The engine as it is compared between replicas; absent while loading and for services without one."""
@@ -140,6 +147,10 @@ class ServiceInfo(google.protobuf.message.Message):
     def libraries(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Versions of the libraries that are installed and matter to it, by package name."""
 
+    @property
+    def load(self) -> global___EngineLoad:
+        """What speech costs this engine, absent for services without one and before anything was measured."""
+
     def __init__(
         self,
         *,
@@ -153,11 +164,42 @@ class ServiceInfo(google.protobuf.message.Message):
         buckets: collections.abc.Iterable[builtins.int] | None = ...,
         limits: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
         libraries: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        load: global___EngineLoad | None = ...,
+        admitted_streams: builtins.int = ...,
+        active_streams: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["identity", b"identity"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["buckets", b"buckets", "identity", b"identity", "libraries", b"libraries", "limits", b"limits", "ready", b"ready", "refused_rungs", b"refused_rungs", "rung", b"rung", "service", b"service", "uptime_seconds", b"uptime_seconds", "version", b"version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["identity", b"identity", "load", b"load"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["active_streams", b"active_streams", "admitted_streams", b"admitted_streams", "buckets", b"buckets", "identity", b"identity", "libraries", b"libraries", "limits", b"limits", "load", b"load", "ready", b"ready", "refused_rungs", b"refused_rungs", "rung", b"rung", "service", b"service", "uptime_seconds", b"uptime_seconds", "version", b"version"]) -> None: ...
 
 global___ServiceInfo = ServiceInfo
+
+@typing.final
+class EngineLoad(google.protobuf.message.Message):
+    """The work of an engine, as measured while it serves and by its warm-up before that."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    REAL_TIME_FACTOR_FIELD_NUMBER: builtins.int
+    PIECES_FIELD_NUMBER: builtins.int
+    LATE_PIECES_FIELD_NUMBER: builtins.int
+    real_time_factor: builtins.float
+    """Seconds that the engine works for a second of speech, over its latest 30 seconds of speech: its inverse is how many streams it can speak
+    in real time. More than 0.
+    """
+    pieces: builtins.int
+    """Pieces of sound handed out since the start to listeners who were playing; 0 for the speech-token model."""
+    late_pieces: builtins.int
+    """How many of them the engine made too late for that, though what it needed was there in time."""
+    def __init__(
+        self,
+        *,
+        real_time_factor: builtins.float = ...,
+        pieces: builtins.int = ...,
+        late_pieces: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["late_pieces", b"late_pieces", "pieces", b"pieces", "real_time_factor", b"real_time_factor"]) -> None: ...
+
+global___EngineLoad = EngineLoad
 
 @typing.final
 class RefusedRung(google.protobuf.message.Message):

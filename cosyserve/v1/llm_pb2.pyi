@@ -162,7 +162,8 @@ class GenerateSetup(google.protobuf.message.Message):
     """Tokens in each later message, 1 to 400. Default (0) 25. Outside the range: INVALID_ARGUMENT."""
     guards: builtins.bool
     """Whether the tokens are checked: a sentence that does not end, ends at once or speaks the prompt ends the call with INTERNAL and
-    google.rpc.ErrorInfo, whose reason is RUNAWAY, TOO_SHORT or PROMPT_SPOKEN. Default false: FINISH_REASON_LENGTH is all that is told.
+    google.rpc.ErrorInfo, whose reason is RUNAWAY, TOO_SHORT, PROMPT_SPOKEN, ABSURD or REPEATED. Default false: FINISH_REASON_LENGTH is all
+    that is told.
     Numbers that are not finite end the call in either case, with reason NON_FINITE.
     """
     @property
@@ -211,6 +212,9 @@ class SpeechTokens(google.protobuf.message.Message):
     TOKENS_FIELD_NUMBER: builtins.int
     IDENTITY_FIELD_NUMBER: builtins.int
     SUMMARY_FIELD_NUMBER: builtins.int
+    TEXT_STARTS_FOLLOW_FIELD_NUMBER: builtins.int
+    text_starts_follow: builtins.bool
+    """On the message with the identity: the summary will have text_starts, since the model directory has an alignment table. Default false."""
     @property
     def tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Ids 0 to 6560, in order. None on a message that only shows progress."""
@@ -229,9 +233,10 @@ class SpeechTokens(google.protobuf.message.Message):
         tokens: collections.abc.Iterable[builtins.int] | None = ...,
         identity: cosyserve.v1.identity_pb2.EngineIdentity | None = ...,
         summary: global___GenerateSummary | None = ...,
+        text_starts_follow: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["identity", b"identity", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["identity", b"identity", "summary", b"summary", "tokens", b"tokens"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["identity", b"identity", "summary", b"summary", "text_starts_follow", b"text_starts_follow", "tokens", b"tokens"]) -> None: ...
 
 global___SpeechTokens = SpeechTokens
 

@@ -25,10 +25,11 @@ _sym_db = _symbol_database.Default()
 from cosyserve.v1 import audio_pb2 as cosyserve_dot_v1_dot_audio__pb2
 from cosyserve.v1 import profile_pb2 as cosyserve_dot_v1_dot_profile__pb2
 from cosyserve.v1 import voice_pb2 as cosyserve_dot_v1_dot_voice__pb2
+from cosyserve.v1 import warning_pb2 as cosyserve_dot_v1_dot_warning__pb2
 from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63osyserve/v1/synthesis.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/audio.proto\x1a\x1a\x63osyserve/v1/profile.proto\x1a\x18\x63osyserve/v1/voice.proto\x1a google/protobuf/field_mask.proto\"\xa3\x05\n\x11SynthesizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\t\x12&\n\x07profile\x18\x07 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\'\n\x04hops\x18\x08 \x01(\x0b\x32\x19.cosyserve.v1.HopSchedule\x12\x14\n\x0cstart_sample\x18\t \x01(\x03\x12\x0e\n\x06\x65ngine\x18\n \x01(\t\x12\x1c\n\x14\x61llow_control_tokens\x18\x0b \x01(\x08\x12K\n\x0epronunciations\x18\x0c \x03(\x0b\x32\x33.cosyserve.v1.SynthesizeRequest.PronunciationsEntry\x12(\n\x1bsentence_pause_milliseconds\x18\x14 \x01(\x05H\x01\x88\x01\x01\x12\r\n\x05retry\x18\x1e \x01(\x08\x12\x19\n\x11retried_sentences\x18\x1f \x03(\x05\x12-\n\x0bprompt_mode\x18( \x01(\x0e\x32\x18.cosyserve.v1.PromptMode\x12\x13\n\x0binstruction\x18) \x01(\t\x12-\n\x06prompt\x18* \x01(\x0b\x32\x1d.cosyserve.v1.PromptRecording\x1a\x35\n\x13PronunciationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05_seedB\x1e\n\x1c_sentence_pause_milliseconds\"\xbb\x01\n\x1aStreamingSynthesizeRequest\x12\x37\n\x05setup\x18\x01 \x01(\x0b\x32&.cosyserve.v1.StreamingSynthesizeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12$\n\x05\x66lush\x18\x03 \x01(\x0b\x32\x13.cosyserve.v1.FlushH\x00\x12&\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x14.cosyserve.v1.CancelH\x00\x42\x06\n\x04part\"\x90\x02\n\x18StreamingSynthesizeSetup\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.cosyserve.v1.SynthesizeRequest\x12\x39\n\x04mode\x18\x02 \x01(\x0e\x32+.cosyserve.v1.StreamingSynthesizeSetup.Mode\x12!\n\x19\x62uffer_delay_milliseconds\x18\x03 \x01(\x05\x12!\n\x19idle_timeout_milliseconds\x18\x04 \x01(\x05\"A\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eMODE_SENTENCES\x10\x01\x12\x0f\n\x0bMODE_TOKENS\x10\x02\"\x07\n\x05\x46lush\"\x08\n\x06\x43\x61ncel\"\xf0\x01\n\x12SynthesizeResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63hunk_index\x18\x02 \x01(\x05\x12\x14\n\x0cstart_sample\x18\x03 \x01(\x03\x12-\n\x06header\x18\x04 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x05 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\x12\x19\n\x11retried_sentences\x18\x1e \x03(\x05\x12%\n\x05words\x18\x1f \x03(\x0b\x32\x16.cosyserve.v1.WordTime\"V\n\x08WordTime\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x15\n\rstart_seconds\x18\x02 \x01(\x01\x12\x13\n\x0b\x65nd_seconds\x18\x03 \x01(\x01\x12\x10\n\x08sentence\x18\x04 \x01(\x05\"\x9b\x04\n\x16SynthesizeUnaryRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\t\x12\x1c\n\x14\x61llow_control_tokens\x18\x07 \x01(\x08\x12P\n\x0epronunciations\x18\x08 \x03(\x0b\x32\x38.cosyserve.v1.SynthesizeUnaryRequest.PronunciationsEntry\x12(\n\x1bsentence_pause_milliseconds\x18\x14 \x01(\x05H\x01\x88\x01\x01\x12\r\n\x05retry\x18\x1e \x01(\x08\x12-\n\x0bprompt_mode\x18( \x01(\x0e\x32\x18.cosyserve.v1.PromptMode\x12\x13\n\x0binstruction\x18) \x01(\t\x12-\n\x06prompt\x18* \x01(\x0b\x32\x1d.cosyserve.v1.PromptRecording\x1a\x35\n\x13PronunciationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05_seedB\x1e\n\x1c_sentence_pause_milliseconds\"\xaf\x01\n\x17SynthesizeUnaryResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12-\n\x06header\x18\x02 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x03 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\x12%\n\x05words\x18\x1e \x03(\x0b\x32\x16.cosyserve.v1.WordTime\"\xe4\x02\n\x13\x43onvertVoiceRequest\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12&\n\x07profile\x18\x07 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\'\n\x04hops\x18\x08 \x01(\x0b\x32\x19.cosyserve.v1.HopSchedule\x12\x14\n\x0cstart_sample\x18\t \x01(\x03\x12\x0e\n\x06\x65ngine\x18\n \x01(\t\x12-\n\x0bprompt_mode\x18( \x01(\x0e\x32\x18.cosyserve.v1.PromptMode\x12-\n\x06prompt\x18* \x01(\x0b\x32\x1d.cosyserve.v1.PromptRecordingB\x07\n\x05_seed\"\x97\x01\n\x0fSynthesisHeader\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12&\n\x07profile\x18\x04 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\"\x9d\x02\n\x10SynthesisSummary\x12\x15\n\raudio_seconds\x18\x01 \x01(\x01\x12 \n\x18\x66irst_sound_milliseconds\x18\x02 \x01(\x01\x12\x18\n\x10real_time_factor\x18\x03 \x01(\x01\x12\x34\n\x0b\x66irst_sound\x18\x04 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12.\n\x05total\x18\x05 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12\x11\n\tsentences\x18\x06 \x01(\x05\x12\x15\n\rspeech_tokens\x18\x07 \x01(\x05\x12\x13\n\x0bresumptions\x18\x08 \x01(\x05\x12\x11\n\tcancelled\x18\x14 \x01(\x08\"m\n\x11StageMilliseconds\x12\x10\n\x08\x66rontend\x18\x01 \x01(\x01\x12\x13\n\x0bllm_prefill\x18\x02 \x01(\x01\x12\x12\n\nllm_decode\x18\x03 \x01(\x01\x12\x0c\n\x04\x66low\x18\x04 \x01(\x01\x12\x0f\n\x07vocoder\x18\x05 \x01(\x01\":\n\x11ListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x12ListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"=\n\x12\x43reateVoiceRequest\x12\'\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x18.cosyserve.v1.VoiceDraft\"@\n\x13\x43reateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"-\n\x1fSynthesisServiceGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"M\n SynthesisServiceGetVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"\x80\x01\n\x12UpdateVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\x08metadata\x18\x02 \x01(\x0b\x32\x1b.cosyserve.v1.VoiceMetadata\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"@\n\x13UpdateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\" \n\x12\x44\x65leteVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteVoiceResponse*\x92\x01\n\nPromptMode\x12\x1b\n\x17PROMPT_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15PROMPT_MODE_ZERO_SHOT\x10\x01\x12\x1d\n\x19PROMPT_MODE_CROSS_LINGUAL\x10\x02\x12\x18\n\x14PROMPT_MODE_INSTRUCT\x10\x03\x12\x13\n\x0fPROMPT_MODE_SFT\x10\x04*\x9a\x01\n\x05Guard\x12\x15\n\x11GUARD_UNSPECIFIED\x10\x00\x12\x11\n\rGUARD_RUNAWAY\x10\x01\x12\x13\n\x0fGUARD_TOO_SHORT\x10\x02\x12\x17\n\x13GUARD_PROMPT_SPOKEN\x10\x03\x12\x11\n\rGUARD_SILENCE\x10\x04\x12\x14\n\x10GUARD_NON_FINITE\x10\x05\x12\x10\n\x0cGUARD_ABSURD\x10\x06\x32\xbb\x06\n\x10SynthesisService\x12Q\n\nSynthesize\x12\x1f.cosyserve.v1.SynthesizeRequest\x1a .cosyserve.v1.SynthesizeResponse0\x01\x12\x65\n\x13StreamingSynthesize\x12(.cosyserve.v1.StreamingSynthesizeRequest\x1a .cosyserve.v1.SynthesizeResponse(\x01\x30\x01\x12^\n\x0fSynthesizeUnary\x12$.cosyserve.v1.SynthesizeUnaryRequest\x1a%.cosyserve.v1.SynthesizeUnaryResponse\x12U\n\x0c\x43onvertVoice\x12!.cosyserve.v1.ConvertVoiceRequest\x1a .cosyserve.v1.SynthesizeResponse0\x01\x12O\n\nListVoices\x12\x1f.cosyserve.v1.ListVoicesRequest\x1a .cosyserve.v1.ListVoicesResponse\x12R\n\x0b\x43reateVoice\x12 .cosyserve.v1.CreateVoiceRequest\x1a!.cosyserve.v1.CreateVoiceResponse\x12i\n\x08GetVoice\x12-.cosyserve.v1.SynthesisServiceGetVoiceRequest\x1a..cosyserve.v1.SynthesisServiceGetVoiceResponse\x12R\n\x0bUpdateVoice\x12 .cosyserve.v1.UpdateVoiceRequest\x1a!.cosyserve.v1.UpdateVoiceResponse\x12R\n\x0b\x44\x65leteVoice\x12 .cosyserve.v1.DeleteVoiceRequest\x1a!.cosyserve.v1.DeleteVoiceResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x63osyserve/v1/synthesis.proto\x12\x0c\x63osyserve.v1\x1a\x18\x63osyserve/v1/audio.proto\x1a\x1a\x63osyserve/v1/profile.proto\x1a\x18\x63osyserve/v1/voice.proto\x1a\x1a\x63osyserve/v1/warning.proto\x1a google/protobuf/field_mask.proto\"\xc7\x05\n\x11SynthesizeRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\t\x12&\n\x07profile\x18\x07 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\'\n\x04hops\x18\x08 \x01(\x0b\x32\x19.cosyserve.v1.HopSchedule\x12\x14\n\x0cstart_sample\x18\t \x01(\x03\x12\x0e\n\x06\x65ngine\x18\n \x01(\t\x12\x1c\n\x14\x61llow_control_tokens\x18\x0b \x01(\x08\x12K\n\x0epronunciations\x18\x0c \x03(\x0b\x32\x33.cosyserve.v1.SynthesizeRequest.PronunciationsEntry\x12(\n\x1bsentence_pause_milliseconds\x18\x14 \x01(\x05H\x01\x88\x01\x01\x12\r\n\x05retry\x18\x1e \x01(\x08\x12\x19\n\x11retried_sentences\x18\x1f \x03(\x05\x12-\n\x0bprompt_mode\x18( \x01(\x0e\x32\x18.cosyserve.v1.PromptMode\x12\x13\n\x0binstruction\x18) \x01(\t\x12-\n\x06prompt\x18* \x01(\x0b\x32\x1d.cosyserve.v1.PromptRecording\x12\"\n\x05onset\x18\x32 \x01(\x0e\x32\x13.cosyserve.v1.Onset\x1a\x35\n\x13PronunciationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05_seedB\x1e\n\x1c_sentence_pause_milliseconds\"\xbb\x01\n\x1aStreamingSynthesizeRequest\x12\x37\n\x05setup\x18\x01 \x01(\x0b\x32&.cosyserve.v1.StreamingSynthesizeSetupH\x00\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12$\n\x05\x66lush\x18\x03 \x01(\x0b\x32\x13.cosyserve.v1.FlushH\x00\x12&\n\x06\x63\x61ncel\x18\x04 \x01(\x0b\x32\x14.cosyserve.v1.CancelH\x00\x42\x06\n\x04part\"\x90\x02\n\x18StreamingSynthesizeSetup\x12\x30\n\x07request\x18\x01 \x01(\x0b\x32\x1f.cosyserve.v1.SynthesizeRequest\x12\x39\n\x04mode\x18\x02 \x01(\x0e\x32+.cosyserve.v1.StreamingSynthesizeSetup.Mode\x12!\n\x19\x62uffer_delay_milliseconds\x18\x03 \x01(\x05\x12!\n\x19idle_timeout_milliseconds\x18\x04 \x01(\x05\"A\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eMODE_SENTENCES\x10\x01\x12\x0f\n\x0bMODE_TOKENS\x10\x02\"\x07\n\x05\x46lush\"\x08\n\x06\x43\x61ncel\"\x9d\x02\n\x12SynthesizeResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\x13\n\x0b\x63hunk_index\x18\x02 \x01(\x05\x12\x14\n\x0cstart_sample\x18\x03 \x01(\x03\x12-\n\x06header\x18\x04 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x05 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\x12\x19\n\x11retried_sentences\x18\x1e \x03(\x05\x12%\n\x05words\x18\x1f \x03(\x0b\x32\x16.cosyserve.v1.WordTime\x12+\n\x08warnings\x18  \x03(\x0b\x32\x19.cosyserve.v1.TextWarning\"V\n\x08WordTime\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x15\n\rstart_seconds\x18\x02 \x01(\x01\x12\x13\n\x0b\x65nd_seconds\x18\x03 \x01(\x01\x12\x10\n\x08sentence\x18\x04 \x01(\x05\"\xbf\x04\n\x16SynthesizeUnaryRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12\x15\n\rlanguage_code\x18\x06 \x01(\t\x12\x1c\n\x14\x61llow_control_tokens\x18\x07 \x01(\x08\x12P\n\x0epronunciations\x18\x08 \x03(\x0b\x32\x38.cosyserve.v1.SynthesizeUnaryRequest.PronunciationsEntry\x12(\n\x1bsentence_pause_milliseconds\x18\x14 \x01(\x05H\x01\x88\x01\x01\x12\r\n\x05retry\x18\x1e \x01(\x08\x12-\n\x0bprompt_mode\x18( \x01(\x0e\x32\x18.cosyserve.v1.PromptMode\x12\x13\n\x0binstruction\x18) \x01(\t\x12-\n\x06prompt\x18* \x01(\x0b\x32\x1d.cosyserve.v1.PromptRecording\x12\"\n\x05onset\x18\x32 \x01(\x0e\x32\x13.cosyserve.v1.Onset\x1a\x35\n\x13PronunciationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x07\n\x05_seedB\x1e\n\x1c_sentence_pause_milliseconds\"\xaf\x01\n\x17SynthesizeUnaryResponse\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12-\n\x06header\x18\x02 \x01(\x0b\x32\x1d.cosyserve.v1.SynthesisHeader\x12/\n\x07summary\x18\x03 \x01(\x0b\x32\x1e.cosyserve.v1.SynthesisSummary\x12%\n\x05words\x18\x1e \x03(\x0b\x32\x16.cosyserve.v1.WordTime\"\x88\x03\n\x13\x43onvertVoiceRequest\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12\r\n\x05speed\x18\x04 \x01(\x01\x12\x11\n\x04seed\x18\x05 \x01(\x04H\x00\x88\x01\x01\x12&\n\x07profile\x18\x07 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\'\n\x04hops\x18\x08 \x01(\x0b\x32\x19.cosyserve.v1.HopSchedule\x12\x14\n\x0cstart_sample\x18\t \x01(\x03\x12\x0e\n\x06\x65ngine\x18\n \x01(\t\x12-\n\x0bprompt_mode\x18( \x01(\x0e\x32\x18.cosyserve.v1.PromptMode\x12-\n\x06prompt\x18* \x01(\x0b\x32\x1d.cosyserve.v1.PromptRecording\x12\"\n\x05onset\x18\x32 \x01(\x0e\x32\x13.cosyserve.v1.OnsetB\x07\n\x05_seed\"\xdf\x01\n\x0fSynthesisHeader\x12\x0c\n\x04seed\x18\x01 \x01(\x04\x12\r\n\x05voice\x18\x02 \x01(\t\x12/\n\x0c\x61udio_format\x18\x03 \x01(\x0b\x32\x19.cosyserve.v1.AudioFormat\x12&\n\x07profile\x18\x04 \x01(\x0e\x32\x15.cosyserve.v1.Profile\x12\x0e\n\x06\x65ngine\x18\x05 \x01(\t\x12\"\n\x05onset\x18\x14 \x01(\x0e\x32\x13.cosyserve.v1.Onset\x12\"\n\x1aremoved_start_milliseconds\x18\x15 \x01(\x01\"\xb4\x03\n\x10SynthesisSummary\x12\x15\n\raudio_seconds\x18\x01 \x01(\x01\x12 \n\x18\x66irst_sound_milliseconds\x18\x02 \x01(\x01\x12\x18\n\x10real_time_factor\x18\x03 \x01(\x01\x12\x34\n\x0b\x66irst_sound\x18\x04 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12.\n\x05total\x18\x05 \x01(\x0b\x32\x1f.cosyserve.v1.StageMilliseconds\x12\x11\n\tsentences\x18\x06 \x01(\x05\x12\x15\n\rspeech_tokens\x18\x07 \x01(\x05\x12\x13\n\x0bresumptions\x18\x08 \x01(\x05\x12\x11\n\tcancelled\x18\x14 \x01(\x08\x12\"\n\x1a\x66irst_audible_milliseconds\x18\x16 \x01(\x01\x12\"\n\x1aremoved_start_milliseconds\x18\x17 \x01(\x01\x12 \n\x18removed_end_milliseconds\x18\x18 \x01(\x01\x12+\n\x08warnings\x18\x1a \x03(\x0b\x32\x19.cosyserve.v1.TextWarning\"m\n\x11StageMilliseconds\x12\x10\n\x08\x66rontend\x18\x01 \x01(\x01\x12\x13\n\x0bllm_prefill\x18\x02 \x01(\x01\x12\x12\n\nllm_decode\x18\x03 \x01(\x01\x12\x0c\n\x04\x66low\x18\x04 \x01(\x01\x12\x0f\n\x07vocoder\x18\x05 \x01(\x01\":\n\x11ListVoicesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"Y\n\x12ListVoicesResponse\x12*\n\x06voices\x18\x01 \x03(\x0b\x32\x1a.cosyserve.v1.VoiceSummary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"=\n\x12\x43reateVoiceRequest\x12\'\n\x05\x64raft\x18\x01 \x01(\x0b\x32\x18.cosyserve.v1.VoiceDraft\"@\n\x13\x43reateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"-\n\x1fSynthesisServiceGetVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"M\n SynthesisServiceGetVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\"\x80\x01\n\x12UpdateVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12-\n\x08metadata\x18\x02 \x01(\x0b\x32\x1b.cosyserve.v1.VoiceMetadata\x12/\n\x0bupdate_mask\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"@\n\x13UpdateVoiceResponse\x12)\n\x05voice\x18\x01 \x01(\x0b\x32\x1a.cosyserve.v1.VoiceDetails\" \n\x12\x44\x65leteVoiceRequest\x12\n\n\x02id\x18\x01 \x01(\t\"\x15\n\x13\x44\x65leteVoiceResponse*\x92\x01\n\nPromptMode\x12\x1b\n\x17PROMPT_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15PROMPT_MODE_ZERO_SHOT\x10\x01\x12\x1d\n\x19PROMPT_MODE_CROSS_LINGUAL\x10\x02\x12\x18\n\x14PROMPT_MODE_INSTRUCT\x10\x03\x12\x13\n\x0fPROMPT_MODE_SFT\x10\x04*D\n\x05Onset\x12\x15\n\x11ONSET_UNSPECIFIED\x10\x00\x12\x11\n\rONSET_TRIMMED\x10\x01\x12\x11\n\rONSET_NATURAL\x10\x02*\xc2\x01\n\x05Guard\x12\x15\n\x11GUARD_UNSPECIFIED\x10\x00\x12\x11\n\rGUARD_RUNAWAY\x10\x01\x12\x13\n\x0fGUARD_TOO_SHORT\x10\x02\x12\x17\n\x13GUARD_PROMPT_SPOKEN\x10\x03\x12\x11\n\rGUARD_SILENCE\x10\x04\x12\x14\n\x10GUARD_NON_FINITE\x10\x05\x12\x10\n\x0cGUARD_ABSURD\x10\x06\x12\x12\n\x0eGUARD_LEFT_OUT\x10\x07\x12\x12\n\x0eGUARD_REPEATED\x10\x08\x32\xbb\x06\n\x10SynthesisService\x12Q\n\nSynthesize\x12\x1f.cosyserve.v1.SynthesizeRequest\x1a .cosyserve.v1.SynthesizeResponse0\x01\x12\x65\n\x13StreamingSynthesize\x12(.cosyserve.v1.StreamingSynthesizeRequest\x1a .cosyserve.v1.SynthesizeResponse(\x01\x30\x01\x12^\n\x0fSynthesizeUnary\x12$.cosyserve.v1.SynthesizeUnaryRequest\x1a%.cosyserve.v1.SynthesizeUnaryResponse\x12U\n\x0c\x43onvertVoice\x12!.cosyserve.v1.ConvertVoiceRequest\x1a .cosyserve.v1.SynthesizeResponse0\x01\x12O\n\nListVoices\x12\x1f.cosyserve.v1.ListVoicesRequest\x1a .cosyserve.v1.ListVoicesResponse\x12R\n\x0b\x43reateVoice\x12 .cosyserve.v1.CreateVoiceRequest\x1a!.cosyserve.v1.CreateVoiceResponse\x12i\n\x08GetVoice\x12-.cosyserve.v1.SynthesisServiceGetVoiceRequest\x1a..cosyserve.v1.SynthesisServiceGetVoiceResponse\x12R\n\x0bUpdateVoice\x12 .cosyserve.v1.UpdateVoiceRequest\x1a!.cosyserve.v1.UpdateVoiceResponse\x12R\n\x0b\x44\x65leteVoice\x12 .cosyserve.v1.DeleteVoiceRequest\x1a!.cosyserve.v1.DeleteVoiceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,62 +40,64 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SYNTHESIZEREQUEST_PRONUNCIATIONSENTRY']._serialized_options = b'8\001'
   _globals['_SYNTHESIZEUNARYREQUEST_PRONUNCIATIONSENTRY']._loaded_options = None
   _globals['_SYNTHESIZEUNARYREQUEST_PRONUNCIATIONSENTRY']._serialized_options = b'8\001'
-  _globals['_PROMPTMODE']._serialized_start=3946
-  _globals['_PROMPTMODE']._serialized_end=4092
-  _globals['_GUARD']._serialized_start=4095
-  _globals['_GUARD']._serialized_end=4249
-  _globals['_SYNTHESIZEREQUEST']._serialized_start=161
-  _globals['_SYNTHESIZEREQUEST']._serialized_end=836
-  _globals['_SYNTHESIZEREQUEST_PRONUNCIATIONSENTRY']._serialized_start=742
-  _globals['_SYNTHESIZEREQUEST_PRONUNCIATIONSENTRY']._serialized_end=795
-  _globals['_STREAMINGSYNTHESIZEREQUEST']._serialized_start=839
-  _globals['_STREAMINGSYNTHESIZEREQUEST']._serialized_end=1026
-  _globals['_STREAMINGSYNTHESIZESETUP']._serialized_start=1029
-  _globals['_STREAMINGSYNTHESIZESETUP']._serialized_end=1301
-  _globals['_STREAMINGSYNTHESIZESETUP_MODE']._serialized_start=1236
-  _globals['_STREAMINGSYNTHESIZESETUP_MODE']._serialized_end=1301
-  _globals['_FLUSH']._serialized_start=1303
-  _globals['_FLUSH']._serialized_end=1310
-  _globals['_CANCEL']._serialized_start=1312
-  _globals['_CANCEL']._serialized_end=1320
-  _globals['_SYNTHESIZERESPONSE']._serialized_start=1323
-  _globals['_SYNTHESIZERESPONSE']._serialized_end=1563
-  _globals['_WORDTIME']._serialized_start=1565
-  _globals['_WORDTIME']._serialized_end=1651
-  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_start=1654
-  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_end=2193
-  _globals['_SYNTHESIZEUNARYREQUEST_PRONUNCIATIONSENTRY']._serialized_start=742
-  _globals['_SYNTHESIZEUNARYREQUEST_PRONUNCIATIONSENTRY']._serialized_end=795
-  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_start=2196
-  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_end=2371
-  _globals['_CONVERTVOICEREQUEST']._serialized_start=2374
-  _globals['_CONVERTVOICEREQUEST']._serialized_end=2730
-  _globals['_SYNTHESISHEADER']._serialized_start=2733
-  _globals['_SYNTHESISHEADER']._serialized_end=2884
-  _globals['_SYNTHESISSUMMARY']._serialized_start=2887
-  _globals['_SYNTHESISSUMMARY']._serialized_end=3172
-  _globals['_STAGEMILLISECONDS']._serialized_start=3174
-  _globals['_STAGEMILLISECONDS']._serialized_end=3283
-  _globals['_LISTVOICESREQUEST']._serialized_start=3285
-  _globals['_LISTVOICESREQUEST']._serialized_end=3343
-  _globals['_LISTVOICESRESPONSE']._serialized_start=3345
-  _globals['_LISTVOICESRESPONSE']._serialized_end=3434
-  _globals['_CREATEVOICEREQUEST']._serialized_start=3436
-  _globals['_CREATEVOICEREQUEST']._serialized_end=3497
-  _globals['_CREATEVOICERESPONSE']._serialized_start=3499
-  _globals['_CREATEVOICERESPONSE']._serialized_end=3563
-  _globals['_SYNTHESISSERVICEGETVOICEREQUEST']._serialized_start=3565
-  _globals['_SYNTHESISSERVICEGETVOICEREQUEST']._serialized_end=3610
-  _globals['_SYNTHESISSERVICEGETVOICERESPONSE']._serialized_start=3612
-  _globals['_SYNTHESISSERVICEGETVOICERESPONSE']._serialized_end=3689
-  _globals['_UPDATEVOICEREQUEST']._serialized_start=3692
-  _globals['_UPDATEVOICEREQUEST']._serialized_end=3820
-  _globals['_UPDATEVOICERESPONSE']._serialized_start=3822
-  _globals['_UPDATEVOICERESPONSE']._serialized_end=3886
-  _globals['_DELETEVOICEREQUEST']._serialized_start=3888
-  _globals['_DELETEVOICEREQUEST']._serialized_end=3920
-  _globals['_DELETEVOICERESPONSE']._serialized_start=3922
-  _globals['_DELETEVOICERESPONSE']._serialized_end=3943
-  _globals['_SYNTHESISSERVICE']._serialized_start=4252
-  _globals['_SYNTHESISSERVICE']._serialized_end=5079
+  _globals['_PROMPTMODE']._serialized_start=4350
+  _globals['_PROMPTMODE']._serialized_end=4496
+  _globals['_ONSET']._serialized_start=4498
+  _globals['_ONSET']._serialized_end=4566
+  _globals['_GUARD']._serialized_start=4569
+  _globals['_GUARD']._serialized_end=4763
+  _globals['_SYNTHESIZEREQUEST']._serialized_start=189
+  _globals['_SYNTHESIZEREQUEST']._serialized_end=900
+  _globals['_SYNTHESIZEREQUEST_PRONUNCIATIONSENTRY']._serialized_start=806
+  _globals['_SYNTHESIZEREQUEST_PRONUNCIATIONSENTRY']._serialized_end=859
+  _globals['_STREAMINGSYNTHESIZEREQUEST']._serialized_start=903
+  _globals['_STREAMINGSYNTHESIZEREQUEST']._serialized_end=1090
+  _globals['_STREAMINGSYNTHESIZESETUP']._serialized_start=1093
+  _globals['_STREAMINGSYNTHESIZESETUP']._serialized_end=1365
+  _globals['_STREAMINGSYNTHESIZESETUP_MODE']._serialized_start=1300
+  _globals['_STREAMINGSYNTHESIZESETUP_MODE']._serialized_end=1365
+  _globals['_FLUSH']._serialized_start=1367
+  _globals['_FLUSH']._serialized_end=1374
+  _globals['_CANCEL']._serialized_start=1376
+  _globals['_CANCEL']._serialized_end=1384
+  _globals['_SYNTHESIZERESPONSE']._serialized_start=1387
+  _globals['_SYNTHESIZERESPONSE']._serialized_end=1672
+  _globals['_WORDTIME']._serialized_start=1674
+  _globals['_WORDTIME']._serialized_end=1760
+  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_start=1763
+  _globals['_SYNTHESIZEUNARYREQUEST']._serialized_end=2338
+  _globals['_SYNTHESIZEUNARYREQUEST_PRONUNCIATIONSENTRY']._serialized_start=806
+  _globals['_SYNTHESIZEUNARYREQUEST_PRONUNCIATIONSENTRY']._serialized_end=859
+  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_start=2341
+  _globals['_SYNTHESIZEUNARYRESPONSE']._serialized_end=2516
+  _globals['_CONVERTVOICEREQUEST']._serialized_start=2519
+  _globals['_CONVERTVOICEREQUEST']._serialized_end=2911
+  _globals['_SYNTHESISHEADER']._serialized_start=2914
+  _globals['_SYNTHESISHEADER']._serialized_end=3137
+  _globals['_SYNTHESISSUMMARY']._serialized_start=3140
+  _globals['_SYNTHESISSUMMARY']._serialized_end=3576
+  _globals['_STAGEMILLISECONDS']._serialized_start=3578
+  _globals['_STAGEMILLISECONDS']._serialized_end=3687
+  _globals['_LISTVOICESREQUEST']._serialized_start=3689
+  _globals['_LISTVOICESREQUEST']._serialized_end=3747
+  _globals['_LISTVOICESRESPONSE']._serialized_start=3749
+  _globals['_LISTVOICESRESPONSE']._serialized_end=3838
+  _globals['_CREATEVOICEREQUEST']._serialized_start=3840
+  _globals['_CREATEVOICEREQUEST']._serialized_end=3901
+  _globals['_CREATEVOICERESPONSE']._serialized_start=3903
+  _globals['_CREATEVOICERESPONSE']._serialized_end=3967
+  _globals['_SYNTHESISSERVICEGETVOICEREQUEST']._serialized_start=3969
+  _globals['_SYNTHESISSERVICEGETVOICEREQUEST']._serialized_end=4014
+  _globals['_SYNTHESISSERVICEGETVOICERESPONSE']._serialized_start=4016
+  _globals['_SYNTHESISSERVICEGETVOICERESPONSE']._serialized_end=4093
+  _globals['_UPDATEVOICEREQUEST']._serialized_start=4096
+  _globals['_UPDATEVOICEREQUEST']._serialized_end=4224
+  _globals['_UPDATEVOICERESPONSE']._serialized_start=4226
+  _globals['_UPDATEVOICERESPONSE']._serialized_end=4290
+  _globals['_DELETEVOICEREQUEST']._serialized_start=4292
+  _globals['_DELETEVOICEREQUEST']._serialized_end=4324
+  _globals['_DELETEVOICERESPONSE']._serialized_start=4326
+  _globals['_DELETEVOICERESPONSE']._serialized_end=4347
+  _globals['_SYNTHESISSERVICE']._serialized_start=4766
+  _globals['_SYNTHESISSERVICE']._serialized_end=5593
 # @@protoc_insertion_point(module_scope)

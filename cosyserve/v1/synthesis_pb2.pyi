@@ -8,6 +8,7 @@ import collections.abc
 import cosyserve.v1.audio_pb2
 import cosyserve.v1.profile_pb2
 import cosyserve.v1.voice_pb2
+import cosyserve.v1.warning_pb2
 import google.protobuf.descriptor
 import google.protobuf.field_mask_pb2
 import google.protobuf.internal.containers
@@ -59,6 +60,36 @@ PROMPT_MODE_SFT: PromptMode.ValueType  # 4
 """The speaker vector alone."""
 global___PromptMode = PromptMode
 
+class _Onset:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _OnsetEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Onset.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    ONSET_UNSPECIFIED: _Onset.ValueType  # 0
+    """Not chosen: ONSET_TRIMMED, and ONSET_NATURAL in PROFILE_UPSTREAM."""
+    ONSET_TRIMMED: _Onset.ValueType  # 1
+    """The sound of the first sentence begins 20 ms before its first sample above -50 dBFS, the sound of the last one ends at most 100 ms after its
+    last sample above that level. Pauses inside and between sentences, and pauses that the text asks for, are sent in full. A sentence
+    without any sample above that level is sent in full. Sample positions, word times and lengths count what is sent.
+    """
+    ONSET_NATURAL: _Onset.ValueType  # 2
+    """Every sample that the vocoder makes is sent."""
+
+class Onset(_Onset, metaclass=_OnsetEnumTypeWrapper):
+    """Whether the silence at both ends of an utterance is sent."""
+
+ONSET_UNSPECIFIED: Onset.ValueType  # 0
+"""Not chosen: ONSET_TRIMMED, and ONSET_NATURAL in PROFILE_UPSTREAM."""
+ONSET_TRIMMED: Onset.ValueType  # 1
+"""The sound of the first sentence begins 20 ms before its first sample above -50 dBFS, the sound of the last one ends at most 100 ms after its
+last sample above that level. Pauses inside and between sentences, and pauses that the text asks for, are sent in full. A sentence
+without any sample above that level is sent in full. Sample positions, word times and lengths count what is sent.
+"""
+ONSET_NATURAL: Onset.ValueType  # 2
+"""Every sample that the vocoder makes is sent."""
+global___Onset = Onset
+
 class _Guard:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -79,6 +110,10 @@ class _GuardEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumType
     """A network gave numbers that are not finite."""
     GUARD_ABSURD: _Guard.ValueType  # 6
     """The numbers are finite and of no speech: one speech token for seconds on end, or sound that lies at the limit of the sample range."""
+    GUARD_LEFT_OUT: _Guard.ValueType  # 7
+    """A word lasts too short a time to have been spoken. Only for models whose words have times."""
+    GUARD_REPEATED: _Guard.ValueType  # 8
+    """Words are spoken once more than the text has them. Only for models whose words have times."""
 
 class Guard(_Guard, metaclass=_GuardEnumTypeWrapper):
     """What speech is checked for. The name of the guard without its prefix is the reason in google.rpc.ErrorInfo (domain cosyserve.v1) of an
@@ -99,6 +134,10 @@ GUARD_NON_FINITE: Guard.ValueType  # 5
 """A network gave numbers that are not finite."""
 GUARD_ABSURD: Guard.ValueType  # 6
 """The numbers are finite and of no speech: one speech token for seconds on end, or sound that lies at the limit of the sample range."""
+GUARD_LEFT_OUT: Guard.ValueType  # 7
+"""A word lasts too short a time to have been spoken. Only for models whose words have times."""
+GUARD_REPEATED: Guard.ValueType  # 8
+"""Words are spoken once more than the text has them. Only for models whose words have times."""
 global___Guard = Guard
 
 @typing.final
@@ -139,10 +178,13 @@ class SynthesizeRequest(google.protobuf.message.Message):
     PROMPT_MODE_FIELD_NUMBER: builtins.int
     INSTRUCTION_FIELD_NUMBER: builtins.int
     PROMPT_FIELD_NUMBER: builtins.int
+    ONSET_FIELD_NUMBER: builtins.int
     text: builtins.str
     """The text, 1 to 20000 characters (the server may set a lower limit). Empty, nothing but punctuation, or longer: INVALID_ARGUMENT.
     `[pause 300ms]` and `<break time="300ms"/>` (10 to 5000 ms, several in a row add up to 60 s at most) are silence of that length, whatever
-    the speed. Outside the range: INVALID_ARGUMENT.
+    the speed. Outside the range: INVALID_ARGUMENT. A text whose first characters other than blanks are `<speak` is an SSML document (a subset
+    of SSML 1.1): malformed, or with a value outside its range: INVALID_ARGUMENT, which says where. Nothing in the text that the voice's model
+    can speak: INVALID_ARGUMENT, which says in which languages it can.
     """
     voice: builtins.str
     """Voice id as ListVoices gives it; empty means the default voice. Unknown: NOT_FOUND."""
@@ -166,13 +208,15 @@ class SynthesizeRequest(google.protobuf.message.Message):
     """As AnalyzeSetup.allow_control_tokens of frontend.proto."""
     sentence_pause_milliseconds: builtins.int
     """Silence between two sentences, 0 to 10000 milliseconds, beside what the voice leaves by itself; a pause that the text asks for there stands
-    in its place. Absent: 200, and 0 in PROFILE_UPSTREAM.
+    in its place. Absent: 200 behind a sentence of two seconds or more, less behind a shorter one, none behind one of 0.8 s; in
+    PROFILE_UPSTREAM 0.
     Outside the range: INVALID_ARGUMENT.
     """
     retry: builtins.bool
     """Whether a sentence whose speech fails a guard (see Guard) is said anew, once, with a seed that follows from seed, sentence and attempt.
     That is possible only before any of its audio has left; later, and by default (false), the fault ends the stream with INTERNAL.
-    Nothing of a sentence leaves before something in it can be heard then: its first audio comes some tenths of a second later.
+    Nothing of a sentence leaves before something in it can be heard then, and with a model that gives word times not before its last speech
+    token is made (but in MODE_TOKENS): its first audio comes some tenths of a second later.
     """
     prompt_mode: global___PromptMode.ValueType
     """What the networks are shown of the voice. Default PROMPT_MODE_UNSPECIFIED: by instruction and voice. An unknown value, or one that
@@ -183,6 +227,10 @@ class SynthesizeRequest(google.protobuf.message.Message):
     normalisation, and not spoken. `<|endofprompt|>` behind it is set by the server; any other control token is plain text. Default
     (empty): none. Longer, nothing that the model can read, or in MODE_TOKENS: INVALID_ARGUMENT. A model without instructions:
     FAILED_PRECONDITION.
+    """
+    onset: global___Onset.ValueType
+    """Whether the silence at both ends of the utterance is sent. Default ONSET_UNSPECIFIED: ONSET_TRIMMED, and ONSET_NATURAL in
+    PROFILE_UPSTREAM. A resumed request needs the same value. An unknown value, or ONSET_TRIMMED with PROFILE_UPSTREAM: INVALID_ARGUMENT.
     """
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
@@ -227,9 +275,10 @@ class SynthesizeRequest(google.protobuf.message.Message):
         prompt_mode: global___PromptMode.ValueType = ...,
         instruction: builtins.str = ...,
         prompt: cosyserve.v1.voice_pb2.PromptRecording | None = ...,
+        onset: global___Onset.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "hops", b"hops", "prompt", b"prompt", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "instruction", b"instruction", "language_code", b"language_code", "profile", b"profile", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retried_sentences", b"retried_sentences", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "instruction", b"instruction", "language_code", b"language_code", "onset", b"onset", "profile", b"profile", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retried_sentences", b"retried_sentences", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "start_sample", b"start_sample", "text", b"text", "voice", b"voice"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
     @typing.overload
@@ -247,8 +296,8 @@ class StreamingSynthesizeRequest(google.protobuf.message.Message):
     CANCEL_FIELD_NUMBER: builtins.int
     text: builtins.str
     """The next fragment of the text, at most 20000 characters, in any cutting: half words, a mark by itself. Empty: a sign of life. All of them
-    together: 1 to 200000 characters (the server may set another limit). Otherwise: INVALID_ARGUMENT. When speech is behind by more than
-    20000 characters, nothing further is read until it has caught up.
+    together: 1 to 200000 characters (the server may set another limit), an SSML document at most 20000. Otherwise: INVALID_ARGUMENT. When
+    speech is behind by more than 20000 characters, nothing further is read until it has caught up.
     """
     @property
     def setup(self) -> global___StreamingSynthesizeSetup:
@@ -378,6 +427,7 @@ class SynthesizeResponse(google.protobuf.message.Message):
     SUMMARY_FIELD_NUMBER: builtins.int
     RETRIED_SENTENCES_FIELD_NUMBER: builtins.int
     WORDS_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """Audio in the requested format. Never empty but on the last message."""
     chunk_index: builtins.int
@@ -404,6 +454,12 @@ class SynthesizeResponse(google.protobuf.message.Message):
         latest with the first message behind its audio. Empty where times are not trustworthy: for models without an alignment table.
         """
 
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.warning_pb2.TextWarning]:
+        """What of the text is not spoken as it is written, as far as it became known since the message before. At most 50 in a response; a
+        resumed request tells them again.
+        """
+
     def __init__(
         self,
         *,
@@ -414,9 +470,10 @@ class SynthesizeResponse(google.protobuf.message.Message):
         summary: global___SynthesisSummary | None = ...,
         retried_sentences: collections.abc.Iterable[builtins.int] | None = ...,
         words: collections.abc.Iterable[global___WordTime] | None = ...,
+        warnings: collections.abc.Iterable[cosyserve.v1.warning_pb2.TextWarning] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["header", b"header", "summary", b"summary"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio", b"audio", "chunk_index", b"chunk_index", "header", b"header", "retried_sentences", b"retried_sentences", "start_sample", b"start_sample", "summary", b"summary", "words", b"words"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio", b"audio", "chunk_index", b"chunk_index", "header", b"header", "retried_sentences", b"retried_sentences", "start_sample", b"start_sample", "summary", b"summary", "warnings", b"warnings", "words", b"words"]) -> None: ...
 
 global___SynthesizeResponse = SynthesizeResponse
 
@@ -483,6 +540,7 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     PROMPT_MODE_FIELD_NUMBER: builtins.int
     INSTRUCTION_FIELD_NUMBER: builtins.int
     PROMPT_FIELD_NUMBER: builtins.int
+    ONSET_FIELD_NUMBER: builtins.int
     text: builtins.str
     """As SynthesizeRequest.text."""
     voice: builtins.str
@@ -503,6 +561,8 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
     """As SynthesizeRequest.prompt_mode."""
     instruction: builtins.str
     """As SynthesizeRequest.instruction."""
+    onset: global___Onset.ValueType
+    """As SynthesizeRequest.onset; there is no PROFILE_UPSTREAM here."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """As SynthesizeRequest.audio_format."""
@@ -531,9 +591,10 @@ class SynthesizeUnaryRequest(google.protobuf.message.Message):
         prompt_mode: global___PromptMode.ValueType = ...,
         instruction: builtins.str = ...,
         prompt: cosyserve.v1.voice_pb2.PromptRecording | None = ...,
+        onset: global___Onset.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "audio_format", b"audio_format", "prompt", b"prompt", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "instruction", b"instruction", "language_code", b"language_code", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "_sentence_pause_milliseconds", b"_sentence_pause_milliseconds", "allow_control_tokens", b"allow_control_tokens", "audio_format", b"audio_format", "instruction", b"instruction", "language_code", b"language_code", "onset", b"onset", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "pronunciations", b"pronunciations", "retry", b"retry", "seed", b"seed", "sentence_pause_milliseconds", b"sentence_pause_milliseconds", "speed", b"speed", "text", b"text", "voice", b"voice"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
     @typing.overload
@@ -591,6 +652,7 @@ class ConvertVoiceRequest(google.protobuf.message.Message):
     ENGINE_FIELD_NUMBER: builtins.int
     PROMPT_MODE_FIELD_NUMBER: builtins.int
     PROMPT_FIELD_NUMBER: builtins.int
+    ONSET_FIELD_NUMBER: builtins.int
     audio: builtins.bytes
     """Somebody speaking; form and limits as VoiceDraft.audio, but silence at the ends is kept. Otherwise: INVALID_ARGUMENT."""
     voice: builtins.str
@@ -609,6 +671,8 @@ class ConvertVoiceRequest(google.protobuf.message.Message):
     """As SynthesizeRequest.prompt_mode, of which there are two: PROMPT_MODE_CROSS_LINGUAL (default for a voice made of a recording) and
     PROMPT_MODE_SFT. Another value: INVALID_ARGUMENT.
     """
+    onset: global___Onset.ValueType
+    """As SynthesizeRequest.onset."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """As SynthesizeRequest.audio_format."""
@@ -635,9 +699,10 @@ class ConvertVoiceRequest(google.protobuf.message.Message):
         engine: builtins.str = ...,
         prompt_mode: global___PromptMode.ValueType = ...,
         prompt: cosyserve.v1.voice_pb2.PromptRecording | None = ...,
+        onset: global___Onset.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "audio_format", b"audio_format", "hops", b"hops", "prompt", b"prompt", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio", b"audio", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "profile", b"profile", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "seed", b"seed", "speed", b"speed", "start_sample", b"start_sample", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "audio", b"audio", "audio_format", b"audio_format", "engine", b"engine", "hops", b"hops", "onset", b"onset", "profile", b"profile", "prompt", b"prompt", "prompt_mode", b"prompt_mode", "seed", b"seed", "speed", b"speed", "start_sample", b"start_sample", "voice", b"voice"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
 
 global___ConvertVoiceRequest = ConvertVoiceRequest
@@ -653,6 +718,8 @@ class SynthesisHeader(google.protobuf.message.Message):
     AUDIO_FORMAT_FIELD_NUMBER: builtins.int
     PROFILE_FIELD_NUMBER: builtins.int
     ENGINE_FIELD_NUMBER: builtins.int
+    ONSET_FIELD_NUMBER: builtins.int
+    REMOVED_START_MILLISECONDS_FIELD_NUMBER: builtins.int
     seed: builtins.int
     """The seed in use."""
     voice: builtins.str
@@ -661,6 +728,10 @@ class SynthesisHeader(google.protobuf.message.Message):
     """The profile in use."""
     engine: builtins.str
     """Name of the engines that speak (models, backends, precision, devices); to be sent back when resuming. Opaque."""
+    onset: global___Onset.ValueType
+    """The onset in use: ONSET_TRIMMED or ONSET_NATURAL. Absent from servers that always send every sample."""
+    removed_start_milliseconds: builtins.float
+    """Milliseconds of silence that were removed at the start of the first sentence; a multiple of 1/24 ms. 0 in ONSET_NATURAL."""
     @property
     def audio_format(self) -> cosyserve.v1.audio_pb2.AudioFormat:
         """The format of the audio bytes."""
@@ -673,9 +744,11 @@ class SynthesisHeader(google.protobuf.message.Message):
         audio_format: cosyserve.v1.audio_pb2.AudioFormat | None = ...,
         profile: cosyserve.v1.profile_pb2.Profile.ValueType = ...,
         engine: builtins.str = ...,
+        onset: global___Onset.ValueType = ...,
+        removed_start_milliseconds: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["audio_format", b"audio_format"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio_format", b"audio_format", "engine", b"engine", "profile", b"profile", "seed", b"seed", "voice", b"voice"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio_format", b"audio_format", "engine", b"engine", "onset", b"onset", "profile", b"profile", "removed_start_milliseconds", b"removed_start_milliseconds", "seed", b"seed", "voice", b"voice"]) -> None: ...
 
 global___SynthesisHeader = SynthesisHeader
 
@@ -694,10 +767,14 @@ class SynthesisSummary(google.protobuf.message.Message):
     SPEECH_TOKENS_FIELD_NUMBER: builtins.int
     RESUMPTIONS_FIELD_NUMBER: builtins.int
     CANCELLED_FIELD_NUMBER: builtins.int
+    FIRST_AUDIBLE_MILLISECONDS_FIELD_NUMBER: builtins.int
+    REMOVED_START_MILLISECONDS_FIELD_NUMBER: builtins.int
+    REMOVED_END_MILLISECONDS_FIELD_NUMBER: builtins.int
+    WARNINGS_FIELD_NUMBER: builtins.int
     audio_seconds: builtins.float
     """Length of the whole utterance in seconds, audio before start_sample included."""
     first_sound_milliseconds: builtins.float
-    """Milliseconds from admission to the first audio message."""
+    """Milliseconds from admission to the first audio message (the first byte)."""
     real_time_factor: builtins.float
     """Seconds of work per second of audio (all of it), measured at the orchestrator from admission to the last message."""
     sentences: builtins.int
@@ -708,6 +785,15 @@ class SynthesisSummary(google.protobuf.message.Message):
     """How many times a stage was replaced in mid-request."""
     cancelled: builtins.bool
     """The caller cancelled (StreamingSynthesize): the text was not spoken to its end, and audio_seconds is what was sent of it."""
+    first_audible_milliseconds: builtins.float
+    """Milliseconds from admission until a player that starts with the first message of this response, plays each message when it has come and
+    the one before it is over, and has no delay of its own, plays the first sample above -40 dBFS: the time to the first byte and the silence
+    in front of the first audible sample. 0 when nothing that was sent is above that level.
+    """
+    removed_start_milliseconds: builtins.float
+    """As SynthesisHeader.removed_start_milliseconds."""
+    removed_end_milliseconds: builtins.float
+    """Milliseconds of silence that were removed at the end of the last sentence. 0 in ONSET_NATURAL."""
     @property
     def first_sound(self) -> global___StageMilliseconds:
         """Where the milliseconds to the first sound went."""
@@ -715,6 +801,10 @@ class SynthesisSummary(google.protobuf.message.Message):
     @property
     def total(self) -> global___StageMilliseconds:
         """Where all the milliseconds went, sentences added up."""
+
+    @property
+    def warnings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[cosyserve.v1.warning_pb2.TextWarning]:
+        """All warnings of the response once more, in order."""
 
     def __init__(
         self,
@@ -728,9 +818,13 @@ class SynthesisSummary(google.protobuf.message.Message):
         speech_tokens: builtins.int = ...,
         resumptions: builtins.int = ...,
         cancelled: builtins.bool = ...,
+        first_audible_milliseconds: builtins.float = ...,
+        removed_start_milliseconds: builtins.float = ...,
+        removed_end_milliseconds: builtins.float = ...,
+        warnings: collections.abc.Iterable[cosyserve.v1.warning_pb2.TextWarning] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["first_sound", b"first_sound", "total", b"total"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["audio_seconds", b"audio_seconds", "cancelled", b"cancelled", "first_sound", b"first_sound", "first_sound_milliseconds", b"first_sound_milliseconds", "real_time_factor", b"real_time_factor", "resumptions", b"resumptions", "sentences", b"sentences", "speech_tokens", b"speech_tokens", "total", b"total"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["audio_seconds", b"audio_seconds", "cancelled", b"cancelled", "first_audible_milliseconds", b"first_audible_milliseconds", "first_sound", b"first_sound", "first_sound_milliseconds", b"first_sound_milliseconds", "real_time_factor", b"real_time_factor", "removed_end_milliseconds", b"removed_end_milliseconds", "removed_start_milliseconds", b"removed_start_milliseconds", "resumptions", b"resumptions", "sentences", b"sentences", "speech_tokens", b"speech_tokens", "total", b"total", "warnings", b"warnings"]) -> None: ...
 
 global___SynthesisSummary = SynthesisSummary
 

@@ -142,6 +142,7 @@ class DecodeSetup(google.protobuf.message.Message):
     EXPECTED_IDENTITY_FIELD_NUMBER: builtins.int
     GUARDS_FIELD_NUMBER: builtins.int
     HOLDS_SILENCE_FIELD_NUMBER: builtins.int
+    LISTENER_SECONDS_FIELD_NUMBER: builtins.int
     prompt_mel: builtins.bytes
     """Mel of the prompt: little-endian float32, exactly [2 * prompt_speech_tokens, 80], time-major. Otherwise: INVALID_ARGUMENT."""
     speaker_embedding: builtins.bytes
@@ -166,6 +167,10 @@ class DecodeSetup(google.protobuf.message.Message):
     holds_silence: builtins.bool
     """With guards: whether audio waits until something in it can be heard, so that a sentence that is silent as a whole fails before any of it
     has left. For callers that would ask again with another seed; the first audio comes later. Default false: silence leaves like all else.
+    """
+    listener_seconds: builtins.float
+    """Seconds of earlier sentences of the request that its listener still has to play when this call begins: by then the first sound of this one
+    is due. Default 0: nothing is being played, or nobody knows. Negative or not finite: INVALID_ARGUMENT.
     """
     @property
     def prompt_speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -195,9 +200,10 @@ class DecodeSetup(google.protobuf.message.Message):
         expected_identity: cosyserve.v1.identity_pb2.EngineIdentity | None = ...,
         guards: builtins.bool = ...,
         holds_silence: builtins.bool = ...,
+        listener_seconds: builtins.float = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "hops", b"hops"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "guards", b"guards", "holds_silence", b"holds_silence", "hops", b"hops", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "voice_hash", b"voice_hash"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "guards", b"guards", "holds_silence", b"holds_silence", "hops", b"hops", "listener_seconds", b"listener_seconds", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "voice_hash", b"voice_hash"]) -> None: ...
 
 global___DecodeSetup = DecodeSetup
 
