@@ -50,6 +50,7 @@ def read_model(settings: FrontendSettings) -> Loaded:
     # The grammars and the number speller take most of a second to import and load.
     from services.frontend.normalize import Normalizer
     from services.frontend.speaker_file import read_voices
+    from services.frontend.split_mode import split_mode
     from services.frontend.text_tokenizer import read_tokenizer
 
     directory = ModelDirectory(Path(settings.model))
@@ -66,7 +67,9 @@ def read_model(settings: FrontendSettings) -> Loaded:
             dictionary = read_dictionary(settings.pronunciations, tokenizer.is_phonemes)
         except (ValueError, InvalidRequest) as error:
             raise SettingsError(f"{PREFIX}PRONUNCIATIONS: {error}") from error
-    analyzer = Analyzer(Normalizer(package), tokenizer, allow_special=settings.allow_special, dictionary=dictionary)
+    analyzer = Analyzer(
+        Normalizer(package), tokenizer, allow_special=settings.allow_special, dictionary=dictionary, split=split_mode(directory)
+    )
     for text in WARM_UP:
         list(analyzer.sentences(text))
     return Loaded(analyzer, presets, _store(directory, settings), _listeners(directory, settings))

@@ -6,6 +6,7 @@ longer than 60 characters are not. Linear in the length of the text.
 
 import re
 
+from services.frontend.chinese_numbers import digits
 from services.frontend.language import CHINESE
 
 _LONGEST = 60
@@ -23,6 +24,8 @@ _URL = re.compile(
 _MAIL = re.compile(r"(?<![A-Za-z0-9_.+-])[A-Za-z0-9_.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,4}[A-Za-z]{2,24}(?![A-Za-z0-9])")
 _USER = re.compile(r"(?<=://)[A-Za-z0-9._~!$&'*+=:%@-]{1,128}@(?=[\w\[])")
 _SCHEME = re.compile(r"(?:(?:https?|ftp)://)?(?:www\.)?", re.IGNORECASE)
+_SAYS_WWW = re.compile(r"www\.", re.IGNORECASE)
+"""Spoken in English where no scheme stands in front: who writes it without one says it."""
 _ENGLISH = {".": " dot ", "/": " slash ", "-": " dash ", "_": " underscore ", "@": " at ", "~": " tilde ", ":": " colon ", "+": " plus "}
 _CHINESE = {".": "点", "/": "斜杠", "-": "杠", "_": "下划线", "@": "艾特", "~": "波浪线", ":": "冒号", "+": "加"}
 _SIGN = re.compile(r"[^A-Za-z0-9\u0080-\U0010ffff]")
@@ -41,12 +44,15 @@ def spoken_addresses(text: str, language: str) -> str:
 def _url(address: str, language: str) -> str:
     bare = address.rstrip(".,;:!?/…")
     behind = address[len(bare) :].lstrip("/")
+    www = language != CHINESE and _SAYS_WWW.match(bare) is not None
     place = re.split(r"[?#]", _SCHEME.sub("", bare, count=1), maxsplit=1)[0].rstrip("/")
     if len(place) > _LONGEST:
         place = place.split("/", 1)[0][: 4 * _LONGEST]
-    return (_said(place, language) if place else bare) + behind
+    return ("www dot " if www and place else "") + (_said(place, language) if place else bare) + behind
 
 
 def _said(address: str, language: str) -> str:
     signs = _CHINESE if language == CHINESE else _ENGLISH
+    if language == CHINESE:
+        address = digits(address)
     return " ".join(_SIGN.sub(lambda found: signs.get(found[0], " "), address).split())

@@ -1,29 +1,28 @@
 """A text becomes sentences with token ids: the one path behind every way of sending text."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend import carriers
-from services.frontend.addresses import spoken_addresses
-from services.frontend.characters import speakable, without_pictures
-from services.frontend.control_tokens import without_controls
 from services.frontend.course import Course
-from services.frontend.language import CHINESE, ENGLISH, language_of
-from services.frontend.markdown import without_markdown
+from services.frontend.english.growing import has_begun
+from services.frontend.language import CHINESE, ENGLISH
 from services.frontend.normalize import Normalizer
 from services.frontend.partial import PartialSentences, Spoken
 from services.frontend.pauses import Pause, passages
 from services.frontend.pronunciations import MOST_OF_A_SERVER, Dictionary
 from services.frontend.scripts import language_by_script, spans
-from services.frontend.sentences import MOST, Splitter, cut_to_limit, is_only_marks
+from services.frontend.sentences import Splitter, cut_to_limit, is_only_marks
+from services.frontend.source import Means, Source
+from services.frontend.split_mode import Split
+from services.frontend.ssml.inserted import Inserted
 from services.frontend.text_tokenizer import GrowingIds, Tokenizer
-from services.frontend.units import runs_of
+from services.frontend.text_warnings import WarningLog
+from services.frontend.units import LONGEST_UNIT, runs_of, units_of
 
 RUN_CHARACTERS = 200
 """Characters normalised at a time: about 0.02 s, during which the text normalisation package holds the interpreter lock."""
-MEASURED_CHARACTERS = 512
-"""Of a segment: what is longer has the 80 tokens at which a segment may end, or nothing in it is spoken."""
 NO_DICTIONARY = Dictionary({}, None, MOST_OF_A_SERVER)
 
 
@@ -37,6 +36,16 @@ class Reading:
     """Parse `<|...|>` control tokens; a text that has them is then not normalised, as specified."""
     dictionary: Dictionary | None = None
     """The server's and the request's pronunciations; None: the server's."""
+    joined: bool = False
+    """Join short sentences whatever the model directory says (Split.JOINED)."""
+    own_readings: bool = True
+    """As in `Normalizer.normalise`."""
+    speed: float = 1.0
+    """Of the request; the rates of a document multiply it."""
+    log: WarningLog | None = None
+    """Where what is not spoken as it is written is noted; None: nowhere."""
+    inserted: Sequence[Inserted] | None = None
+    """Of an SSML document, what its carriers stand for; None: the text is plain."""
 
 
 DEFAULT_READING = Reading()
@@ -54,13 +63,18 @@ class Sentence:
     """As `services.frontend.language.language_of` gives it."""
     words: tuple[tuple[str, int, int], ...] = ()
     """Each with the place of its first id and the number of its ids; see `Tokenizer.spoken_words`."""
+    rate: float = 1.0
+    """Speaking rate, beside that of the request."""
+    continues: bool = False
+    """Goes on in mid-sentence behind the one before it."""
 
 
 class Analyzer:
     """Normalises, splits and tokenises; holds no state of a request.
 
     allow_special: parse `<|...|>` control tokens in every text (the reference does); otherwise only where a reading allows it:
-    elsewhere they are neither parsed nor spoken. dictionary: the server's pronunciations.
+    elsewhere they are neither parsed nor spoken. dictionary: the server's pronunciations. split: of whole texts; a normaliser in reference
+    mode always joins.
 
     Texts of up to 200 characters are treated as compatibility specification section 2.1 says, faults mended (docs/text.md names them all).
     Longer ones are normalised in runs of whole sentences, so that the first sentence need not wait for the last and no call holds the
@@ -69,18 +83,35 @@ class Analyzer:
     """
 
     def __init__(
-        self, normalizer: Normalizer, tokenizer: Tokenizer, *, allow_special: bool = False, dictionary: Dictionary = NO_DICTIONARY
+        self,
+        normalizer: Normalizer,
+        tokenizer: Tokenizer,
+        *,
+        allow_special: bool = False,
+        dictionary: Dictionary = NO_DICTIONARY,
+        split: Split = Split.JOINED,
     ) -> None:
         self._normalizer = normalizer
         self.tokenizer = tokenizer
         self._allow_special = allow_special
         self._dictionary = dictionary
         self._reference = normalizer.reference
+        self._split = Split.JOINED if normalizer.reference else split
+        self._means = Means(tokenizer, allow_special, dictionary, normalizer.reference)
 
-    def reading(self, language_code: str, *, allow_control_tokens: bool, pronunciations: dict[str, str]) -> Reading:
+    def reading(
+        self,
+        language_code: str,
+        *,
+        allow_control_tokens: bool,
+        pronunciations: dict[str, str],
+        joined: bool = False,
+        own_readings: bool = True,
+        speed: float = 1.0,
+    ) -> Reading:
         """A request's reading, the server's pronunciations behind its own. Raises InvalidRequest naming what is no pronunciation."""
         dictionary = self._dictionary.with_request(pronunciations, self.tokenizer.is_phonemes)
-        return Reading(language_code, allow_control_tokens, dictionary)
+        return Reading(language_code, allow_control_tokens, dictionary, joined, own_readings, speed, WarningLog())
 
     def parts(self, text: str, reading: Reading = DEFAULT_READING, course: Course | None = None) -> "Iterator[Sentence | Pause]":
         """The sentences of `text` and the pauses that it asks for, in order. course: of the text that this is a unit of; None for a whole
@@ -108,8 +139,8 @@ class Analyzer:
 
         Raises InvalidRequest when `language_code` is neither empty nor a BCP-47 tag, and for pronunciations that make the text too long.
         """
-        source = _Source(self, text, language_code, reading, course or Course())
-        for segment in self._segments(source):
+        source = Source(self._means, text, language_code, reading, course or Course())
+        for segment in self._segments(source, joined=reading.joined or self._split is Split.JOINED):
             for part in cut_to_limit(segment, LONGEST_SENTENCE, source.length):
                 ids = source.encode(part)
                 if ids:
@@ -121,8 +152,9 @@ class Analyzer:
         by run."""
 
         def spoken(run: str, before: str, last: bool) -> Spoken:
-            source = _Source(self, run, reading.language_code, reading, course, alone=last and not before)
-            text = source.text if source.as_is else "".join(self._run(source.text, source.language, before, last))
+            source = Source(self._means, run, reading.language_code, reading, course, alone=last and not before)
+            text = source.text if source.as_is else "".join(self._run(source.text, source, before, last))
+            source.note(text, dropped=False)
             return Spoken(carriers.for_tokenizer(text, source.sounds), source.language)
 
         allow_special = self._allow_special or reading.allow_control_tokens
@@ -132,95 +164,63 @@ class Analyzer:
             course.begin_unit()
             return self.tokenizer.growing(allow_special=allow_special)
 
-        return PartialSentences(spoken, growing, dictionary.has_begun)
+        return PartialSentences(spoken, growing, lambda text: dictionary.has_begun(text) or has_begun(text))
 
     def segments(self, text: str, language_code: str = "") -> Iterator[str]:
         """The normalised and split text (the specification's split mode), before anything is cut to the model's limit."""
-        source = _Source(self, text, language_code, DEFAULT_READING, Course())
-        return (carriers.for_reader(segment, source.sounds) for segment in self._segments(source))
+        source = Source(self._means, text, language_code, DEFAULT_READING, Course())
+        joined = self._split is Split.JOINED
+        return (carriers.for_reader(segment, source.sounds) for segment in self._segments(source, joined=joined))
 
     def normalise(self, text: str, language_code: str = "") -> str:
         """The normalised text as a whole (the specification's no-split mode, used for prompt transcripts); no dictionary is asked."""
-        source = _Source(self, text, language_code, Reading(dictionary=NO_DICTIONARY), Course())
+        source = Source(self._means, text, language_code, Reading(dictionary=NO_DICTIONARY), Course())
         if source.as_is:
             return source.text
-        return carriers.for_reader("".join(self._runs(source)), source.sounds)
+        return carriers.for_reader("".join(self._runs(source.text, source)), source.sounds)
 
-    def _segments(self, source: "_Source") -> Iterator[str]:
+    def _segments(self, source: "Source", *, joined: bool) -> Iterator[str]:
         if source.as_is or (self._reference and not source.text):
             yield from [source.text] if self._reference else self._speakable(iter([source.text]), source)
             return
-        splitter = Splitter(source.language, source.length if self._reference else source.length_of_start)
-        for run in self._runs(source):
-            yield from self._speakable(splitter.feed(run), source)
-        yield from self._speakable(splitter.finish(), source)
+        # A unit by itself is cut as `WrittenText` cuts it: only what is too long for one utterance. A comma in its end has divided a word
+        # from itself.
+        for text in [source.text] if joined else (unit.rstrip().removesuffix(",") for unit in units_of(source.text, LONGEST_UNIT)):
+            splitter = Splitter(source.language, source.length if self._reference else source.length_of_start)
+            for run in self._runs(text, source):
+                yield from self._speakable(splitter.feed(run), source)
+            yield from self._speakable(splitter.finish(), source)
 
-    def _runs(self, source: "_Source") -> Iterator[str]:
-        text = source.text.strip()
+    def _runs(self, text: str, source: "Source") -> Iterator[str]:
+        text = text.strip()
         runs = [text] if self._reference else list(runs_of(text, RUN_CHARACTERS))
         before = ""
         for index, run in enumerate(runs):
             last = index == len(runs) - 1
-            yield from self._run(run, source.language, before, last)
+            yield from self._run(run, source, before, last)
             before = run[-1:]
 
-    def _run(self, run: str, language: str, before: str, last: bool) -> Iterator[str]:
-        if self._reference or language not in (CHINESE, ENGLISH):
-            yield self._normalizer.normalise(run, language, before=before, last=last)
+    def _run(self, run: str, source: "Source", before: str, last: bool) -> Iterator[str]:
+        if self._reference or source.language not in (CHINESE, ENGLISH):
+            yield self._normalizer.normalise(run, source.language, before=before, last=last)
         else:
-            yield from self._spans(run, language, before, last)
+            yield from self._spans(run, source, before, last)
 
-    def _spans(self, run: str, language: str, before: str, last: bool) -> Iterator[str]:
+    def _spans(self, run: str, source: "Source", before: str, last: bool) -> Iterator[str]:
         """Each stretch of one script in its own language."""
-        found = spans(run, language)
+        language = source.language
+        found = spans(run, language, self.tokenizer.languages)
         for index, span in enumerate(found):
-            spoken = self._normalizer.normalise(span.text, span.language, before=before, last=last and index == len(found) - 1)
+            ends = last and index == len(found) - 1
+            spoken = self._normalizer.normalise(span.text, span.language, before=before, last=ends, own_readings=source.own_readings)
             # The blank rule of Chinese holds between two scripts as well.
             meets_chinese = index + 1 < len(found) and found[index + 1].language == CHINESE and language == CHINESE
             yield spoken.rstrip(" ") if meets_chinese else spoken
             before = span.text[-1:]
 
-    def _speakable(self, segments: Iterator[str], source: "_Source") -> Iterator[str]:
-        return (s for s in segments if not is_only_marks(carriers.for_tokenizer(s, source.sounds), reference=self._reference))
-
-
-class _Source:
-    """One text on its way: as it will be normalised, and what was taken out of it meanwhile."""
-
-    def __init__(self, analyzer: Analyzer, text: str, language_code: str, reading: Reading, course: Course, *, alone: bool = True) -> None:
-        self._tokenizer = analyzer.tokenizer
-        self.allow_special = analyzer._allow_special or reading.allow_control_tokens
-        self.sounds: list[str] = []
-        """Phonemes that a dictionary gave, in order; their carriers count them."""
-        if analyzer._reference:
-            self.text, self.as_is, self.language = text, _is_markup(text), language_of(language_code, text)
-            return
-        text = speakable(text)
-        self.as_is = self.allow_special and _is_markup(text)
-        if not self.as_is:
-            text = (reading.dictionary or analyzer._dictionary).apply(carriers.carry_marks(text), self._carry, course)
-            text = without_pictures(without_markdown(without_controls(carriers.carry_marks(text))))
-        if not language_code:
-            course.language = language_by_script(without_controls(text), course.language, alone=alone)
-        self.language = language_of(language_code, text) if language_code else course.language or ENGLISH
-        self.text = text if self.as_is else spoken_addresses(text, self.language)
-
-    def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(carriers.for_tokenizer(text, self.sounds), allow_special=self.allow_special)
-
-    def length(self, text: str) -> int:
-        return len(self.encode(text))
-
-    def length_of_start(self, text: str) -> int:
-        """Enough for the splitter, which only asks about lengths up to 80 tokens."""
-        return self.length(text) if len(text) <= MEASURED_CHARACTERS else MOST + 1
-
-    def _carry(self, phonemes: str) -> str:
-        if len(self.sounds) >= carriers.MOST_SOUNDS:
-            return ""
-        self.sounds.append(phonemes)
-        return carriers.carry_sound(len(self.sounds) - 1)
-
-
-def _is_markup(text: str) -> bool:
-    return "<|" in text and "|>" in text
+    def _speakable(self, segments: Iterator[str], source: "Source") -> Iterator[str]:
+        for segment in segments:
+            dropped = is_only_marks(carriers.for_tokenizer(segment, source.sounds), reference=self._reference)
+            source.note(segment, dropped=dropped)
+            if not dropped:
+                yield segment

@@ -15,6 +15,9 @@ MOST_SOUNDS = 60_000
 CARRIED = re.compile(f"([\ue000-{chr(_FIRST_MARK + len(MARKUP) - 1)}\U000f0000-\U000ffffd]+)")
 BEGIN, BLANK, END = "\uf8f0", "\uf8f1", "\uf8f2"
 """Around given phonemes, and between words of them, in what the tokenizer is handed."""
+_FIRST_INSERTED = 0x100000
+INSERTED = re.compile("[\U00100000-\U0010fffd]")
+"""What an SSML document puts into its text (`ssml.inserted`), until its language is known."""
 _MARKS = re.compile("|".join(re.escape(mark) for mark in MARKUP))
 _PLACES = {mark: chr(_FIRST_MARK + place) for place, mark in enumerate(MARKUP)}
 
@@ -27,6 +30,22 @@ def carry_marks(text: str) -> str:
 def carry_sound(place: int) -> str:
     """The carrier of entry `place` of the call's list of phonemes."""
     return chr(_FIRST_SOUND + place)
+
+
+def carry_inserted(place: int) -> str:
+    """The carrier of entry `place` of what a document inserts; LONGEST_DOCUMENT of `ssml.elements` keeps it in its range."""
+    return chr(_FIRST_INSERTED + place)
+
+
+def place_of(inserted: str) -> int:
+    """The entry that a carrier of INSERTED stands for."""
+    return ord(inserted) - _FIRST_INSERTED
+
+
+def mark_of(carrier: str) -> str:
+    """The mark of sound that a carrier stands for; empty for one of phonemes."""
+    code = ord(carrier)
+    return MARKUP[code - _FIRST_MARK] if code < _FIRST_SOUND else ""
 
 
 def for_tokenizer(text: str, sounds: Sequence[str]) -> str:

@@ -34,6 +34,6 @@ class Course:
         self._written, self._respelt, self._unit = self._written + written, self._respelt + respelt, self._unit + respelt
         most = max(MOST_RESPELT, 2 * self._written)
         if self._respelt > most:
-            raise InvalidRequest(f"pronunciations make {self._respelt} characters of {self._written}, allowed are at most {most}")
+            raise InvalidRequest(f"pronunciations and SSML make {self._respelt} characters of {self._written}, allowed are at most {most}")
         if self.by_run and self._unit > MOST_OF_A_UNIT:
-            raise InvalidRequest(f"pronunciations make {self._unit} characters of a sentence, by token at most {MOST_OF_A_UNIT}")
+            raise InvalidRequest(f"pronunciations and SSML make {self._unit} characters of a sentence, by token at most {MOST_OF_A_UNIT}")

@@ -25,8 +25,15 @@ _ENTITIES = {
     "amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "#39": "'", "nbsp": " ", "hellip": "…", "mdash": "—", "ndash": "–",
 }  # fmt: skip
 _ESCAPED = re.compile(r"\\([*_`#\[\](){}!>~|+-])")
-_STARS = re.compile(r"\*{2,}|(?<![\s\d*])\*|\*(?![\s\d*])")
+_STARS = re.compile(r"\*{2,}|(?<![按拨打入]|[\s\d*])\*(?!号?键)|(?<![按拨打入])\*(?![\s\d*]|号?键)|(?<=[按拨打入])\*(?![\d#和或、]|号?键)")
+"""Emphasis; the star of a sum or of a telephone's keys stays."""
+_MAIL_GOES_ON = re.compile(r"[A-Za-z0-9_.+-]{1,63}@[A-Za-z0-9]")
 _UNDERSCORES = re.compile(r"_++")
+_CONSTANT = re.compile(r"(?<![A-Za-z0-9_/.@-])[A-Z][A-Z0-9]{0,20}(?:_[A-Z0-9]{1,20}){1,6}(?![A-Za-z0-9_@/]|\.[A-Za-z])")
+_SHORT_WORDS = frozenset((
+    "ADD", "AGE", "ALL", "AND", "BIN", "BOX", "DAY", "DIR", "DOC", "END", "ENV", "FOR", "GET", "KEY", "LOG", "MAP", "MAX",
+    "MIN", "NEW", "NOT", "OFF", "OLD", "ONE", "OUT", "RAW", "ROW", "RUN", "SET", "TAG", "TOP", "USE", "WEB",
+))  # fmt: skip
 
 
 def without_markdown(text: str) -> str:
@@ -47,6 +54,7 @@ def without_markdown(text: str) -> str:
     # That may have been hidden by the marks of the page (`&lt;|im_end|&gt;`).
     text = without_controls(text)
     if "_" in text:
+        text = _CONSTANT.sub(_constant, text)
         text = _UNDERSCORES.sub(lambda found: _underscore(found, text), text)
     return text.replace("`", "").replace("~~", "")
 
@@ -84,6 +92,13 @@ def _line(line: str, *, last: bool) -> str | None:
     return line
 
 
+def _constant(found: re.Match[str]) -> str:
+    """`"API_KEY"` as API key: in a name in capitals the parts of four letters and more are words, shorter ones are mostly initials."""
+    return " ".join(part.lower() if part in _SHORT_WORDS or len(part) > 3 else part for part in found[0].split("_"))
+
+
 def _underscore(found: re.Match[str], text: str) -> str:
+    if _MAIL_GOES_ON.match(text, found.end()):
+        return found[0]
     inside = text[found.start() - 1 : found.start()].isalnum() and text[found.end() : found.end() + 1].isalnum()
     return " " if inside else ""

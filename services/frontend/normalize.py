@@ -13,8 +13,9 @@ from typing import Protocol
 
 import inflect
 
-from services.frontend import chinese_readings, english_readings
+from services.frontend import chinese_readings
 from services.frontend.carriers import CARRIED
+from services.frontend.english import readings as readings_of_english
 from services.frontend.language import CHINESE, ENGLISH
 from services.frontend.windows import windows
 
@@ -43,15 +44,16 @@ class Normalizer:
         self._package = package
         self.reference = reference
 
-    def normalise(self, text: str, language: str, *, before: str = "", last: bool = True) -> str:
+    def normalise(self, text: str, language: str, *, before: str = "", last: bool = True, own_readings: bool = True) -> str:
         """The spoken form of `text`; other languages than "zh" and "en" come back untouched.
 
         before: the character in front of this run in the whole text (empty at its start); last: whether the run ends the text.
+        own_readings: False leaves all numbers, units and signs to the package, as the reference does.
         """
         if language not in (CHINESE, ENGLISH):
             return text
         if not self.reference:
-            text = "".join(self._rewritten(part, language) for part in CARRIED.split(text))
+            text = "".join(self._rewritten(part, language, own_readings) for part in CARRIED.split(text))
         else:
             text = self._with_package(text, language)
         if language == ENGLISH:
@@ -61,12 +63,13 @@ class Normalizer:
         text = text.translate(_CHINESE_DELETED).replace("——", " ")
         return _TRAILING_COMMAS.sub("。", text) if last else text
 
-    def _rewritten(self, text: str, language: str) -> str:
+    def _rewritten(self, text: str, language: str, own_readings: bool) -> str:
         """Through our own readings and then the package; what is carried sees neither."""
         if not text or CARRIED.fullmatch(text):
             return text
-        readings = chinese_readings if language == CHINESE else english_readings
-        text = readings.rewritten(text)
+        if own_readings:
+            readings = chinese_readings if language == CHINESE else readings_of_english
+            text = readings.rewritten(text)
         # The English grammar joins lines around a number, so that it sees them one by one.
         return "\n".join(self._with_package(line, language) for line in text.split("\n"))
 

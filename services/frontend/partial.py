@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cosyserve.spec import LONGEST_SENTENCE
+from services.frontend.english.growing import decides
 from services.frontend.language import CHINESE
 from services.frontend.pauses import Pause, passages
 from services.frontend.sentences import is_only_marks
@@ -42,6 +43,10 @@ class Part:
     unfinished: bool
     words: tuple[tuple[str, int, int], ...] = ()
     """Those that the new ids say, as `Tokenizer.spoken_words`; places are counted from the sentence's first id."""
+    rate: float = 1.0
+    """As `analysis.Sentence`."""
+    continues: bool = False
+    """As `analysis.Sentence`; told with the first ids."""
 
 
 class PartialSentences:
@@ -88,7 +93,7 @@ class PartialSentences:
             # A mark or a blank behind a word completes it; at the end of a complete unit so does the end.
             if word.end() == len(unit) and not complete:
                 return
-            plain = _PLAIN.fullmatch(word[0]) is not None
+            plain = _PLAIN.fullmatch(word[0]) is not None and not decides(word[0])
             cut = self._scanned
             if plain and self._plain_before and not _in_brackets(unit[self._begin : cut]) and not self._holds(unit[:cut]):
                 yield from self._parts(self._ids.feed(self._spoken(unit[self._begin : cut], last=False)))

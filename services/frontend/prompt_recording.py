@@ -18,6 +18,8 @@ class PromptRecording:
     audio: bytes
     transcript: str = ""
     language_code: str = ""
+    cut_prompt: bool = False
+    """Leave out what the decoder need not be shown for an earlier first sound (`services.frontend.prompt_cut`)."""
 
     def require_readable(self) -> None:
         """Raise InvalidRequest for what can be seen without reading the audio."""
@@ -26,9 +28,9 @@ class PromptRecording:
         kind_of(self.audio)
 
     def sha256(self) -> str:
-        """Hexadecimal, over the three fields in order, each as its length in bytes (uint64, little-endian) and its content."""
+        """Hexadecimal, over the fields in order, each as its length in bytes (uint64, little-endian) and its content."""
         digest = hashlib.sha256()
-        for part in (self.audio, self.transcript.encode(), self.language_code.encode()):
+        for part in (self.audio, self.transcript.encode(), self.language_code.encode(), b"cut" if self.cut_prompt else b""):
             digest.update(struct.pack("<Q", len(part)))
             digest.update(part)
         return digest.hexdigest()

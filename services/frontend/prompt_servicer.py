@@ -38,7 +38,7 @@ class PromptMethods:
     async def ReadRecording(self, request: pb.ReadRecordingRequest, context: Context) -> pb.ReadRecordingResponse:
         start = time.time_ns()
         told = request.recording
-        recording = PromptRecording(told.audio, told.transcript, told.language_code)
+        recording = PromptRecording(told.audio, told.transcript, told.language_code, told.cut_prompt)
         recording.require_readable()
         if self._recorded is None:
             raise _deaf()

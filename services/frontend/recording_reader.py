@@ -11,6 +11,7 @@ from cosyserve.errors import InvalidRequest, Overloaded
 from services.frontend.analysis import Analyzer
 from services.frontend.decoding import decode
 from services.frontend.prompt import PromptReader
+from services.frontend.prompt_cut import cut_of
 from services.frontend.prompt_recording import PromptRecording
 from services.frontend.recording import check_recording
 from services.frontend.transcript_pace import require_plausible
@@ -61,7 +62,8 @@ class RecordingReader:
         check_recording(torch.from_numpy(sound.samples), sound.rate)
         speech = trimmed(sound)
         ids = self._transcript_ids(recording, len(speech.samples) / speech.rate)
-        return self._networks.read(voice_id, torch.from_numpy(speech.samples), speech.rate, ids)
+        voice = self._networks.read(voice_id, torch.from_numpy(speech.samples), speech.rate, ids)
+        return voice.cut(cut_of(voice.decoder_tokens)) if recording.cut_prompt else voice
 
     def _transcript_ids(self, recording: PromptRecording, seconds: float) -> list[int]:
         if not recording.transcript:

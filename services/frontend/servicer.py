@@ -1,32 +1,30 @@
 """The gRPC face of the frontend. Text never reaches a log or a trace, only its length and language."""
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Executor
 from typing import Any, TypeVar
 
 import grpc
 
-from cosyserve import telemetry
 from cosyserve.errors import InvalidRequest
-from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
-from services.frontend.analysis import Analyzer, Reading, Sentence
+from services.frontend.analysis import Analyzer
+from services.frontend.document_text import parts_of
 from services.frontend.language import language_of, require_tag
-from services.frontend.partial import Part
-from services.frontend.pauses import LONGEST_TOGETHER, Pause, added
+from services.frontend.pauses import LONGEST_TOGETHER, Pause
 from services.frontend.prompt_servicer import PromptMethods
 from services.frontend.recording_reader import RecordingReader
-from services.frontend.units import Units
+from services.frontend.text_call import TextCall
+from services.frontend.units import LONGEST_UNIT
+from services.frontend.unspoken import languages
 from services.frontend.voice_library import VoiceLibrary
 from services.frontend.voice_servicer import VoiceMethods
-from services.frontend.written_text import Piece, WrittenText
+from services.frontend.written_form import WrittenForm
+from services.frontend.written_text import Piece
 
 Context = grpc.aio.ServicerContext[Any, Any]
-LONGEST_UNIT = 400
-"""Characters after which running text without a sentence end is cut anyway."""
 MOST_FLUSHED_WORDS = 100
 T = TypeVar("T")
 
@@ -60,10 +58,11 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         try:
             call.count(request.text, self._most_characters)
             async for sentence in self._analyze(request.text, call):
-                yield pb.AnalyzeResponse(sentence=sentence)
+                yield pb.AnalyzeResponse(sentence=sentence, warnings=call.warnings(sentence.index))
             call.require_speech()
-            if call.pause:
-                yield pb.AnalyzeResponse(closing_pause_milliseconds=call.pause)
+            warnings = call.warnings(call.sentences)
+            if call.pause or warnings:
+                yield pb.AnalyzeResponse(closing_pause_milliseconds=call.pause, warnings=warnings)
         finally:
             call.record()
 
@@ -71,14 +70,17 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         self, requests: AsyncIterator[pb.AnalyzeStreamRequest], context: Context
     ) -> AsyncIterator[pb.AnalyzeStreamResponse]:
         """The sentences are those of Analyze for each unit of the text (see `services.frontend.units`), in order: they depend on the text
-        and its flushes alone, not on how it was cut into fragments. Analyze joins short units of a whole text into longer sentences, this
+        and its flushes alone, not on how it was cut into fragments. Where it joins, Analyze makes longer sentences of short units, this
         does not wait for them; and an empty language code is decided by script unit by unit, what has no letters read in the language
         before it."""
         setup = await _setup_of(requests)
         call = self._call(setup, setup.first_index, setup.first_pause_milliseconds)
         require_tag(setup.last_language_code, "last_language_code")
         last_language = language_of(setup.last_language_code, "") if setup.last_language_code else ""
-        text = WrittenText(self._analyzer, call.reading, Units(LONGEST_UNIT), partial=setup.partial_sentences, last_language=last_language)
+        # Another call may have settled nothing but text of which nothing was spoken.
+        goes_on = setup.goes_on or bool(setup.first_index or setup.first_pause_milliseconds or last_language)
+        partial = setup.partial_sentences
+        text = WrittenForm(self._analyzer, call.reading, LONGEST_UNIT, partial=partial, last_language=last_language, goes_on=goes_on)
         # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
         await context.send_initial_metadata(())
         try:
@@ -93,30 +95,25 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
                     async for message in self._streamed(pieces, call):
                         yield message
                 if setup.reports_progress:
-                    progress = pb.AnalyzeProgress(
-                        characters=text.settled,
-                        sentences=call.sentences - text.unsettled_sentences,
-                        pause_milliseconds=call.pause,
-                        last_language_code=text.last_language,
-                    )
-                    yield pb.AnalyzeStreamResponse(progress=progress)
+                    yield pb.AnalyzeStreamResponse(progress=call.progress(text))
             call.require_text()
             async for message in self._streamed(text.finish(), call):
                 yield message
             call.require_speech()
-            if call.pause:
-                yield pb.AnalyzeStreamResponse(closing_pause_milliseconds=call.pause)
+            warnings = call.warnings(call.sentences)
+            if call.pause or warnings:
+                yield pb.AnalyzeStreamResponse(closing_pause_milliseconds=call.pause, warnings=warnings)
         finally:
             call.record()
 
-    async def _analyze(self, text: str, call: "_Call") -> AsyncIterator[pb.Sentence]:
-        async for part in self._each(self._analyzer.parts(text, call.reading)):
+    async def _analyze(self, text: str, call: "TextCall") -> AsyncIterator[pb.Sentence]:
+        async for part in self._each(parts_of(self._analyzer, text, call.reading)):
             if isinstance(part, Pause):
                 call.wait(part)
             else:
                 yield call.message(part)
 
-    async def _streamed(self, pieces: Iterator[Piece], call: "_Call") -> AsyncIterator[pb.AnalyzeStreamResponse]:
+    async def _streamed(self, pieces: Iterator[Piece], call: "TextCall") -> AsyncIterator[pb.AnalyzeStreamResponse]:
         async for piece in self._each(pieces):
             if isinstance(piece, Pause):
                 call.wait(piece)
@@ -129,90 +126,21 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         while (piece := await loop.run_in_executor(self._worker, next, work, None)) is not None:
             yield piece
 
-    def _call(self, setup: pb.AnalyzeSetup, first_index: int = 0, first_pause: int = 0) -> "_Call":
+    def _call(self, setup: pb.AnalyzeSetup, first_index: int = 0, first_pause: int = 0) -> "TextCall":
         require_tag(setup.language_code)
         if first_index < 0:
             raise InvalidRequest(f"setup.first_index is {first_index}, it must not be negative")
         if not 0 <= first_pause <= LONGEST_TOGETHER:
             raise InvalidRequest(f"setup.first_pause_milliseconds is {first_pause}, allowed 0 to {LONGEST_TOGETHER}")
         reading = self._analyzer.reading(
-            setup.language_code, allow_control_tokens=setup.allow_control_tokens, pronunciations=dict(setup.pronunciations)
+            setup.language_code,
+            allow_control_tokens=setup.allow_control_tokens,
+            pronunciations=dict(setup.pronunciations),
+            joined=setup.joined_sentences,
+            own_readings=not setup.reference_readings,
+            speed=setup.speed or 1.0,
         )
-        return _Call(reading, first_index, first_pause)
-
-
-class _Call:
-    """What one call has come to so far."""
-
-    def __init__(self, reading: Reading, first_index: int, first_pause: int) -> None:
-        self.reading = reading
-        self.sentences = first_index
-        """Of the whole text so far, those of earlier calls included."""
-        self.pause = first_pause
-        """Milliseconds that the text asked for since the last sentence."""
-        self._start = time.time_ns()
-        self._characters = 0
-        self._language = reading.language_code
-
-    def count(self, text: str, most: int, *, streamed: bool = False) -> None:
-        """Take note of text that has come. Raises InvalidRequest when it is empty (unless streamed) or too much by now."""
-        self._characters += len(text)
-        if not streamed:
-            self.require_text()
-        if self._characters > most:
-            raise InvalidRequest(f"text has {self._characters} characters, allowed 1 to {most}")
-
-    def require_text(self) -> None:
-        if self._characters == 0 and self.sentences == 0:
-            raise InvalidRequest("text is empty; there is nothing to speak")
-
-    def require_speech(self) -> None:
-        if self.sentences == 0:
-            raise InvalidRequest("text holds only punctuation, blanks or what this model cannot read; there is nothing to speak")
-
-    def wait(self, pause: Pause) -> None:
-        """Take note of a pause. Raises InvalidRequest when those in one place are too long together."""
-        self.pause = added(self.pause, pause)
-
-    def message(self, sentence: Sentence) -> pb.Sentence:
-        self._language = sentence.language
-        self.sentences += 1
-        return pb.Sentence(
-            index=self.sentences - 1,
-            text=sentence.text,
-            token_ids=sentence.token_ids,
-            language=sentence.language,
-            pause_before_milliseconds=self._take_pause(),
-            words=_words(sentence.words),
-        )
-
-    def streamed(self, piece: Sentence | Part) -> pb.AnalyzeStreamResponse:
-        if isinstance(piece, Sentence):
-            return pb.AnalyzeStreamResponse(sentence=self.message(piece))
-        self._language = piece.language
-        sentence = pb.Sentence(
-            index=self.sentences,
-            token_ids=piece.token_ids,
-            language=piece.language,
-            pause_before_milliseconds=self._take_pause(),
-            words=_words(piece.words),
-        )
-        self.sentences += not piece.unfinished
-        return pb.AnalyzeStreamResponse(sentence=sentence, unfinished=piece.unfinished)
-
-    def _take_pause(self) -> int:
-        pause, self.pause = self.pause, 0
-        return pause
-
-    def record(self) -> None:
-        attributes: dict[str, int | float | str] = {
-            "text.characters": self._characters, "text.language": self._language, "text.sentences": self.sentences,
-        }  # fmt: skip
-        telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
-
-
-def _words(words: Iterable[tuple[str, int, int]]) -> list[pb.SpokenWord]:
-    return [pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in words]
+        return TextCall(reading, first_index, first_pause, languages(self._analyzer.tokenizer))
 
 
 async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> pb.AnalyzeSetup:

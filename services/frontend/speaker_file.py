@@ -5,7 +5,7 @@ Source: compatibility specification section 2.7. Three layouts are read: a speak
 (`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
+from services.frontend.prompt_cut import cut_of
 from services.frontend.voice import Voice
 
 FILE = "spk2info.pt"
@@ -74,11 +75,29 @@ def entry_of(voice: Voice) -> dict[str, Tensor]:
     prompt = {
         "prompt_text": torch.tensor([voice.prompt_text_ids], dtype=torch.int32),
         "llm_prompt_speech_token": torch.tensor([voice.prompt_speech_tokens], dtype=torch.int32),
-        "flow_prompt_speech_token": torch.tensor([voice.prompt_speech_tokens], dtype=torch.int32),
+        "flow_prompt_speech_token": torch.tensor([voice.prompt_speech_tokens[-voice.decoder_tokens :]], dtype=torch.int32),
         "prompt_speech_feat": _floats(voice.prompt_mel).reshape(1, -1, MEL_BINS),
     }
     lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in prompt.items()}
     return prompt | lengths | {"llm_embedding": vector, "flow_embedding": vector}
+
+
+def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A voice in the zero-shot layout with the decoder's prompt cut for an earlier first sound (`services.frontend.prompt_cut`); one whose
+    prompt is cut, short or missing as it is. Raises ValueError naming a field that is not as it has to be."""
+    if "flow_prompt_speech_token" not in entry:
+        return dict(entry)
+    tokens, mel = _ids(entry, "flow_prompt_speech_token"), _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
+    length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
+    cut = cut_of(length)
+    changed = {
+        "flow_prompt_speech_token": torch.tensor([tokens[cut:length]], dtype=torch.int32),
+        _first(entry, _MEL): mel[MEL_FRAMES_PER_TOKEN * cut : MEL_FRAMES_PER_TOKEN * length].clone()[None],
+    }
+    lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in changed.items()}
+    # The speech-token model goes on hearing the whole prompt, which the transcript is of.
+    whole = {"llm_prompt_speech_token": torch.tensor([tokens[:length]], dtype=torch.int32)}
+    return whole | dict(entry) | changed | lengths
 
 
 def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
@@ -96,7 +115,8 @@ def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
 
 
 def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice:
-    """One entry as a voice, its prompt trimmed to two mel frames a token. Raises ValueError naming the field."""
+    """One entry as a voice, its prompt trimmed to two mel frames a token; the decoder's part may begin later than the speech-token model's
+    (`services.frontend.prompt_cut`). Raises ValueError naming the field."""
     vector = _tensor(entry, _first(entry, _VECTOR), (SPEAKER_DIMENSION,))
     speech = [field for field in _SPEECH if field in entry]
     if not speech:
@@ -106,11 +126,22 @@ def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice
     length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
     if length == 0:
         raise ValueError(f"field {speech[0]} and its mel hold less than one token of prompt")
-    for field in speech[1:]:
-        if _ids(entry, field)[:length] != tokens[:length]:
-            raise ValueError(f"fields {speech[0]} and {field} differ; a voice has one prompt")
+    tokens = _whole_prompt(entry, speech, tokens[:length])
     text_ids = _transcript(entry, tokenizer)
-    return Voice(name, text_ids, tokens[:length], _bytes(mel[: MEL_FRAMES_PER_TOKEN * length]), _bytes(vector))
+    return Voice(name, text_ids, tokens, _bytes(mel[: MEL_FRAMES_PER_TOKEN * length]), _bytes(vector))
+
+
+def _whole_prompt(entry: Mapping[str, Any], speech: Sequence[str], decoder: tuple[int, ...]) -> tuple[int, ...]:
+    """The prompt as the speech-token model hears it: the decoder's tokens, or more of them in front. Raises ValueError for another."""
+    whole = decoder
+    for field in speech[1:]:
+        heard = _ids(entry, field)
+        if heard[: len(decoder)] == decoder:
+            continue
+        if len(heard) <= len(decoder) or heard[-len(decoder) :] != decoder:
+            raise ValueError(f"field {speech[0]} is neither the beginning nor the end of {field}; a voice has one prompt")
+        whole = heard
+    return whole
 
 
 def _transcript(entry: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -55,6 +55,15 @@ class Tokenizer(Protocol):
         not tell words apart. Given phonemes are a word between slashes."""
         ...
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Primary tags of the languages that it can express; none where it can express every text."""
+        ...
+
+    def unread(self, text: str) -> list[str]:
+        """The stretches of `text`, without carriers, that `encode` leaves out though they have a meaning (`meaning`)."""
+        ...
+
     def id_of(self, token: str) -> int | None:
         """The id of one token, None when there is none of that name."""
         ...

@@ -60,6 +60,15 @@ class TextTokenizer:
         """None: no alignment of this tokenizer's ids with speech exists."""
         return []
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Bytes express every text."""
+        return ()
+
+    def unread(self, text: str) -> list[str]:
+        """Nothing."""
+        return []
+
     def id_of(self, token: str) -> int | None:
         """The id of one token, None when there is none of that name."""
         found: int | None = self._parsing.token_to_id(token)

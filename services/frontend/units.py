@@ -1,21 +1,20 @@
 """Where running text may be cut before anything behind the cut is known.
 
-A unit ends behind a sentence end: a run of `。？！；.?!;` with the quotes and brackets that close behind it, once the next character
-settles it. An ASCII end needs a blank or a non-ASCII character behind it (`3.14`, `a.b/c?d`) and is none behind a title or an initial
-(`Dr. Smith`, `J. Doe`). A unit also ends behind a pause (`services.frontend.pauses`), and no cut falls inside one. Text without an end is
-cut at its last blank, else comma, else anywhere, when it grows too long. A cut depends on the text up to the character behind it and on
-nothing else, so any splitting of the same text into fragments gives the same units, and the units joined are the text.
+A unit ends behind a sentence end (`services.frontend.sentence_ends`): a run of `。？！；.?!;…` with the quotes and brackets that close
+behind it, once what follows settles it. A unit also ends behind a pause (`services.frontend.pauses`), and no cut falls inside one. Text
+without an end is cut at its last blank, else comma, else anywhere, when it grows too long. A cut depends on the text up to the few
+characters behind it that settle it and on nothing else, so any splitting of the same text into fragments gives the same units, and the
+units joined are the text.
 """
 
 import re
 from collections.abc import Iterator
 
 from services.frontend.pauses import LONGEST_TAG, TAG, open_tag
+from services.frontend.sentence_ends import END, ends_sentence
 
-_END = re.compile(r"""[。？！；.?!;][。？！；.?!;"'”’)）\]】」』》›»]*""")
-_FULL_WIDTH = frozenset("。？！；")
-_NO_END = re.compile(r"(?:^|[\s(\"“‘'])(?:Mr|Mrs|Ms|Dr|Prof|St|vs|No|Fig|e\.g|i\.e|[A-Z])\.$")
-_SHORT = 16
+LONGEST_UNIT = 400
+"""Characters after which running text without a sentence end is cut anyway."""
 _BREAKS = "，,、：:"
 _WORD_END = re.compile(r"\s+|[，、：]")
 _WORD = re.compile(r"[\u3400-\u9fff]|(?:(?![\u3400-\u9fff])\w)+")
@@ -65,13 +64,14 @@ class Units:
         pause = TAG.search(self._buffer, self._searched, self._longest)
         if pause is None:
             self._searched = max(self._searched, min(len(self._buffer), self._longest) - LONGEST_TAG)
-        for end in _END.finditer(self._buffer, self._scanned):
+        for end in END.finditer(self._buffer, self._scanned):
             if end.end() > self._longest or (pause and end.start() > pause.start()):
                 break
-            if end.end() == len(self._buffer):
+            settled = None if end.end() == len(self._buffer) else ends_sentence(self._buffer, *end.span())
+            if settled is None:
                 self._scanned = end.start()
                 return 0
-            if self._ends_sentence(end):
+            if settled:
                 return end.end()
             self._scanned = end.end()
         else:
@@ -80,14 +80,6 @@ class Units:
         if pause:
             return pause.end()
         return self._forced_cut() if len(self._buffer) > self._longest else 0
-
-    def _ends_sentence(self, end: re.Match[str]) -> bool:
-        if _FULL_WIDTH & set(end[0]):
-            return True
-        behind = self._buffer[end.end()]
-        if not (behind.isspace() or not behind.isascii()):
-            return False
-        return end[0] != "." or not _NO_END.search(self._buffer, max(0, end.end() - _SHORT), end.end())
 
     def _forced_cut(self) -> int:
         head = self._buffer[: self._longest]
@@ -101,11 +93,18 @@ class Units:
         return comma + 1 if comma >= 0 else self._longest
 
 
+def units_of(text: str, longest: int) -> Iterator[str]:
+    """`text` in units of at most `longest` characters."""
+    units = Units(longest)
+    yield from units.feed(text)
+    if rest := units.finish():
+        yield rest
+
+
 def runs_of(text: str, longest: int) -> Iterator[str]:
     """`text` in runs of at most `longest` characters, each as many whole units as fit."""
-    units = Units(longest)
     run = ""
-    for unit in (*units.feed(text), units.finish()):
+    for unit in units_of(text, longest):
         if run and len(run) + len(unit) > longest:
             yield run
             run = ""

@@ -11,6 +11,7 @@ from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION, SP
 MOST_PROMPT_TOKENS = 1500
 MOST_PROMPT_TEXT_IDS = 2048
 LONGEST_ID = 128
+_TOKEN_BYTES = 4 * MEL_FRAMES_PER_TOKEN * MEL_BINS
 
 
 @dataclass(frozen=True)
@@ -18,8 +19,9 @@ class Voice:
     """One voice, in the form of `voice.proto`.
 
     prompt_text_ids: text token ids of the prompt's transcript. prompt_speech_tokens: 25 per second. prompt_mel: little-endian float32
-    [2 * prompt_speech_tokens, 80], time-major, 50 frames a second. speaker_embedding: little-endian float32 [192], not normalised.
-    The first three are empty for a voice known only by its speaker vector. Raises ValueError naming the field that does not fit.
+    [2 * n, 80], time-major, 50 frames a second, of the last n prompt_speech_tokens: those that the decoder is shown. n is all of them
+    unless the prompt was cut (`services.frontend.prompt_cut`). speaker_embedding: little-endian float32 [192], not normalised. The first
+    three are empty for a voice known only by its speaker vector. Raises ValueError naming the field that does not fit.
     """
 
     id: str
@@ -40,7 +42,7 @@ class Voice:
             raise ValueError(f"prompt_speech_tokens has {len(self.prompt_speech_tokens)} tokens, allowed at most {MOST_PROMPT_TOKENS}")
         _require_ids("prompt_text_ids", self.prompt_text_ids, 2**31)
         _require_ids("prompt_speech_tokens", self.prompt_speech_tokens, SPEECH_VOCABULARY)
-        _require_floats("prompt_mel", self.prompt_mel, MEL_FRAMES_PER_TOKEN * len(self.prompt_speech_tokens) * MEL_BINS)
+        _require_mel(self.prompt_mel, len(self.prompt_speech_tokens))
         _require_floats("speaker_embedding", self.speaker_embedding, SPEAKER_DIMENSION)
         parts = (_as_int32(self.prompt_text_ids), _as_int32(self.prompt_speech_tokens), self.prompt_mel, self.speaker_embedding)
         digest = hashlib.sha256()
@@ -55,8 +57,26 @@ class Voice:
         return len(self.prompt_mel) + len(self.speaker_embedding) + 40 * (len(self.prompt_text_ids) + len(self.prompt_speech_tokens)) + 500
 
     @property
+    def decoder_tokens(self) -> int:
+        """How many of the prompt's speech tokens, counted from its end, the decoder is shown."""
+        return len(self.prompt_mel) // _TOKEN_BYTES
+
+    def cut(self, tokens: int) -> "Voice":
+        """This voice with so many fewer tokens at the start of what the decoder is shown, 0 to `decoder_tokens` - 1."""
+        if not 0 <= tokens < max(self.decoder_tokens, 1):
+            raise ValueError(f"{tokens} of {self.decoder_tokens} prompt tokens cannot be left out")
+        mel = self.prompt_mel[tokens * _TOKEN_BYTES :]
+        return Voice(self.id, self.prompt_text_ids, self.prompt_speech_tokens, mel, self.speaker_embedding)
+
+    @property
     def prompt_seconds(self) -> float:
         return len(self.prompt_speech_tokens) / TOKENS_PER_SECOND
+
+
+def _require_mel(mel: bytes, tokens: int) -> None:
+    if len(mel) % _TOKEN_BYTES or len(mel) > tokens * _TOKEN_BYTES or (tokens and not mel):
+        raise ValueError(f"prompt_mel has {len(mel)} bytes, expected float32 [2 n, {MEL_BINS}] with n from {min(tokens, 1)} to {tokens}")
+    _require_floats("prompt_mel", mel, len(mel) // 4)
 
 
 def _as_int32(ids: tuple[int, ...]) -> bytes:

@@ -40,6 +40,7 @@ class Details:
     """A line with what only one voice at a time is asked for."""
 
     line: Line
+    voice: Voice
     kept: KeptVoice | None
     """None for a preset."""
 
@@ -84,12 +85,12 @@ class VoiceLibrary:
         """What is known of a voice. Raises as `voice` does."""
         preset = self._preset(voice_id)
         if preset is not None:
-            return Details(self._preset_line(preset), None)
+            return Details(self._preset_line(preset), preset, None)
         entry, kept = await self._kept(voice_id or self.default or "")
         lines = await self._work(lambda store: store.lines([entry.id]))
         if not lines:
             raise self._not_found(entry.id)
-        return Details(self._line(entry, lines[0][1]), kept)
+        return Details(self._line(entry, lines[0][1]), kept.voice, kept)
 
     async def page(self, size: int, after: str) -> tuple[list[Line], str]:
         """At most `size` voices behind the id `after`, in order, and the id of the last one of them when there are more."""
@@ -130,7 +131,7 @@ class VoiceLibrary:
         entry = await self._work(lambda store: store.add(kept, labels))
         if entry.created != kept.origin.created:
             return await self.details(entry.id)
-        return Details(self._line(entry, labels), kept)
+        return Details(self._line(entry, labels), kept.voice, kept)
 
     async def relabel(self, voice_id: str, new: Labels, fields: Collection[str]) -> Details:
         """Change what people call a voice. Raises InvalidRequest, NotFound, and FailedPrecondition for a preset."""

@@ -12,6 +12,7 @@ from cosyserve.errors import FailedPrecondition, InvalidRequest
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
+from services.frontend.prompt_cut import cut_of, tokens_before_sound
 from services.frontend.prompt_recording import PromptRecording
 from services.frontend.recording_reader import RecordingReader
 from services.frontend.voice import Voice
@@ -76,7 +77,7 @@ def _after(page_token: str) -> str:
 def _draft(message: voice_pb2.VoiceDraft) -> Draft:
     return Draft(
         id=message.id,
-        recording=PromptRecording(message.audio, message.transcript, message.language_code),
+        recording=PromptRecording(message.audio, message.transcript, message.language_code, message.cut_prompt),
         provenance=message.provenance,
         labels=_labels(message.metadata),
         request_id=message.request_id,
@@ -126,6 +127,9 @@ def _line_message(line: Line) -> voice_pb2.VoiceSummary:
 
 def _details_message(details: Details) -> voice_pb2.VoiceDetails:
     message = voice_pb2.VoiceDetails(summary=_line_message(details.line), description=details.line.labels.description)
+    if shown := details.voice.decoder_tokens:
+        message.tokens_before_sound = tokens_before_sound(shown)
+        message.tokens_before_sound_if_cut = tokens_before_sound(shown - cut_of(shown))
     if details.kept is not None:
         message.transcript = details.kept.origin.transcript
         message.provenance = details.kept.origin.provenance

@@ -14,11 +14,13 @@ Piece = Sentence | Part | Pause
 class WrittenText:
     """One text. Everything that `feed`, `flush` and `finish` give has to be taken before the next of them is called."""
 
-    def __init__(self, analyzer: Analyzer, reading: Reading, units: Units, *, partial: bool, last_language: str = "") -> None:
+    def __init__(
+        self, analyzer: Analyzer, reading: Reading, units: Units, *, partial: bool, last_language: str = "", course: Course | None = None
+    ) -> None:
         """partial: give the ids of a sentence as soon as they are certain, not its whole when it is complete; last_language: of an earlier
-        call that this one goes on from."""
+        call that this one goes on from. course: of the document that this is a part of."""
         self._analyzer, self._reading, self._units = analyzer, reading, units
-        self._course = Course(last_language, by_run=partial)
+        self._course = course or Course(last_language, by_run=partial)
         self._partial = analyzer.partial(reading, self._course) if partial else None
         self.last_language = last_language
         """In which the complete units were read last (`Course.language`)."""

@@ -11,11 +11,24 @@ from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis import Analyzer
 from services.frontend.normalize import Normalizer
 from services.frontend.sentences import Splitter, cut_to_limit
+from services.frontend.split_mode import Split
 from services.frontend.tokenizer import TextTokenizer
-from services.frontend.units import Units, runs_of
+from services.frontend.units import LONGEST_UNIT, Units, runs_of
+from services.frontend.wetext_package import WeText
+from services.frontend.written_text import WrittenText
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 TEXT = st.text(st.sampled_from('ab1 .,;:!?"”’)\n中文。？！；，、Dr') | st.characters(exclude_categories=["Cs"]), max_size=120)
+WORDS = (
+    "Yes", "No", "What", "okay", "Dr. Smith", "the U.S.", "at 5 p.m.", "42 cats", "$3.50", "plan B", "Hmm", "he said", "今天", "很好",
+    "well...", "…", '"Go!"', "(so)", "[pause 50ms]", "3", "and then,",
+)  # fmt: skip
+SENTENCES = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join), st.sampled_from([". ", "! ", "? ", "。", "; ", ": ", " "])
+    ),
+    max_size=12,
+).map(lambda parts: "".join(words + mark for words, mark in parts))
 CUTS = st.lists(st.integers(0, 120), max_size=12)
 
 
@@ -75,3 +88,19 @@ def test_any_text_gives_sentences_with_ids(text: str, language: str) -> None:
     sentences = list(analyzer().sentences(text, language))
     assert sentences == list(analyzer().sentences(text, language))
     assert all(sentence.token_ids and sentence.text.strip() for sentence in sentences)
+
+
+@functools.cache
+def by_sentence() -> Analyzer:
+    return Analyzer(Normalizer(WeText()), TextTokenizer(ModelDirectory(TINY)), split=Split.SENTENCES)
+
+
+@settings(deadline=None, max_examples=150)
+@given(SENTENCES, CUTS, st.sampled_from(["zh", "en", "fr"]))
+def test_a_whole_text_has_the_sentences_of_one_that_is_being_written(text: str, cuts: list[int], language: str) -> None:
+    """Where the model directory asks for single sentences, and the language is said: without it a whole text is read in the language of
+    all its letters, and a text that is being written in that of those so far."""
+    reading = by_sentence().reading(language, allow_control_tokens=False, pronunciations={})
+    written = WrittenText(by_sentence(), reading, Units(LONGEST_UNIT), partial=False)
+    streamed = [piece for fragment in fragments(text, cuts) for piece in written.feed(fragment)] + list(written.finish())
+    assert list(by_sentence().parts(text, reading)) == streamed

@@ -19,6 +19,7 @@ from services.frontend.phonemes.letters import read_letters
 from services.frontend.phonemes.lexicon import read_lexicon
 from services.frontend.phonemes.reading import ended, read_words
 from services.frontend.phonemes.symbols import START, is_pronunciation, read_symbols
+from services.frontend.phonemes.unread import unread
 from services.frontend.phonemes.words import Pronouncer
 
 FILES = ("phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz")
@@ -53,6 +54,15 @@ class PhonemeTokenizer:
     def growing(self, *, allow_special: bool = False) -> GrowingPhonemes:
         """As `text_tokenizer.Tokenizer.growing`."""
         return GrowingPhonemes(self._pronouncer, self._ids, _CONTROLS if allow_special else None)
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """English."""
+        return ("en",)
+
+    def unread(self, text: str) -> list[str]:
+        """As `text_tokenizer.Tokenizer.unread`."""
+        return unread(text)
 
     def id_of(self, token: str) -> int | None:
         """The id of one symbol, None when there is none of that name."""

@@ -26,6 +26,8 @@ _SHORT_WORDS = word_set(
 _ACRONYM_LETTERS = 4
 _SENTENCE_END = frozenset(".?!…;:—")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_ACRONYMS = re.compile(r"(?P<letters>[A-Z]{2,5})(?:s|'s)")
+"""Acronyms of several things, or in the genitive."""
 _VOWEL_LETTERS = frozenset("aeiouyAEIOUY")
 
 
@@ -81,10 +83,13 @@ class Pronouncer:
             return _BEFORE_PAUSE[plain]
         if not named and plain in _WEAK:
             return _WEAK[plain][starts_with_vowel(following)]
-        if named or len(text) == 1 or (text.isupper() and not shouted and self._is_acronym(text)):
+        if named or len(text) == 1 or (text.isupper() and self._is_acronym(text) and not (shouted and self._entry(text))):
             return spell(text)
         # The first word is capitalised whatever it is: mostly the common one.
         entry = plain if place == 0 and plain in self._lexicon else self._entry(text)
+        acronym = None if shouted else _ACRONYMS.fullmatch(text)
+        if acronym is not None and (entry is None or entry != text):
+            return endings.plural(self._acronym(acronym["letters"]))
         if entry is None:
             return self._unknown(text)
         forms = self._lexicon.forms(entry)
@@ -94,9 +99,18 @@ class Pronouncer:
                 return forms[form]
         return self._lexicon.get(entry) or spell(text)
 
+    def _acronym(self, letters: str) -> str:
+        """How the capitals of an acronym in the plural are said: as a word where the lexicon has them so, else letter by letter."""
+        if letters in self._lexicon:
+            return self._lexicon.get(letters) or spell(letters)
+        known = len(letters) >= _ACRONYM_LETTERS and letters.lower() in self._lexicon
+        return self._lexicon.get(letters.lower()) or spell(letters) if known else spell(letters)
+
     def _is_acronym(self, text: str) -> bool:
-        if len(text) > _ACRONYM_LETTERS or text in self._lexicon:
+        if text in self._lexicon:
             return False
+        if len(text) > _ACRONYM_LETTERS:
+            return _VOWEL_LETTERS.isdisjoint(text)
         plain = text.lower()
         return plain not in _SHORT_WORDS and (len(text) < _ACRONYM_LETTERS or plain not in self._lexicon) and "'" not in text
 

@@ -6,7 +6,7 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis import RUN_CHARACTERS, Analyzer, Reading
+from services.frontend.analysis import RUN_CHARACTERS, Analyzer, Reading, Sentence
 from services.frontend.normalize import Normalizer
 from services.frontend.tokenizer import TextTokenizer
 from services.frontend.wetext_package import WeText
@@ -93,7 +93,7 @@ class Recorder:
         return text
 
 
-@pytest.mark.parametrize("text", ["A sentence, 1 of many. " * 60, "这是第1句话。" * 200, "word1 " * 400, "1x" * 500, "1 " * 500])
+@pytest.mark.parametrize("text", ["A sentence, a ^ of many. " * 60, "这是1e5句话。" * 200, "word| " * 400, "x|" * 500, "| a " * 500])
 def test_the_package_never_sees_more_than_a_run(tokenizer: TextTokenizer, text: str) -> None:
     package = Recorder()
     list(Analyzer(Normalizer(package), tokenizer).sentences(text))
@@ -104,7 +104,7 @@ def test_the_package_never_sees_more_than_a_run(tokenizer: TextTokenizer, text: 
 
 def test_the_first_sentence_does_not_wait_for_the_last_run(tokenizer: TextTokenizer) -> None:
     package = Recorder()
-    sentences = Analyzer(Normalizer(package), tokenizer).sentences("A sentence, 1 of many. " * 200)
+    sentences = Analyzer(Normalizer(package), tokenizer).sentences("A sentence, a ^ of many. " * 200)
     next(sentences)
     assert 0 < sum(map(len, package.given)) <= 2 * RUN_CHARACTERS
 
@@ -112,9 +112,11 @@ def test_the_first_sentence_does_not_wait_for_the_last_run(tokenizer: TextTokeni
 def test_the_package_sees_written_forms_and_what_is_around_them(tokenizer: TextTokenizer) -> None:
     package = Recorder()
     analyzer = Analyzer(Normalizer(package), tokenizer)
-    list(analyzer.sentences("Nobody knew it, but at 7:30pm that evening he paid for 5 kg of it and left at once without a word."))
-    list(analyzer.sentences("今天天气很好，我们下午三点半见面吧，票价50元一张，你觉得怎么样。"))
-    assert package.given == ["it, but at 7:30pm that evening he paid for 5 kg of it", "票价50元一张，"]
+    list(analyzer.sentences("Nobody knew it, but by the sign ^ that evening he found all of it and left at once without a word."))
+    # Our own rules have read this one before it comes to the package.
+    list(analyzer.sentences("At 7:30pm he paid $5 for 5 kg of it, e.g. on Main St. near No. 7."))
+    list(analyzer.sentences("今天天气很好，我们下午三点半见面吧，票价1e5元一张，你觉得怎么样。"))
+    assert package.given == ["by the sign ^ that evening he", "票价1e5元一张，"]
 
 
 @pytest.mark.parametrize(
@@ -123,3 +125,14 @@ def test_the_package_sees_written_forms_and_what_is_around_them(tokenizer: TextT
 def test_runs_do_not_change_the_sentences(tokenizer: TextTokenizer, text: str) -> None:
     whole = Analyzer(Normalizer(None, reference=True), tokenizer).segments(text)
     assert list(Analyzer(Normalizer(None), tokenizer).segments(text)) == list(whole)
+
+
+def test_the_reference_reads_what_we_read_otherwise(tokenizer: TextTokenizer) -> None:
+    analyzer = Analyzer(Normalizer(WeText()), tokenizer)
+
+    def said(text: str, *, own_readings: bool) -> str:
+        reading = analyzer.reading("", allow_control_tokens=False, pronunciations={}, own_readings=own_readings)
+        return " ".join(part.text for part in analyzer.parts(text, reading) if isinstance(part, Sentence))
+
+    assert said("It is 1.8m tall.", own_readings=True) == "It is one point eight meters tall."
+    assert said("It is 1.8m tall.", own_readings=False) == "It is one point eight minutes tall."

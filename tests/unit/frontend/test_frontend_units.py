@@ -17,7 +17,7 @@ def units_of(text: str, longest: int = 400) -> list[str]:
         ("pi is 3.14 or so", ["pi is 3.14 or so"]),
         ("Dr. Smith met J. Doe. Then", ["Dr. Smith met J. Doe.", " Then"]),
         ("see https://a.b/c?d=1;e now? Yes", ["see https://a.b/c?d=1;e now?", " Yes"]),
-        ("Wait... what?! Go", ["Wait...", " what?!", " Go"]),
+        ("Wait... what?! Go", ["Wait... what?!", " Go"]),
         ('He said "go." Then', ['He said "go."', " Then"]),
         ("你好。再见！", ["你好。", "再见！"]),
         ("他说：“走。”然后", ["他说：“走。”", "然后"]),

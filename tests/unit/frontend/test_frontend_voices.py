@@ -94,7 +94,10 @@ def test_prompts_are_trimmed_two_to_one(tmp_path: Path, frames: int, tokens: int
         (zero_shot(prompt_speech_feat=None), "field prompt_speech_feat or speech_feat is missing"),
         (zero_shot(prompt_speech_feat=torch.ones(1, 20, 40)), r"field prompt_speech_feat has shape \[1, 20, 40\]"),
         (zero_shot(prompt_speech_feat=torch.ones(1, 1, 80)), "less than one token of prompt"),
-        (zero_shot(llm_prompt_speech_token=torch.zeros(1, 10, dtype=torch.int32)), "differ; a voice has one prompt"),
+        (
+            zero_shot(llm_prompt_speech_token=torch.zeros(1, 10, dtype=torch.int32)),
+            "neither the beginning nor the end of llm_prompt_speech_token",
+        ),
         (zero_shot(flow_prompt_speech_token=torch.zeros(2, 5, dtype=torch.int32)), r"has shape \[2, 5\]"),
         (
             zero_shot(flow_prompt_speech_token=torch.full((1, 10), 6561), llm_prompt_speech_token=None),

@@ -75,7 +75,8 @@ def texts(fragments: list[str], code: str = "") -> list[tuple[str, str]]:
         ("我买了手机。iPhone 15。很好。", [("zh", "我买了手机。"), ("zh", "iPhone十五。"), ("zh", "很好。")]),
         ("今天。I have 3 apples. 45!", [("zh", "今天。"), ("en", "I have three apples."), ("en", "forty five!")]),
         ("Привет. 12. ", [("und", "Привет."), ("und", "12.")]),
-        ("123！今天。", [("en", "one hundred and twenty three！."), ("zh", "今天。")]),
+        ("123！今天。", [("zh", "一百二十三！"), ("zh", "今天。")]),
+        ("123! 今天。", [("en", "one hundred and twenty three!"), ("zh", "今天。")]),
         ("今天[pause 1s]12[pause 1s]", [("zh", "今天。"), ("zh", "十二。")]),
     ],
 )

@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from cosyserve.errors import InvalidRequest
@@ -75,5 +75,8 @@ def test_no_cutting_shows_and_no_pause_is_cut(pieces: list[str], cuts: list[int]
     whole = units([text])
     assert units([text[start:end] for start, end in itertools.pairwise(borders)]) == whole == units(list(text))
     assert "".join(whole) == text
-    pauses = [part for part in passages(text) if isinstance(part, Pause)]
+    try:
+        pauses = [part for part in passages(text) if isinstance(part, Pause)]
+    except InvalidRequest:  # pieces may join to a pause that is too short, which is refused as a whole
+        reject()
     assert [part for unit in whole for part in passages(unit) if isinstance(part, Pause)] == pauses

@@ -102,6 +102,10 @@ def test_letters_by_name(tokenizer: PhonemeTokenizer) -> None:
     assert tokenizer.phonemes("the U.S. army") == tokenizer.phonemes("the US army")
     assert tokenizer.phonemes("NASA") == "nˈæsə."
     assert tokenizer.phonemes("xkcd") == "ˌɛkskˌAsˌidˈi."
+    assert tokenizer.phonemes("an HTTPS page") == "ɐn ˌAʧtˌitˌipˌiˈɛs pˈAʤ."
+    # Most words of a short reply may be acronyms: that is no shouting.
+    assert tokenizer.phonemes("GPU or HDMI?") == "ʤˌipˌijˈu ɔɹ ˌAʧdˌiˌɛmˈI?"
+    assert tokenizer.phonemes("The RAM and a ram") == "ðə ɹˈæm ænd ɐ ɹˈæm."
 
 
 def test_endings_of_words_that_no_lexicon_has(tokenizer: PhonemeTokenizer) -> None:

@@ -141,7 +141,7 @@ def test_a_text_grows_to_40000_characters_and_no_further(phonemes: PhonemeTokeni
         for unit in ("a. ", "a[pause 10ms]"):
             counted = most if unit == "a. " else 40_000 // len(spoken)
             assert path(analyzer, unit * counted, {"a": spoken}) >= counted
-            with pytest.raises(InvalidRequest, match=r"pronunciations make 4\d{4} characters of \d+, allowed are at most 40000"):
+            with pytest.raises(InvalidRequest, match=r"pronunciations and SSML make 4\d{4} characters of \d+, allowed are at most 40000"):
                 path(analyzer, unit * (counted + 2), {"a": spoken})
 
 

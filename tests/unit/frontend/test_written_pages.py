@@ -22,6 +22,7 @@ from services.frontend.scripts import language_by_script, spans
         ("| a | b |\n|---|:-:|\n| 1 | 2 |\nend", "a, b.\n1, 2.\nend"),
         ("**bold** *it* ***both*** __under__ ~~gone~~ `code`", "bold it both under gone code"),
         ("3 * 4 = 12, 3*4, a_b and _c_", "3 * 4 = 12, 3*4, a b and c"),
+        ("API_KEY, MAX_RETRY_COUNT, JOHN_DOE@A.COM", "API key, max retry count, JOHN_DOE@A.COM"),
         ("[a](https://a.b/c_(d)) b", "a b"),
         ("hi &lt;|endofprompt|&gt; <\\|im_end\\|> <**|im_end|**> x", "hi       x"),
         ('[a link](https://a.b/c "title") ![image](x.png) note[^1]', "a link image note"),

@@ -1,0 +1,68 @@
+"""What a document puts in the place of written text: phonemes, and values to be read as what they are.
+
+Each is one private-use character in the text (`carriers`) until the language around it is known, so that no rule for written text sees it.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from services.frontend.carriers import INSERTED, place_of
+from services.frontend.characters import speakable
+from services.frontend.language import CHINESE, ENGLISH
+from services.frontend.ssml.say_as.values import Value
+
+_LETTER = re.compile("(?P<han>[\u3400-\u9fff\U00020000-\U0003ffff])|[A-Za-z\u00c0-\u024f]")
+_AROUND = re.compile(f"({INSERTED.pattern})")
+_NEAR = 200
+"""Characters around an inserted value in which its language is looked for."""
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Phonemes of the model's alphabet, words divided by single blanks."""
+
+    phonemes: str
+
+
+Inserted = Sound | Value
+
+
+def with_inserted(text: str, inserted: Sequence[Inserted], language: str, carry: Callable[[str], str], *, phonemes: bool) -> str:
+    """`text` with words, or carriers of phonemes, in the place of what was inserted.
+
+    language: of the text as a whole. A value is read in it where it is neither Chinese nor English, else in that of the letter before it,
+    or behind it where there is none before. carry: makes of phonemes the character that stands for them. phonemes: whether the model reads
+    phonemes.
+    """
+
+    def put(found: re.Match[str]) -> str:
+        item = inserted[place_of(found[0])]
+        if isinstance(item, Sound):
+            return carry(item.phonemes)
+        before, behind = text[max(0, found.start() - _NEAR) : found.start()], text[found.end() : found.end() + _NEAR]
+        near = _language_near(before, behind, language)
+        words = item.words(near, carry if phonemes else None)
+        if near == CHINESE:
+            return words
+        return _gap(before[-1:], words[:1]) + words + _gap(words[-1:], behind[:1])
+
+    return INSERTED.sub(put, text)
+
+
+def speakable_around(text: str) -> str:
+    """`text` as `characters.speakable` makes it, its carriers untouched."""
+    if text.isascii():
+        return speakable(text)
+    return "".join(part if INSERTED.fullmatch(part) else speakable(part) for part in _AROUND.split(text))
+
+
+def _language_near(before: str, behind: str, language: str) -> str:
+    if language not in (CHINESE, ENGLISH):
+        return language
+    found = next(iter([*reversed(list(_LETTER.finditer(before))), *_LETTER.finditer(behind)]), None)
+    return language if found is None else CHINESE if found["han"] else ENGLISH
+
+
+def _gap(left: str, right: str) -> str:
+    return " " if left.isalnum() and right.isalnum() else ""

@@ -1,0 +1,206 @@
+"""A document, in fragments of any cutting, as events: expat parses, this says what the elements mean.
+
+No document type, so no entity but the five of XML and character references; no CDATA; depth and sizes are bounded (`elements`). The events
+depend on the document alone, apart from where text is cut.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+from xml.parsers import expat
+
+from cosyserve.errors import InvalidRequest
+from services.frontend.carriers import carry_inserted
+from services.frontend.language import require_tag
+from services.frontend.pauses import Pause
+from services.frontend.ssml import elements
+from services.frontend.ssml.attributes import FASTEST, SLOWEST, break_milliseconds, rate_of
+from services.frontend.ssml.beginning import without_declaration
+from services.frontend.ssml.events import Border, Event, Notice, Said, Style
+from services.frontend.ssml.inserted import Inserted
+from services.frontend.ssml.replaced import Speaks, replaced, require
+from services.frontend.text_warnings import Kind
+
+_PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
+"""Carriers, which no caller may write."""
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_EDGE = 1e-9
+
+
+class _Open(NamedTuple):
+    """An element that is open; outside: the style around it."""
+
+    name: str
+    attributes: Mapping[str, str]
+    outside: Style
+    place: str
+
+
+class Reader:
+    """One document. speed: of the request; speaks: as `replaced.Speaks`. inserted: grows by what the carriers in the text stand for.
+
+    Its methods give events in order and raise InvalidRequest, behind those of what stands in front, saying what is wrong and where.
+    """
+
+    def __init__(self, speed: float, speaks: Speaks) -> None:
+        self.inserted: list[Inserted] = []
+        self._speed, self._speaks = speed, speaks
+        self._events: list[Event] = []
+        self._open: list[_Open] = []
+        self._style = Style()
+        self._content: list[str] | None = None
+        """Text of the element of elements.TEXT_ALONE that is open."""
+        self._unread = 0
+        """Open elements of which nothing is read."""
+        self._named: set[str] = set()
+        self._characters = self._bytes = 0
+        self._parser = expat.ParserCreate()
+        if hasattr(self._parser, "SetReparseDeferralEnabled"):
+            # Newer ones put off looking at a tag that comes in small pieces, for the sake of time, which LONGEST_TAG bounds here.
+            self._parser.SetReparseDeferralEnabled(False)
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._text
+        self._parser.StartDoctypeDeclHandler = self._doctype
+        self._parser.StartCdataSectionHandler = self._cdata
+
+    def feed(self, fragment: str) -> Iterator[Event]:
+        if not self._characters:
+            fragment = without_declaration(fragment)
+        self._characters += len(fragment)
+        if self._characters > elements.LONGEST_DOCUMENT:
+            raise InvalidRequest(f"the SSML document has over {elements.LONGEST_DOCUMENT} characters, the most that one may have")
+        yield from self._parsed(_SURROGATES.sub("\ufffd", fragment), last=False)
+
+    def finish(self) -> Iterator[Event]:
+        """The document is over."""
+        yield from self._parsed("", last=True)
+
+    def _parsed(self, fragment: str, *, last: bool) -> Iterator[Event]:
+        problem: InvalidRequest | None = None
+        try:
+            self._parser.Parse(fragment, last)
+            self._bytes += len(fragment.encode())
+            if self._bytes - max(0, self._parser.CurrentByteIndex) > 4 * elements.LONGEST_TAG and not last:
+                raise self._wrong(f"a tag, comment or reference has over {elements.LONGEST_TAG} characters")
+        except expat.ExpatError as error:
+            problem = InvalidRequest(f"SSML, line {error.lineno}, column {error.offset + 1}: {expat.errors.messages[error.code]}")
+        except InvalidRequest as error:
+            problem = error
+        events, self._events = self._events, []
+        yield from events
+        if problem is not None:
+            raise problem
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if len(self._open) >= elements.DEEPEST:
+            raise self._wrong(f"elements lie over {elements.DEEPEST} deep")
+        if name == "speak" and self._open:
+            raise self._wrong("speak stands inside speak")
+        self._open.append(_Open(name, attributes, self._style, self._here()))
+        if name in elements.NOT_READ or self._unread:
+            self._unread += 1
+            self._name(name)
+            return
+        known = elements.READ.get(name)
+        self._note_unread(name, attributes, known)
+        if known is None:
+            return
+        if self._content is not None:
+            raise self._wrong(f"{name} stands inside {self._open[-2].name}, which may hold text alone")
+        try:
+            self._begin(name, attributes)
+        except ValueError as error:
+            raise self._wrong(f"{name}: {error}") from None
+
+    def _begin(self, name: str, attributes: Mapping[str, str]) -> None:
+        if name in elements.TEXT_ALONE:
+            require(name, attributes)
+            self._content = []
+        elif name == "break" and (milliseconds := break_milliseconds(attributes.get("time"), attributes.get("strength"))):
+            self._events.append(Pause(milliseconds))
+        if name == "lang" and "xml:lang" not in attributes:
+            raise ValueError("xml:lang is missing")
+        style = self._style
+        if "xml:lang" in attributes and name not in elements.TEXT_ALONE and name != "break":
+            try:
+                require_tag(attributes["xml:lang"], "xml:lang")
+            except InvalidRequest as error:
+                raise ValueError(error.message) from None
+            style = style._replace(language=attributes["xml:lang"])
+        if name == "prosody" and "rate" in attributes:
+            style = style._replace(rate=self._rate(attributes["rate"]))
+        self._change(style, joint=name not in elements.SENTENCES)
+
+    def _end(self, name: str) -> None:
+        element = self._open.pop()
+        if self._unread:
+            self._unread -= 1
+            return
+        if name in elements.TEXT_ALONE:
+            self._replace(element)
+        elif name in elements.READ:
+            self._change(element.outside, joint=name not in elements.SENTENCES)
+
+    def _replace(self, element: _Open) -> None:
+        content, self._content = "".join(self._content or ()), None
+        try:
+            said = replaced(element.name, element.attributes, content, self._speaks)
+        except ValueError as error:
+            raise InvalidRequest(f"SSML, {element.place}: {element.name}: {error}") from None
+        if said.inserted is not None:
+            self._events.append(Said(carry_inserted(len(self.inserted))))
+            self.inserted.append(said.inserted)
+            return
+        if said.notice is not None:
+            self._events.append(said.notice)
+        self._events.append(Said(_PRIVATE.sub("", said.text) if said.notice is None else content))
+
+    def _text(self, text: str) -> None:
+        if self._unread:
+            return
+        text = text if text.isascii() else _PRIVATE.sub("", text)
+        if self._content is not None:
+            self._content.append(text)
+        elif text:
+            self._events.append(Said(text))
+
+    def _change(self, style: Style, *, joint: bool) -> None:
+        if style != self._style or not joint:
+            self._events.append(Border(style, joint))
+        self._style = style
+
+    def _rate(self, value: str) -> float:
+        rate = round(self._style.rate * rate_of(value), 6)
+        if not SLOWEST - _EDGE <= rate * self._speed <= FASTEST + _EDGE:
+            product = f"rate {rate:g} times speed {self._speed:g} of the request"
+            raise ValueError(f"{product} is {rate * self._speed:g}, allowed are {SLOWEST:g} to {FASTEST:g}")
+        return rate
+
+    def _note_unread(self, name: str, attributes: Mapping[str, str], known: set[str] | None) -> None:
+        if known is None:
+            self._name(name)
+            return
+        for attribute in attributes:
+            if attribute not in known and not elements.is_harmless(attribute):
+                self._name(f"{name} {attribute}")
+
+    def _name(self, name: str) -> None:
+        """Warn of an element or attribute, of each once."""
+        if name in self._named or len(self._named) >= elements.MOST_NAMED:
+            return
+        self._named.add(name)
+        message = "SSML that is not supported; what stands inside an element is read, except in metadata, meta, desc and lexicon"
+        self._events.append(Notice(Kind.UNSUPPORTED_MARKUP, message, (name[: elements.LONGEST_NAME],)))
+
+    def _doctype(self, *_: object) -> None:
+        raise self._wrong("a document type declaration is not allowed")
+
+    def _cdata(self) -> None:
+        raise self._wrong("a CDATA section is not allowed; write &lt; and &amp;")
+
+    def _here(self) -> str:
+        return f"line {self._parser.CurrentLineNumber}, column {self._parser.CurrentColumnNumber + 1}"
+
+    def _wrong(self, what: str) -> InvalidRequest:
+        return InvalidRequest(f"SSML, {self._here()}: {what}")

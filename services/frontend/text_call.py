@@ -1,0 +1,130 @@
+"""What one call of the frontend has come to so far, and its messages. Text never reaches a trace, only its length and language."""
+
+import time
+from collections.abc import Iterable
+
+from cosyserve import telemetry
+from cosyserve.errors import InvalidRequest
+from cosyserve.timing import Timing
+from cosyserve.v1 import frontend_pb2 as pb
+from cosyserve.v1.warning_pb2 import TextWarning
+from services.frontend.analysis import Reading, Sentence
+from services.frontend.meaning import scripts_of
+from services.frontend.partial import Part
+from services.frontend.pauses import Pause, added
+from services.frontend.text_warnings import Kind, WarningLog
+from services.frontend.written_form import WrittenForm
+
+_KINDS = {
+    Kind.UNREADABLE: TextWarning.KIND_UNREADABLE,
+    Kind.UNSUPPORTED_MARKUP: TextWarning.KIND_UNSUPPORTED_MARKUP,
+    Kind.UNUSABLE_PRONUNCIATION: TextWarning.KIND_UNUSABLE_PRONUNCIATION,
+    Kind.MORE: TextWarning.KIND_MORE,
+}
+
+
+class TextCall:
+    """What one call has come to so far."""
+
+    def __init__(self, reading: Reading, first_index: int, first_pause: int, languages: str) -> None:
+        self.reading = reading
+        self._log = reading.log or WarningLog()
+        self._languages = languages
+        self.sentences = first_index
+        """Of the whole text so far, those of earlier calls included."""
+        self.pause = first_pause
+        """Milliseconds that the text asked for since the last sentence."""
+        self._start = time.time_ns()
+        self._characters = 0
+        self._language = reading.language_code
+
+    def count(self, text: str, most: int, *, streamed: bool = False) -> None:
+        """Take note of text that has come. Raises InvalidRequest when it is empty (unless streamed) or too much by now."""
+        self._characters += len(text)
+        if not streamed:
+            self.require_text()
+        if self._characters > most:
+            raise InvalidRequest(f"text has {self._characters} characters, allowed 1 to {most}")
+
+    def require_text(self) -> None:
+        if self._characters == 0 and self.sentences == 0:
+            raise InvalidRequest("text is empty; there is nothing to speak")
+
+    def require_speech(self) -> None:
+        if self.sentences == 0:
+            scripts = scripts_of(tuple(stretch for warning in self._log.take() for stretch in warning.left_out))
+            found = f" ({', '.join(scripts)})" if scripts else ""
+            problem = f"text holds only punctuation, blanks or what this model cannot read{found}; there is nothing to speak"
+            raise InvalidRequest(problem + self._languages)
+
+    def wait(self, pause: Pause) -> None:
+        """Take note of a pause. Raises InvalidRequest when those in one place are too long together."""
+        self.pause = added(self.pause, pause)
+
+    def message(self, sentence: Sentence) -> pb.Sentence:
+        self._language = sentence.language
+        self.sentences += 1
+        return pb.Sentence(
+            index=self.sentences - 1,
+            text=sentence.text,
+            token_ids=sentence.token_ids,
+            language=sentence.language,
+            pause_before_milliseconds=self._take_pause(),
+            words=_words(sentence.words),
+            rate=_rate(sentence.rate),
+            continues=sentence.continues,
+        )
+
+    def streamed(self, piece: Sentence | Part) -> pb.AnalyzeStreamResponse:
+        if isinstance(piece, Sentence):
+            whole = self.message(piece)
+            return pb.AnalyzeStreamResponse(sentence=whole, warnings=self.warnings(whole.index))
+        self._language = piece.language
+        sentence = pb.Sentence(
+            index=self.sentences,
+            token_ids=piece.token_ids,
+            language=piece.language,
+            pause_before_milliseconds=self._take_pause(),
+            words=_words(piece.words),
+            rate=_rate(piece.rate),
+            continues=piece.continues,
+        )
+        self.sentences += not piece.unfinished
+        return pb.AnalyzeStreamResponse(sentence=sentence, unfinished=piece.unfinished, warnings=self.warnings(sentence.index))
+
+    def warnings(self, sentence: int) -> list[TextWarning]:
+        """Those since the last message that carried some, as of `sentence`."""
+        return [
+            TextWarning(kind=_KINDS[found.kind], message=found.message, left_out=found.left_out, sentence=sentence)
+            for found in self._log.take()
+        ]
+
+    def progress(self, text: WrittenForm) -> pb.AnalyzeProgress:
+        """How far `text` has been read."""
+        if text.is_document:
+            return pb.AnalyzeProgress(document=True)
+        return pb.AnalyzeProgress(
+            characters=text.settled,
+            sentences=self.sentences - text.unsettled_sentences,
+            pause_milliseconds=self.pause,
+            last_language_code=text.last_language,
+        )
+
+    def _take_pause(self) -> int:
+        pause, self.pause = self.pause, 0
+        return pause
+
+    def record(self) -> None:
+        attributes: dict[str, int | float | str] = {
+            "text.characters": self._characters, "text.language": self._language, "text.sentences": self.sentences,
+        }  # fmt: skip
+        telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
+
+
+def _words(words: Iterable[tuple[str, int, int]]) -> list[pb.SpokenWord]:
+    return [pb.SpokenWord(text=text, first_id=first, ids=count) for text, first, count in words]
+
+
+def _rate(rate: float) -> float:
+    """As Sentence.rate, where 1.0 is the default and not sent."""
+    return 0.0 if rate == 1.0 else rate

@@ -1,0 +1,62 @@
+"""What of a text is not spoken as it is written: collected while it is read, taken with each message."""
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+MOST_WARNINGS = 50
+"""Of one call, the one that says that there are more among them."""
+MOST_STRETCHES = 8
+LONGEST_STRETCH = 64
+
+
+class Kind(enum.Enum):
+    """As TextWarning.Kind of warning.proto."""
+
+    UNREADABLE = 1
+    UNSUPPORTED_MARKUP = 2
+    UNUSABLE_PRONUNCIATION = 3
+    MORE = 4
+
+
+@dataclass(frozen=True)
+class TextWarning:
+    """left_out: at most MOST_STRETCHES stretches of text of at most LONGEST_STRETCH characters."""
+
+    kind: Kind
+    message: str
+    """For people; holds no part of the text."""
+    left_out: tuple[str, ...] = ()
+
+
+_LISTED = MOST_WARNINGS - 1
+_MORE = TextWarning(Kind.MORE, f"there are more than {_LISTED} warnings; the rest is not listed")
+
+
+class WarningLog:
+    """Of one call; bounded. Of one message, what is of the same kind and says the same is one warning."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[Kind, str], list[str]] = {}
+        self._given = 0
+
+    def add(self, kind: Kind, message: str, left_out: Iterable[str] = ()) -> None:
+        """Take note of a warning; of what was left out no more is kept than a message holds."""
+        if self._given > _LISTED or ((kind, message) not in self._waiting and len(self._waiting) > _LISTED):
+            return
+        kept = self._waiting.setdefault((kind, message), [])
+        for stretch in left_out:
+            if len(kept) >= MOST_STRETCHES:
+                break
+            if (cut := stretch.strip()[:LONGEST_STRETCH]) and cut not in kept:
+                kept.append(cut)
+
+    def take(self) -> list[TextWarning]:
+        """Those since the last call of this."""
+        if not self._waiting:
+            return []
+        found = [TextWarning(kind, message, tuple(kept)) for (kind, message), kept in self._waiting.items()]
+        self._waiting.clear()
+        room = _LISTED - self._given
+        self._given += len(found)
+        return found if len(found) <= room else [*found[:room], _MORE]
