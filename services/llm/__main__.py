@@ -44,8 +44,12 @@ def loader(settings: LlmSettings) -> Load:
         )
         backend, spoken = footing.engine, True
         servicer = LlmServicer(backend, idle_seconds=settings.idle_seconds)
+        if backend.identity.device.startswith("cpu"):
+            # What speech costs is a limit there, and known before the first request.
+            await servicer.measured.calibrate()
         llm_pb2_grpc.add_LlmServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
         service.info.describe(facts(settings, footing), backend.warm_up)
+        service.info.measure(load=lambda: servicer.measured.load.now)
         return backend.close
 
     return load_service

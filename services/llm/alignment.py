@@ -65,9 +65,9 @@ class AlignmentTable:
         said = np.asarray(tokens, np.int64)
         if not len(ids) or not len(said) or said.min() < 0 or said.max() >= SPEECH_VOCABULARY:
             return None
-        return _path(self._scores(ids, said), self.stay[ids], self.leave[ids], self.skip[ids])
+        return _path(self.scores(ids, said), self.stay[ids], self.leave[ids], self.skip[ids])
 
-    def _scores(self, ids: NDArray[np.int64], tokens: NDArray[np.int64]) -> Floats:
+    def scores(self, ids: NDArray[np.int64], tokens: NDArray[np.int64]) -> Floats:
         """[tokens, ids] log probabilities."""
         seen = digits_of(tokens)
         table = self.digits[ids]

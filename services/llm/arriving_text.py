@@ -23,6 +23,8 @@ class ArrivingText(abc.ABC):
     replay: tokens taken as made; FILLs are not among them. Source: compatibility specification section 3.4.
     """
 
+    of_voice = 0
+    """As `Script.of_voice`."""
     _masked_in_blocks: tuple[int, ...]
     _masked_at_end: tuple[int, ...]
 
@@ -170,6 +172,12 @@ class ContinuousText(ArrivingText):
 
     _masked_in_blocks = (END_OF_SPEECH, RESERVED_SPEECH)
     _masked_at_end = (RESERVED_SPEECH, FILL)
+
+    def __init__(self, config: LlmConfig, prompt: Prompt, chooser: Chooser, replay: tuple[int, ...] = ()) -> None:
+        super().__init__(config, prompt, chooser, replay)
+        speech = len(prompt.speech_tokens)
+        pairs = min(len(prompt.text_ids) // self._text_block, -(-speech // self._speech_block))
+        self.of_voice = 1 + pairs * self._text_block + min(pairs * self._speech_block, speech)
 
     def take(self) -> list[Input]:
         """As `Script.take`."""

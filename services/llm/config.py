@@ -39,6 +39,8 @@ class LengthBounds:
     """Fewest speech tokens per text id."""
     max_token_text_ratio: float = MAX_TOKENS_PER_TEXT_TOKEN
     """Most speech tokens per text id."""
+    shortest_limit: int = 1
+    """A sentence may have so many speech tokens however few its text ids are: a single word has quiet on both sides of it too."""
 
     @property
     def typical(self) -> float:
@@ -50,8 +52,8 @@ class LengthBounds:
         return int(text_ids * self.min_token_text_ratio)
 
     def longest(self, text_ids: int) -> int:
-        """Most speech tokens that a sentence of so many text ids can have; at least 1."""
-        return min(max(1, int(text_ids * self.max_token_text_ratio)), MOST_TOKENS)
+        """Most speech tokens that a sentence of so many text ids can have; at least `shortest_limit`."""
+        return min(max(self.shortest_limit, int(text_ids * self.max_token_text_ratio)), MOST_TOKENS)
 
 
 PUBLISHED_LENGTHS = LengthBounds()
@@ -133,7 +135,10 @@ def _lengths(directory: ModelDirectory, section: dict[str, Any]) -> LengthBounds
     least, most = _number(given, "min_token_text_ratio", where), _number(given, "max_token_text_ratio", where)
     if not (math.isfinite(least) and math.isfinite(most)) or least > most:
         raise ModelError(f"{where}: min_token_text_ratio {least} and max_token_text_ratio {most} are no range")
-    return LengthBounds(min_token_text_ratio=least, max_token_text_ratio=most)
+    limit = _positive({"shortest_limit": 1} | section, "shortest_limit", where)
+    if limit > MOST_TOKENS:
+        raise ModelError(f"{where}: shortest_limit is {limit}, allowed 1 to {MOST_TOKENS}")
+    return LengthBounds(min_token_text_ratio=least, max_token_text_ratio=most, shortest_limit=limit)
 
 
 def _sampling(directory: ModelDirectory) -> SamplingParameters:

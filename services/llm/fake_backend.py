@@ -8,17 +8,25 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 
+import numpy as np
+
 from cosyserve import philox
 from cosyserve.errors import InvalidRequest, NonFinite, Overloaded, Unavailable
 from cosyserve.identity import Identity
 from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
+from services.llm.alignment import DIGITS, LEVELS, AlignmentTable
 from services.llm.config import PUBLISHED_LENGTHS
 from services.llm.engine.outbox import Outbox
 from services.llm.request import MOST_TOKENS, FinishReason, Generation, Hop, Prompt, Sampling, TextStream
 from services.llm.settings import LlmSettings
 
 TOKENS_PER_TEXT_ID = 4
-_TOKENS_WHEN = {"runaway": MAX_TOKENS_PER_TEXT_TOKEN, "short": MIN_TOKENS_PER_TEXT_TOKEN, "constant": MAX_TOKENS_PER_TEXT_TOKEN - 1}
+_TOKENS_WHEN = {
+    "runaway": MAX_TOKENS_PER_TEXT_TOKEN,
+    "short": MIN_TOKENS_PER_TEXT_TOKEN,
+    "constant": MAX_TOKENS_PER_TEXT_TOKEN - 1,
+    "left_out": TOKENS_PER_TEXT_ID - 1,
+}
 _FINITE_TOKENS = 10
 _FAULT_DRAW = 1 << 20
 """No text id: the draw that decides about a fault is none of those that make tokens."""
@@ -31,7 +39,7 @@ class FakeBackend:
         self.identity = Identity(model_hash="fake", backend="fake", precision="none", device="cpu")
         self.text_vocabulary = 151_936
         self.lengths = PUBLISHED_LENGTHS
-        self.alignment = None
+        self.alignment = _InTurn(self.text_vocabulary) if settings.fake_fault == "left_out" else None
         self._settings = settings
         self._places = asyncio.Semaphore(settings.max_sequences)
         self._accepted = {False: 0, True: 0}
@@ -99,6 +107,18 @@ class FakeBackend:
                 yield prompt[count % len(prompt)]
                 continue
             yield int(philox.uniform(sampling.seed, sampling.sentence_index, count, text_id) * SPEECH_VOCABULARY)
+
+
+class _InTurn(AlignmentTable):
+    """Four tokens an id, the last ids having what is left: of a sentence that ended too soon nothing."""
+
+    def __init__(self, vocabulary: int) -> None:
+        # All ids look alike, in no memory.
+        each, nothing = np.broadcast_to(np.float32(0), (vocabulary, DIGITS, LEVELS)), np.broadcast_to(np.float32(0), vocabulary)
+        super().__init__(each, nothing, nothing, nothing)
+
+    def starts(self, text_ids: tuple[int, ...], tokens: list[int]) -> list[int]:
+        return [min(TOKENS_PER_TEXT_ID * place, len(tokens)) for place in range(len(text_ids))]
 
 
 async def _ids(text: tuple[int, ...] | TextStream) -> AsyncIterator[int]:

@@ -24,7 +24,8 @@ def longest_arriving_text(config: LlmConfig, prompt: Prompt, limit: int) -> int:
     Raises InvalidRequest when the prompt leaves room for none.
     """
     room = limit - positions_of_prompt(prompt)
-    by_length = int(room / (1 + max(1.0, config.lengths.max_token_text_ratio)))
+    # A short sentence may come to the shortest limit whatever its ratio.
+    by_length = int(room / (1 + max(1.0, config.lengths.max_token_text_ratio))) if room > 2 * config.lengths.shortest_limit else 0
     # Speech made in blocks answers prompt text too: one block of speech for each block of text, and one begun.
     per_text_id = -(-config.speech_block // config.text_block)
     by_blocks = (room - config.speech_block - per_text_id * len(prompt.text_ids)) // (1 + per_text_id)

@@ -24,6 +24,8 @@ from services.llm.config import SamplingParameters
 
 Scores = NDArray[np.float32]
 """Log-probabilities [6564] of one decision; masked ids hold -inf."""
+_VANISHES = -746.0
+"""exp of it is 0 in float64, the least positive number included."""
 
 
 class Chooser(Protocol):
@@ -68,7 +70,7 @@ class RepetitionAwareChooser:
         ids, probabilities = nucleus(scores, limits.top_p, limits.top_k)
         chosen = int(ids[self.draw(probabilities, step, 0)])
         if made[-limits.win_size :].count(chosen) >= limits.win_size * limits.tau_r:
-            weights = _weights(scores)
+            weights, _ = _weights(scores)
             weights[chosen] = 0.0
             chosen = self.draw(weights, step, 1)
         return chosen
@@ -84,10 +86,11 @@ class GreedyChooser:
 
 def nucleus(scores: Scores, top_p: float, top_k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Ids and probabilities [n] (not renormalised) of the candidates in `scores` [6564], most probable first; n is 1 to top_k."""
-    weights = _weights(scores)
-    size = min(top_k, len(scores))
-    smallest = np.partition(scores, -size)[-size]
-    candidates = np.flatnonzero(scores >= smallest)  # in id order, and with all that tie for the last place
+    weights, possible = _weights(scores)
+    size = min(top_k, len(possible))
+    found = scores[possible]
+    smallest = np.partition(found, -size)[-size]
+    candidates = possible[found >= smallest]  # in id order, and with all that tie for the last place
     candidates = candidates[np.argsort(-scores[candidates], kind="stable")][:size]
     probabilities = weights[candidates] / weights.sum()
     before = np.concatenate(([0.0], np.cumsum(probabilities)[:-1]))
@@ -109,7 +112,12 @@ def mask(scores: Scores, ids: Sequence[int]) -> Scores:
     return masked
 
 
-def _weights(scores: Scores) -> NDArray[np.float64]:
+def _weights(scores: Scores) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Weights, and the ids, in order, that may have one above 0."""
     wide = scores.astype(np.float64)
-    weights: NDArray[np.float64] = np.exp(wide - wide.max())
-    return weights
+    wide -= wide.max()
+    # exp of less is 0, and where most ids cannot be chosen, computing it takes longer than all the rest.
+    possible = np.flatnonzero(wide > _VANISHES)
+    weights = np.zeros(len(wide))
+    weights[possible] = np.exp(wide[possible])
+    return weights, possible

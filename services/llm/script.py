@@ -81,6 +81,12 @@ class Script(Protocol):
         """Number of inputs that can run now; 0 while waiting for text or when over."""
         ...
 
+    @property
+    def of_voice(self) -> int:
+        """How many of the inputs taken first follow from the voice alone, so that every sentence of the voice begins with them; 0 where
+        that is not known. It says nothing once inputs were taken."""
+        ...
+
     def take(self) -> list[Input]:
         """The inputs to run next in one pass, in order, `ready` of them and at least 1; call it only while `ready` is not 0, and follow it
         with `decide`."""

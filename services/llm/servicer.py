@@ -14,8 +14,11 @@ from cosyserve.identity import Identity
 from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation
+from services.llm.alignment import AlignmentTable
 from services.llm.backend import Backend
 from services.llm.guards import TokenGuards
+from services.llm.measured import MeasuredGeneration
+from services.llm.repetition import require_no_repetition
 from services.llm.request import MOST_TOKENS, FinishReason, Generation, Grouping, Outcome, Profile, Prompt, Sampling, TextStream
 
 _REASONS = {
@@ -29,6 +32,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
 
     def __init__(self, backend: Backend, *, idle_seconds: float = 60.0) -> None:
         self._backend, self._idle_seconds = backend, idle_seconds
+        self.measured = MeasuredGeneration(backend)
 
     async def Generate(
         self, request: llm_pb2.GenerateRequest, context: ServicerContext[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
@@ -114,7 +118,7 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
         """One message a hop, the first with the identity; the timings of the hop become spans of the call. Raises what the guards raise."""
         first, made, unseen = True, list(generation.replay), generation.replay
         guards = TokenGuards(generation.prompt, self._backend.lengths, told.ids) if generation.guarded else None
-        async with contextlib.aclosing(self._backend.generate(generation)) as hops:
+        async with contextlib.aclosing(self.measured.generate(generation)) as hops:
             async for hop in hops:
                 made += hop.tokens
                 for timing in hop.timings:
@@ -129,18 +133,14 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                 if first:
                     await context.send_initial_metadata(())
                     message.identity.CopyFrom(_message(self._backend.identity))
+                    message.text_starts_follow = self._backend.alignment is not None
                 if hop.outcome:
                     message.summary.CopyFrom(_summary(hop.outcome))
-                    message.summary.text_starts.extend(await self._aligned(told.ids, made))
+                    if (table := self._backend.alignment) is not None:
+                        aligned = asyncio.to_thread(_aligned, table, tuple(told.ids), made, guarded=generation.guarded)
+                        message.summary.text_starts.extend(await aligned)
                 first = False
                 yield message
-
-    async def _aligned(self, text_ids: list[int], tokens: list[int]) -> list[int]:
-        """With which token each text id begins; nothing where that is not known."""
-        table = self._backend.alignment
-        if table is None:
-            return []
-        return await asyncio.to_thread(table.starts, tuple(text_ids), tokens) or []
 
 
 @dataclass
@@ -148,6 +148,14 @@ class _Told:
     """Text ids of the sentence that have come."""
 
     ids: list[int] = field(default_factory=list)
+
+
+def _aligned(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int], *, guarded: bool) -> list[int]:
+    """With which token each text id begins; nothing where that is not known. Raises Repeated, if guarded, when words were said twice."""
+    starts = table.starts(text_ids, tokens) or []
+    if guarded and starts:
+        require_no_repetition(table, text_ids, tokens)
+    return starts
 
 
 def _identity(message: identity_pb2.EngineIdentity) -> Identity:

@@ -8,8 +8,9 @@ from cosyserve.server import ServerSettings
 BACKENDS = ("auto", "tensorrt_llm", "vllm", "torch", "fake")
 HOSTED_KV_MIB = 4096
 """Memory for keys and values that TensorRT-LLM and vLLM take where no setting says another."""
-FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite", "constant")
-"""No end, an end as soon as there may be one, the prompt's tokens instead of the text's, numbers that are none, the same token always."""
+FAKE_FAULTS = ("runaway", "short", "prompt", "non_finite", "constant", "left_out")
+"""No end, an end as soon as there may be one, the prompt's tokens instead of the text's, numbers that are none, the same token always, only
+three quarters of the tokens that its alignment counts on."""
 DEVICES = ("auto", "cpu", "cuda")
 GPU_ENGINES = ("auto", "fused", "readable")
 GPU_PRECISIONS = ("bfloat16", "float32")
@@ -60,6 +61,9 @@ class LlmSettings(ServerSettings):
     kv_budget_mib: int | None = None
     """Memory for keys and values of all sentences that have begun; unset: no limit but the number of sentences. The fused engine,
     TensorRT-LLM and vLLM take all of it at the start; unset: 4096."""
+    prompt_states_mib: int = 64
+    """On the CPU: memory for keys and values behind voices' prompts, which are kept for the next sentence of the voice; 0: none. What is
+    kept changes no token."""
     fake_token_milliseconds: float = 0.0
     """Time that the fake backend takes for a token."""
     fake_fault: str = ""
@@ -85,7 +89,7 @@ class LlmSettings(ServerSettings):
                 raise ValueError(f"{name} is {getattr(self, name)}, must be at least 1")
         if self.idle_seconds <= 0:
             raise ValueError(f"idle_seconds is {self.idle_seconds}, must be greater than 0")
-        for name in ("max_waiting", "retry_after_seconds", "fake_token_milliseconds"):
+        for name in ("max_waiting", "retry_after_seconds", "fake_token_milliseconds", "prompt_states_mib"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} is {getattr(self, name)}, must not be negative")
         if self.kv_budget_mib is not None and self.kv_budget_mib < 1:

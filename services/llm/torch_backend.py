@@ -16,6 +16,7 @@ from services.llm.alignment import AlignmentTable
 from services.llm.arrivals import counted
 from services.llm.arriving_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.config import LengthBounds, LlmConfig, read_config
+from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.outbox import Outbox
@@ -61,11 +62,13 @@ class TorchBackend:
         engine = _fused_engine(config, built, hashed, settings, limits, device, invariant, on_fault) if device.type == "cuda" else None
         fused = engine is not None
         if engine is None:
-            engine = Engine(built(device), limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault)
+            model = built(device)
+            passes = CpuPasses(model, settings.prompt_states_mib << 20) if invariant and device.type == "cpu" else None
+            engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault, passes=passes)
         identity = Identity(
             model_hash=hashed,
             backend="torch",
-            precision=fused_precision_text(settings, invariant) if fused else precision_text(invariant, settings.max_sequences),
+            precision=fused_precision_text(settings, invariant) if fused else precision_text(invariant, settings.max_sequences, device),
             device=device_text(device, settings.threads) + (f", triton {triton_version()}" if fused else ""),
         )
         return cls(engine, identity, min(settings.max_positions, engine.longest), alignment)
@@ -175,9 +178,11 @@ def _fused_engine(
     return None
 
 
-def precision_text(batch_invariant: bool, most_rows: int) -> str:
-    """The number type, and whether sequences are rows of one batch: sums then round by the shape of the batch."""
-    return "float32" if batch_invariant else f"float32, batches of up to {most_rows} rows"
+def precision_text(batch_invariant: bool, most_rows: int, device: torch.device) -> str:
+    """The number type; whether sequences are rows of one batch, whose shape sums then round by, and whether they run as on a CPU."""
+    if not batch_invariant:
+        return f"float32, batches of up to {most_rows} rows"
+    return "float32, rows alone" if device.type == "cpu" else "float32"
 
 
 def fused_precision_text(settings: LlmSettings, batch_invariant: bool) -> str:

@@ -32,6 +32,7 @@ class WholeText:
         lengths: LengthBounds = PUBLISHED_LENGTHS,
     ) -> None:
         self._inputs = [START, *text_inputs(prompt.text_ids + text), TASK, *speech_inputs(prompt.speech_tokens)]
+        self._of_voice = 0 if profile is Profile.UPSTREAM else 1 + len(prompt.text_ids)
         self._shortest, self._longest = lengths.shortest(len(text)), lengths.longest(len(text))
         self._always_masked = [] if profile is Profile.UPSTREAM else [RESERVED_SPEECH, FILL]
         self._chooser, self._replay = chooser, replay
@@ -47,6 +48,11 @@ class WholeText:
     def ready(self) -> int:
         """As `Script.ready`: the prompt and the text at first, then one token at a time."""
         return 0 if self.finish else len(self._inputs)
+
+    @property
+    def of_voice(self) -> int:
+        """As `Script.of_voice`: the start and the prompt's text. In profile `upstream` none, so that it runs in one pass."""
+        return self._of_voice
 
     def take(self) -> list[Input]:
         """As `Script.take`."""

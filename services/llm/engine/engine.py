@@ -19,6 +19,7 @@ from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unav
 from services.llm.config import LlmConfig
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.outbox import Outbox
+from services.llm.engine.passes import Passes, ReadablePasses
 from services.llm.engine.scheduler import Limits, Scheduler, Step
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.stats import EngineStats
@@ -70,7 +71,8 @@ class Engine:
     limits: how many sequences, and bytes of keys and values, are taken on. batch_invariant: rows are run one by one (see `stepper`).
     threads: intra-op threads of torch (None: torch's choice). on_fault: called once with the reason, from the engine's thread, should it
     break for good; all sequences have got InternalFault by then, and so does who comes later. steps: makes what runs the steps, None for
-    the readable `Stepper`. Source of the scheduling: Orca (Yu et al., 2022).
+    the readable `Stepper`; passes: how that one runs one sequence alone, None for the readable way. Source of the scheduling: Orca (Yu et
+    al., 2022).
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Engine:
         threads: int | None = None,
         on_fault: Callable[[str], None] | None = None,
         steps: Callable[[EngineStats, Remove], Steps] | None = None,
+        passes: Passes | None = None,
     ) -> None:
         self.model = model
         self._threads, self._on_fault = threads, on_fault
@@ -93,7 +96,7 @@ class Engine:
             self._steps = steps(self._stats, self.cancel)
         else:
             assert isinstance(model, SpeechTokenModel)  # noqa: S101
-            self._steps = Stepper(model, self._stats, self.cancel, batch_invariant=batch_invariant)
+            self._steps = Stepper(model, passes or ReadablePasses(model), self._stats, self.cancel, batch_invariant=batch_invariant)
         self._over: tuple[type[CosyserveError], str] | None = None
         """Class and text of the error for everyone; each gets an instance of its own, since raising one grows its traceback."""
         self._thread = threading.Thread(target=self._work, name="llm-engine", daemon=True)

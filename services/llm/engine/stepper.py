@@ -15,6 +15,7 @@ import numpy as np
 from cosyserve.errors import CosyserveError, InternalFault, NonFinite
 from services.llm.engine.cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.passes import Passes
 from services.llm.engine.scheduler import Scheduler, Step
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.stats import EngineStats
@@ -31,10 +32,19 @@ class PassesFail(Exception):
 
 
 class Stepper:
-    """`remove` takes a sequence out of the schedule and closes it; it may be called from any thread, also during a pass."""
+    """`remove` takes a sequence out of the schedule and closes it; it may be called from any thread, also during a pass. passes: run what
+    one sequence runs alone."""
 
-    def __init__(self, model: SpeechTokenModel, stats: EngineStats, remove: Callable[[Sequence], None], *, batch_invariant: bool) -> None:
-        self._model, self._stats, self._remove, self._batch_invariant = model, stats, remove, batch_invariant
+    def __init__(
+        self,
+        model: SpeechTokenModel,
+        passes: Passes,
+        stats: EngineStats,
+        remove: Callable[[Sequence], None],
+        *,
+        batch_invariant: bool,
+    ) -> None:
+        self._model, self._passes, self._stats, self._remove, self._batch_invariant = model, passes, stats, remove, batch_invariant
         self._failed_passes = 0
 
     grows = False
@@ -70,10 +80,10 @@ class Stepper:
             cache = self._slot(sequence)
             if cache is None:
                 return
-            inputs, first, start_ns = sequence.script.take(), not sequence.outbox.started, time.time_ns()
+            of_voice, inputs = sequence.script.of_voice, sequence.script.take()
+            first, start_ns = not sequence.outbox.started, time.time_ns()
             with self._timed():
-                hidden = self._model.forward(self._model.embed(inputs), cache)
-                scores: Scores = self._model.log_probabilities(hidden[-1:])[0].cpu().numpy()
+                scores = self._passes.scores(inputs, cache, of_voice)
             if first:
                 sequence.outbox.prefilled(start_ns, len(inputs))
             self._stats.prefills += first

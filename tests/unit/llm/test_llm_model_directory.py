@@ -202,3 +202,15 @@ def test_a_ratio_that_is_no_number_is_refused(copy: Path) -> None:
     path = copy / "cosyvoice2.yaml"
     path.write_text(path.read_text().replace("    mix_ratio:", "    min_token_text_ratio: .nan\n    mix_ratio:", 1))
     assert "min_token_text_ratio nan and max_token_text_ratio 20 are no range" in refusal(copy)
+
+
+def test_a_short_sentence_has_room_where_the_directory_gives_it(copy: Path) -> None:
+    path = copy / "cosyvoice2.yaml"
+    plain = path.read_text()
+    path.write_text(plain.replace("    mix_ratio:", "    shortest_limit: 50\n    mix_ratio:", 1))
+    lengths = read_config(ModelDirectory(copy)).lengths
+    assert [lengths.longest(ids) for ids in (1, 2, 3, 200, 300)] == [50, 50, 60, 4000, 4096]
+    assert read_config(ModelDirectory(TINY)).lengths.longest(1) == 20
+    for wrong in ("0", "4097", "2.5", "many"):
+        path.write_text(plain.replace("    mix_ratio:", f"    shortest_limit: {wrong}\n    mix_ratio:", 1))
+        assert "shortest_limit" in refusal(copy)

@@ -88,6 +88,21 @@ def test_draws_follow_the_weights() -> None:
     assert sum(draw(weights, step, 0) for step in range(2000)) == pytest.approx(1500, abs=80)
 
 
+@pytest.mark.parametrize("far", [-700.0, -744.4, -745.2, -746.0, -1e4, -np.inf])
+def test_ids_far_below_are_weighed_as_all_others(far: float) -> None:
+    """Every weight is exp of the distance to the greatest, to the bit, whether it is worked out or known to be 0."""
+    scores = np.random.default_rng(2).normal(-7.0, 2.0, 600).astype(np.float32)
+    scores[50:400] = scores[450] = far
+    draw = Recorder(0, 10)
+    chosen = int(np.argmax(scores))
+    RepetitionAwareChooser(SamplingParameters(tau_r=0.1), draw).choose(scores, [chosen])
+    wide = scores.astype(np.float64)
+    weights = np.exp(wide - wide.max())
+    assert draw.asked[0][0].tolist() == np.sort(weights / weights.sum())[::-1][: len(draw.asked[0][0])].tolist()
+    weights[chosen] = 0.0
+    assert np.array_equal(draw.asked[1][0], weights)
+
+
 def test_a_fresh_id_takes_one_draw() -> None:
     draw = Recorder(0)
     assert RepetitionAwareChooser(RAS, draw).choose(log(0.1, 0.9), [1] + [0] * 10) == 1

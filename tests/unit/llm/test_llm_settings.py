@@ -34,6 +34,7 @@ def test_defaults_need_an_address_and_a_model() -> None:
         ({"GPU_PRECISION": "float16"}, "gpu_precision is 'float16', allowed: bfloat16, float32"),
         ({"MAX_SEQUENCES": "0"}, "max_sequences is 0, must be at least 1"),
         ({"MAX_WAITING": "-1"}, "max_waiting is -1, must not be negative"),
+        ({"PROMPT_STATES_MIB": "-1"}, "prompt_states_mib is -1, must not be negative"),
         ({"IDLE_SECONDS": "0"}, "idle_seconds is 0.0, must be greater than 0"),
         ({"THREADS": "0"}, "threads is 0, must be at least 1"),
         ({"MAX_SEQUENCE": "4"}, "COSYSERVE_LLM_MAX_SEQUENCE is not a setting of this service"),

@@ -1,0 +1,91 @@
+"""One position of one sequence on a CPU, where the calls cost as much as the work: memory is made once, and what is not a product of a
+matrix is done by numpy on the same memory.
+
+As `SpeechTokenModel.forward` of one row, within rounding. What remains is the time to read the weights.
+"""
+
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from services.llm.engine.cache import SequenceCache
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.script import Input
+
+Floats = NDArray[np.float32]
+
+
+class OnePosition:
+    """Belongs to one thread. Numbers that are not finite pass through without a warning: who reads the scores looks for them."""
+
+    def __init__(self, model: SpeechTokenModel) -> None:
+        config = model.config
+        self._epsilon, self._width = config.rms_norm_eps, config.hidden_size
+        self._tables = [table.numpy() for table in model.tables]
+        self._norms = [(layer.attention_norm.numpy(), layer.mlp_norm.numpy()) for layer in model.layers]
+        self._layers, self._last_norm = model.layers, model.norm.numpy()
+        self._frequencies: Floats = model.rotary_frequencies.numpy()
+        self._hidden, self._normal = torch.empty(config.hidden_size), torch.empty(config.hidden_size)
+        self._hidden_values, self._normal_values = self._hidden.numpy(), self._normal.numpy()
+        self._gate_up = torch.empty(2 * config.intermediate_size)
+        self._gate, self._up = self._gate_up.chunk(2)
+        queries, keys, half = config.heads, config.kv_heads, config.head_size // 2
+        self._joined = torch.empty((queries + 2 * keys) * config.head_size)
+        heads = self._joined.numpy().reshape(queries + 2 * keys, 2, half)
+        self._turned, self._swapped = heads[: queries + keys], heads[: queries + keys, ::-1]
+        self._keys = heads[queries : queries + keys].reshape(keys, -1)
+        self._values = heads[queries + keys :].reshape(keys, -1)
+        # The heads that share a key head are its queries.
+        self._query = self._joined[: queries * config.head_size].view(1, keys, queries // keys, config.head_size)
+        self._by_cosine, self._by_sine = np.empty_like(self._turned), np.empty_like(self._turned)
+        self._cosine, self._sine = np.empty((2, half), np.float32), np.empty((2, half), np.float32)
+
+    def run(self, item: Input, cache: SequenceCache) -> Tensor:
+        """The state behind the final norm, [hidden], valid until the next call; the cache grows by 1."""
+        # No speed is lost by the context, and a warning would be given per sentence.
+        with np.errstate(all="ignore"):
+            return self._run(item, cache)
+
+    def _run(self, item: Input, cache: SequenceCache) -> Tensor:
+        at, hidden = cache.length, self._hidden
+        self._hidden_values[:] = self._tables[item.table][item.row]
+        self._turn_to(at)
+        stored_keys, stored_values = cache.keys.numpy(), cache.values.numpy()
+        seen_keys, seen_values = cache.keys[:, None, :, : at + 1].unbind(), cache.values[:, None, :, : at + 1].unbind()
+        for index, layer in enumerate(self._layers):
+            attention_norm, mlp_norm = self._norms[index]
+            self._normalize(attention_norm)
+            torch.addmv(layer.qkv_bias, layer.qkv, self._normal, out=self._joined)
+            self._rotate()
+            stored_keys[index, :, at], stored_values[index, :, at] = self._keys, self._values
+            attended = F.scaled_dot_product_attention(self._query, seen_keys[index], seen_values[index])
+            hidden.addmv_(layer.out, attended.view(-1))
+            self._normalize(mlp_norm)
+            torch.mv(layer.gate_up, self._normal, out=self._gate_up)
+            F.silu(self._gate, inplace=True).mul_(self._up)
+            hidden.addmv_(layer.down, self._gate)
+        cache.length = at + 1
+        self._normalize(self._last_norm)
+        return self._normal
+
+    def _normalize(self, weight: Floats) -> None:
+        values = self._hidden_values
+        scale = 1.0 / math.sqrt(float(values.dot(values)) / self._width + self._epsilon)
+        np.multiply(values, weight, out=self._normal_values)
+        self._normal_values *= np.float32(scale)
+
+    def _turn_to(self, position: int) -> None:
+        angles = np.float32(position) * self._frequencies
+        self._cosine[:] = np.cos(angles)
+        np.sin(angles, out=self._sine[1])
+        np.negative(self._sine[1], out=self._sine[0])
+
+    def _rotate(self) -> None:
+        """Half-split pairs: first * cos - second * sin, second * cos + first * sin."""
+        np.multiply(self._turned, self._cosine, out=self._by_cosine)
+        np.multiply(self._swapped, self._sine, out=self._by_sine)
+        np.add(self._by_cosine, self._by_sine, out=self._turned)

@@ -1,0 +1,42 @@
+"""The inputs of one sequence on a CPU: what a voice's prompt has left behind, then many positions at once or one, then the head.
+
+Equal to `ReadablePasses` within rounding, and to the bit to itself, whatever is kept: the voice's own positions always run in a pass of
+their own.
+"""
+
+from services.llm.engine.cache import SequenceCache
+from services.llm.engine.cpu.head import Head
+from services.llm.engine.cpu.many_positions import ManyPositions
+from services.llm.engine.cpu.one_position import OnePosition
+from services.llm.engine.cpu.prompt_states import PromptStates
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.sampling import Scores
+from services.llm.script import Input
+
+_FEWEST = 16
+"""Positions of a prompt that are worth a pass of their own."""
+
+
+class CpuPasses:
+    """Meets `Passes`. model: on the CPU. kept_bytes: of keys and values behind voices' prompts, together; 0 keeps none."""
+
+    def __init__(self, model: SpeechTokenModel, kept_bytes: int) -> None:
+        self._model = model
+        self._one, self._many, self._head = OnePosition(model), ManyPositions(model), Head(model)
+        self.prompts = PromptStates(kept_bytes)
+
+    def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
+        """As `Passes.scores`."""
+        own = min(of_voice, len(inputs) - 1) if cache.length == 0 else 0
+        if own < _FEWEST:
+            own = 0
+        else:
+            self._run_prompt(tuple(inputs[:own]), cache)
+        rest = inputs[own:]
+        hidden = self._one.run(rest[0], cache) if len(rest) == 1 else self._many.run(self._model.embed(rest), cache)
+        return self._head.scores(hidden)
+
+    def _run_prompt(self, inputs: tuple[Input, ...], cache: SequenceCache) -> None:
+        if not self.prompts.restore(inputs, cache):
+            self._many.keep(self._model.embed(inputs), cache)
+            self.prompts.keep(inputs, cache)

@@ -1,0 +1,32 @@
+"""How the inputs of one sequence are run alone: the readable way, on any device."""
+
+from typing import Protocol
+
+from services.llm.engine.cache import SequenceCache
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.sampling import Scores
+from services.llm.script import Input
+
+
+class Passes(Protocol):
+    """Belongs to the engine's thread."""
+
+    def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
+        """Log-probabilities [6564] behind the last of n >= 1 inputs; the cache grows by n. of_voice: as `Script.of_voice`.
+
+        A pure function of the arguments: nobody else's inputs change a bit of it.
+        """
+        ...
+
+
+class ReadablePasses:
+    """One call of the model for all inputs."""
+
+    def __init__(self, model: SpeechTokenModel) -> None:
+        self._model = model
+
+    def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
+        """As `Passes.scores`."""
+        hidden = self._model.forward(self._model.embed(inputs), cache)
+        scores: Scores = self._model.log_probabilities(hidden[-1:])[0].cpu().numpy()
+        return scores
