@@ -18,7 +18,7 @@ from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.backend import Backend, EngineSettings
 from services.token2wav.batcher import Batcher
 from services.token2wav.budget import Limits
-from services.token2wav.holding import HOLD_SECONDS, LONGEST_HOLD_SECONDS
+from services.token2wav.holding import LONGEST_HOLD_SECONDS
 from services.token2wav.rungs import load_chosen
 from services.token2wav.servicer import Token2WavServicer
 from services.token2wav.warm_up import warm_up
@@ -41,7 +41,7 @@ class Token2WavSettings(ServerSettings, EngineSettings):
     are longer than the reserve may use state_bytes up; then only the oldest stream with work to do goes on, and the next one whenever that
     one waits for its reader or for tokens.
     idle_seconds: how long DecodeStream waits for tokens. hold_seconds: how long a finished first piece may wait for the second, where that
-    one would come too late for its player, 0 to 5; only in engines whose steps take several streams, and never while a stream is alone.
+    one would come too late for its player, 0 to 5; None: 0.5 in an engine whose steps take several streams, 2 in one that takes one.
     """
 
     backend: str = "auto"
@@ -50,7 +50,7 @@ class Token2WavSettings(ServerSettings, EngineSettings):
     max_streams: int = 16
     reserve_tokens: int = 250
     idle_seconds: float = 60.0
-    hold_seconds: float = HOLD_SECONDS
+    hold_seconds: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,7 +62,7 @@ class Token2WavSettings(ServerSettings, EngineSettings):
             raise ValueError(f"reserve_tokens is {self.reserve_tokens}; it must not be negative")
         if not self.idle_seconds > 0:
             raise ValueError(f"idle_seconds is {self.idle_seconds:g}; it must be more than 0")
-        if not 0 <= self.hold_seconds <= LONGEST_HOLD_SECONDS:
+        if self.hold_seconds is not None and not 0 <= self.hold_seconds <= LONGEST_HOLD_SECONDS:
             raise ValueError(f"hold_seconds is {self.hold_seconds:g}; 0 to {LONGEST_HOLD_SECONDS:g} is allowed")
 
 
@@ -75,6 +75,10 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
         batcher = Batcher(backend.decoders, limits, service.broken, hold_seconds=settings.hold_seconds)
         try:
             log.info("engine %s, first words after %.1f s", backend.identity, await warm_up(batcher, backend.warm_up_profile))
+            batcher.load.forget()
+            if backend.identity.device.startswith("cpu"):
+                # What speech costs is a limit there, and known before the first request.
+                await warm_up(batcher, backend.warm_up_profile)
         except CosyserveError:
             await asyncio.to_thread(batcher.close)
             backend.release()
@@ -93,6 +97,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
         await warm_up(batcher, backend.warm_up_profile)
 
     service.info.describe(facts(settings, footing), speak_once)
+    service.info.measure(load=lambda: batcher.load.now)
 
     async def close() -> None:
         await asyncio.to_thread(batcher.close)

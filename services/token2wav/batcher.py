@@ -7,20 +7,23 @@ step and goes when no stream has work to do. Nothing polls: the thread sleeps un
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cosyserve.engine_load import EngineLoad
 from cosyserve.errors import CosyserveError, InternalFault, Unavailable
+from services.token2wav.accounting import account
 from services.token2wav.budget import Budget, Limits, held
 from services.token2wav.chunking import schedule
 from services.token2wav.clock import Clock, MonotonicClock
 from services.token2wav.decoder import Decoded, Decoder
 from services.token2wav.engine_health import EngineHealth, OnFault
-from services.token2wav.holding import HOLD_SECONDS, Holding
+from services.token2wav.handing_out import HandingOut
+from services.token2wav.holding import Holding
 from services.token2wav.lane import Deliver, Lane
 from services.token2wav.next_step import NextStep, Work
 from services.token2wav.request import Profile, Sentence
@@ -54,18 +57,20 @@ class Batcher:
         limits: Limits,
         on_fault: OnFault | None = None,
         *,
-        hold_seconds: float = HOLD_SECONDS,
+        hold_seconds: float | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._decoders = decoders
         self._clock: Clock = clock or MonotonicClock()
-        self._costs, self._pace = StepCosts(), TokenPace()
-        self._holding = Holding(hold_seconds, self._costs, self._pace)
+        self.load, self._costs, self._pace = EngineLoad(), StepCosts(), TokenPace()
+        batches = any(each.widest_step > 1 for each in decoders.values())
+        holding = Holding(hold_seconds, self._costs, self._pace, batches=batches)
         self._budget = Budget(limits)
-        self._next_step = NextStep(self._costs, self._budget, batches=any(each.widest_step > 1 for each in decoders.values()))
+        self._next_step = NextStep(self._costs, self._budget, batches=batches)
         self._health = EngineHealth(on_fault)
         self._changed = threading.Condition()
         self._lanes: list[Lane] = []
+        self._out = HandingOut(holding, self._clock, self._changed, self._lanes)
         self._in_step: set[Lane] = set()
         self._closing, self._steps, self._longest = False, 0, 0.0
         self._thread: threading.Thread | None = None
@@ -86,7 +91,8 @@ class Batcher:
             if self._closing:
                 raise Unavailable("the decoder is closing")
             self._budget.check_room(self._lanes, needed)
-            lane = Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt)
+            lane = Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load)
+            lane.opens(self._clock.now())
             self._lanes.append(lane)
             self._changed.notify()
         return lane
@@ -168,27 +174,21 @@ class Batcher:
                     if lane.cancelled:
                         self._forget(lane)
                 self._in_step.clear()
+                self._out.ends()
                 while not self._closing:
                     new = [lane for lane in self._lanes if lane.state is None]
                     due = [] if new else self._next_step.of(self._lanes, self._clock.now())
                     if new or due:
                         break
-                    self._clock.wait(self._changed, self._release())
+                    self._clock.wait(self._changed, self._out.between_steps())
                 if self._closing:
                     return None
                 self._in_step.update(new or [work.lane for work in due])
-                self._release(due)
+                self._out.begins(due)
             if due:
                 return due
             for lane in new:
                 self._start(lane)
-
-    def _release(self, works: Sequence[Work] = ()) -> float | None:
-        """Hand out what need not be held any longer, `works` being the step that begins now; seconds until more may follow, None: never."""
-        now = self._clock.now()
-        for lane in self._holding.over(self._lanes, works, now):
-            lane.deliver(lane.hand_out(now))
-        return self._holding.soonest(self._lanes, now)
 
     def _start(self, lane: Lane) -> None:
         try:
@@ -213,8 +213,7 @@ class Batcher:
         self._health.worked()
         now = self._clock.now()
         self._longest = max(self._longest, now - began)
-        if works[0].lane.decoder.widest_step > 1:
-            self._costs.add(sum(work.worked for work in works), now - began)
+        account(works, results, now - began, self._costs, self.load)
         with self._changed:
             self._budget.account(self._lanes)
         for work, decoded in zip(works, results, strict=True):
@@ -230,7 +229,7 @@ class Batcher:
             if lane.cancelled or decoded is None:
                 return
             lane.served = self._steps
-            if not lane.add(decoded, work.stride.until, now) or (self._holding.applies(lane) and not work.stride.final):
+            if not lane.add(decoded, work.stride.until, now) or (self._out.holding.applies(lane) and not work.stride.final):
                 return
             hop = lane.hand_out(now)
             if hop.last:

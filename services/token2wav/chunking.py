@@ -79,6 +79,11 @@ def next_border(position: int, end: int) -> int:
     return min((position // CHUNK_TOKENS + 1) * CHUNK_TOKENS, end)
 
 
+def last_border(prompt: int, tokens: int = 0) -> int:
+    """Tokens up to the last border inside a prompt of `prompt` tokens whose look-ahead is known when `tokens` come after it."""
+    return max(min(prompt, prompt + tokens - LOOKAHEAD_TOKENS), 0) // CHUNK_TOKENS * CHUNK_TOKENS
+
+
 def grid_blocks(position: int, end: int) -> int:
     """Grid blocks that are worked on to get from `position` to `end`, at least one."""
     return max(-(-end // CHUNK_TOKENS) - position // CHUNK_TOKENS, 1)

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -10,6 +11,9 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds since some fixed moment."""
+
+    def after(self, seconds: float, call: Callable[[], None]) -> None:
+        """Let `call` happen in `seconds`, in whatever thread; it must not block."""
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
         """Sleep, `changed` held, until it is notified or `seconds` are over; None: until it is notified."""
@@ -21,6 +25,12 @@ class MonotonicClock:
     def now(self) -> float:
         """As `time.monotonic`."""
         return time.monotonic()
+
+    def after(self, seconds: float, call: Callable[[], None]) -> None:
+        """In a thread of its own."""
+        timer = threading.Timer(seconds, call)
+        timer.daemon = True
+        timer.start()
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
         """Sleep until notified or for `seconds`."""

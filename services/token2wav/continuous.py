@@ -8,7 +8,6 @@ of one voice that begin together take each such block from the one that has it f
 import time
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,79 +16,34 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.chunking import next_border
+from services.token2wav.blocks_ahead import BlocksAhead, Span, taken
+from services.token2wav.chunking import last_border
+from services.token2wav.continuous_state import ContinuousState as ContinuousState
 from services.token2wav.decoder import Decoded, Stride
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.state import FlowState
 from services.token2wav.prompt_cache import PromptCache, PromptCacheStats
 from services.token2wav.request import Sentence, Voice
-from services.token2wav.vocoder.state import VocoderState
-from services.token2wav.vocoder.stretch import MelStretch, StretchState
+from services.token2wav.vocoder.stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.window import window_frames
 from services.token2wav.voice_prompt import VoicePrompt
 
 _NO_SAMPLES = np.zeros(0, np.float32)
 
 
-@dataclass(eq=False)
-class ContinuousState:
-    """One stream. prompt: int64 [P]. key: where its state behind the prompt is kept, empty: nowhere.
-
-    kept: the state in the prompt cache that this one goes on from, for as long as the cache has it: its bytes are counted there. When the
-    cache has dropped it, they are counted with each stream that still uses them. begun: the state inside the prompt that it shares with
-    streams of the same voice; holding it is what keeps it. prompt_cached: see `StreamState`.
-    """
-
-    prompt: Tensor
-    key: str
-    flow: FlowState
-    stretch: StretchState
-    vocoder: VocoderState
-    kept: "weakref.ref[FlowState] | None" = None
-    begun: FlowState | None = None
-    prompt_cached: bool | None = None
-    recomputing: bool = False
-
-    @property
-    def position(self) -> int:
-        """Tokens decoded, those of the prompt included."""
-        return self.flow.position
-
-    @property
-    def bytes(self) -> int:
-        """Memory held, without what the prompt cache holds as well."""
-        kept = self.kept() if self.kept is not None else None
-        shared = kept.bytes if kept is not None else 0
-        return max(self.flow.bytes - shared, 0) + self.stretch.bytes + self.vocoder.bytes
-
-    def reach(self, end: int) -> int:
-        """One grid block."""
-        return next_border(self.position, end)
-
-    def early(self, tokens: int) -> int:
-        """The last border inside the prompt whose look-ahead is known, `tokens` generated tokens counted in."""
-        return _border(len(self.prompt), tokens)
-
-    @property
-    def inside(self) -> int:
-        """The last border inside the prompt whose look-ahead is prompt too: up to there the voice alone decides."""
-        return _border(len(self.prompt))
-
-    def cancel(self) -> None:
-        """Flow and vocoder leave this stream out from the next Euler step or window on. May be called from any thread."""
-        self.flow.cancelled = True
-        self.vocoder.cancelled = True
-
-
 class ContinuousDecoder:
-    """widest_step: streams that share a step. prompt_cache_bytes: memory for states behind prompts, which streams then share."""
+    """widest_step: streams that share a step. prompt_cache_bytes: memory for states behind prompts, which streams then share. ahead: where
+    there is a core to make blocks early on."""
 
     goes_on_without_room = False
 
-    def __init__(self, flow: Flow, vocoder: Vocoder, *, widest_step: int, prompt_cache_bytes: int) -> None:
+    def __init__(
+        self, flow: Flow, vocoder: Vocoder, *, widest_step: int, prompt_cache_bytes: int, ahead: BlocksAhead | None = None
+    ) -> None:
         self.widest_step = widest_step
         self._flow = flow
         self._vocoder = vocoder
+        self._ahead = ahead
         self._prompts = PromptCache(prompt_cache_bytes)
         self._nothing = torch.zeros(MEL_BINS, 0, device=flow.device)
 
@@ -105,14 +59,15 @@ class ContinuousDecoder:
         """
         voice, key = sentence.voice, sentence.voice.state_key
         prompt = torch.from_numpy(voice.tokens)
-        shared = bool(key) and _border(len(prompt)) > 0
+        phase = MEL_FRAMES_PER_TOKEN * (-len(prompt) % CHUNK_TOKENS)
+        shared = bool(key) and last_border(len(prompt)) > 0
         kept = self._prompts.get(key) if shared else None
         return ContinuousState(
             prompt=prompt,
             key=key if shared else "",
             flow=self._flow.start(as_prompt(voice)) if kept is None else self._flow.fork(kept),
             stretch=MelStretch.start(sentence.speed, self._flow.device),
-            vocoder=self._vocoder.start(sentence.seed, sentence.sentence_index, MEL_FRAMES_PER_TOKEN * (-len(prompt) % CHUNK_TOKENS)),
+            vocoder=self._vocoder.start(sentence.seed, sentence.sentence_index, phase, window_frames(sentence.speed)),
             kept=None if kept is None else weakref.ref(kept),
             prompt_cached=kept is not None if shared else None,
         )
@@ -131,9 +86,8 @@ class ContinuousDecoder:
     @torch.inference_mode()
     def step(self, strides: Sequence[Stride[ContinuousState]]) -> list[Decoded | CosyserveError | None]:
         """One grid block of each stream through flow, stretch and vocoder; see `Decoder.step`."""
-        began = time.time_ns()
         starts = [stride.state.position for stride in strides]
-        mels = self._blocks(strides)
+        mels, flows = self._made(strides)
         middle = time.time_ns()
         fresh = [self._spoken(*each) for each in zip(strides, starts, mels, strict=True)]
         samples = self._sound(strides, fresh)
@@ -141,9 +95,21 @@ class ContinuousDecoder:
         return [
             stride.state.flow.fault or stride.state.vocoder.fault
             if mel is None or sound is None
-            else Decoded(sound, stride.until - start, mel.shape[1], (began, middle), (middle, end) if mel.shape[1] else None)
-            for stride, start, mel, sound in zip(strides, starts, fresh, samples, strict=True)
+            else Decoded(sound, stride.until - start, mel.shape[1], flow, (middle, end) if mel.shape[1] else None)
+            for stride, start, mel, flow, sound in zip(strides, starts, fresh, flows, samples, strict=True)
         ]
+
+    def _made(self, strides: Sequence[Stride[ContinuousState]]) -> tuple[list[Tensor | None], list[Span]]:
+        """The mel of each stream's block, and when the flow made it; blocks that follow are begun."""
+        found = [taken(stride.state, stride.until) for stride in strides]
+        began = time.time_ns()
+        missing = iter(self._blocks([stride for stride, early in zip(strides, found, strict=True) if early is None]))
+        blocks = [(next(missing), None) if early is None else early for early in found]
+        now = (began, time.time_ns())
+        for stride in strides:
+            if self._ahead is not None and not stride.final:
+                self._ahead.begin(stride.state, stride.tokens)
+        return [mel for mel, _ in blocks], [span or now for _, span in blocks]
 
     def _blocks(self, strides: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
         """The mel [80, 2n] of each stream's grid block, prompt frames included; none of them for a block that another stream made."""
@@ -227,11 +193,6 @@ class ContinuousDecoder:
         for (i, _, _), sound in zip(work, made, strict=True):
             samples[i] = None if sound is None else sound.cpu().numpy()
         return samples
-
-
-def _border(prompt: int, tokens: int = 0) -> int:
-    """Tokens up to the last border inside a prompt of `prompt` tokens whose look-ahead is known when `tokens` come after it."""
-    return max(min(prompt, prompt + tokens - LOOKAHEAD_TOKENS), 0) // CHUNK_TOKENS * CHUNK_TOKENS
 
 
 def as_prompt(voice: Voice) -> VoicePrompt:

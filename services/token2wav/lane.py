@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cosyserve.engine_load import EngineLoad
 from cosyserve.spec import SAMPLE_RATE
 from cosyserve.timing import Timing
+from services.token2wav.audible import audible_from
 from services.token2wav.chunking import Hop, Schedule
 from services.token2wav.decoder import Decoded, Decoder, StreamState, Stride
 from services.token2wav.request import Sentence
@@ -17,6 +19,9 @@ from services.token2wav.request import Sentence
 PROMPT_CACHED = "prompt_cached"
 """Attribute of a sentence's first span: whether the state behind its voice's prompt was kept when it started."""
 
+LEAST_SECONDS = 0.25
+"""What an engine needs at least between the moment in which a hop can be begun and that in which its player runs dry; without it the tokens
+or the reader were late."""
 _SEEN_SECONDS = 0.001
 """Waits that are longer have a span of their own."""
 
@@ -56,6 +61,8 @@ class Lane:
     """Bytes of memory it was promised when it was admitted: for its prompt and the first tokens behind it."""
     bytes: int
     """Memory counted for this stream: what its prompt needs at first, what it holds later."""
+    load: EngineLoad = field(default_factory=EngineLoad)
+    """Told whether its sound was in time."""
     state: StreamState | None = None
     tokens: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     finished: bool = False
@@ -65,23 +72,36 @@ class Lane:
     untaken: int = 0
     """Hops handed out that the reader has not taken. One is begun while one waits, none while two do."""
     cancelled: bool = False
+    due_at: float | None = None
+    """When the hop that is being spoken could be begun; None: it is not known."""
     asked: float | None = None
     """When it had work for the first time, in seconds of the batcher's clock, as all moments here."""
     fed: float | None = None
     """When tokens came last."""
     has_sound: bool = False
-    """Sound has been handed out that the caller does not know yet."""
+    """Its listener plays: sound has been handed out that the caller does not know yet, or an earlier sentence is still being played."""
+    is_heard: bool = False
+    """Something audible has been handed out, or the listener has heard something before this stream."""
     plays_until: float = 0.0
-    """When a player that began with the first sound runs out of what has been handed out."""
+    """When the player that runs dry first does so, with what has been handed out: one that begins with the first audible sample."""
     held: HopAudio | None = None
     """Finished sound that is not handed out yet, see `services.token2wav.holding`."""
     held_since: float = 0.0
     held_hops: int = 0
+    held_seconds: float = 0.0
+    """How long what is held can be played: while nothing has been heard, from its first audible sample on, or all of it if it has none."""
+    awaited: Callable[[float], None] | None = None
+    """Told once when the next hop is finished: somebody has foretold it."""
     _spoken: int = 0
     """Samples made before those that are held."""
     served: int = 0
     """Number of the last step that this stream took part in."""
     made: list[Decoded] = field(default_factory=list)
+
+    def opens(self, now: float) -> None:
+        """It is admitted. Its listener may have heard something of the request, and still play it."""
+        self.is_heard, self.has_sound = self.sentence.is_continued, self.sentence.listener_seconds > 0
+        self.plays_until = now + self.sentence.listener_seconds if self.has_sound else 0.0
 
     def next_stride(self) -> Stride[StreamState] | None:
         """The next piece of work; None when the stream is not started yet or has to wait for tokens or the reader."""
@@ -90,7 +110,7 @@ class Lane:
         if not self.speaking and self.untaken < 2:
             due = self.schedule.next(self.hop, len(self.tokens), self.finished)
             if due is not None:
-                self.hop, self.speaking = due, True
+                self.hop, self.speaking, self.due_at = due, True, None
         if self.speaking and self.hop is not None:
             end = self.schedule.prompt_tokens + self.hop.end
             until = self.state.reach(end)
@@ -122,29 +142,40 @@ class Lane:
             self.held, self.held_since = finished, now
         else:
             self.held = self.held.joined(finished)
+        if (told := self.awaited) is not None:
+            self.awaited = None
+            told(now)
         self.held_hops += 1
+        self.held_seconds = self._playing_seconds(self.held.samples)
         return True
 
-    @property
-    def held_seconds(self) -> float:
-        """Sound that is held, in seconds of playing time."""
-        return 0.0 if self.held is None else self.held.samples.size / SAMPLE_RATE
+    def _playing_seconds(self, samples: NDArray[np.float32]) -> float:
+        begin = None if self.is_heard else audible_from(samples)
+        return (samples.size - (begin or 0)) / SAMPLE_RATE
 
     def hand_out(self, now: float) -> HopAudio:
         """What is held, for the reader."""
         held = self.held
         assert held is not None  # noqa: S101
-        self.held, self.held_hops, self.untaken = None, 0, self.untaken + 1
+        self.held, self.held_hops, self.held_seconds, self.untaken = None, 0, 0.0, self.untaken + 1
         if (waited := now - self.held_since) > _SEEN_SECONDS:
             end = time.time_ns()
             held.timings.append(Timing("token2wav.hold", end - int(1e9 * waited), end, {"hop": held.hop.index}))
         self._spoken += held.samples.size
         new = min(held.samples.size, self._spoken - self.sentence.start_sample)
         if new > 0:
-            # A player that has run dry waits and then goes on from now.
-            self.plays_until = max(self.plays_until, now) + new / SAMPLE_RATE
-            self.has_sound = True
+            self._plays(held.samples[-new:], now)
         return held
+
+    def _plays(self, samples: NDArray[np.float32], now: float) -> None:
+        begins = not self.is_heard and audible_from(samples) is not None
+        if self.has_sound and not begins:
+            # What began later than the player had run dry was awaited from the caller.
+            in_time = self.due_at is None or self.due_at > self.plays_until - LEAST_SECONDS or now <= self.plays_until
+            self.load.handed_out(late=not in_time)
+        # A player that has run dry waits and then goes on from now; one that leaves out leading silence begins now.
+        self.plays_until = (now if begins else max(self.plays_until, now)) + self._playing_seconds(samples)
+        self.has_sound, self.is_heard = True, self.is_heard or begins
 
 
 def _timings(hop: int, decoded: Decoded) -> list[Timing]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from services.token2wav.budget import Budget
 from services.token2wav.chunking import grid_blocks
-from services.token2wav.deadlines import FIRST_SOUND_SECONDS, Due, admitted
+from services.token2wav.deadlines import FIRST_SOUND_SECONDS, SPARE_SECONDS, Due, admitted
 from services.token2wav.decoder import StreamState, Stride
 from services.token2wav.lane import Lane
 from services.token2wav.request import Profile
@@ -39,7 +39,9 @@ class NextStep:
             return []
         if self._budget.used_up(lanes) and not any(work.lane.decoder.goes_on_without_room for work in works):
             return works[:1]
-        works.sort(key=lambda work: (work.lane.sentence.profile is Profile.OFFLINE, work.due.by, work.lane.served))
+        works.sort(key=lambda work: (work.lane.sentence.profile is Profile.OFFLINE, work.due.by, work.lane.served if self._batches else 0))
+        if not self._batches:
+            works = self._silent_first(works, now)
         decoder = works[0].lane.decoder
         works = [work for work in works if work.lane.decoder is decoder]
         return works[: admitted([work.due for work in works], now, self._costs, decoder.widest_step)]
@@ -47,11 +49,24 @@ class NextStep:
     def _work(self, lane: Lane, stride: Stride[StreamState], now: float) -> Work:
         if lane.asked is None:
             lane.asked = now
-        # An engine that takes one stream at a time is soon behind its listeners; whoever has not been heard then comes first. Beside a
-        # decoder that batches, a stream of another profile has the same deadline as all.
-        first = lane.asked + FIRST_SOUND_SECONDS if self._batches else 0.0
-        by = lane.plays_until if lane.has_sound else first
+        if lane.speaking and lane.due_at is None:
+            lane.due_at = now
+        by = lane.plays_until if lane.has_sound else lane.asked + FIRST_SOUND_SECONDS
         return Work(lane, stride, Due(_blocks(stride.state.position, stride), by, lane.has_sound))
+
+    def _silent_first(self, works: list[Work], now: float) -> list[Work]:
+        """For an engine that takes one stream at a time: who hears nothing, because nothing has been handed out or the player has run dry,
+        goes before all who do, unless one of those would run dry for it. `works` are sorted by deadline."""
+        silent = [work for work in works if not work.due.sounded or work.due.by < now]
+        playing = [work for work in works if work.due.sounded and work.due.by >= now]
+        if not silent or silent[0].lane.sentence.profile is Profile.OFFLINE:
+            return works
+        done = now + self._costs.slow(silent[0].due.blocks)
+        for work in playing:
+            done += self._costs.slow(work.due.blocks)
+            if done + SPARE_SECONDS > work.due.by:
+                return playing + silent
+        return silent + playing
 
 
 def _blocks(position: int, stride: Stride[StreamState]) -> int:

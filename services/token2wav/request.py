@@ -1,6 +1,7 @@
 """What a caller may ask of the decoder, checked before any work is done."""
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -113,6 +114,8 @@ class Sentence:
     """Whether silence is an error, see `services.token2wav.silence`."""
     holds_silence: bool = False
     """With guards: whether nothing leaves before something can be heard."""
+    listener_seconds: float = 0.0
+    """Sound of earlier sentences that the listener still has to play."""
 
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:
@@ -121,6 +124,13 @@ class Sentence:
             raise InvalidRequest(f"speed is {self.speed:g}; PROFILE_UPSTREAM speaks at 1 only")
         if self.start_sample < 0:
             raise InvalidRequest(f"start_sample is {self.start_sample}; it must not be negative")
+        if not 0 <= self.listener_seconds < math.inf:
+            raise InvalidRequest(f"listener_seconds is {self.listener_seconds:g}; it must be a number from 0")
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether its listener has heard something of the request before."""
+        return self.sentence_index > 0 or self.start_sample > 0
 
 
 def checked_tokens(name: str, tokens: list[int]) -> NDArray[np.int64]:

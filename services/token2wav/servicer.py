@@ -173,6 +173,7 @@ def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:
         start_sample=setup.start_sample,
         guards=setup.guards,
         holds_silence=setup.holds_silence,
+        listener_seconds=setup.listener_seconds,
     )
 
 

@@ -25,6 +25,11 @@ class StepCosts:
         self._seen.setdefault(bucket(blocks), deque(maxlen=_REMEMBERED)).append(seconds)
         self._latest.append(seconds)
 
+    @property
+    def known(self) -> bool:
+        """Whether there was any step."""
+        return bool(self._latest)
+
     def knows(self, blocks: int) -> bool:
         """Whether there was such a step."""
         return bucket(blocks) in self._seen

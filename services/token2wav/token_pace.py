@@ -19,6 +19,11 @@ class TokenPace:
             self._seen.append(seconds / tokens)
 
     @property
+    def known(self) -> bool:
+        """Whether there was any message that says something."""
+        return bool(self._seen)
+
+    @property
     def expected(self) -> float:
         """Seconds a token, which four of five messages kept to; 0 before there is any."""
         return sorted(self._seen)[int(_SLOWER_THAN * (len(self._seen) - 1))] if self._seen else 0.0

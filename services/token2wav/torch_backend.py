@@ -10,6 +10,7 @@ from cosyserve.identity import Identity
 from cosyserve.kernel_cache import Key, keep_kernels
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.backend import Backend, EngineSettings
+from services.token2wav.blocks_ahead import BlocksAhead, core_to_spare
 from services.token2wav.continuous import ContinuousDecoder
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.gpu.suitability import Unsuitable, check_device, kernels_compile
@@ -55,7 +56,13 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
             device_text(device, settings.threads),
         ),
         {
-            Profile.CONTINUOUS: ContinuousDecoder(flow, vocoder, widest_step=widest, prompt_cache_bytes=settings.prompt_cache_bytes),
+            Profile.CONTINUOUS: ContinuousDecoder(
+                flow,
+                vocoder,
+                widest_step=widest,
+                prompt_cache_bytes=settings.prompt_cache_bytes,
+                ahead=BlocksAhead(flow) if device.type == "cpu" and core_to_spare(settings.threads) else None,
+            ),
             Profile.UPSTREAM: UpstreamDecoder(flow, vocoder),
             Profile.OFFLINE: OfflineDecoder(flow, vocoder),
         },

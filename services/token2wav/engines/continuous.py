@@ -27,6 +27,7 @@ from services.token2wav.request import Sentence, Voice
 from services.token2wav.vocoder.state import VocoderState
 from services.token2wav.vocoder.stretch import MelStretch, StretchState
 from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.window import window_frames
 
 
 @dataclass(eq=False, kw_only=True)
@@ -75,7 +76,12 @@ class PrefixDecoder:
             position=len(voice.tokens),
             speaker=self.flow.speaker(voice),
             stretch=MelStretch.start(sentence.speed, self.flow.device),
-            vocoder=self._vocoder.start(sentence.seed, sentence.sentence_index, MEL_FRAMES_PER_TOKEN * (-len(voice.tokens) % CHUNK_TOKENS)),
+            vocoder=self._vocoder.start(
+                sentence.seed,
+                sentence.sentence_index,
+                MEL_FRAMES_PER_TOKEN * (-len(voice.tokens) % CHUNK_TOKENS),
+                window_frames(sentence.speed),
+            ),
         )
 
     def start_bytes(self, voice: Voice) -> int:

@@ -5,12 +5,13 @@ frames and all before it.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors
+from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors, mish, ordered
 from services.token2wav.flow.past import Window
 
 
@@ -38,7 +39,7 @@ class CausalBlock:
         self._norm = LayerNorm.of(tensors.within("block.2"))
 
     def __call__(self, x: Tensor, window: Window, mask: Mask | None) -> Tensor:
-        return _real(F.mish(self._norm(self._convolution(window.before(_real(x, mask), self._convolution.reach)))), mask)
+        return _real(mish(self._norm(self._convolution(window.before(_real(x, mask), self._convolution.reach)))), mask)
 
 
 class Resnet:
@@ -48,10 +49,15 @@ class Resnet:
         self._time = Linear.of(tensors.within("mlp.1"))
         self._first = CausalBlock(tensors.within("block1"))
         self._second = CausalBlock(tensors.within("block2"))
-        self._beside = Linear(tensors["res_conv.weight"].squeeze(2), tensors["res_conv.bias"])
+        self._beside = Linear(ordered(tensors["res_conv.weight"].squeeze(2)), tensors["res_conv.bias"])
+
+    def time(self, embedding: Tensor) -> Tensor:
+        """What a time adds between the blocks: embedding [rows or 1, 4 * channels] -> [rows or 1, 1, channels]."""
+        return self._time(F.mish(embedding))[:, None]
 
     def __call__(self, x: Tensor, time: Tensor, window: Window, mask: Mask | None) -> Tensor:
-        h = self._first(x, window, mask) + self._time(F.mish(time))[:, None]
+        """time: as `time` made it."""
+        h = self._first(x, window, mask) + time
         return self._second(h, window, mask) + self._beside(_real(x, mask))
 
 
@@ -89,11 +95,11 @@ class Level:
     """A resnet followed by transformers."""
 
     def __init__(self, tensors: Tensors, heads: int, transformers: int) -> None:
-        self._resnet = Resnet(tensors.within("0"))
+        self.resnet = Resnet(tensors.within("0"))
         self._transformers = [Transformer(tensors.within(f"1.{at}"), heads) for at in range(transformers)]
 
     def __call__(self, x: Tensor, time: Tensor, window: Window, mask: Mask | None) -> Tensor:
-        x = self._resnet(x, time, window, mask)
+        x = self.resnet(x, time, window, mask)
         for transformer in self._transformers:
             x = transformer(x, window, mask)
         return x
@@ -111,7 +117,7 @@ class Estimator:
         self._up = Level(tensors.within("up_blocks.0"), heads, transformers)
         self._up_end = ProductConvolution.of(tensors.within("up_blocks.0.2"))
         self._final = CausalBlock(tensors.within("final_block"))
-        self._project = Linear(tensors["final_proj.weight"].squeeze(2), tensors["final_proj.bias"])
+        self._project = Linear(ordered(tensors["final_proj.weight"].squeeze(2)), tensors["final_proj.bias"])
 
     @property
     def dtype(self) -> torch.dtype:
@@ -129,12 +135,21 @@ class Estimator:
         """t [rows] in 0..1 -> [rows, 4 * channels]."""
         return self._time_out(F.silu(self._time_in(self.time_sinusoid(t).to(self.dtype))))
 
+    def times(self, embedding: Tensor) -> list[Tensor]:
+        """What a time is to each level, [rows or 1, 1, channels], from its embedding [rows or 1, 4 * channels]."""
+        return [level.resnet.time(embedding) for level in (self._down, *self._middle, self._up)]
+
     def __call__(self, inputs: Tensor, time: Tensor, window: Window, mask: Mask | None = None) -> Tensor:
         """inputs [rows, time, 320]: x, mu, speaker, condition side by side; time [rows or 1, 4 * channels] -> velocity [rows, time, 80]."""
-        x = skip = self._down(inputs, time, window, mask)
+        return self.velocity(inputs, self.times(time), window, mask)
+
+    def velocity(self, inputs: Tensor, times: Sequence[Tensor], window: Window, mask: Mask | None = None) -> Tensor:
+        """The same where a time is met again and again: `times` of its embedding are kept."""
+        first, *between, last = times
+        x = skip = self._down(inputs, first, window, mask)
         x = self._down_end(window.before(_real(x, mask), self._down_end.reach))
-        for level in self._middle:
+        for level, time in zip(self._middle, between, strict=True):
             x = level(x, time, window, mask)
-        x = self._up(torch.cat((x, skip), dim=2), time, window, mask)
+        x = self._up(torch.cat((x, skip), dim=2), last, window, mask)
         x = self._up_end(window.before(_real(x, mask), self._up_end.reach))
         return _real(self._project(_real(self._final(x, window, mask), mask)), mask)

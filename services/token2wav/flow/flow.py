@@ -6,6 +6,8 @@ float32, 2.3 MB with a half-precision estimator, that is 231 MB or 116 MB for ea
 (`FlowConfig.state_bytes_per_frame`).
 """
 
+import threading
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,7 +20,7 @@ from services.token2wav.flow.checkpoint import read_flow_tensors
 from services.token2wav.flow.checks import check_block, check_length, check_tokens, check_voice
 from services.token2wav.flow.estimator import Mask
 from services.token2wav.flow.network import Network
-from services.token2wav.flow.past import Past, Window, chunk_mask
+from services.token2wav.flow.past import Past, Window, Workspace, chunk_mask
 from services.token2wav.flow.sane import all_sane, sane
 from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_table
 from services.token2wav.flow.state import FlowState
@@ -33,7 +35,7 @@ def load_flow(directory: ModelDirectory, device: torch.device, dtype: torch.dtyp
 
 
 class Flow:
-    """Weights only; safe to share, but use it from one thread at a time.
+    """Weights only; safe to share: calls from several threads take turns.
 
     batch_invariant: each stream of `blocks` is computed alone in shapes that depend on nothing but its own content, so its mel is the
     same to the bit whatever runs beside it. Otherwise blocks of equal length are one batch, equal to the singles within 2e-5 in
@@ -43,6 +45,8 @@ class Flow:
     def __init__(self, config: FlowConfig, tensors: dict[str, Tensor], device: torch.device) -> None:
         self.config = config
         self.device = device
+        self._turn = threading.Lock()
+        self._workspace = Workspace() if device.type == "cpu" else None
         self.batch_invariant = device.type == "cpu"
         self._network = Network(config, tensors)
         self.encoder = self._network.encoder
@@ -75,6 +79,10 @@ class Flow:
                 f"{tokens.numel()} tokens and more to come; a call needs more than the {LOOKAHEAD_TOKENS} of its look-ahead"
             )
         check_length(voice.tokens.numel() + tokens.numel())
+        with self._turn:
+            return self._prefix(voice, tokens, streaming=streaming, final=final, stop=stop)
+
+    def _prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop) -> Tensor:
         ids = torch.cat((voice.tokens, tokens.cpu()))
         if not final:
             ids, ahead = ids[:-LOOKAHEAD_TOKENS], ids[-LOOKAHEAD_TOKENS:]
@@ -125,7 +133,8 @@ class Flow:
             check_block(state, block, ahead, self.config.vocabulary)
         results: list[Tensor | None] = [None] * len(states)
         for group in self._groups(tokens):
-            made = self._advance([states[at] for at in group], [tokens[at] for at in group], [lookahead[at] for at in group])
+            with self._turn:
+                made = self._advance([states[at] for at in group], [tokens[at] for at in group], [lookahead[at] for at in group])
             for at, mel in zip(group, made, strict=True):
                 results[at] = mel
         return results
@@ -150,7 +159,7 @@ class Flow:
             return [None] * len(states)
         frames = MEL_FRAMES_PER_TOKEN * tokens[0].numel()
         before = [states[at].position for at in live]
-        window = Window([states[at].encoder for at in live], 1)
+        window = Window([states[at].encoder for at in live], 1, workspace=self._workspace)
         mu = self.mu([tokens[at] for at in live], [lookahead[at] for at in live], before, window)
         encoders = dict(zip(live, window.after(), strict=True))
         firsts = [MEL_FRAMES_PER_TOKEN * position for position in before]
@@ -165,7 +174,7 @@ class Flow:
             if len(still) < len(live):
                 rows = torch.tensor([live.index(at) for at in still], device=self.device)
                 x, inputs, live = x[rows], inputs[rows], still
-            window = Window([states[at].steps[step] for at in live], ROWS)
+            window = Window([states[at].steps[step] for at in live], ROWS, workspace=self._workspace)
             x = self._solver.step(step, x, inputs, window)
             for at, past in zip(live, window.after(), strict=True):
                 steps[at].append(past)

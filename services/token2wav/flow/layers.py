@@ -25,25 +25,44 @@ class Tensors:
         return self._tensors.get(self._prefix + name)
 
 
+def mish(x: Tensor) -> Tensor:
+    """x tanh(softplus(x)), [...] -> the same shape.
+
+    On a CPU by tanh(log(1 + e)) = 1 - 2 / ((1 + e)^2 + 1) with e = exp(x), which takes a third of the time of three functions.
+    """
+    if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
+        return F.mish(x)
+    # Beyond 20 it is x in float32; there the square would overflow in the end.
+    squared = x.clamp(max=20.0).exp_().add_(1.0).square_()
+    return torch.addcdiv(x, x, squared.add_(1.0), value=-2.0)
+
+
 @dataclass(frozen=True)
 class Linear:
-    """weight [out, in], bias [out] or none."""
+    """weight [out, in], bias [out] or none. `of` and `joined` give it the order in memory with which short blocks are fastest."""
 
     weight: Tensor
     bias: Tensor | None
 
     @classmethod
     def of(cls, tensors: Tensors) -> "Linear":
-        return cls(tensors["weight"], tensors.get("bias"))
+        return cls(ordered(tensors["weight"]), tensors.get("bias"))
 
     @classmethod
     def joined(cls, *parts: "Linear") -> "Linear":
         """Several maps of the same input as one, outputs side by side."""
         biases = [part.bias for part in parts if part.bias is not None]
-        return cls(torch.cat([part.weight for part in parts]), torch.cat(biases) if biases else None)
+        return cls(ordered(torch.cat([part.weight for part in parts])), torch.cat(biases) if biases else None)
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.linear(x, self.weight, self.bias)
+
+
+def ordered(weight: Tensor) -> Tensor:
+    """The same [out, in]; on a CPU, outside training, the outputs of an input lie side by side: a tenth faster for a hundred rows."""
+    if weight.device.type != "cpu" or weight.requires_grad:
+        return weight
+    return weight.t().contiguous().t()
 
 
 @dataclass(frozen=True)
@@ -91,7 +110,7 @@ class ProductConvolution:
 
     def __init__(self, convolution: Convolution) -> None:
         self.reach = convolution.reach
-        self._map = Linear(convolution.weight.transpose(1, 2).flatten(1).contiguous(), convolution.bias)
+        self._map = Linear(ordered(convolution.weight.transpose(1, 2).flatten(1).contiguous()), convolution.bias)
 
     @classmethod
     def of(cls, tensors: Tensors) -> "ProductConvolution":

@@ -5,6 +5,7 @@ of each causal convolution and the keys and values of each attention. Layers are
 convolution of a pass finds what the n-th convolution of the pass before left.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,13 +32,33 @@ class Past:
         return sum(t.nbytes for t in self.convolutions) + sum(block.nbytes for block in blocks)
 
 
+class Workspace:
+    """Memory that one attention after the other puts its keys and values into: it stays in the processor's cache, where fresh memory would
+    be asked of the system, page by page, for each of them."""
+
+    def __init__(self) -> None:
+        self._flat = torch.empty(0)
+
+    def joined(self, blocks: Sequence[Tensor], dim: int) -> Tensor:
+        """The blocks one behind the other along `dim`, good until the next call."""
+        first = blocks[0]
+        shape = list(first.shape)
+        shape[dim] = sum(block.shape[dim] for block in blocks)
+        size = math.prod(shape)
+        if self._flat.numel() < size or self._flat.dtype != first.dtype:
+            self._flat = torch.empty(size + size // 2, dtype=first.dtype)
+        return torch.cat(list(blocks), dim=dim, out=self._flat[:size].view(shape))
+
+
 class Window:
     """One pass over the next block of several streams, whose rows lie together: stream i has rows [i * rows, (i + 1) * rows).
 
     Tensors that go into `Past` are copied out of the batch, so that a stream's memory is its own and starts aligned.
+    workspace: where what an attention of a lone stream looks at is put together; none: in fresh memory, as on a GPU.
     """
 
-    def __init__(self, pasts: Sequence[Past], rows: int, *, keep: bool = True) -> None:
+    def __init__(self, pasts: Sequence[Past], rows: int, *, keep: bool = True, workspace: Workspace | None = None) -> None:
+        self._workspace = workspace
         self._pasts = list(pasts)
         self._rows = rows
         self._keep = keep
@@ -78,8 +99,12 @@ class Window:
             own = new[:, self._span(stream)].clone(memory_format=torch.contiguous_format)
             blocks = (*past.attentions[at], own) if past.attentions else (own,)
             self._attentions[stream].append(blocks)
-            found.append(own if len(blocks) == 1 else torch.cat(blocks, dim=3))
+            found.append(own if len(blocks) == 1 else self._joined(blocks))
         return found
+
+    def _joined(self, blocks: tuple[Tensor, ...]) -> Tensor:
+        # The streams of a batch are looked at after each other, when all are joined: there is one workspace.
+        return self._workspace.joined(blocks, dim=3) if self._workspace and len(self._pasts) == 1 else torch.cat(blocks, dim=3)
 
     def split(self, x: Tensor) -> list[Tensor]:
         """x [all rows, ...] per stream."""

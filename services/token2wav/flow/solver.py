@@ -76,7 +76,7 @@ class Solver:
         schedule = euler_schedule()
         self._dt = [dt for _, dt in schedule]
         # One at a time: a row's rounding may depend on how many rows there are.
-        self._times = [estimator.time_embedding(torch.tensor([t], device=device)) for t, _ in schedule]
+        self._times = [estimator.times(estimator.time_embedding(torch.tensor([t], device=device))) for t, _ in schedule]
 
     @staticmethod
     def inputs(mu: Tensor, speaker: Tensor, condition: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ class Solver:
         with self._measured(x.shape[0]):
             inputs[..., :MEL_BINS] = x[:, None]
             rows = inputs.flatten(0, 1).to(self._estimator.dtype)
-            velocity = self._estimator(rows, self._times[at], window, mask).float().view(-1, ROWS, *x.shape[1:])
+            velocity = self._estimator.velocity(rows, self._times[at], window, mask).float().view(-1, ROWS, *x.shape[1:])
             guided: Tensor = (1.0 + self._guidance) * velocity[:, 0] - self._guidance * velocity[:, 1]
             return x + self._dt[at] * guided
 

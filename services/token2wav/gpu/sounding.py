@@ -13,7 +13,7 @@ from services.token2wav.gpu.turn import Turn
 from services.token2wav.gpu.windows import WINDOW_FRAMES, Render, batches
 from services.token2wav.vocoder.stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
-from services.token2wav.vocoder.window import WINDOW_FRAMES as SHORT_WINDOW
+from services.token2wav.vocoder.window import window_frames
 
 if TYPE_CHECKING:  # needs triton
     from services.token2wav.gpu.vocoder import WindowedVocoder
@@ -79,8 +79,7 @@ class ReadableSounding:
     def begin(self, state: PagedState) -> None:
         """A new sentence."""
         phase = MEL_FRAMES_PER_TOKEN * (-len(state.prompt) % CHUNK_TOKENS)
-        window = WINDOW_FRAMES if state.stretch.speed == 1.0 else SHORT_WINDOW
-        state.vocoder = self._vocoder.start(state.seed, state.sentence, phase, window)
+        state.vocoder = self._vocoder.start(state.seed, state.sentence, phase, window_frames(state.stretch.speed))
 
     def make(self, turns: list[Turn]) -> None:
         """Stretch and render what is settled, windows of all streams together."""

@@ -1,6 +1,9 @@
 """The HiFT filter network: mel and source in, samples out.
 
 Source: compatibility specification section 5.3; Li et al., "HiFTNet", 2023. Weight norm is fused, so every layer is a plain convolution.
+
+Activations are [B, C, T]. On a CPU the channels of a column lie side by side in memory: oneDNN's convolutions take 0.6 to 0.9 of the time
+that they take with the columns of a channel side by side, and do not pad 24 channels to 32.
 """
 
 from collections.abc import Callable
@@ -29,7 +32,47 @@ def cut(x: Tensor, held: Span, wanted: Span) -> Tensor:
     start = max(inside.start, held.start)
     piece = x[..., start - held.start : inside.stop - held.start]
     before, after = start - wanted.start, wanted.stop - inside.stop
-    return F.pad(piece, (before, after)) if before or after else piece
+    # With a dimension more than it has: padding keeps the order of memory in four dimensions alone.
+    return F.pad(piece[:, :, None], (before, after))[:, :, 0] if before or after else piece
+
+
+def columnwise(x: Tensor) -> Tensor:
+    """The same [B, C, T], in memory column after column where that is the faster order."""
+    return x.transpose(1, 2).contiguous().transpose(1, 2) if x.device.type == "cpu" else x
+
+
+class Convolution:
+    """Over columns, without padding: weight [out, in, taps], bias [out]; [B, in, T] -> [B, out, columns]."""
+
+    def __init__(self, weights: Weights, name: str, *, stride: int = 1, dilation: int = 1) -> None:
+        self._weight, self._bias = _ordered(weights[f"{name}.weight"]), weights[f"{name}.bias"]
+        self._stride, self._dilation = (1, stride), (1, dilation)
+        on_cpu = self._weight.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        self._direct = on_cpu and self._weight.dtype == torch.float32 and not self._weight.requires_grad
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._direct:
+            # On one thread torch takes a kernel of its own for small ones, which is up to twice as slow.
+            y = torch.mkldnn_convolution(x[:, :, None], self._weight, self._bias, (0, 0), self._stride, self._dilation, 1)
+        else:
+            y = F.conv2d(x[:, :, None], self._weight, self._bias, self._stride, dilation=self._dilation)
+        return y[:, :, 0]
+
+
+class TransposedConvolution:
+    """Over columns, without trimming: weight [in, out, taps], bias [out]; [B, in, T] -> [B, out, (T - 1) * stride + taps]."""
+
+    def __init__(self, weights: Weights, name: str, stride: int) -> None:
+        self._weight, self._bias, self._stride = _ordered(weights[f"{name}.weight"]), weights[f"{name}.bias"], (1, stride)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.conv_transpose2d(x[:, :, None], self._weight, self._bias, self._stride)[:, :, 0]
+
+
+def _ordered(weight: Tensor) -> Tensor:
+    """[a, b, taps] -> [a, b, 1, taps]: a convolution over an image of one row, which has an order of memory that one over a line lacks."""
+    image = weight[:, :, None]
+    return image.contiguous(memory_format=torch.channels_last) if weight.device.type == "cpu" else image
 
 
 class Snake:
@@ -42,7 +85,7 @@ class Snake:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[B, C, T] -> the same shape."""
-        return torch.sin(x * self._alpha).square_().mul_(self._inverse).add_(x)
+        return torch.addcmul(x, (x * self._alpha).sin_().square_(), self._inverse)
 
 
 class ResidualBlock:
@@ -53,9 +96,6 @@ class ResidualBlock:
         self._dilations = dilations
         self.reach = residual_reach(kernel, dilations)
 
-        def convolution(name: str) -> tuple[Tensor, Tensor]:
-            return weights[f"{name}.weight"], weights[f"{name}.bias"]
-
         def activation(name: str) -> Callable[[Tensor], Tensor]:
             return snake(weights[f"{name}.alpha"][:, None])
 
@@ -63,9 +103,9 @@ class ResidualBlock:
             (
                 dilation,
                 activation(f"{name}.activations1.{i}"),
-                convolution(f"{name}.convs1.{i}"),
+                Convolution(weights, f"{name}.convs1.{i}", dilation=dilation),
                 activation(f"{name}.activations2.{i}"),
-                convolution(f"{name}.convs2.{i}"),
+                Convolution(weights, f"{name}.convs2.{i}"),
             )
             for i, dilation in enumerate(dilations)
         ]
@@ -73,14 +113,13 @@ class ResidualBlock:
     def __call__(self, x: Tensor, held: Span, wanted: Span, length: int, stop: Stop = never) -> Tensor:
         """x [B, C, held] -> [B, C, wanted] of a layer that is `length` columns long. Asks `stop` before each dilation."""
         ahead = self.reach
-        for dilation, snake1, (weight1, bias1), snake2, (weight2, bias2) in self._layers:
+        for dilation, snake1, spread, snake2, plain in self._layers:
             unless(stop)
             ahead -= self._half * (dilation + 1)
             out = wanted.widened(ahead).within(length)
             between = out.widened(self._half).within(length)
-            y = cut(snake1(x), held, between.widened(self._half * dilation))
-            y = F.conv1d(y, weight1, bias1, dilation=dilation)
-            y = F.conv1d(cut(snake2(y), between, out.widened(self._half)), weight2, bias2)
+            y = spread(cut(snake1(x), held, between.widened(self._half * dilation)))
+            y = plain(cut(snake2(y), between, out.widened(self._half)))
             x, held = cut(x, held, out) + y, out
         return x
 
@@ -89,11 +128,11 @@ class Level:
     """One upsampling and the excitation that joins it."""
 
     def __init__(self, config: VocoderConfig, weights: Weights, level: int, snake: Activation) -> None:
-        self._up = weights[f"ups.{level}.weight"], weights[f"ups.{level}.bias"]
         self._rate = config.upsample_rates[level]
+        self._up = TransposedConvolution(weights, f"ups.{level}", self._rate)
         self._trim = (config.upsample_kernel_sizes[level] - self._rate) // 2
-        self._down = weights[f"source_downs.{level}.weight"], weights[f"source_downs.{level}.bias"]
         self._stride, self._down_kernel = config.source_stride(level), config.source_kernel(level)
+        self._down = Convolution(weights, f"source_downs.{level}", stride=self._stride)
         self._last = level == config.levels - 1
         self._slope = config.lrelu_slope
         self._source_block = ResidualBlock(
@@ -118,15 +157,15 @@ class Level:
         return total / len(self._blocks)
 
     def _raise(self, x: Tensor, plan: LevelPlan) -> Tensor:
-        y = F.conv_transpose1d(F.leaky_relu(x, self._slope), *self._up, stride=self._rate)
+        y = self._up(F.leaky_relu(x, self._slope))
         start = plan.raised.start + self._trim - plan.inputs.start * self._rate
         y = y[..., start : start + plan.raised.stop - plan.raised.start]
-        return torch.cat([y[..., 1:2], y], dim=-1) if self._last and plan.merged.start == 0 else y
+        return torch.cat([y[:, :, None, 1:2], y[:, :, None]], dim=-1)[:, :, 0] if self._last and plan.merged.start == 0 else y
 
     def _excite(self, spectrum: Tensor, held: Span, plan: LevelPlan, stop: Stop) -> Tensor:
         start = plan.excitation.start * self._stride - self._stride // 2
         columns = (plan.excitation.stop - plan.excitation.start - 1) * self._stride + self._down_kernel
-        y = F.conv1d(cut(spectrum, held, Span(start, start + columns)), *self._down, stride=self._stride)
+        y = self._down(cut(spectrum, held, Span(start, start + columns)))
         return self._source_block(y, plan.excitation, plan.merged, plan.length, stop)
 
 
@@ -138,8 +177,7 @@ class FilterNetwork:
         weights = {name: tensor.to(device) for name, tensor in weights.items() if not name.startswith("f0_predictor.")}
         self._config = config
         self.spectrum = Spectrum(config.n_fft, config.hop_len, device)
-        self._pre = weights["conv_pre.weight"], weights["conv_pre.bias"]
-        self._post = weights["conv_post.weight"], weights["conv_post.bias"]
+        self._pre, self._post = Convolution(weights, "conv_pre"), Convolution(weights, "conv_post")
         self._levels = [Level(config, weights, level, snake) for level in range(config.levels)]
         self._limit, self._bins = config.audio_limit, config.bins
 
@@ -163,7 +201,7 @@ class FilterNetwork:
     def conv_pre(self, mel: Tensor, plan: Plan) -> Tensor:
         """[B, 80, T] -> [B, base channels, span of the first level's inputs]."""
         inputs = plan.levels[0].inputs
-        return F.conv1d(cut(mel, Span(0, plan.frames), inputs.widened(EDGE_KERNEL // 2)), *self._pre)
+        return self._pre(cut(columnwise(mel), Span(0, plan.frames), inputs.widened(EDGE_KERNEL // 2)))
 
     def conv_post(self, mel: Tensor, source: Tensor, plan: Plan, stop: Stop = never) -> Tensor:
         """The network up to the log-magnitude and phase planes: [B, 18, plan.post]."""
@@ -172,7 +210,7 @@ class FilterNetwork:
         for level, level_plan in zip(self._levels, plan.levels, strict=True):
             x = level(x, spectrum, plan.spectrum, level_plan, stop)
         x = F.leaky_relu(x, LAST_SLOPE)
-        return F.conv1d(cut(x, plan.levels[-1].out, plan.post.widened(EDGE_KERNEL // 2)), *self._post)
+        return self._post(cut(x, plan.levels[-1].out, plan.post.widened(EDGE_KERNEL // 2)))
 
     def unlimited(self, planes: Tensor, plan: Plan, first: int, last: int) -> Tensor:
         """Planes of `conv_post` [B, 18, plan.post] -> samples [B, 480 * (last - first)], which may exceed the audio limit."""

@@ -1,11 +1,11 @@
 """The HiFT vocoder: mel frames in, 24 kHz samples out, whole or as the frames arrive.
 
 Streaming recomputes context instead of keeping the state of some hundred convolutions: each layer makes just the columns that a window
-of 10 frames depends on (`receptive`), every window in the same shape, while phase and source samples are carried. That takes 1.4
-times the processor time of the whole rendered at once with the small reference model and 1.7 times with the published sizes; windows
-of 5 frames take 2.4 times, and longer ones leave more settled sound unsaid. Figures: docs/decisions/0003-vocoder-hold-back.md.
+depends on (`receptive`), every window in the same shape, while phase and source samples are carried. What windows of 50 frames cost, and
+of 10, beside the whole rendered at once: docs/decisions/0003-vocoder-hold-back.md.
 """
 
+import contextlib
 import time
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from cosyserve.errors import InternalFault, InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
-from services.token2wav.cancellation import Stop, never, unless
+from services.token2wav.cancellation import Cancelled, Stop, never, unless
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.crossfade import OVERLAP_FRAMES, OVERLAP_SAMPLES, crossfade, hamming_window
 from services.token2wav.vocoder.f0 import F0Predictor
@@ -25,7 +25,7 @@ from services.token2wav.vocoder.receptive import context
 from services.token2wav.vocoder.source import Phase, Source, joined
 from services.token2wav.vocoder.state import UpstreamVocoderState, VocoderState
 from services.token2wav.vocoder.weights import load_weights
-from services.token2wav.vocoder.window import WINDOW_FRAMES, Window, first_window, next_window
+from services.token2wav.vocoder.window import SHORT_FRAMES, Window, first_window, next_window
 
 
 @dataclass
@@ -92,12 +92,12 @@ class Vocoder:
         """Standard normal draws [1, end - first, harmonics] for the samples first..end-1 of a sentence; see `draw`."""
         return draw(seed, sentence, first, end, self._harmonics, stop).to(self.device)[None]
 
-    def start(self, seed: int, sentence: int, chunk_phase: int = 0, window_frames: int = WINDOW_FRAMES) -> VocoderState:
+    def start(self, seed: int, sentence: int, chunk_phase: int = 0, window_frames: int = SHORT_FRAMES) -> VocoderState:
         """A sentence in the `continuous` profile.
 
         chunk_phase: after how many frames, modulo 50, the chunks of mel end. The windows are laid so that nothing that is settled by
         such a chunk waits for the next one; any other cutting works as well, with up to a window of extra delay. window_frames: length of
-        the windows, a divisor of 50; longer ones are less work where chunks come as foreseen, and the same samples within rounding.
+        the windows, a divisor of 50 (`window.window_frames`); longer ones are less work, and the same samples within rounding.
         """
         return VocoderState(
             seed=seed,
@@ -129,8 +129,8 @@ class Vocoder:
             for window, indices in due:
                 for group in [[index] for index in indices] if self.batch_invariant else [indices]:
                     alive = [index for index in group if _alive(states[index])]
-                    if alive:
-                        for index, samples in zip(alive, self._render(window, [states[i] for i in alive]), strict=True):
+                    with contextlib.suppress(Cancelled):
+                        for index, samples in zip(alive, self._render(window, [states[i] for i in alive]) if alive else [], strict=True):
                             made[index].append(samples)
         return [self._hand_out(state, samples) for state, samples in zip(states, made, strict=True)]
 
@@ -152,6 +152,7 @@ class Vocoder:
         return list(groups.items())
 
     def _render(self, window: Window, states: list[VocoderState]) -> list[Tensor]:
+        """Samples of a window of each stream. Raises Cancelled when all of them were cancelled meanwhile; then they are of no more use."""
         began = time.monotonic()
         mel = torch.stack([state.mel[:, : window.frames] for state in states])
         start = max(0, window.pitched - F0Predictor.reach)
@@ -170,7 +171,7 @@ class Vocoder:
             # Only with a hold-back below the exact one: the rest of the source as if the sentence ended here, used once and forgotten.
             rest, _ = self._generate(states, f0[:, settled:], phase, ended=True)
             source = torch.cat([source, rest], dim=1)
-        samples = self.filter(mel, source, window.first, window.last)
+        samples = self.filter(mel, source, window.first, window.last, lambda: all(state.cancelled for state in states))
         for state, finite in zip(states, torch.isfinite(samples).all(dim=1).tolist(), strict=True):
             if not finite:
                 state.fault = NonFinite(f"the vocoder produced samples that are not finite before frame {state.rendered}")

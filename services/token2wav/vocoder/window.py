@@ -10,7 +10,14 @@ from cosyserve.spec import CHUNK_FRAMES
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.state import VocoderState
 
-WINDOW_FRAMES = 10
+SHORT_FRAMES = 10
+"""Of a window where chunks of mel end anywhere, as stretched speech has them: at most 9 settled frames wait for the next chunk."""
+
+
+def window_frames(speed: float) -> int:
+    """Length of the windows of a sentence. At speed 1 each chunk of the flow settles just one window of its own length: nothing waits, and
+    context is computed once for 50 frames."""
+    return CHUNK_FRAMES if speed == 1.0 else SHORT_FRAMES
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Window:
     ended: bool
 
 
-def first_window(chunk_phase: int, hold_back: int, frames: int = WINDOW_FRAMES) -> int:
+def first_window(chunk_phase: int, hold_back: int, frames: int) -> int:
     """Length of the first window, so that windows of `frames` end where chunks of 50 frames, cut at `chunk_phase`, settle them."""
     return (chunk_phase - hold_back) % CHUNK_FRAMES % frames or frames
 

@@ -113,19 +113,17 @@ async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_w
     assert [1] in after[1:]
 
 
-async def test_a_piece_that_is_held_goes_when_the_others_hang_up_and_nothing_else_happens() -> None:
-    limits = Limits(max_streams=2, state_bytes=1 << 40)
-    batcher = Batcher({Profile.CONTINUOUS: Recording()}, limits, hold_seconds=5.0)
+async def test_a_piece_that_is_held_goes_when_its_time_has_come_and_nothing_else_happens() -> None:
+    batcher = Batcher({Profile.CONTINUOUS: Recording()}, Limits(max_streams=2, state_bytes=1 << 40), hold_seconds=5.0)
     try:
-        batcher._pace.add(1, 0.15)  # 25 more tokens are 3.75 s away
-        other, _ = arrivals(batcher, 1)
+        batcher._pace.add(1, 0.02)  # 25 more tokens are 0.5 s away
+        batcher._costs.add(1, 0.0)
         inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
         lane = batcher.open(sentence(2, prompt=87), inbox.put)
         batcher.feed(lane, np.zeros(16, np.int64))
         await _until(lambda: lane.held is not None)
         await asyncio.sleep(0.05)
         assert inbox.empty()
-        batcher.cancel(other)
         assert isinstance(await asyncio.to_thread(inbox.get, timeout=2), HopAudio)
     finally:
         await asyncio.to_thread(batcher.close)

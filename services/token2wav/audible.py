@@ -1,0 +1,18 @@
+"""What a listener has of the beginning of an utterance whose leading silence is not played."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cosyserve.levels import LEAD_MILLISECONDS, ONSET_DBFS
+from cosyserve.spec import SAMPLE_RATE
+
+AUDIBLE = 10 ** (ONSET_DBFS / 20)
+"""Amplitude above which a sample counts as audible."""
+LEAD_SAMPLES = SAMPLE_RATE * LEAD_MILLISECONDS // 1000
+"""Of the silence before the first audible sample, so much is played."""
+
+
+def audible_from(samples: NDArray[np.float32]) -> int | None:
+    """First of `samples`, float32 [n] at 24 kHz, that is played if leading silence is left out; None: none of them is audible."""
+    loud = np.flatnonzero(np.abs(samples) > AUDIBLE)
+    return max(int(loud[0]) - LEAD_SAMPLES, 0) if loud.size else None

@@ -1,0 +1,33 @@
+"""What a step costs is what it would have taken by itself, whatever part of it was made early."""
+
+import numpy as np
+import pytest
+
+from cosyserve.engine_load import EngineLoad
+from services.token2wav.accounting import account
+from services.token2wav.chunking import schedule
+from services.token2wav.deadlines import Due
+from services.token2wav.decoder import Decoded, Stride
+from services.token2wav.fake import FakeDecoder
+from services.token2wav.lane import Lane
+from services.token2wav.next_step import Work
+from services.token2wav.request import Sentence
+from services.token2wav.step_costs import StepCosts
+from tests.unit.token2wav.speaking import voice
+
+
+def work() -> Work:
+    sentence, decoder = Sentence(voice(0)), FakeDecoder()
+    cuts = schedule(sentence.profile, 0, sentence.hops)
+    lane = Lane(sentence, decoder, cuts, lambda _: None, reserved=0, bytes=0)
+    return Work(lane, Stride(decoder.start(sentence), np.zeros(28, np.int64), 25, final=False), Due(1, 0.0, False))
+
+
+@pytest.mark.parametrize(
+    ("flow", "vocoder", "expected"),
+    [((0, 60_000_000), (60_000_000, 100_000_000), 0.1), ((-70_000_000, 5_000_000), (60_000_000, 100_000_000), 0.115)],
+)
+def test_a_block_that_was_begun_early_costs_its_whole_time(flow: tuple[int, int], vocoder: tuple[int, int], expected: float) -> None:
+    costs, load = StepCosts(), EngineLoad()
+    account([work()], [Decoded(np.zeros(24_000, np.float32), 25, 50, flow, vocoder)], 0.1, costs, load)
+    assert costs.slow(1) == pytest.approx(expected)
