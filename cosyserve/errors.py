@@ -17,7 +17,9 @@ CosyserveError
         ├── PromptSpoken  PROMPT_SPOKEN        the prompt was spoken instead
         ├── Silence       SILENCE              nothing can be heard
         ├── NonFinite     NON_FINITE           a network gave non-numbers
-        └── Absurd        ABSURD               numbers, but of no speech
+        ├── Absurd        ABSURD               numbers, but of no speech
+        ├── LeftOut       LEFT_OUT             a word of the text was not spoken
+        └── Repeated      REPEATED             words were spoken twice
 ModelError                (start only)         the model directory cannot be served; names file and tensor
 SettingsError             (start only)         the environment cannot be served; names the variable
 
@@ -110,7 +112,15 @@ class Absurd(SpeechFault):
     guard = "ABSURD"
 
 
-_KINDS = (Runaway, TooShort, PromptSpoken, Silence, NonFinite, Absurd)
+class LeftOut(SpeechFault):
+    guard = "LEFT_OUT"
+
+
+class Repeated(SpeechFault):
+    guard = "REPEATED"
+
+
+_KINDS = (Runaway, TooShort, PromptSpoken, Silence, NonFinite, Absurd, LeftOut, Repeated)
 SPEECH_FAULTS: dict[str, type[SpeechFault]] = {kind.guard: kind for kind in _KINDS}
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from grpc.aio import ServicerContext
 
+from cosyserve.engine_load import Load
 from cosyserve.errors import Overloaded, Unavailable
 from cosyserve.service_info import ServiceFacts, release
 from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
@@ -16,6 +17,9 @@ Context = ServicerContext[Any, Any]
 WarmUp = Callable[[], Awaitable[None]]
 StageInfos = Callable[[], Coroutine[Any, Any, tuple[list[info_pb2.ServiceInfo], list[str]]]]
 """What the stages of a service say, and the names of those that say nothing."""
+Loads = Callable[[], Load | None]
+Admitted = Callable[[], tuple[int, int]]
+"""Requests that are taken at once now, and those under way."""
 _LOADING = "this service is still loading; wait until its health is SERVING"
 _RETRY_SECONDS = 1.0
 
@@ -28,6 +32,8 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         self._facts: ServiceFacts | None = None
         self._warm_up: WarmUp | None = None
         self._stages: StageInfos | None = None
+        self._load: Loads = _nothing_measured
+        self._admitted: Admitted = _no_limit
         self._warming = False
         self._asking: asyncio.Task[tuple[list[info_pb2.ServiceInfo], list[str]]] | None = None
         self.ready = False
@@ -35,6 +41,10 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
     def describe(self, facts: ServiceFacts, warm_up: WarmUp, stages: StageInfos | None = None) -> None:
         """Say what was loaded, and how it is warmed up."""
         self._facts, self._warm_up, self._stages = facts, warm_up, stages
+
+    def measure(self, *, load: Loads | None = None, admitted: Admitted | None = None) -> None:
+        """Where to ask what changes while it serves."""
+        self._load, self._admitted = load or self._load, admitted or self._admitted
 
     async def GetInfo(self, request: info_pb2.GetInfoRequest, context: Context) -> info_pb2.GetInfoResponse:
         """Answers at any time. Who asks while the stages are being asked gets the answer that is on its way."""
@@ -79,7 +89,20 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
             info.identity.CopyFrom(
                 identity_pb2.EngineIdentity(model_hash=told.model_hash, backend=told.backend, precision=told.precision, device=told.device)
             )
+        if (load := self._load()) is not None:
+            info.load.CopyFrom(
+                info_pb2.EngineLoad(real_time_factor=load.real_time_factor, pieces=load.pieces, late_pieces=load.late_pieces)
+            )
+        info.admitted_streams, info.active_streams = self._admitted()
         return info
+
+
+def _nothing_measured() -> None:
+    return None
+
+
+def _no_limit() -> tuple[int, int]:
+    return 0, 0
 
 
 async def nothing_to_warm() -> None:

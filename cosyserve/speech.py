@@ -12,9 +12,10 @@ import grpc
 from cosyserve import telemetry
 from cosyserve.channel import as_error
 from cosyserve.errors import CosyserveError, InternalFault, Unavailable
+from cosyserve.first_audible import FirstAudible
 from cosyserve.reading import read
-from cosyserve.utterance import Chunk, Header, Summary, WordTime, read_header, read_summary
-from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+from cosyserve.utterance import Chunk, Header, Summary, TextWarning, WordTime, read_header, read_summary, read_warning
+from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc, warning_pb2
 
 _RECONNECT_SECONDS = 30.0
 _BACK_OFF_SECONDS = 0.2
@@ -36,10 +37,16 @@ class Speech:
         """Set with the first chunk."""
         self.words: list[WordTime] = []
         """When each word is spoken, as far as the server has told; empty for models that cannot tell."""
+        self.warnings: list[TextWarning] = []
+        """What of the text is not spoken as it is written, as far as the server has told."""
         self.summary: Summary | None = None
         """Set when the iteration has ended: without it the audio is not complete."""
         self.resumed = 0
         """How often a lost connection was taken up again."""
+        self.first_byte_seconds: float | None = None
+        """From the begin of the call to its first audio."""
+        self._begun = 0.0
+        self._audible: FirstAudible | None = None
         self._channel = channel
         self._stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
         self._target = target
@@ -53,6 +60,12 @@ class Speech:
         self._expected_index = 0
         self._given = 0
         self._position = request.start_sample
+
+    @property
+    def first_audible_seconds(self) -> float | None:
+        """From the begin of the call until a player that starts with the first chunk plays the first sample above -40 dBFS; None as long as
+        none has come. Measured here, when chunks are taken; the server's own measure is in `summary`."""
+        return None if self._audible is None else self._audible.seconds
 
     def __aiter__(self) -> Self:
         return self
@@ -89,7 +102,7 @@ class Speech:
         """The next message, checked; None at the end of a complete stream."""
         if self._call is None:
             self._expected_index, self._last = 0, None
-            self._call = self._begin(self._remaining())
+            self._call = self._begin_call()
         message: synthesis_pb2.SynthesizeResponse | None = await read(self._call)
         if message is None:
             if self._last is None:
@@ -97,16 +110,27 @@ class Speech:
             return None
         self._check(message)
         if message.HasField("header"):
-            self.header = read_header(message.header)
+            self._read_header(message.header)
         if isinstance(self.request, synthesis_pb2.SynthesizeRequest):
             self.request.retried_sentences.extend(set(message.retried_sentences).difference(self.request.retried_sentences))
         self._hear_of(message.words)
+        self._be_warned(message.warnings)
         if message.HasField("summary"):
             self._last = read_summary(message.summary)
         return message
 
+    def _read_header(self, message: synthesis_pb2.SynthesisHeader) -> None:
+        """Samples are counted from the onset: a server that cuts it otherwise than the one before cannot go on from its sample."""
+        before, self.header = self.header, read_header(message)
+        if before is not None and before.onset != self.header.onset:
+            raise InternalFault(f"server at {self._target}: took up a {before.onset} onset with a {self.header.onset} one")
+
     def _remaining(self) -> float | None:
         return None if self._deadline is None else max(self._deadline - time.monotonic(), 0.001)
+
+    def _begin_call(self) -> Any:
+        self._begun = self._begun or time.monotonic()
+        return self._begin(self._remaining())
 
     def _begin(self, seconds: float | None) -> Any:
         """The call; `seconds` is its deadline."""
@@ -118,6 +142,10 @@ class Speech:
         known = self.words[-1].sentence if self.words else -1
         self.words += [WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence) for word in words if word.sentence > known]
 
+    def _be_warned(self, warnings: Iterable[warning_pb2.TextWarning]) -> None:
+        """A stream that was taken up again tells all once more."""
+        self.warnings += [news for news in map(read_warning, warnings) if news not in self.warnings]
+
     def _check(self, message: synthesis_pb2.SynthesizeResponse) -> None:
         if message.chunk_index != self._expected_index:
             raise InternalFault(f"server at {self._target}: chunk {message.chunk_index} arrived where {self._expected_index} was due")
@@ -128,11 +156,21 @@ class Speech:
         self._expected_index += 1
 
     def _chunk(self, audio: bytes) -> Chunk:
+        self._time(audio)
         chunk = Chunk(audio, self._given, self._position)
         self._given += 1
         self._position += len(audio) // self.bytes_per_sample
         self._failures = 0
         return chunk
+
+    def _time(self, audio: bytes) -> None:
+        now = time.monotonic() - self._begun
+        if self.first_byte_seconds is None:
+            self.first_byte_seconds = now
+        if self._audible is None and self.header is not None:
+            self._audible = FirstAudible(self.header.encoding, self.header.sample_rate)
+        if self._audible is not None:
+            self._audible.arrived(now, audio)
 
     async def _take_up_again(self, error: CosyserveError, cause: grpc.aio.AioRpcError) -> None:
         """Have the next step ask for what is missing. Raises `error` when that would not help or was tried often enough."""
@@ -149,4 +187,5 @@ class Speech:
             self.request.seed = self.header.seed
             self.request.start_sample = self._position
             self.request.engine = self.header.engine
+            self.request.onset = synthesis_pb2.Onset.Value(f"ONSET_{self.header.onset.upper()}")
         self._call = None

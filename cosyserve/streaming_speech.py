@@ -94,7 +94,7 @@ class StreamingSpeech(Speech):
 
     async def _started(self) -> None:
         if self._call is None:
-            self._call = self._begin(self._remaining())
+            self._call = self._begin_call()
         if self._ready is not None:
             await self._told(self._ready)
 

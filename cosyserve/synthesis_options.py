@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from cosyserve.audio import Encoding
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
-from cosyserve.utterance import Growth, Mode, Profile, Prompt, PromptMode, audio_format
+from cosyserve.utterance import Growth, Mode, Onset, Profile, Prompt, PromptMode, audio_format
 from cosyserve.v1 import profile_pb2, synthesis_pb2, voice_pb2
 
 M = TypeVar("M", bound=Message)
@@ -30,6 +30,8 @@ class FormOptions(TypedDict, total=False):
     speed: float
     sample_rate: int
     encoding: Encoding
+    onset: Onset | None
+    """Whether the silence at both ends is removed; None: it is, but in profile upstream."""
 
 
 class TextOptions(TypedDict, total=False):
@@ -90,6 +92,8 @@ def request_of(kind: type[M], options: Mapping[str, Any], **fields: Any) -> M:
             told["prompt"] = voice_pb2.PromptRecording(**vars(told["prompt"]))
         if "prompt_mode" in told:
             told["prompt_mode"] = synthesis_pb2.PromptMode.Value(f"PROMPT_MODE_{told['prompt_mode'].upper()}")
+        if "onset" in told:
+            told["onset"] = synthesis_pb2.Onset.Value(f"ONSET_{told['onset'].upper()}")
         if "hops" in kind.DESCRIPTOR.fields_by_name:
             told["profile"] = profile_pb2.Profile.Value(f"PROFILE_{told.pop('profile', 'continuous').upper()}")
             told["hops"] = profile_pb2.HopSchedule(

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cosyserve.audio import Encoding
-from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, voice_pb2
+from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, voice_pb2, warning_pb2
 
 Profile = Literal["continuous", "upstream", "offline"]
 Mode = Literal["sentences", "tokens"]
 Growth = Literal["fixed", "exponential"]
+Onset = Literal["trimmed", "natural"]
 PromptMode = Literal["zero_shot", "cross_lingual", "instruct", "sft"]
 STAGES = ("frontend", "llm_prefill", "llm_decode", "flow", "vocoder")
 
@@ -21,6 +22,8 @@ class Prompt:
     audio: bytes
     transcript: str = ""
     language_code: str = ""
+    cut_prompt: bool = False
+    """As VoiceDraft.cut_prompt of voice.proto."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,24 @@ class WordTime:
 
 
 @dataclass(frozen=True)
+class TextWarning:
+    """Something of the text that is not spoken as it is written."""
+
+    kind: str
+    """For programs: "unreadable", "unsupported_markup", "unusable_pronunciation", "more" (TextWarning.Kind of warning.proto)."""
+    message: str
+    """For people; holds no part of the text."""
+    left_out: tuple[str, ...]
+    """What was left out or not heeded: at most 8 stretches of at most 64 characters."""
+    sentence: int
+    """Number of the sentence in which or in front of which it stands."""
+
+    def __str__(self) -> str:
+        named = ", ".join(repr(stretch) for stretch in self.left_out)
+        return f"sentence {self.sentence}: {self.message}" + (f": {named}" if named else "")
+
+
+@dataclass(frozen=True)
 class Header:
     """What the request came down to, defaults filled in."""
 
@@ -53,6 +74,10 @@ class Header:
     profile: str
     engine: str
     """Name of the engines that speak; goes back to the server when a lost stream is taken up again."""
+    onset: str = "natural"
+    """Whether the silence at both ends is removed ("trimmed") or sent ("natural")."""
+    removed_start_milliseconds: float = 0.0
+    """Silence that was removed at the start."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +94,12 @@ class Summary:
     """The caller stopped a streaming synthesis before its end."""
     first_sound: dict[str, float]
     total: dict[str, float]
+    first_audible_milliseconds: float = 0.0
+    """Until a player that starts with the first message plays the first sample above -40 dBFS; 0: none is."""
+    removed_start_milliseconds: float = 0.0
+    removed_end_milliseconds: float = 0.0
+    warnings: tuple[TextWarning, ...] = ()
+    """What of the text is not spoken as it is written."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +125,8 @@ class VoiceDetails(VoiceLine):
     description: str = ""
     transcript: str = ""
     provenance: str = ""
+    tokens_before_sound: int = 0
+    tokens_before_sound_if_cut: int = 0
 
 
 def audio_format(encoding: Encoding, sample_rate: int) -> audio_pb2.AudioFormat:
@@ -105,7 +138,18 @@ def read_header(message: synthesis_pb2.SynthesisHeader) -> Header:
     """The header's message as plain values."""
     encoding = audio_pb2.AudioEncoding.Name(message.audio_format.encoding).removeprefix("AUDIO_ENCODING_")
     profile = profile_pb2.Profile.Name(message.profile).removeprefix("PROFILE_").lower()
-    return Header(message.seed, message.voice, Encoding[encoding], message.audio_format.sample_rate_hertz, profile, message.engine)
+    # A server of the release before says nothing of it and sends every sample.
+    onset = "trimmed" if message.onset == synthesis_pb2.ONSET_TRIMMED else "natural"
+    return Header(
+        seed=message.seed,
+        voice=message.voice,
+        encoding=Encoding[encoding],
+        sample_rate=message.audio_format.sample_rate_hertz,
+        profile=profile,
+        engine=message.engine,
+        onset=onset,
+        removed_start_milliseconds=message.removed_start_milliseconds,
+    )
 
 
 def read_summary(message: synthesis_pb2.SynthesisSummary) -> Summary:
@@ -120,7 +164,18 @@ def read_summary(message: synthesis_pb2.SynthesisSummary) -> Summary:
         cancelled=message.cancelled,
         first_sound={stage: getattr(message.first_sound, stage) for stage in STAGES},
         total={stage: getattr(message.total, stage) for stage in STAGES},
+        first_audible_milliseconds=message.first_audible_milliseconds,
+        removed_start_milliseconds=message.removed_start_milliseconds,
+        removed_end_milliseconds=message.removed_end_milliseconds,
+        warnings=tuple(read_warning(warning) for warning in message.warnings),
     )
+
+
+def read_warning(message: warning_pb2.TextWarning) -> TextWarning:
+    """A warning's message as plain values; a kind that this client does not know is its number."""
+    known = warning_pb2.TextWarning.Kind.values()
+    kind = warning_pb2.TextWarning.Kind.Name(message.kind) if message.kind in known else str(message.kind)
+    return TextWarning(kind.removeprefix("KIND_").lower(), message.message, tuple(message.left_out), message.sentence)
 
 
 def read_voice_line(message: voice_pb2.VoiceSummary) -> VoiceLine:
@@ -135,6 +190,8 @@ def read_voice_details(message: voice_pb2.VoiceDetails) -> VoiceDetails:
         description=message.description,
         transcript=message.transcript,
         provenance=message.provenance,
+        tokens_before_sound=message.tokens_before_sound,
+        tokens_before_sound_if_cut=message.tokens_before_sound_if_cut,
     )
 
 

@@ -52,6 +52,7 @@ class VoiceCalls:
         display_name: str = "",
         description: str = "",
         labels: Mapping[str, str] | None = None,
+        cut_prompt: bool = False,
         timeout: float | None = _MAKING_SECONDS,  # noqa: ASYNC109
     ) -> VoiceDetails:
         """Make a voice of the bytes of a sound file; ranges as in VoiceDraft of voice.proto, which the server checks. A connection that is
@@ -64,6 +65,7 @@ class VoiceCalls:
             provenance=provenance,
             metadata=voice_pb2.VoiceMetadata(display_name=display_name, description=description, labels=labels or {}),
             request_id=secrets.token_hex(16),
+            cut_prompt=cut_prompt,
         )
         request = pb.CreateVoiceRequest(draft=draft)
         try:

@@ -12,6 +12,7 @@ from cosyserve.spec import SAMPLE_RATE
 from cosyserve.utterance import Prompt
 
 _MOST_BYTES = 10 * 1024 * 1024
+CUT_PROMPT = "an earlier first sound: the decoder is shown up to 0.96 s less of the recording's start"
 
 
 def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
@@ -21,6 +22,7 @@ def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
     parser.add_argument("--prompt", type=Path, metavar="FILE", help="speak like this recording (WAV, FLAC, MP3 or Ogg, 1 to 30 s) instead")
     parser.add_argument("--transcript", default="", metavar="TEXT", help="of --prompt: what is said in it")
     parser.add_argument("--prompt-language", default="", metavar="TAG", help="of --transcript (default: by script)")
+    parser.add_argument("--cut-prompt", action="store_true", help=f"of --prompt: {CUT_PROMPT}")
     parser.add_argument("--prompt-mode", choices=modes, help="what the networks are shown of the voice (default: all that there is)")
     parser.add_argument("--seed", type=int, metavar="N", help="same seed, same samples (default: chosen by the server)")
     parser.add_argument("--speed", type=float, default=1.0, metavar="X", help="0.5 to 2.0 (default: %(default)s)")
@@ -29,6 +31,9 @@ def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
         "--encoding", type=encoding, default=Encoding.LINEAR16, metavar="NAME", help=f"{', '.join(Encoding)} (default: linear16)"
     )
     parser.add_argument("--profile", choices=("continuous", "upstream"), default="continuous", help="(default: %(default)s)")
+    parser.add_argument(
+        "--onset", choices=("trimmed", "natural"), help="silence at both ends removed or sent (default: trimmed; natural with upstream)"
+    )
     parser.add_argument("--first-hop", type=int, default=0, metavar="TOKENS", help="fewest tokens before the first sound (default: 1)")
     parser.add_argument("--resume", type=int, default=3, metavar="N", help="times in a row to take up a lost connection (default: 3)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after this long (default: never)")
@@ -38,8 +43,8 @@ def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
 
 def wrong(arguments: argparse.Namespace) -> str | None:
     """What of `add_form` does not go together, if anything."""
-    if arguments.prompt is None and (arguments.transcript or arguments.prompt_language):
-        return "--transcript and --prompt-language say what is in --prompt, which is missing"
+    if arguments.prompt is None and (arguments.transcript or arguments.prompt_language or arguments.cut_prompt):
+        return "--transcript, --prompt-language and --cut-prompt need --prompt"
     if arguments.prompt is not None and arguments.voice:
         return "--voice and --prompt: speak like one of them"
     return None
@@ -54,10 +59,11 @@ async def form(arguments: argparse.Namespace) -> dict[str, Any]:
         "speed": arguments.speed,
         "sample_rate": arguments.rate,
         "encoding": arguments.encoding,
+        "onset": arguments.onset,
     }
     if arguments.prompt is not None:
         audio = await asyncio.to_thread(read_recording, arguments.prompt)
-        options["prompt"] = Prompt(audio, arguments.transcript, arguments.prompt_language)
+        options["prompt"] = Prompt(audio, arguments.transcript, arguments.prompt_language, arguments.cut_prompt)
     return options
 
 

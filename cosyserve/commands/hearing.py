@@ -13,13 +13,18 @@ Play = Callable[[bytes], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Heard:
-    """What came of a synthesis. seconds: length of the audio that arrived; wall_seconds: from the request to its end."""
+    """What came of a synthesis. seconds: length of the audio that arrived; wall_seconds: from the request to its end.
+
+    first_sound_seconds: to the first byte of audio. first_audible_seconds: to the first sample above -40 dBFS at a player that starts with
+    the first byte; None when there is none.
+    """
 
     seconds: float
     first_sound_seconds: float
     wall_seconds: float
     header: Header
     summary: Summary
+    first_audible_seconds: float | None = None
 
     @property
     def real_time_factor(self) -> float:
@@ -31,6 +36,7 @@ class Heard:
         return {
             "seconds": self.seconds,
             "first_sound_seconds": self.first_sound_seconds,
+            "first_audible_seconds": self.first_audible_seconds,
             "real_time_factor": self.real_time_factor,
             **asdict(self.header),
             "server": asdict(self.summary),
@@ -38,7 +44,8 @@ class Heard:
 
     def __str__(self) -> str:
         return (
-            f"{self.seconds:.2f} s of audio, first sound after {1000 * self.first_sound_seconds:.0f} ms, "
+            f"{self.seconds:.2f} s of audio, first byte after {1000 * self.first_sound_seconds:.0f} ms, "
+            f"first audible sample after {milliseconds(self.first_audible_seconds)}, "
             f"real-time factor {self.real_time_factor:.2f}, voice {self.header.voice}, seed {self.header.seed}"
         )
 
@@ -46,12 +53,23 @@ class Heard:
 async def hear(speech: Speech, play: Play) -> Heard:
     """Play a synthesis to its end; `play` gets each chunk as it arrives."""
     begin = time.monotonic()
-    first_sound, samples = 0.0, 0
+    samples = 0
     async with speech:
         async for chunk in speech:
-            first_sound = first_sound or time.monotonic() - begin
             samples += len(chunk.audio) // speech.bytes_per_sample
             await play(chunk.audio)
     # Both are set once a stream has ended without an error.
     header, summary = cast("Header", speech.header), cast("Summary", speech.summary)
-    return Heard(samples / header.sample_rate, first_sound, time.monotonic() - begin, header, summary)
+    return Heard(
+        seconds=samples / header.sample_rate,
+        first_sound_seconds=speech.first_byte_seconds or 0.0,
+        wall_seconds=time.monotonic() - begin,
+        header=header,
+        summary=summary,
+        first_audible_seconds=speech.first_audible_seconds,
+    )
+
+
+def milliseconds(seconds: float | None) -> str:
+    """For people; None is "never"."""
+    return "never" if seconds is None else f"{1000 * seconds:.0f} ms"

@@ -52,6 +52,11 @@ def lines(info: info_pb2.ServiceInfo) -> str:
             f"  device     {engine.device}",
             f"  model      {engine.model_hash}",
         ]
+    if info.HasField("load"):
+        late = f", {info.load.late_pieces} of {info.load.pieces} pieces late" if info.load.pieces else ""
+        told.append(f"  load       {info.load.real_time_factor:.3f} s of work for a second of speech{late}")
+    if info.admitted_streams:
+        told.append(f"  admitted   {info.admitted_streams} requests at once, {info.active_streams} under way")
     told += [f"  not {one.rung}: {one.reason}" for one in info.refused_rungs]
     if info.buckets:
         told.append(f"  buckets    {', '.join(map(str, info.buckets))}")

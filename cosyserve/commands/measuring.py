@@ -1,4 +1,4 @@
-"""One sentence spoken twice by a stack that has just come up: what the first sound costs cold and warm, and whether it is sound."""
+"""One sentence spoken twice by a stack that has just come up: time to the first audible sample, cold and warm, and a check of the sound."""
 
 import asyncio
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ import numpy as np
 
 from cosyserve.audio import from_pcm
 from cosyserve.client import Client
-from cosyserve.commands.hearing import Heard, hear
+from cosyserve.commands.hearing import Heard, hear, milliseconds
 from cosyserve.gpu_facts import visible_gpus
 from cosyserve.utterance import STAGES
 
@@ -29,15 +29,15 @@ class Measured:
     """What is wrong with the audio, if anything."""
 
     def table(self) -> str:
-        """First sound, real-time factor, and milliseconds of each stage."""
-        columns = ("first sound", "RTF", *(stage.replace("_", " ") for stage in STAGES))
-        lines = [f"{'':<22}" + "".join(f"{column:>13}" for column in columns)]
+        """First byte, first audible sample, real-time factor, and milliseconds of each stage."""
+        columns = ("first byte", "audible", "RTF", *(stage.replace("_", " ") for stage in STAGES))
+        lines = [f"{'':<22}" + "".join(f"{column:>12}" for column in columns)]
         for name, heard in (("cold", self.cold), ("warm", self.warm)):
-            first = f"{1000 * heard.first_sound_seconds:.0f} ms"
-            for kind, stages in (("to first sound", heard.summary.first_sound), ("in all", heard.summary.total)):
-                head = (first, f"{heard.real_time_factor:.2f}") if kind == "to first sound" else ("", "")
+            first = (milliseconds(heard.first_sound_seconds), milliseconds(heard.first_audible_seconds), f"{heard.real_time_factor:.2f}")
+            for kind, stages in (("to first byte", heard.summary.first_sound), ("in all", heard.summary.total)):
+                head = first if kind == "to first byte" else ("", "", "")
                 cells = (*head, *(f"{stages[stage]:.0f} ms" for stage in STAGES))
-                lines.append(f"{name + ', ' + kind:<22}" + "".join(f"{cell:>13}" for cell in cells))
+                lines.append(f"{name + ', ' + kind:<22}" + "".join(f"{cell:>12}" for cell in cells))
         return "\n".join(lines)
 
 

@@ -25,6 +25,8 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[Client, Play],
         return 0
     finally:
         out.close()
+    for warning in heard.summary.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     line = json.dumps(heard.as_dict() | {"output": arguments.output}) if arguments.json else f"{arguments.output}: {heard}"
     print(line, file=sys.stderr if arguments.output == "-" else sys.stdout)
     return 0

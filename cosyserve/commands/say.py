@@ -11,6 +11,7 @@ from cosyserve.commands.hearing import Heard, Play, hear
 from cosyserve.commands.options import pair
 from cosyserve.commands.output import deliver
 from cosyserve.commands.typed import typed
+from cosyserve.first_audible import FirstAudible
 from cosyserve.utterance import PromptMode
 
 HELP = "speak a text into a file or to standard output"
@@ -88,7 +89,9 @@ async def _unary(client: Client, arguments: argparse.Namespace, how: dict[str, A
     audio, header, summary = await client.synthesize_unary(arguments.text, **how)
     wall = time.monotonic() - begin
     await play(audio)
-    return Heard(len(audio) / header.encoding.bytes_per_sample / header.sample_rate, wall, wall, header, summary)
+    audible = FirstAudible(header.encoding, header.sample_rate)
+    audible.arrived(wall, audio)
+    return Heard(len(audio) / header.encoding.bytes_per_sample / header.sample_rate, wall, wall, header, summary, audible.seconds)
 
 
 def _text(argument: str) -> str:

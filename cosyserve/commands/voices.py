@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cosyserve.client import Client
-from cosyserve.commands.form import read_recording
+from cosyserve.commands.form import CUT_PROMPT, read_recording
 from cosyserve.commands.options import SERVER, add_json, model_directory, pair, voices_url
 from cosyserve.utterance import VoiceDetails, VoiceLine
 
@@ -32,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--transcript", default="", metavar="TEXT", help="what is said in the recording")
     add.add_argument("--language", default="", metavar="TAG", help="BCP-47 tag such as en-US or zh (default: by script)")
     add.add_argument("--provenance", default="", metavar="TEXT", help="who allowed it and where the recording is from; kept for good")
+    add.add_argument("--cut-prompt", action="store_true", help=f"{CUT_PROMPT}; `voices show` says what it would gain")
     _add_labels(add)
     change = actions.add_parser("set", help="change what people call a voice")
     change.add_argument("id", metavar="ID")
@@ -100,6 +101,7 @@ async def _add(client: Client, arguments: argparse.Namespace) -> int:
         display_name=arguments.display_name or "",
         description=arguments.description or "",
         labels=dict(arguments.label or ()),
+        cut_prompt=arguments.cut_prompt,
     )
     return _print(voice, arguments)
 
@@ -135,9 +137,18 @@ def _print(voice: VoiceDetails, arguments: argparse.Namespace) -> int:
     for name in ("description", "transcript", "provenance"):
         if value := getattr(voice, name):
             print(f"  {name}: {_printable(value)}")
+    if voice.tokens_before_sound:
+        print(f"  first sound: {_first_sound(voice)}")
     for key, value in voice.labels.items():
         print(f"  {key}={_printable(value)}")
     return 0
+
+
+def _first_sound(voice: VoiceDetails) -> str:
+    """What an utterance has to wait for, and what a cut prompt would save."""
+    now, cut = voice.tokens_before_sound, voice.tokens_before_sound_if_cut
+    gain = f"; {cut} if it is made with --cut-prompt" if cut < now else ""
+    return f"after {now} speech tokens{gain}"
 
 
 def _printable(text: str) -> str:

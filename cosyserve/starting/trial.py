@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cosyserve.client import Client
+from cosyserve.commands.hearing import milliseconds
 from cosyserve.commands.measuring import Measured, measure
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.hardware.configurations import rating
@@ -48,13 +49,18 @@ async def tried(
 
 def table(trials: list[Trial]) -> str:
     """A row for each, the fastest first, those that did not speak last with the reason."""
-    lines = [f"{'configuration':<14}{'start':>8}{'first sound':>13}{'warm':>10}{'RTF':>7}  rating"]
+    lines = [f"{'configuration':<14}{'start':>8}{'first byte':>13}{'audible':>10}{'warm':>10}{'RTF':>7}  rating"]
     for trial in sorted(trials, key=lambda trial: trial.real_time_factor):
         if trial.measured is None:
             lines.append(f"{trial.name:<14}not run: {trial.reason}")
             continue
         cold, warm = trial.measured.cold, trial.measured.warm
-        cells = (f"{trial.start_seconds:.1f} s", f"{1000 * cold.first_sound_seconds:.0f} ms", f"{1000 * warm.first_sound_seconds:.0f} ms")
-        figures = f"{cells[0]:>8}{cells[1]:>13}{cells[2]:>10}{trial.real_time_factor:>7.2f}"
+        cells = (
+            f"{trial.start_seconds:.1f} s",
+            milliseconds(cold.first_sound_seconds),
+            milliseconds(cold.first_audible_seconds),
+            milliseconds(warm.first_audible_seconds),
+        )
+        figures = f"{cells[0]:>8}{cells[1]:>13}{cells[2]:>10}{cells[3]:>10}{trial.real_time_factor:>7.2f}"
         lines.append(f"{trial.name:<14}{figures}  {rating(trial.real_time_factor)}")
     return "\n".join(lines)

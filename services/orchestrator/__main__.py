@@ -11,6 +11,7 @@ from cosyserve.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator.frontend_stage import FrontendStage
 from services.orchestrator.llm_stage import LlmStage
+from services.orchestrator.load_watch import LoadWatch
 from services.orchestrator.pipeline import Stages
 from services.orchestrator.prompt_stage import PromptStage
 from services.orchestrator.servicer import SynthesisServicer
@@ -28,11 +29,14 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     """Open the channels; from now on the health of `service` is that of its stages."""
     changed = asyncio.Event()
     warming: VoiceWarming | None = None
+    watch: LoadWatch | None = None
 
     def on_change() -> None:
         changed.set()
         if warming is not None:
             warming.changed()
+        if watch is not None:
+            watch.changed()
 
     replica_sets = [
         ReplicaSet(stage, f"cosyserve.v1.{name}", getattr(settings, stage), settings.max_message_bytes, on_change)
@@ -58,6 +62,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
         asked.warm_up,
         asked.ask,
     )
+    service.info.measure(admitted=lambda: (servicer.admission.limit, servicer.admission.active))
 
     async def follow_health() -> None:
         while True:
@@ -67,6 +72,10 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
     warming = VoiceWarming(stages.prompts, voices, stages.token2wav, settings.warm_voices)
     tasks = [asyncio.create_task(follow_health()), asyncio.create_task(warming.run())]
+    engines = StageInfo([llm, token2wav])
+    if settings.adaptive_limit != "off":
+        watch = LoadWatch(servicer.admission, partial(engines.loads, everywhere=settings.adaptive_limit == "on"))
+        tasks.append(asyncio.create_task(watch.run()))
 
     async def close() -> None:
         for task in tasks:

@@ -1,36 +1,53 @@
-"""The door: at most so many requests at once, the rest are told at once when to come back."""
+"""Admission control: a limit of requests in flight with a retry hint, no queue."""
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from cosyserve.errors import Overloaded
-
-_SHORTEST_RETRY_SECONDS = 0.2
+from services.orchestrator.departures import ANYTHING, Departures, Kind
 
 
 class Admission:
-    """Counts requests in flight. There is no queue: a talking agent is better served by another replica now than by this one later."""
+    """Counts requests in flight. There is no queue: a talking agent is better served by another replica now than by this one later.
 
-    def __init__(self, limit: int, what: str = "streams") -> None:
+    changed: called when a request begins, ends or is refused. now: seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        limit: int,
+        what: str = "streams",
+        *,
+        changed: Callable[[], None] = lambda: None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         if limit < 1:
             raise ValueError(f"at least one of the {what} must be admitted, got {limit}")
         self._what = what
         self.limit = limit
+        """May be changed at any time; requests under way stay."""
         self.active = 0
-        self._mean_seconds = 1.0
+        self.changed = changed
+        self._now = now
+        self._departures = Departures()
 
     @contextlib.contextmanager
-    def admit(self) -> Iterator[None]:
-        """Hold a place while the block runs. Raises Overloaded with a retry hint when there is none."""
+    def admit(self, kind: Kind = ANYTHING, size: float = 1.0) -> Iterator[None]:
+        """Hold a place while the block runs. kind, size: what decides how long it takes. Raises Overloaded with a retry hint when there is
+        none."""
         if self.active >= self.limit:
-            # With `limit` streams of this mean length one place is expected to come free after this long.
-            retry = max(_SHORTEST_RETRY_SECONDS, self._mean_seconds / self.limit)
+            retry = self._departures.next_place(self.limit, self._now())
+            self.changed()
             raise Overloaded(f"{self.active} of {self.limit} {self._what} are in use; try again in {retry:.1f} s", retry_after=retry)
         self.active += 1
-        begin = time.monotonic()
+        stay = self._departures.begins(kind, size, self._now())
+        self.changed()
+        completed = False
         try:
             yield
+            completed = True
         finally:
             self.active -= 1
-            self._mean_seconds += 0.1 * (time.monotonic() - begin - self._mean_seconds)
+            self._departures.ends(stay, self._now(), completed=completed)
+            self.changed()

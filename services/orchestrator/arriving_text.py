@@ -33,6 +33,7 @@ class ArrivingText:
         self.begin = 0
         """Place of the first character that is kept."""
         self._most_waiting = most_waiting
+        self._is_document = False
         self._kept = ""
         self._flushes: deque[tuple[int, Flush]] = deque()
         self._flushes_forgotten = 0
@@ -55,8 +56,8 @@ class ArrivingText:
         self._wake()
 
     async def room(self) -> None:
-        """Wait until less than `most_waiting` characters are kept."""
-        while len(self._kept) >= self._most_waiting:
+        """Wait until less than `most_waiting` characters are kept. A document is kept whole: the frontend bounds it."""
+        while len(self._kept) >= self._most_waiting and not self._is_document:
             await self._changed.wait()
 
     def start(self) -> Place:
@@ -89,6 +90,12 @@ class ArrivingText:
             self._flushes.popleft()
             self._flushes_forgotten += 1
         self._wake()
+
+    def keep_whole(self) -> None:
+        """The text is a document, of which the frontend needs all until its end."""
+        if not self._is_document:
+            self._is_document = True
+            self._wake()
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -7,6 +7,7 @@ import asyncio
 
 from services.orchestrator.pipeline import Account, Stages
 from services.orchestrator.silence import Play
+from services.orchestrator.silence_trimming import SilenceTrimmer
 from services.orchestrator.token_stream import Made, TokenStream
 from services.orchestrator.utterance import Sentence, Utterance
 
@@ -29,7 +30,10 @@ async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play
     stream = TokenStream(Sentence(0, ()), utterance.seed)
     stream.extend(tokens)
     stream.finish(_NO_TIME)
-    decoded = await stages.token2wav.decode(utterance, shown, stream, play, account.engines, may_be_silent=True)
+    sound = SilenceTrimmer(play, account.trimming, trimmed=utterance.trimmed)
+    sound.start(0)
+    decoded = await stages.token2wav.decode(utterance, shown, stream, sound.play, account.engines, may_be_silent=True)
+    await sound.end()
     account.takeovers += decoded.takeovers
     spent = decoded.summary
     account.total.flow, account.total.vocoder = spent.flow_milliseconds, spent.vocoder_milliseconds

@@ -1,22 +1,24 @@
 """The frontend as the pipeline calls it: text to sentences."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import cast
 
 import grpc
 
 from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet
-from cosyserve.errors import InternalFault
+from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.reading import messages
-from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc
+from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
 from services.orchestrator.arriving_text import ArrivingText, Flush
 from services.orchestrator.taken_sentences import TakenSentences
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
+from services.orchestrator.text_warnings import TextWarning
 from services.orchestrator.utterance import OpenSentence, Sentence, SpokenWord, Utterance
 
 Take = Callable[[Sentence | OpenSentence], Awaitable[None]]
+Warn = Callable[[Iterable[TextWarning]], None]
 AnalyzeCall = grpc.aio.StreamStreamCall[frontend_pb2.AnalyzeStreamRequest, frontend_pb2.AnalyzeStreamResponse]
 
 
@@ -27,8 +29,9 @@ class FrontendStage:
         self.replicas = replicas
         self._patience = patience
 
-    async def analyze(self, utterance: Utterance, take: Take) -> int:
-        """Hand the sentences of the text to `take`, each once and in order. Returns the number of takeovers."""
+    async def analyze(self, utterance: Utterance, take: Take, warn: Warn) -> int:
+        """Hand the sentences of the text to `take`, each once and in order, and warnings to `warn`, some perhaps twice. Returns the number
+        of takeovers."""
         request = frontend_pb2.AnalyzeRequest(setup=_setup(utterance), text=utterance.text)
         taken = TakenSentences(take)
 
@@ -36,15 +39,16 @@ class FrontendStage:
             with hung_up(_stub(replica).Analyze(request, metadata=telemetry.outgoing())) as call:
                 async for response in messages(call):
                     pulse.beat()
+                    warn(map(_warning, response.warnings))
                     with pulse.paused():
                         if response.HasField("sentence"):
-                            await taken.add(_sentence(response.sentence), whole=True, unfinished=False)
+                            await taken.add(_sentence(response.sentence, utterance), whole=True, unfinished=False)
                         if response.closing_pause_milliseconds:
                             await taken.close(response.closing_pause_milliseconds)
 
         return await carried_on(self.replicas, self._patience, attempt)
 
-    async def analyze_stream(self, utterance: Utterance, text: ArrivingText, take: Take) -> int:
+    async def analyze_stream(self, utterance: Utterance, text: ArrivingText, take: Take, warn: Warn) -> int:
         """The same for text that arrives over time; in utterance.by_token a sentence is handed over when it begins. What the frontend needs
         no more is forgotten, and another replica begins there. Returns the number of takeovers."""
         taken = TakenSentences(take)
@@ -59,14 +63,18 @@ class FrontendStage:
                     group.create_task(_pour(call, setup, text, read, told, pulse))
                     async for response in messages(call):
                         pulse.beat()
+                        warn(map(_warning, response.warnings))
                         with pulse.paused():
                             if response.HasField("sentence"):
-                                found = _sentence(response.sentence)
+                                found = _sentence(response.sentence, utterance)
                                 await taken.add(found, whole=not utterance.by_token, unfinished=response.unfinished)
                             if response.closing_pause_milliseconds:
                                 await taken.close(response.closing_pause_milliseconds)
                         if response.HasField("progress"):
+                            if response.progress.document:
+                                text.keep_whole()
                             text.forget(begin + response.progress.characters)
+                            setup.goes_on = text.begin > 0
                             setup.first_index = response.progress.sentences
                             setup.first_pause_milliseconds = response.progress.pause_milliseconds
                             setup.last_language_code = response.progress.last_language_code
@@ -82,12 +90,23 @@ def _setup(utterance: Utterance) -> frontend_pb2.AnalyzeSetup:
         language_code=utterance.language_code,
         allow_control_tokens=utterance.allow_control_tokens,
         pronunciations=utterance.pronunciations,
+        joined_sentences=utterance.profile == profile_pb2.PROFILE_UPSTREAM,
+        reference_readings=utterance.profile == profile_pb2.PROFILE_UPSTREAM,
+        speed=utterance.speed,
     )
 
 
-def _sentence(message: frontend_pb2.Sentence) -> Sentence:
+def _sentence(message: frontend_pb2.Sentence, utterance: Utterance) -> Sentence:
+    """Raises InvalidRequest for a speaking rate of the text that the profile does not have."""
     words = tuple(SpokenWord(word.text, word.first_id, word.ids) for word in message.words)
-    return Sentence(message.index, tuple(message.token_ids), message.pause_before_milliseconds, words)
+    rate = message.rate or 1.0
+    if utterance.profile == profile_pb2.PROFILE_UPSTREAM and rate != 1.0:
+        raise InvalidRequest(f"SSML: prosody rate makes {rate:g} of the speed of a sentence; PROFILE_UPSTREAM has only 1.0")
+    return Sentence(message.index, tuple(message.token_ids), message.pause_before_milliseconds, words, rate, message.continues)
+
+
+def _warning(message: warning_pb2.TextWarning) -> TextWarning:
+    return TextWarning(message.kind, message.message, tuple(message.left_out), message.sentence)
 
 
 async def _pour(

@@ -12,8 +12,9 @@ from cosyserve import spec, telemetry
 from cosyserve.errors import SpeechFault
 from services.orchestrator.engines import Engines
 from services.orchestrator.llm_stage import LlmStage
+from services.orchestrator.playing import Playing
 from services.orchestrator.prompting import Shown
-from services.orchestrator.silence import Play
+from services.orchestrator.silence_trimming import SilenceTrimmer
 from services.orchestrator.token2wav_stage import Decoded, Token2WavStage
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import OpenSentence, Sentence, Utterance
@@ -26,13 +27,15 @@ _RETRIES = telemetry.meter.create_counter(
 
 @dataclass
 class Attempts:
-    """Of one request. samples: at 24 kHz, handed out so far, those that a resumed caller has already included."""
+    """Of one request. samples: at 24 kHz, spoken so far, those that are not sent or that a resumed caller has already included."""
 
     samples: int = 0
     retried: list[int] = field(default_factory=list)
     """Numbers of the sentences that are said with the second seed, in order."""
     words: list[WordTime] = field(default_factory=list)
     """Words whose times are known."""
+    playing: Playing = field(default_factory=Playing)
+    """What its listener has of the sound that was sent."""
 
 
 def attempt_seed(seed: int, sentence: int, attempt: int) -> int:
@@ -61,7 +64,7 @@ async def speak(
     shown: Shown,
     stream: TokenStream,
     stages: tuple[LlmStage, Token2WavStage],
-    play: Play,
+    sound: SilenceTrimmer,
     engines: Engines,
     attempts: Attempts,
 ) -> tuple[TokenStream, Decoded]:
@@ -71,33 +74,44 @@ async def speak(
     """
     llm, token2wav = stages
     began = attempts.samples
+    sound.start(stream.sentence.index)
     timed = False
 
     def place_words(spoken: TokenStream) -> None:
         nonlocal timed
         if not timed and spoken.made is not None:
-            attempts.words += word_times(spoken, began, utterance.speed)
+            attempts.words += word_times(spoken, began, utterance.speed_of(spoken.sentence))
             timed = True
 
+    retries = utterance.retry and not stream.attempt and sound.begin >= _heard_before(utterance)
+    # What is spoken while it is being written cannot wait for its end.
+    judges_first = retries and llm.guards and isinstance(stream.sentence, Sentence)
+
     async def counted(audio: bytes) -> None:
+        if judges_first and speaking is stream:
+            await stream.judged()
         attempts.samples += len(audio) // 2
         place_words(speaking)
-        await play(audio)
+        await sound.play(audio)
 
     speaking = stream
     try:
-        decoded = await token2wav.decode(utterance, shown, stream, counted, engines)
+        decoded = await token2wav.decode(utterance, shown, stream, counted, engines, playing=attempts.playing)
         place_words(stream)
         return stream, decoded
     except SpeechFault as fault:
-        if not utterance.retry or stream.attempt or attempts.samples > began or began < _heard_before(utterance):
+        if not retries or sound.heard:
             raise
         _RETRIES.add(1, {"guard": fault.guard})
+    # Sound that was withheld as silence has not been heard: the second attempt takes its place.
+    attempts.samples, timed = began, False
+    attempts.words = [word for word in attempts.words if word.sentence != stream.sentence.index]
+    sound.start(stream.sentence.index)
     second = speaking = _stream(utterance, stream.sentence, stream.attempt + 1)
     attempts.retried.append(stream.sentence.index)
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(write(utterance, shown, second, llm, engines))
-        decoded = await token2wav.decode(utterance, shown, second, counted, engines)
+        decoded = await token2wav.decode(utterance, shown, second, counted, engines, playing=attempts.playing)
         decoded.takeovers += await writing
     place_words(second)
     return second, decoded

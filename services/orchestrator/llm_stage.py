@@ -13,6 +13,7 @@ from cosyserve.reading import messages
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
 from services.orchestrator.engine_stage import from_message, to_message
 from services.orchestrator.engines import Engines
+from services.orchestrator.left_out import require_all_words
 from services.orchestrator.prompting import Shown
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
 from services.orchestrator.token_stream import Made, TokenStream
@@ -27,11 +28,13 @@ class LlmStage:
     def __init__(self, replicas: ReplicaSet, patience: Patience, guards: bool) -> None:
         self.replicas = replicas
         self._patience = patience
-        self._guards = guards
+        self.guards = guards
+        """Whether tokens and the times of words are checked."""
 
     async def generate(self, utterance: Utterance, shown: Shown, stream: TokenStream, engines: Engines) -> int:
-        """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of takeovers."""
-        setup = _setup(utterance, shown, stream, self._guards)
+        """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of takeovers. Raises the SpeechFault that the
+        stage or the times of the words give away."""
+        setup = _setup(utterance, shown, stream, self.guards)
         if engines.llm is not None:
             setup.expected_identity.CopyFrom(to_message(engines.llm))
         begin = time.monotonic()
@@ -42,11 +45,15 @@ class LlmStage:
             if news.HasField("identity"):
                 setup.expected_identity.CopyFrom(news.identity)
                 engines.llm = from_message(news.identity)
+                stream.accept(tells_starts=news.text_starts_follow)
             if news.tokens:
                 first_message = first_message or time.monotonic()
                 stream.extend(news.tokens)
             if news.HasField("summary"):
-                stream.finish(_made(news.summary, (first_message or time.monotonic()) - begin))
+                made = _made(news.summary, (first_message or time.monotonic()) - begin)
+                if self.guards:
+                    require_all_words(stream.sentence, made, len(stream.tokens))
+                stream.finish(made)
 
         async def attempt(replica: Replica, pulse: Pulse) -> None:
             del setup.replay_tokens[:]

@@ -18,11 +18,13 @@ from services.orchestrator.guards import Attempts
 from services.orchestrator.llm_stage import LlmStage
 from services.orchestrator.prompt_stage import PromptStage
 from services.orchestrator.prompting import Shown
-from services.orchestrator.silence import Play, play_silence
+from services.orchestrator.sentence_pause import default_pause
+from services.orchestrator.silence import Play
+from services.orchestrator.silence_trimming import SilenceTrimmer, Trimming
+from services.orchestrator.text_warnings import TextWarnings
 from services.orchestrator.token2wav_stage import Token2WavStage
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import OpenSentence, Sentence, Utterance
-from services.orchestrator.written_pause import behind_pause
 
 _ANALYZED_AHEAD = 16
 Analyzed = Sentence | OpenSentence | None
@@ -47,6 +49,8 @@ class Account:
     """Id of the voice in use."""
     engines: Engines = field(default_factory=Engines)
     attempts: Attempts = field(default_factory=Attempts)
+    trimming: Trimming = field(default_factory=Trimming)
+    warnings: TextWarnings = field(default_factory=TextWarnings)
     begun: float = field(default_factory=time.monotonic)
     first_sound_milliseconds: float = 0.0
     first_sound: Milliseconds = field(default_factory=Milliseconds)
@@ -96,17 +100,21 @@ async def speak(
         shown = group.create_task(stages.prompts.shown(utterance.prompting))
         group.create_task(_read(utterance, text, stages, analyzed, account))
         group.create_task(_write(utterance, stages, shown, analyzed, written, account, longest_seconds))
-        await _speak(utterance, stages, shown, written, play, account)
+        await _speak(utterance, stages, shown, written, SilenceTrimmer(play, account.trimming, trimmed=utterance.trimmed), account)
 
 
 async def _read(
     utterance: Utterance, text: ArrivingText | None, stages: Stages, analyzed: "asyncio.Queue[Analyzed]", account: Account
 ) -> None:
-    frontend = stages.frontend
+    frontend, warn = stages.frontend, account.warnings.add
+
+    async def take(sentence: Sentence | OpenSentence) -> None:
+        if not sentence.silent:
+            account.trimming.sentences = sentence.index + 1
+        await analyzed.put(sentence)
+
     # Not `+= await`: that adds to what was there before the wait, and the other tasks count too.
-    takeovers = await (
-        frontend.analyze(utterance, analyzed.put) if text is None else frontend.analyze_stream(utterance, text, analyzed.put)
-    )
+    takeovers = await (frontend.analyze(utterance, take, warn) if text is None else frontend.analyze_stream(utterance, text, take, warn))
     account.takeovers += takeovers
     await analyzed.put(None)
 
@@ -122,11 +130,11 @@ async def _write(
 ) -> None:
     known = await shown
     account.voice = known.voice
-    tokens = paused = 0
+    seconds, before = 0.0, 0
     while (sentence := await analyzed.get()) is not None:
         if sentence.index == 0:
             account.first_sound.frontend = account.total.frontend = account.milliseconds
-        paused += _pause_before(sentence, utterance)
+        seconds += _pause_before(sentence, utterance, before) / 1000
         stream = guards.first_attempt(utterance, sentence)
         await written.put(stream)
         if not sentence.silent:
@@ -134,9 +142,10 @@ async def _write(
             takeovers = await guards.write(utterance, known, stream, stages.llm, account.engines)
             account.takeovers += takeovers
             # What failed a guard is said anew, and measured when it is played.
-            tokens += 0 if stream.fault else len(stream.tokens)
+            seconds += 0 if stream.fault else len(stream.tokens) / spec.TOKENS_PER_SECOND / utterance.speed_of(sentence)
+            before = len(stream.tokens)
         if longest_seconds is not None:
-            refuse_longer(tokens / spec.TOKENS_PER_SECOND / utterance.speed + paused / 1000, longest_seconds)
+            refuse_longer(seconds, longest_seconds)
     await written.put(None)
 
 
@@ -145,35 +154,37 @@ async def _speak(
     stages: Stages,
     shown: "asyncio.Task[Shown]",
     written: "asyncio.Queue[TokenStream | None]",
-    play: Play,
+    sound: SilenceTrimmer,
     account: Account,
 ) -> None:
+    before = 0
     while (stream := await written.get()) is not None:
-        pause = _pause_before(stream.sentence, utterance)
+        pause = _pause_before(stream.sentence, utterance, before)
         account.attempts.samples += spec.SAMPLE_RATE * pause // 1000
-        first = stream.sentence.index == 0
-        if not first:
-            await play_silence(pause, play)
+        await sound.pause(pause, closing=stream.sentence.silent)
         if stream.sentence.silent:
             continue
-        play_sentence = behind_pause(pause, play) if first else play
         spoken, decoded = await guards.speak(
-            utterance, await shown, stream, (stages.llm, stages.token2wav), play_sentence, account.engines, account.attempts
+            utterance, await shown, stream, (stages.llm, stages.token2wav), sound, account.engines, account.attempts
         )
         _settle(spoken, account)
+        before = len(spoken.tokens)
         account.takeovers += decoded.takeovers
         account.total.flow += decoded.summary.flow_milliseconds
         account.total.vocoder += decoded.summary.vocoder_milliseconds
         if stream.sentence.index == 0:
             account.first_sound.flow = decoded.summary.first_flow_milliseconds
             account.first_sound.vocoder = decoded.summary.first_vocoder_milliseconds
+    await sound.end()
 
 
-def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance) -> int:
-    """Milliseconds of silence; what the text asks for stands in place of the pause between sentences."""
-    if sentence.pause_before_milliseconds or sentence.index == 0 or sentence.silent:
+def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance, tokens_before: int) -> int:
+    """Milliseconds of silence; what the text asks for stands in place of the pause between sentences. tokens_before: of the sentence in
+    front of it."""
+    if sentence.pause_before_milliseconds or sentence.index == 0 or sentence.silent or sentence.continues:
         return sentence.pause_before_milliseconds
-    return utterance.sentence_pause_milliseconds
+    asked = utterance.sentence_pause_milliseconds
+    return default_pause(tokens_before) if asked is None else asked
 
 
 def _settle(stream: TokenStream, account: Account) -> None:

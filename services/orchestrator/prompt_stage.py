@@ -37,7 +37,12 @@ class PromptStage:
 
     async def recording(self, recording: Recording) -> Voice:
         """The voice of a recording. Overloaded, with a retry hint, when all frontends read as many as they can."""
-        told = voice_pb2.PromptRecording(audio=recording.audio, transcript=recording.transcript, language_code=recording.language_code)
+        told = voice_pb2.PromptRecording(
+            audio=recording.audio,
+            transcript=recording.transcript,
+            language_code=recording.language_code,
+            cut_prompt=recording.cut_prompt,
+        )
         request = pb.ReadRecordingRequest(recording=told)
         answer = await ask(self.replicas, self._reading, lambda stub: stub.ReadRecording(request, metadata=telemetry.outgoing()))
         return _voice(answer.voice)

@@ -64,4 +64,4 @@ def _recording(
     require_size("prompt.audio", prompt.audio)
     if len(prompt.transcript) > _LONGEST_TRANSCRIPT:
         raise InvalidRequest(f"prompt.transcript has {len(prompt.transcript)} characters, allowed are at most {_LONGEST_TRANSCRIPT}")
-    return Recording(prompt.audio, prompt.transcript, prompt.language_code)
+    return Recording(prompt.audio, prompt.transcript, prompt.language_code, prompt.cut_prompt)

@@ -4,13 +4,14 @@
 |---|---|---|---|---|
 | speech-token model: text in front of the text | transcript | - | instruction | - |
 | speech-token model: speech | prompt | - | - | - |
-| decoder: speech tokens and mel | prompt | prompt | prompt | - |
+| decoder: speech tokens and mel (the prompt's last ones where it was cut) | prompt | prompt | prompt | - |
 | decoder: speaker vector | voice's | voice's | voice's | voice's |
 """
 
 import enum
 from dataclasses import dataclass
 
+from cosyserve import spec
 from cosyserve.errors import FailedPrecondition
 
 
@@ -30,6 +31,7 @@ class Recording:
     audio: bytes
     transcript: str = ""
     language_code: str = ""
+    cut_prompt: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,12 @@ class Voice:
     prompt_speech_tokens: tuple[int, ...]
     prompt_mel: bytes
     speaker_embedding: bytes
+
+    @property
+    def decoder_tokens(self) -> tuple[int, ...]:
+        """The prompt's last tokens, those that prompt_mel is of."""
+        count = len(self.prompt_mel) // (4 * spec.MEL_FRAMES_PER_TOKEN * spec.MEL_BINS)
+        return self.prompt_speech_tokens[len(self.prompt_speech_tokens) - count :]
 
     @property
     def modes(self) -> tuple[PromptMode, ...]:
@@ -106,7 +114,7 @@ def show(
         voice=voice.id,
         text_ids=text.get(chosen, ()),
         heard_tokens=voice.prompt_speech_tokens if chosen is PromptMode.ZERO_SHOT else (),
-        speech_tokens=voice.prompt_speech_tokens if decoder_listens else (),
+        speech_tokens=voice.decoder_tokens if decoder_listens else (),
         mel=voice.prompt_mel if decoder_listens else b"",
         speaker_embedding=voice.speaker_embedding,
         key=voice.content_hash if decoder_listens else "",

@@ -6,12 +6,15 @@ from typing import Any, cast
 
 import grpc
 
-from cosyserve import errors
+from cosyserve import errors, spec
 from cosyserve.audio import Encoding, OutputStream
-from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
+from cosyserve.first_audible import FirstAudible
+from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, warning_pb2
 from services.orchestrator.engines import Engines
 from services.orchestrator.pipeline import Account, Milliseconds
 from services.orchestrator.silence import Play
+from services.orchestrator.silence_trimming import Trimming
+from services.orchestrator.text_warnings import TextWarning
 from services.orchestrator.utterance import Utterance
 from services.orchestrator.word_times import WordTime
 
@@ -33,9 +36,12 @@ class Reply:
         self._context = context
         self._account = Account(engines=Engines(wanted=utterance.engine))
         self._out = output_of(utterance)
+        self._audible = FirstAudible(self._out.encoding, self._out.sample_rate)
         self._sent = 0
         self._told = 0
         """How many of the sentences said anew the caller knows of."""
+        self._warned = 0
+        """How many of the warnings the caller knows of."""
         self._place = utterance.start_sample
         self._writing: asyncio.Future[None] | None = None
 
@@ -47,15 +53,13 @@ class Reply:
             raise errors.OutOfRange(
                 f"start_sample is {self._utterance.start_sample}, the utterance has {self._out.position} samples at the requested rate"
             )
-        await self._write(rest, summary_of(self._account, self._out.position / self._utterance.sample_rate))
+        await self._write(rest, self._out.position / self._utterance.sample_rate)
 
     async def break_off(self) -> None:
         """The caller cancelled: end the stream with the summary of what was sent."""
         if self._writing is not None:
             await self._written(self._writing)
-        summary = summary_of(self._account, self._place / self._utterance.sample_rate)
-        summary.cancelled = True
-        await self._write(b"", summary)
+        await self._write(b"", self._place / self._utterance.sample_rate, cancelled=True)
 
     async def _play(self, audio: bytes) -> None:
         self._account.engines.require()
@@ -63,9 +67,15 @@ class Reply:
         if ready:
             await self._write(ready, None)
 
-    async def _write(self, audio: bytes, summary: synthesis_pb2.SynthesisSummary | None) -> None:
+    async def _write(self, audio: bytes, last_seconds: float | None, *, cancelled: bool = False) -> None:
+        """last_seconds: of the last message, how long all of the audio is."""
         if audio:
             self._account.sounded()
+            self._account.attempts.playing.sent(len(audio) / self._out.encoding.bytes_per_sample / self._out.sample_rate)
+            self._audible.arrived(self._account.milliseconds / 1000, audio)
+        summary = None if last_seconds is None else summary_of(self._account, last_seconds, self._audible)
+        if summary is not None:
+            summary.cancelled = cancelled
         header = header_of(self._utterance, self._account) if self._sent == 0 else None
         message = synthesis_pb2.SynthesizeResponse(
             audio=audio, chunk_index=self._sent, start_sample=self._place, header=header, summary=summary
@@ -73,8 +83,10 @@ class Reply:
         retried = self._account.attempts.retried
         message.retried_sentences.extend(retried[self._told :])
         self._told = len(retried)
-        words, self._account.attempts.words = self._account.attempts.words, []
-        message.words.extend(word_message(word) for word in words)
+        warnings = self._account.warnings.known
+        message.warnings.extend(warning_message(warning) for warning in warnings[self._warned :])
+        self._warned = len(warnings)
+        message.words.extend(take_words(self._account))
         self._sent += 1
         self._place += len(audio) // self._out.encoding.bytes_per_sample
         self._writing = asyncio.ensure_future(self._context.write(message))
@@ -101,9 +113,27 @@ def _seen(writing: "asyncio.Future[None]") -> None:
         writing.exception()
 
 
-def word_message(word: WordTime) -> synthesis_pb2.WordTime:
-    """As WordTime of synthesis.proto."""
-    return synthesis_pb2.WordTime(text=word.text, start_seconds=word.start, end_seconds=word.end, sentence=word.sentence)
+def take_words(account: Account) -> list[synthesis_pb2.WordTime]:
+    """The words that became known since the last call, at their places in what is sent; none before those places are known."""
+    if not account.trimming.settled:
+        return []
+    words, account.attempts.words = account.attempts.words, []
+    return [_word_message(word, account.trimming) for word in words]
+
+
+def _word_message(word: WordTime, trimming: Trimming) -> synthesis_pb2.WordTime:
+    return synthesis_pb2.WordTime(
+        text=word.text,
+        start_seconds=trimming.sent_seconds(word.start),
+        end_seconds=trimming.sent_seconds(word.end),
+        sentence=word.sentence,
+    )
+
+
+def warning_message(warning: TextWarning) -> warning_pb2.TextWarning:
+    """As TextWarning of warning.proto."""
+    kind = cast("warning_pb2.TextWarning.Kind.ValueType", warning.kind)
+    return warning_pb2.TextWarning(kind=kind, message=warning.message, left_out=warning.left_out, sentence=warning.sentence)
 
 
 def output_of(utterance: Utterance) -> OutputStream:
@@ -123,11 +153,13 @@ def header_of(utterance: Utterance, account: Account) -> synthesis_pb2.Synthesis
         ),
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
         engine=account.engines.name,
+        onset=synthesis_pb2.ONSET_TRIMMED if utterance.trimmed else synthesis_pb2.ONSET_NATURAL,
+        removed_start_milliseconds=_milliseconds_of(account.trimming.removed_start),
     )
 
 
-def summary_of(account: Account, audio_seconds: float) -> synthesis_pb2.SynthesisSummary:
-    """What it cost up to now."""
+def summary_of(account: Account, audio_seconds: float, audible: FirstAudible) -> synthesis_pb2.SynthesisSummary:
+    """What it cost up to now. audible: on the clock of the account."""
     return synthesis_pb2.SynthesisSummary(
         audio_seconds=audio_seconds,
         first_sound_milliseconds=account.first_sound_milliseconds,
@@ -137,7 +169,15 @@ def summary_of(account: Account, audio_seconds: float) -> synthesis_pb2.Synthesi
         sentences=account.sentences,
         speech_tokens=account.speech_tokens,
         resumptions=account.takeovers,
+        first_audible_milliseconds=1000 * (audible.seconds or 0.0),
+        removed_start_milliseconds=_milliseconds_of(account.trimming.removed_start),
+        removed_end_milliseconds=_milliseconds_of(account.trimming.removed_end),
+        warnings=[warning_message(warning) for warning in account.warnings.known],
     )
+
+
+def _milliseconds_of(samples: int) -> float:
+    return 1000 * samples / spec.SAMPLE_RATE
 
 
 def _milliseconds(spent: Milliseconds) -> synthesis_pb2.StageMilliseconds:

@@ -9,6 +9,7 @@ import grpc
 
 from cosyserve import errors
 from cosyserve.audio import OutputStream
+from cosyserve.first_audible import FirstAudible
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from services.orchestrator import validation
 from services.orchestrator.admission import Admission
@@ -16,8 +17,9 @@ from services.orchestrator.arriving_text import ArrivingText
 from services.orchestrator.caller_text import CancelledByCaller, Fragment, listen
 from services.orchestrator.conversion import convert
 from services.orchestrator.deadline import within
+from services.orchestrator.departures import ARRIVING_TEXT, RECORDING, TEXT
 from services.orchestrator.pipeline import Account, Stages, refuse_longer, speak
-from services.orchestrator.reply import Reply, header_of, output_of, summary_of, word_message
+from services.orchestrator.reply import Reply, header_of, output_of, summary_of, take_words
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.voice_servicer import VoiceMethods
 from services.orchestrator.voice_stage import VoiceStage
@@ -39,7 +41,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         self, request: synthesis_pb2.SynthesizeRequest, context: Context
     ) -> None:
         utterance = validation.streaming(request, self._settings.max_characters)
-        with self.admission.admit():
+        with self.admission.admit(TEXT, _bytes(utterance.text)):
             async with within(self._settings.max_request_seconds, context.time_remaining()):
                 await Reply(utterance, context, self._settings.reader_seconds).stream(partial(speak, utterance, self._stages))
 
@@ -47,7 +49,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         self, request: synthesis_pb2.ConvertVoiceRequest, context: Context
     ) -> None:
         utterance = validation.conversion(request)
-        with self.admission.admit():
+        with self.admission.admit(RECORDING, len(request.audio)):
             async with within(self._settings.max_request_seconds, context.time_remaining()):
                 reply = Reply(utterance, context, self._settings.reader_seconds)
                 await reply.stream(partial(convert, utterance, request.audio, self._stages))
@@ -58,7 +60,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         settings = self._settings
         requests = aiter(requests)
         utterance, waiting = validation.arriving(await _setup_of(requests, settings.idle_seconds), settings.idle_seconds)
-        with self.admission.admit():
+        with self.admission.admit(ARRIVING_TEXT):
             # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
             await context.send_initial_metadata(())
             text = ArrivingText(settings.max_waiting_characters)
@@ -83,21 +85,27 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
             pieces.append(out.feed(audio))
             refuse_longer(out.position / out.sample_rate, longest)
 
-        with self.admission.admit():
+        with self.admission.admit(TEXT, _bytes(utterance.text)):
             async with within(self._settings.max_request_seconds, context.time_remaining()):
                 await speak(utterance, self._stages, play, account, longest)
         pieces.append(out.finish())
+        audio, audible = b"".join(pieces), FirstAudible(out.encoding, out.sample_rate)
         account.sounded()
+        audible.arrived(account.milliseconds / 1000, audio)
         return synthesis_pb2.SynthesizeUnaryResponse(
-            audio=b"".join(pieces),
+            audio=audio,
             header=header_of(utterance, account),
-            summary=summary_of(account, out.position / utterance.sample_rate),
-            words=[word_message(word) for word in account.attempts.words],
+            summary=summary_of(account, out.position / utterance.sample_rate, audible),
+            words=take_words(account),
         )
 
     def _longest_unary(self, out: OutputStream) -> float:
         """Seconds that fit into one message as most gRPC clients receive it, or the setting when that is less."""
         return min(self._settings.max_unary_seconds, _UNARY_BYTES / (out.sample_rate * out.encoding.bytes_per_sample))
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())
 
 
 async def _setup_of(

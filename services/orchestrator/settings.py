@@ -6,6 +6,7 @@ from cosyserve.server import ServerSettings
 
 PREFIX = "COSYSERVE_ORCHESTRATOR_"
 LONGEST_IDLE_SECONDS = 180
+ADAPTIVE_LIMITS = ("auto", "on", "off")
 _LEAST_WAITING_CHARACTERS = 1_000
 """Text waits until its sentence is complete; one that does not end is cut behind 400 characters, and with less room would wait for ever."""
 
@@ -21,6 +22,9 @@ class OrchestratorSettings(ServerSettings):
     max_streams: int = 16
     """Requests at once, at most what the stages behind it take; more are refused with RESOURCE_EXHAUSTED and a retry hint. One
     that brings two recordings of the largest size holds 80 MB while it lasts."""
+    adaptive_limit: str = "auto"
+    """Whether fewer are admitted where the stages cannot speak so many in time, by what they measure. auto: what engines on a CPU measure
+    counts; on: of all; off: max_streams are admitted."""
     max_characters: int = 20_000
     max_stream_characters: int = 200_000
     """Text of one StreamingSynthesize, all fragments together; the frontends have a setting of the same name. An hour is about 60,000."""
@@ -73,6 +77,8 @@ class OrchestratorSettings(ServerSettings):
         ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name.upper()} must be positive, got {getattr(self, name)}")
+        if self.adaptive_limit not in ADAPTIVE_LIMITS:
+            raise ValueError(f"ADAPTIVE_LIMIT is {self.adaptive_limit!r}, allowed: {', '.join(ADAPTIVE_LIMITS)}")
         if self.max_waiting_characters < _LEAST_WAITING_CHARACTERS:
             raise ValueError(f"MAX_WAITING_CHARACTERS is {self.max_waiting_characters}, allowed are at least {_LEAST_WAITING_CHARACTERS}")
         if not 1 <= self.idle_seconds <= LONGEST_IDLE_SECONDS:

@@ -8,17 +8,27 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import grpc
 
 from cosyserve.channel import Replica, ReplicaSet, as_error
+from cosyserve.engine_load import Load
 from cosyserve.errors import Unavailable
 from cosyserve.v1 import info_pb2, info_pb2_grpc
+from services.orchestrator.adaptive_limit import StageLoad
 
 PATIENCE_SECONDS = 2.0
 WARM_UP_SECONDS = 120.0
 T = TypeVar("T")
+
+
+class Answer(NamedTuple, Generic[T]):
+    """address: of the process that was asked; told: what it answered, or why not."""
+
+    stage: ReplicaSet
+    address: str
+    told: T | grpc.aio.AioRpcError
 
 
 class StageInfo:
@@ -30,8 +40,22 @@ class StageInfo:
     async def ask(self) -> tuple[list[info_pb2.ServiceInfo], list[str]]:
         """What each replica says of itself, and who did not answer: `stage: STATUS`."""
         answers = await self._of_all(lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=PATIENCE_SECONDS))
-        told = [answer.info for _, answer in answers if isinstance(answer, info_pb2.GetInfoResponse)]
-        return told, [f"{stage.stage}: {answer.code().name}" for stage, answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
+        told = [answer.told.info for answer in answers if isinstance(answer.told, info_pb2.GetInfoResponse)]
+        silent = [(answer.stage.stage, answer.told) for answer in answers if isinstance(answer.told, grpc.aio.AioRpcError)]
+        return told, [f"{stage}: {error.code().name}" for stage, error in silent]
+
+    async def loads(self, *, everywhere: bool) -> list[StageLoad]:
+        """What speech costs each replica that serves and tells it. everywhere: on any device, otherwise on CPUs, where speech is slow
+        enough for it to be a limit; fakes cost nothing."""
+        answers = await self._of_all(lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=PATIENCE_SECONDS), serving=True)
+        found: list[StageLoad] = []
+        for stage, address, answer in answers:
+            if not isinstance(answer, info_pb2.GetInfoResponse) or not answer.info.HasField("load"):
+                continue
+            told, engine = answer.info.load, answer.info.identity
+            if everywhere or (engine.device.startswith("cpu") and engine.backend != "fake"):
+                found.append(StageLoad(stage.stage, address, Load(told.real_time_factor, told.pieces, told.late_pieces)))
+        return found
 
     async def warm_up(self) -> None:
         """Warm up every replica that serves. Raises what the first one that fails says, Unavailable when a stage has none."""
@@ -39,38 +63,39 @@ class StageInfo:
             if not stage.serving:
                 raise Unavailable(f"{stage} has no replica that serves", retry_after=1.0)
         answers = await self._of_all(lambda stub: stub.WarmUp(info_pb2.WarmUpRequest(), timeout=WARM_UP_SECONDS), serving=True)
-        warm = {stage for stage, answer in answers if not isinstance(answer, grpc.aio.AioRpcError)}
-        for stage, answer in answers:
+        warm = {stage for stage, _, answer in answers if not isinstance(answer, grpc.aio.AioRpcError)}
+        for stage, _, answer in answers:
             # One of several behind a name that is still loading warms up by itself.
             if isinstance(answer, grpc.aio.AioRpcError) and not (stage in warm and answer.code() is grpc.StatusCode.UNAVAILABLE):
                 raise as_error(answer, stage.stage, str(stage))
 
     async def _of_all(
         self, call: "Callable[[info_pb2_grpc.InfoServiceAsyncStub], Awaitable[T]]", *, serving: bool = False
-    ) -> list[tuple[ReplicaSet, T | grpc.aio.AioRpcError]]:
+    ) -> list[Answer[T]]:
         async def one(channel: grpc.aio.Channel) -> T | grpc.aio.AioRpcError:
             try:
                 return await call(cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel)))
             except grpc.aio.AioRpcError as error:
                 return error
 
-        async def each(stage: ReplicaSet, replica: Replica) -> list[tuple[ReplicaSet, T | grpc.aio.AioRpcError]]:
+        async def each(stage: ReplicaSet, replica: Replica) -> list[Answer[T]]:
             async with doors(replica) as channels:
-                return [(stage, answer) for answer in await asyncio.gather(*map(one, channels))]
+                answers = await asyncio.gather(*map(one, channels.values()))
+                return [Answer(stage, address, answer) for address, answer in zip(channels, answers, strict=True)]
 
         pairs = [(stage, replica) for stage in self._stages for replica in (stage.serving_replicas() if serving else stage.replicas())]
         return [answer for answers in await asyncio.gather(*(each(*pair) for pair in pairs)) for answer in answers]
 
 
 @contextlib.asynccontextmanager
-async def doors(replica: Replica) -> AsyncIterator[list[grpc.aio.Channel]]:
+async def doors(replica: Replica) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
     """A channel to each address behind the target; the replica's own where there is one."""
     found = await addresses(replica.target)
     if len(found) < 2:
-        yield [replica.channel]
+        yield {(found or [replica.target])[0]: replica.channel}
         return
     async with contextlib.AsyncExitStack() as held:
-        yield [await held.enter_async_context(grpc.aio.insecure_channel(address)) for address in found]
+        yield {address: await held.enter_async_context(grpc.aio.insecure_channel(address)) for address in found}
 
 
 async def addresses(target: str) -> list[str]:

@@ -44,7 +44,7 @@ class TakenSentences:
         fresh = news.token_ids[max(0, known - self._told) :]
         words = [word for word in news.words if word.first_id >= known]
         if fresh and self._open is None:
-            self._open = OpenSentence(news.index, news.pause_before_milliseconds)
+            self._open = OpenSentence(news.index, news.pause_before_milliseconds, news.rate, continues=news.continues)
             self._open.extend(fresh, words)
             await self._take(self._open)
         elif self._open is not None:

@@ -14,6 +14,7 @@ from cosyserve.reading import messages
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.engine_stage import from_message, to_message
 from services.orchestrator.engines import Engines
+from services.orchestrator.playing import Playing
 from services.orchestrator.prompting import Shown
 from services.orchestrator.silence import Play
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
@@ -41,7 +42,15 @@ class Token2WavStage:
         self._guards = guards
 
     async def decode(
-        self, utterance: Utterance, shown: Shown, stream: TokenStream, play: Play, engines: Engines, *, may_be_silent: bool = False
+        self,
+        utterance: Utterance,
+        shown: Shown,
+        stream: TokenStream,
+        play: Play,
+        engines: Engines,
+        *,
+        playing: Playing | None = None,
+        may_be_silent: bool = False,
     ) -> Decoded:
         """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat. may_be_silent: silence is no fault."""
         setup = _setup(utterance, shown, stream, self._guards and not may_be_silent)
@@ -53,6 +62,7 @@ class Token2WavStage:
 
         async def attempt(replica: Replica, pulse: Pulse) -> None:
             finished = False
+            setup.listener_seconds = playing.left if playing is not None else 0.0
             stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
             with hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call, pulse.paused() if silent else contextlib.nullcontext():
                 async with asyncio.TaskGroup() as group:
@@ -128,7 +138,7 @@ def _setup(utterance: Utterance, shown: Shown, stream: TokenStream, guards: bool
     setup.sentence_index = stream.sentence.index
     setup.profile = cast("profile_pb2.Profile.ValueType", utterance.profile)
     setup.hops.CopyFrom(hops)
-    setup.speed = utterance.speed
+    setup.speed = utterance.speed_of(stream.sentence)
     return setup
 
 

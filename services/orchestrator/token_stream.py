@@ -33,12 +33,19 @@ class TokenStream:
         self.fault: SpeechFault | None = None
         """Set when what is being made must not be spoken."""
         self.tokens: list[int] = []
+        self.tells_starts: bool | None = None
+        """Whether `made` will have text_starts; None while that is not known."""
         self.made: Made | None = None
         """Set when the last token is there."""
         self._changed = asyncio.Event()
 
     def extend(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)
+        self._wake()
+
+    def accept(self, *, tells_starts: bool) -> None:
+        """Generation begins."""
+        self.tells_starts = tells_starts
         self._wake()
 
     def finish(self, made: Made) -> None:
@@ -49,6 +56,14 @@ class TokenStream:
         """Whoever reads, or comes to read, gets `fault`."""
         self.fault = fault
         self._wake()
+
+    async def judged(self) -> None:
+        """Wait until all is known that the words' times tell: until the last token is there, not at all where there will be none. Raises
+        the fault that ended the tokens."""
+        while self.made is None and self.fault is None and self.tells_starts is not False:
+            await self._changed.wait()
+        if self.fault is not None:
+            raise self.fault
 
     async def read(self) -> AsyncIterator[list[int]]:
         """All tokens from the first one, in the pieces in which they are found. Raises the fault that ended them."""

@@ -30,14 +30,20 @@ class Utterance:
     allow_control_tokens: bool = False
     pronunciations: Mapping[str, str] = field(default_factory=dict)
     """Written form to respelling or /phonemes/; the frontend checks them."""
-    sentence_pause_milliseconds: int = 0
-    """Silence between two sentences, where the text asks for none."""
+    sentence_pause_milliseconds: int | None = 0
+    """Silence between two sentences, where the text asks for none. None: as long as suits the sentence before it."""
     by_token: bool = False
     """Sentences are spoken while they are being written."""
     retry: bool = False
     """Whether a sentence that fails a guard may be said anew with another seed."""
     retried_sentences: frozenset[int] = frozenset()
     """Sentences that the lost request, of which this is the rest, has said with another seed."""
+    trimmed: bool = False
+    """Whether the silence at both ends is removed."""
+
+    def speed_of(self, sentence: "Sentence | OpenSentence") -> float:
+        """Speaking rate of one of its sentences."""
+        return self.speed * sentence.rate
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,10 @@ class Sentence:
     pause_before_milliseconds: int = 0
     """Silence that the text asks for in front of it."""
     words: tuple[SpokenWord, ...] = ()
+    rate: float = 1.0
+    """Speaking rate that the text gives it, beside that of the request."""
+    continues: bool = False
+    """Goes on in mid-sentence behind the one before it, from which only its rate or language divides it."""
 
     @property
     def silent(self) -> bool:
@@ -74,9 +84,10 @@ class OpenSentence:
 
     silent = False
 
-    def __init__(self, index: int, pause_before_milliseconds: int = 0) -> None:
+    def __init__(self, index: int, pause_before_milliseconds: int = 0, rate: float = 1.0, *, continues: bool = False) -> None:
         self.index = index
         self.pause_before_milliseconds = pause_before_milliseconds
+        self.rate, self.continues = rate, continues
         self.pieces: list[tuple[int, ...]] = []
         """As they came: a reader that begins anew is told the same pieces."""
         self.words: list[SpokenWord] = []

@@ -16,8 +16,6 @@ from services.orchestrator.prompting import Prompting
 from services.orchestrator.settings import LONGEST_IDLE_SECONDS
 from services.orchestrator.utterance import Utterance
 
-SENTENCE_PAUSE_MILLISECONDS = 200
-"""With the 250 that the bundled voice leaves by itself (bench.sentence_pause) it is what readers pause."""
 _LONGEST_PAUSE_MILLISECONDS = 10_000
 _LONGEST_IDLE_BY_TOKEN_SECONDS = 30
 """The stages behind hold a sentence open and take a minute without tokens for the end of their caller."""
@@ -109,7 +107,8 @@ def unary(request: synthesis_pb2.SynthesizeUnaryRequest, max_characters: int) ->
 def _require_text(text: str, max_characters: int) -> None:
     if len(text) > max_characters:
         raise InvalidRequest(f"text has {len(text)} characters, allowed are 1 to {max_characters}")
-    if not any(unicodedata.category(character)[0] in "LN" for character in text):
+    # What a sign comes to, and whether the voice can say it, the frontend knows.
+    if not any(unicodedata.category(character)[0] in "LNS" or character in "%‰" for character in text):
         raise InvalidRequest(f"text has nothing to speak (no letter or digit); allowed are 1 to {max_characters} characters")
 
 
@@ -149,13 +148,23 @@ def _form(request: _StreamingRequest | synthesis_pb2.SynthesizeUnaryRequest, pro
         max_hop_tokens=100,
         encoding=encoding,
         sample_rate=_in_range("audio_format.sample_rate_hertz", rate, 8_000, 48_000),
+        trimmed=_trimmed(request.onset, profile),
     )
 
 
-def _pause(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeUnaryRequest, profile: int) -> int:
+def _trimmed(onset: int, profile: int) -> bool:
+    if onset not in synthesis_pb2.Onset.values():
+        raise InvalidRequest(f"onset is {onset}, no value of that number exists")
+    upstream = profile == profile_pb2.PROFILE_UPSTREAM
+    if upstream and onset == synthesis_pb2.ONSET_TRIMMED:
+        raise InvalidRequest("onset is ONSET_TRIMMED; PROFILE_UPSTREAM has only ONSET_NATURAL, PROFILE_CONTINUOUS has both")
+    return onset != synthesis_pb2.ONSET_NATURAL and not upstream
+
+
+def _pause(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeUnaryRequest, profile: int) -> int | None:
     if request.HasField("sentence_pause_milliseconds"):
         return _in_range("sentence_pause_milliseconds", request.sentence_pause_milliseconds, 0, _LONGEST_PAUSE_MILLISECONDS)
-    return 0 if profile == profile_pb2.PROFILE_UPSTREAM else SENTENCE_PAUSE_MILLISECONDS
+    return 0 if profile == profile_pb2.PROFILE_UPSTREAM else None
 
 
 def _retried(numbers: Sequence[int]) -> frozenset[int]:

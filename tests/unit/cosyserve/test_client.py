@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cosyserve import errors
@@ -302,3 +303,55 @@ async def test_unary_and_voices() -> None:
     assert summary.real_time_factor == 0.5
     assert door.requests[0].audio_format.sample_rate_hertz == 8_000
     assert [(voice.id, voice.prompt_seconds, voice.is_default) for voice in voices] == [("narrator", 3.5, True)]
+
+
+def _with_onset(onset: synthesis_pb2.Onset, broken_after: int | None = None) -> Answer:
+    async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
+        messages = _speech(request)
+        messages[0].header.onset = onset
+        messages[0].header.removed_start_milliseconds = 160.5
+        for message in messages[:broken_after]:
+            yield message
+        if broken_after is not None:
+            raise errors.Unavailable("going away", retry_after=0.01)
+
+    return answer
+
+
+async def test_a_stream_is_taken_up_with_the_onset_that_its_samples_are_counted_from() -> None:
+    trimmed = synthesis_pb2.ONSET_TRIMMED
+    async with _door(_with_onset(trimmed, 1), _with_onset(trimmed)) as (client, door):
+        speech = client.synthesize("x", resumptions=1)
+        assert await speech.read() == WHOLE
+        assert await client.synthesize("x", onset="natural").read() == WHOLE
+    assert [request.onset for request in door.requests] == [synthesis_pb2.ONSET_UNSPECIFIED, trimmed, synthesis_pb2.ONSET_NATURAL]
+    assert speech.header is not None
+    assert (speech.header.onset, speech.header.removed_start_milliseconds) == ("trimmed", 160.5)
+
+
+async def test_a_server_that_cuts_otherwise_cannot_take_up_a_stream() -> None:
+    """One of the release before, which knows no onset."""
+    async with _door(_with_onset(synthesis_pb2.ONSET_TRIMMED, 1), _complete) as (client, _):
+        with pytest.raises(errors.InternalFault, match="took up a trimmed onset with a natural one"):
+            await client.synthesize("x", resumptions=1).read()
+
+
+async def test_the_caller_measures_the_first_byte_and_the_first_audible_sample() -> None:
+    """100 samples at 100 Hz, of which the first 50 are silent."""
+    silence, sound = np.zeros(25, "<i2").tobytes(), np.full(25, 1_000, "<i2").tobytes()
+
+    async def answer(request: Any, context: Any) -> AsyncIterator[Any]:
+        for index, audio in enumerate((silence, silence, sound, sound)):
+            message = RESPONSE(audio=audio, chunk_index=index, start_sample=25 * index)
+            if not index:
+                message.header.CopyFrom(_header(request))
+            yield message
+        yield RESPONSE(chunk_index=4, start_sample=100, summary=SUMMARY)
+
+    async with _door(answer) as (client, _):
+        speech = client.synthesize("x", sample_rate=100)
+        assert speech.first_byte_seconds is None
+        assert speech.first_audible_seconds is None
+        await speech.read()
+    assert speech.first_byte_seconds is not None
+    assert speech.first_audible_seconds == pytest.approx(speech.first_byte_seconds + 0.5, abs=0.01)

@@ -33,6 +33,14 @@ def test_many_counters_are_each_their_own() -> None:
         assert np.array_equal(together[place], philox4x32(99, counters[place]))
 
 
+@pytest.mark.parametrize(
+    ("key", "stream", "step", "draw"), [(0, 0, 0, 0), ((1 << 64) - 1, ONES, ONES, ONES), (0x299F31D0A4093822, 7, 4095, 1)]
+)
+def test_uniform_is_the_words_of_its_counter(key: int, stream: int, step: int, draw: int) -> None:
+    first, second, _, _ = (int(word) for word in philox4x32(key, np.array([draw, step, stream, 0], dtype=np.uint64)))
+    assert uniform(key, stream, step, draw) == (first * 2**21 + second // 2**11) / 2**53
+
+
 @pytest.mark.parametrize("first", [0, 1_000, (1 << 32) - 3])
 def test_a_slice_of_rows_is_those_rows(first: int) -> None:
     whole = normal(7, 2, first, 10, 9)

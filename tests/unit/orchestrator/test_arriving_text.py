@@ -93,6 +93,16 @@ async def test_nothing_is_read_while_too_much_waits() -> None:
     assert (seen, text.received, text.ended) == ([0, 1, 2, 3, 4], 30, True)
 
 
+async def test_a_document_is_kept_whole_and_still_read() -> None:
+    text = ArrivingText(most_waiting=10)
+    listening = asyncio.create_task(listen(messages(*[Fragment("123456")] * 5), text, PATIENT, 1_000))
+    await asyncio.sleep(0.05)
+    assert text.received == 12
+    text.keep_whole()
+    await asyncio.wait_for(listening, 5)
+    assert (text.received, text.begin, "".join([piece for piece in await told(text) if isinstance(piece, str)])) == (30, 0, "123456" * 5)
+
+
 async def test_a_pause_of_the_caller_flushes_words_once_and_then_ends_the_stream() -> None:
     text = ArrivingText(100)
     with pytest.raises(DeadlineExceeded, match=r"no message came for 0\.3 s behind 5 characters"):

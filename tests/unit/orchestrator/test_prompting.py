@@ -6,7 +6,7 @@ from cosyserve.errors import FailedPrecondition
 from cosyserve.v1 import synthesis_pb2
 from services.orchestrator.prompting import PromptMode, Shown, Voice, show
 
-TEXT, SPEECH, MEL, VECTOR, INSTRUCTION = (1, 2), (3, 4, 5), b"mel", b"vector", (6, 7, 8)
+TEXT, SPEECH, MEL, VECTOR, INSTRUCTION = (1, 2), (3, 4, 5), bytes(3 * 2 * 80 * 4), b"vector", (6, 7, 8)
 WHOLE = Voice("anna", "hash", TEXT, SPEECH, MEL, VECTOR)
 UNTRANSCRIBED = Voice("anna", "hash", (), SPEECH, MEL, VECTOR)
 VECTOR_ONLY = Voice("anna", "hash", (), (), b"", VECTOR)
@@ -16,6 +16,12 @@ DEAF = {"speech_tokens": (), "mel": b"", "key": ""}
 
 def shown(text: tuple[int, ...], heard: tuple[int, ...], **decoder: object) -> Shown:
     return Shown(voice="anna", text_ids=text, heard_tokens=heard, speaker_embedding=VECTOR, **decoder)  # type: ignore[arg-type]
+
+
+def test_of_a_cut_prompt_the_decoder_is_shown_the_end_and_the_language_model_all() -> None:
+    cut = Voice("anna", "hash", TEXT, SPEECH, MEL[2 * 80 * 4 :], VECTOR)
+    expected = {"speech_tokens": SPEECH[1:], "mel": cut.prompt_mel, "key": "hash"}
+    assert show(cut, PromptMode.ZERO_SHOT) == shown(TEXT, SPEECH, **expected)
 
 
 def test_zero_shot_shows_everything() -> None:

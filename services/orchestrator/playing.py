@@ -1,0 +1,21 @@
+"""How much the listener of a request still has to play, so that the stages know by when the next sound is due."""
+
+import time
+from collections.abc import Callable
+
+
+class Playing:
+    """A player that begins with the first sound and waits when it has run dry. now: seconds that only grow."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._until = 0.0
+
+    def sent(self, seconds: float) -> None:
+        """So much sound was sent."""
+        self._until = max(self._until, self._now()) + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds; 0 before the first sound and when the player has run dry."""
+        return max(self._until - self._now(), 0.0)
