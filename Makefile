@@ -1,5 +1,5 @@
 # Every habit of this repository is a target; CI calls these and nothing else.
-# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, BENCH_ARGS, MODEL=DIR (bench-cpu, quality, up, verify),
+# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, REPLIES_ARGS, BENCH_ARGS, MODEL=DIR (bench-cpu, quality, up, verify),
 # TORCH_INDEX_URL (where torch comes from, e.g. PyTorch's CPU index).
 
 SHELL := /bin/bash
@@ -71,8 +71,10 @@ bench-cpu: setup ## Measure this machine in ten minutes, without a GPU (MODEL=DI
 bench-gpu: setup ## Measure one GPU: engines, services at 1 to 256 streams, a soak (BENCH_ARGS, see docs/benchmarks.md)
 	$(BIN)/python -m bench.gpu $(BENCH_ARGS)
 
-quality: $(VENV)/.quality ## Speak 200 sentences and measure them (MODEL=DIR, QUALITY_ARGS, see --help)
+quality: $(VENV)/.quality ## Speak 200 sentences and 200 short replies, read 400 written forms, and measure them (MODEL=DIR, QUALITY_ARGS, REPLIES_ARGS)
 	$(BIN)/python -m tools.quality $(if $(MODEL),--model $(MODEL)) $(QUALITY_ARGS)
+	$(BIN)/python -m tools.quality.replies $(if $(MODEL),--model $(MODEL)) $(REPLIES_ARGS)
+	$(BIN)/python -m tools.quality.readings --most-wrong 0.03
 
 verify: setup ## Compare a model directory with its reference arrays (MODEL=DIR)
 	@test -n "$(MODEL)" || { echo "usage: make verify MODEL=DIR (try MODEL=tests/golden/tiny)" >&2; exit 2; }

@@ -1,4 +1,5 @@
-"""`python -m bench.frontend`: what the frontend costs per request, in one thread: normalise, split and tokenise 200 characters.
+"""`python -m bench.frontend`: what the frontend costs per request of 200 characters, in one thread: normalised, and with splitting and
+tokenising.
 
 Texts differ from request to request, so that no cache of whole sentences could help; the median and the 95th percentile are given. The
 clock is the thread's own (processor time), so that other work on the machine counts little.
@@ -8,6 +9,8 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from cosyserve.model_directory import ModelDirectory
@@ -18,22 +21,32 @@ from services.frontend.wetext_package import WeText
 
 CHARACTERS = 200
 MODELS = ("models/demo", "tests/golden/tiny")
-ENGLISH = (
-    "The committee met on May {n} at 7:30pm in the old town hall. ",
+PLAIN_ENGLISH = (
     "Nobody had expected that so many would come on such a day. ",
     "Everything else was quiet, as it mostly is there. ",
-    "She called again, but nobody answered at number {n}. ",
     "It had rained for hours, and the road along the river was closed. ",
+    "The children waited in the yard until it was dark. ",
 )
-CHINESE = (
-    "会议在5月{n}日下午7:30开始，来的人比想象的多。",
+PLAIN_CHINESE = (
     "谁也没有想到这么多人会在这样的天气里来。",
     "其他的一切都很安静，和往常一样，没有什么变化。",
-    "她又打来了，可是{n}号房间没有人接。",
     "雨下了好几个小时，河边的路已经不能走了。",
     "孩子们在院子里等着，谁也不愿意先回家去。",
     "窗户开着，风把桌上的报纸吹到了地上。",
 )
+FIVE_ENGLISH = (
+    "The committee met on May {n} at 7:30pm in the old town hall. ",
+    "Nobody had expected that {n} people would come for $4.50 each. ",
+    "She called again, but nobody answered at number {n}, and it rained. ",
+)
+FIVE_CHINESE = (
+    "会议在5月{n}日下午7:30开始，来的人比想象的多，谁也没有想到会在这样的天气里来。",
+    "她又打来了，可是{n}号房间没有人接，雨下了好几个小时，河边的路已经不能走了。",
+    "一共花了{n}.5元，孩子们在院子里等着，谁也不愿意先回家去，窗户开着。",
+    "其他的一切都很安静，和往常一样，没有什么变化，他等了{n}分钟才走。",
+    "风把桌上的报纸吹到了地上，门口的灯还亮着，可是屋里一个人也没有。",
+)
+"""Five numbers or a few more in 200 characters."""
 DENSE_CHINESE = ("2024年5月{n}日下午7:30，", "花了12{n}.5元，", "大约{n}个人跑了5-10公里，", "电话13800138{n}0，")
 DENSE = ("It cost $1,2{n}.50 on 2024-05-{n}. ", "About {n} people ran 5-10 km at 7:30pm. ", "Call +1 555 010 99{n}. ")
 """Hardly a word without a number: the worst that people write."""
@@ -45,16 +58,29 @@ def request(number: int, sentences: tuple[str, ...]) -> str:
     return text[:CHARACTERS]
 
 
-def milliseconds(analyzer: Analyzer, texts: list[str]) -> list[float]:
-    """Time of each text, all of its sentences with their ids."""
+def milliseconds(work: Callable[[str], int], texts: list[str]) -> list[float]:
+    """Time of each text; `work` tells how much came of it."""
     spent = []
     for text in texts:
         begin = time.thread_time()
-        count = sum(len(sentence.token_ids) for sentence in analyzer.sentences(text))
+        count = work(text)
         spent.append((time.thread_time() - begin) * 1000)
         if count == 0:
             raise ValueError("a text came to nothing")
     return spent
+
+
+def normalised(analyzer: Analyzer, text: str) -> int:
+    return len(analyzer.normalise(text))
+
+
+def tokenised(analyzer: Analyzer, text: str) -> int:
+    return sum(len(sentence.token_ids) for sentence in analyzer.sentences(text))
+
+
+def told(spent: list[float]) -> str:
+    """Median and 95th percentile."""
+    return f"median {statistics.median(spent):.2f} ms, p95 {statistics.quantiles(spent, n=20)[-1]:.2f} ms"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -64,18 +90,19 @@ def main(arguments: list[str] | None = None) -> int:
     for model in MODELS:
         analyzer = Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
         for language, sentences in (
-            ("English", ENGLISH),
-            ("Chinese", CHINESE),
+            ("English, plain words", PLAIN_ENGLISH),
+            ("Chinese, plain words", PLAIN_CHINESE),
+            ("English, five numbers", FIVE_ENGLISH),
+            ("Chinese, five numbers", FIVE_CHINESE),
             ("English, all numbers", DENSE),
             ("Chinese, all numbers", DENSE_CHINESE),
         ):
             if language.startswith("Chinese") and analyzer.tokenizer.is_phonemes is not None:
                 continue
             texts = [request(number, sentences) for number in range(options.requests + 20)]
-            milliseconds(analyzer, texts[:20])
-            spent = milliseconds(analyzer, texts[20:])
-            p95 = statistics.quantiles(spent, n=20)[-1]
-            print(f"{model}: {CHARACTERS} characters, {language}: median {statistics.median(spent):.2f} ms, p95 {p95:.2f} ms")
+            for kind, work in (("normalised", partial(normalised, analyzer)), ("split and tokenised too", partial(tokenised, analyzer))):
+                milliseconds(work, texts[:20])
+                print(f"{model}: {CHARACTERS} characters, {language}, {kind}: {told(milliseconds(work, texts[20:]))}")
     return 0
 
 

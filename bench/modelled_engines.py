@@ -37,6 +37,12 @@ class Times:
     jitter: float = 0.1
     seed: int = 0
 
+    @classmethod
+    def of_two_cores(cls, jitter: float = 0.1, seed: int = 0) -> "Times":
+        """The bundled voice on a CPU, one stream in a step and one row after the other."""
+        rows = {count: 0.006 * count for count in (1, 2, 3, 4, 5, 6, 8, 16)}
+        return cls({1: 0.11}, {1: 0.06}, 0.002, rows, prefill=0.03, beside_decoding=1.15, beside_decoder=1.15, jitter=jitter, seed=seed)
+
     def varied(self, seconds: float, dice: random.Random) -> float:
         """As it comes: never sooner, and later by `jitter` of it on average."""
         return seconds * (1.0 + self.jitter * dice.expovariate(1.0))
@@ -88,7 +94,7 @@ class ModelledDecoder:
         return ModelledState(prompt, (prompt - LOOKAHEAD_TOKENS) // CHUNK_TOKENS * CHUNK_TOKENS)
 
     def step(self, strides: Sequence[Stride[ModelledState]]) -> list[Decoded | CosyserveError | None]:
-        """Silence of the right length, after the right time."""
+        """Something audible of the right length, after the right time."""
         each = [grid_blocks(stride.state.position, stride.until) for stride in strides]
         blocks = sum(each)
         # One window of each stream at a time: a later one goes on from the phase of the one before.
@@ -100,7 +106,7 @@ class ModelledDecoder:
         self.working = False
         self.widths.append(blocks)
         self.seconds += seconds
-        return [_silence(stride) for stride in strides]
+        return [_hum(stride) for stride in strides]
 
 
 class ModelledLlm:
@@ -157,9 +163,9 @@ def at_most(times: dict[int, float], size: int) -> float:
     return times[min(fitting)] if fitting else times[max(times)] * -(-size // max(times))
 
 
-def _silence(stride: Stride[ModelledState]) -> Decoded:
+def _hum(stride: Stride[ModelledState]) -> Decoded:
     state, work = stride.state, stride.until - stride.state.position
     spoken = max(stride.until - state.prompt - (0 if stride.final else HELD_BACK), 0)
     new, state.position = max(SAMPLES_PER_TOKEN * spoken - state.samples, 0), stride.until
     state.samples += new
-    return Decoded(np.zeros(new, np.float32), work, 2 * work, (0, 0), (0, 0))
+    return Decoded(np.full(new, 0.1, np.float32), work, 2 * work, (0, 0), (0, 0))

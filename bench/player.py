@@ -3,6 +3,8 @@
 import time
 from dataclasses import dataclass
 
+from cosyserve.audio import Encoding
+from cosyserve.first_audible import FirstAudible
 from cosyserve.spec import SAMPLE_RATE
 from cosyserve.speech import Speech
 from cosyserve.utterance import Summary
@@ -15,7 +17,10 @@ BYTES_PER_SAMPLE = 2
 
 @dataclass(frozen=True)
 class Heard:
-    """Seconds of one speech since it was asked for. gaps: how often the player ran dry; stalls: for how long, all in all."""
+    """Seconds of one speech since it was asked for. gaps: how often the player ran dry; stalls: for how long, all in all.
+
+    first_sound: until the first byte. first_audible: until the player plays the first sample above -40 dBFS; None when there is none.
+    """
 
     first_sound: float
     end: float
@@ -23,6 +28,7 @@ class Heard:
     gaps: int
     stalls: float
     summary: Summary
+    first_audible: float | None = None
 
     @property
     def left(self) -> float:
@@ -31,9 +37,11 @@ class Heard:
 
 
 class Player:
-    """What is played when, without a sound: `hear` is told each piece of audio as it arrives."""
+    """What is played when, without a sound: `hear` is told each piece of audio as it arrives. buffer_seconds: it begins so long after the
+    first sound has arrived."""
 
-    def __init__(self) -> None:
+    def __init__(self, buffer_seconds: float = 0.0) -> None:
+        self._buffer = buffer_seconds
         self.first_sound: float | None = None
         self.gaps = 0
         self.stalls = self.audio = 0.0
@@ -43,20 +51,28 @@ class Player:
         """`seconds` of audio arrive at `now`, in seconds since the request."""
         if self.first_sound is None:
             self.first_sound = now
+            self._dry_at = now + self._buffer
         elif (gap := now - self._dry_at) > LEAST_GAP_SECONDS:
             self.gaps += 1
             self.stalls += gap
         self._dry_at = max(self._dry_at, now) + seconds
         self.audio += seconds
 
+    def left(self, now: float) -> float:
+        """Seconds that it can still play at `now`, in seconds since the request."""
+        return max(0.0, self._dry_at - now)
 
-async def listen(speech: Speech, begin: float | None = None) -> Heard:
-    """Hear a speech (24 kHz, linear) to its end; raises what ends it early. begin: time.monotonic() of the request, default now."""
+
+async def listen(speech: Speech, begin: float | None = None, buffer_seconds: float = 0.0) -> Heard:
+    """Hear a speech (24 kHz, linear) to its end; raises what ends it early. begin: time.monotonic() of the request, default now.
+    buffer_seconds: of the player."""
     began = time.monotonic() if begin is None else begin
-    player = Player()
+    player, audible = Player(buffer_seconds), FirstAudible(Encoding.LINEAR16, SAMPLE_RATE)
     async with speech:
         async for chunk in speech:
-            player.hear(time.monotonic() - began, len(chunk.audio) / speech.bytes_per_sample / SAMPLE_RATE)
+            now = time.monotonic() - began
+            player.hear(now, len(chunk.audio) / speech.bytes_per_sample / SAMPLE_RATE)
+            audible.arrived(now, chunk.audio)
     if speech.summary is None or player.first_sound is None:
         raise RuntimeError("a speech ended well without audio or summary")
-    return Heard(player.first_sound, time.monotonic() - began, player.audio, player.gaps, player.stalls, speech.summary)
+    return Heard(player.first_sound, time.monotonic() - began, player.audio, player.gaps, player.stalls, speech.summary, audible.seconds)

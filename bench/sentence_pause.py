@@ -50,7 +50,7 @@ async def measure(model: Path, seeds: int) -> dict[str, list[Quiet]]:
         for voice in await client.voices():
             for seed in range(seeds):
                 for text in SENTENCES:
-                    audio = await client.synthesize(text, voice=voice.id, seed=seed).read()
+                    audio = await client.synthesize(text, voice=voice.id, seed=seed, onset="natural").read()
                     found.setdefault(voice.id, []).append(quiet(audio))
         return found
 

@@ -3,7 +3,7 @@
 All services on this machine, or the endpoint named by --server, over gRPC. Ways to arrive: closed (so many askers, each asking anew as
 soon as its answer is complete), poisson (so many listeners at once on average, if each listens in real time, who know nothing of each
 other) and listening (so many listeners at once, each of whom hears its answer to the end and then asks anew). A stream has a gap when a
-player that begins with its first sound runs dry. A load that --json has already is not run again: model and settings have to be the same.
+player that begins with its first byte runs dry. A load that --json has already is not run again: model and settings have to be the same.
 """
 
 import argparse
@@ -114,6 +114,7 @@ def room_for(streams: int) -> dict[str, str]:
     """Settings with which no stage refuses so many: what is measured is the machine, not a limit."""
     return {
         "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(streams),
+        "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
         "COSYSERVE_LLM_MAX_SEQUENCES": str(min(2 * streams, _MOST_SEQUENCES)),
         "COSYSERVE_LLM_MAX_WAITING": str(2 * streams),
         "COSYSERVE_TOKEN2WAV_MAX_STREAMS": str(2 * streams),

@@ -16,8 +16,9 @@ from cosyserve.utterance import STAGES
 class Level:
     """One load. arrivals: "closed", "poisson" or "listening". streams: askers, or listeners at once, for Poisson arrivals on average.
 
-    Milliseconds are those of the first sound at the client; real_time_factor: median of waiting over audio; audio_per_second: seconds of
-    speech made in a second by all.
+    p50, p95, p99: milliseconds to the first byte at the client. audible_p50, audible_p95: to the first sample above -40 dBFS in a player
+    that starts with the first byte; None in reports of earlier releases, or when nothing was above it. real_time_factor: median of
+    waiting over audio; audio_per_second: seconds of speech made in a second by all.
 
     gap_free: share of the streams that never ran dry; stall_seconds: the longest that one of them stood still. stages: median milliseconds
     of the first sound by stage, as the server tells. megabytes: of GPU memory in use by all processes; None without a GPU.
@@ -37,6 +38,8 @@ class Level:
     stall_seconds: float
     stages: dict[str, float]
     megabytes: float | None
+    audible_p50: float | None = None
+    audible_p95: float | None = None
 
 
 def level(arrivals: str, streams: int, heard: Sequence[Heard], refused: int, failed: int, seconds: float, megabytes: float | None) -> Level:
@@ -44,6 +47,8 @@ def level(arrivals: str, streams: int, heard: Sequence[Heard], refused: int, fai
     if not heard:
         raise ValueError(f"no request of {streams} {arrivals} streams was answered: {refused} refused, {failed} failed")
     p50, p95, p99 = np.percentile([1000 * one.first_sound for one in heard], (50, 95, 99)).tolist()
+    audible = [1000 * one.first_audible for one in heard if one.first_audible is not None]
+    audible_p50, audible_p95 = np.percentile(audible, (50, 95)).tolist() if audible else (None, None)
     return Level(
         arrivals=arrivals,
         streams=streams,
@@ -59,19 +64,25 @@ def level(arrivals: str, streams: int, heard: Sequence[Heard], refused: int, fai
         stall_seconds=max(one.stalls for one in heard),
         stages={stage: float(np.median([one.summary.first_sound[stage] for one in heard])) for stage in STAGES},
         megabytes=megabytes,
+        audible_p50=audible_p50,
+        audible_p95=audible_p95,
     )
 
 
-HEAD = "arrivals streams requests refused failed   first sound p50    p95    p99 ms    RTF   audio s/s   gap-free   longest stall   GPU MB"
+HEAD = (
+    "arrivals streams requests refused failed    first byte p50    p95    p99   audible p50    p95 ms    RTF   audio s/s   gap-free   "
+    "longest stall   GPU MB"
+)
 
 
 def row(found: Level) -> str:
     """A line under HEAD."""
     memory = "" if found.megabytes is None else f"{found.megabytes:8.0f}"
+    audible = ("-" if each is None else f"{each:.0f}" for each in (found.audible_p50, found.audible_p95))
     return (
         f"{found.arrivals:9} {found.streams:6} {found.requests:8} {found.refused:7} {found.failed:6} {found.p50:17.0f} "
-        f"{found.p95:6.0f} {found.p99:6.0f} {found.real_time_factor:9.3f} {found.audio_per_second:11.1f} {found.gap_free:10.1%} "
-        f"{found.stall_seconds:13.2f} s {memory}"
+        f"{found.p95:6.0f} {found.p99:6.0f} {next(audible):>13} {next(audible):>6} {found.real_time_factor:9.3f} "
+        f"{found.audio_per_second:11.1f} {found.gap_free:10.1%} {found.stall_seconds:13.2f} s {memory}"
     )
 
 
@@ -105,7 +116,7 @@ def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
             latency.plot(
                 [found.streams for found in these], [getattr(found, name) for found in these], style, marker="o", label=f"{arrivals} {name}"
             )
-    latency.set(xscale="log", yscale="log", xlabel="streams", ylabel="first sound (ms)", title=machine)
+    latency.set(xscale="log", yscale="log", xlabel="streams", ylabel="first byte (ms)", title=machine)
     loads = {found.streams for found in levels}
     latency.set_xticks(sorted({load for load in loads if load.bit_count() == 1} or loads))
     latency.minorticks_off()
@@ -122,7 +133,7 @@ def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
         base += heights
     rest = np.maximum(np.asarray([found.p50 for found in shown]) - base, 0.0)
     waterfall.bar([str(found.streams) for found in shown], rest, bottom=base, label="waiting and transport")
-    waterfall.set(xlabel="streams", ylabel="first sound, medians (ms)", title="where the milliseconds went")
+    waterfall.set(xlabel="streams", ylabel="first byte, medians (ms)", title="where the milliseconds went")
     waterfall.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=110)

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
-from bench.soak import sample, slopes
+from bench.soak import ALL_ADMITTED, sample, slopes
 from cosyserve.client import Client
 from cosyserve.errors import InternalFault
 from cosyserve.spec import SAMPLE_RATE
@@ -62,10 +62,10 @@ async def soak(model: Path, characters: int, mode: Mode) -> Soaked:
             told += len(fragment)
             yield fragment
 
-    async with running_stack(model, backend="fake", environ={}) as stack, Client(stack.address) as client:
+    async with running_stack(model, backend="fake", environ=ALL_ADMITTED) as stack, Client(stack.address) as client:
         began = time.monotonic()
         heard, looked = 0, 0.0
-        async with client.streaming_synthesize(text(), mode=mode, seed=1) as speech:
+        async with client.streaming_synthesize(text(), mode=mode, seed=1, sentence_pause_milliseconds=200) as speech:
             async for chunk in speech:
                 heard += len(chunk.audio) // 2
                 if time.monotonic() - looked > 0.2:

@@ -1,8 +1,9 @@
-"""How much sooner is the first sound when text is spoken as it is written? `python -m bench.text_stream`
+"""How much sooner does sound begin when text is spoken as it is written? `python -m bench.text_stream`
 
 A text is written at the pace of a language model, 20 tokens of four characters a second. Three listeners, in turn, in one run: one waits
-for the whole text and calls Synthesize, two write it into StreamingSynthesize as it comes, by sentence and by token. First sound counts
-from the first token. Stalls: how long a player that starts with the first sound would have to wait for more, all in all.
+for the whole text and calls Synthesize, two write it into StreamingSynthesize as it comes, by sentence and by token. The first byte and the
+first audible sample (above -40 dBFS) count from the first token. Stalls: how long a player that starts with the first byte would have to
+wait for more, all in all.
 """
 
 import argparse
@@ -74,12 +75,14 @@ def main() -> int:
     tokens = -(-len(TEXT) // CHARACTERS_PER_TOKEN)
     print(f"{len(TEXT)} characters, {tokens} tokens in {tokens / told.tokens_per_second:.1f} s; {told.runs} runs; {platform.machine()}")
     wholly = statistics.median(heard.first_sound for heard in found[WAYS[0]])
-    print("way          first sound (median, worst)   of waiting   stalls (median, worst)")
+    print("way           first byte (median, worst)   of waiting   audible (median, worst)   stalls (median, worst)")
     for way, all_of_it in found.items():
         first = [heard.first_sound for heard in all_of_it]
+        audible = [heard.first_audible for heard in all_of_it if heard.first_audible is not None]
         stalls = [heard.stalls for heard in all_of_it]
         print(
             f"{way:12} {statistics.median(first):8.2f} s  {max(first):8.2f} s   {statistics.median(first) / wholly:10.2f}   "
+            f"{statistics.median(audible):8.2f} s  {max(audible):8.2f} s   "
             f"{statistics.median(stalls):8.2f} s  {max(stalls):8.2f} s"
         )
     return 0

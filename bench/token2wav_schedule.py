@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bench.modelled_engines import ModelledDecoder, ModelledLlm, Times
+from bench.modelled_request import WAY_SECONDS, ModelledRequest
 from bench.player import Player
 from bench.virtual_time import VirtualClock
-from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SPEAKER_DIMENSION
+from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
+from services.orchestrator.adaptive_limit import AdaptiveLimit, StageLoad
 from services.token2wav.batcher import Batcher
 from services.token2wav.budget import Limits
-from services.token2wav.holding import HOLD_SECONDS
-from services.token2wav.lane import HopAudio, Lane
-from services.token2wav.request import Profile, Sentence, Voice
+from services.token2wav.request import Profile, Voice
 
-PROMPT_TOKENS, FIRST_TOKENS = 87, 16
-FRONTEND_SECONDS, WAY_SECONDS = 0.004, 0.0015
-"""From the request to ids, and of a message from one process to the next."""
+PROMPT_TOKENS = 87
+FRONTEND_SECONDS = 0.004
+"""From the request to ids."""
 WAY_SECONDS_PER_STREAM = 0.001
 """What each open stream adds to a message's way to the listener, on average, times the jitter of the engines."""
 
@@ -72,19 +72,35 @@ class Outcome:
 
 
 class Simulation:
-    """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.holding`."""
+    """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.holding`. widest_step: streams that share
+    a step. limited: who comes when as many speak as the orchestrator would admit is refused, and does not come again.
+    sentences: of each request."""
 
-    def __init__(self, times: Times, tokens: tuple[int, int], seed: int = 1, hold_seconds: float = HOLD_SECONDS) -> None:
+    def __init__(
+        self,
+        times: Times,
+        tokens: tuple[int, int],
+        seed: int = 1,
+        hold_seconds: float | None = None,
+        widest_step: int = 32,
+        *,
+        limited: bool = False,
+        sentences: int = 1,
+    ) -> None:
         self.clock = VirtualClock(self._end)
-        self._decoder = ModelledDecoder(self.clock, times, lambda: self._llm.working)
+        self._decoder = ModelledDecoder(self.clock, times, lambda: self._llm.working, widest_step)
         self._llm = ModelledLlm(self.clock, times, lambda: self._decoder.working)
         limits = Limits(max_streams=10_000, state_bytes=1 << 40, reserve_tokens=0)
         self._batcher = Batcher({Profile.CONTINUOUS: self._decoder}, limits, clock=self.clock, hold_seconds=hold_seconds)
         mel, speaker = np.zeros((2 * PROMPT_TOKENS, MEL_BINS), np.float32), np.zeros(SPEAKER_DIMENSION, np.float32)
         self._voice = Voice(np.zeros(PROMPT_TOKENS, np.int64), mel, speaker)
         self._rng = random.Random(seed)
-        self._tokens = tokens
+        self._tokens, self._sentences = tokens, sentences
         self._times, self._open = times, 0
+        self._limit = AdaptiveLimit(10_000) if limited else None
+        self.limits: list[int] = []
+        """What it was at each request."""
+        self.refused = 0
         self.outcome = Outcome()
         self.counted_from = 0.0
         """Requests before it, in seconds, only warm up what the batcher knows of its engine."""
@@ -103,38 +119,31 @@ class Simulation:
 
     def ask(self, then: Callable[[], None] = lambda: None) -> None:
         """One request, now; `then` when its answer is complete."""
+        if self._is_full():
+            self.refused += 1
+            return
         self._open += 1
-        tokens, asked, player = self._rng.randint(*self._tokens), self.clock.now(), Player()
-        lanes: list[Lane] = []
 
-        def heard(arrival: HopAudio | Exception) -> None:
-            assert isinstance(arrival, HopAudio), arrival
-            self.clock.after(WAY_SECONDS / 3, lambda: self._batcher.taken(lanes[0]))
-            way = 2 * WAY_SECONDS + WAY_SECONDS_PER_STREAM * self._times.jitter * self._open * self._rng.expovariate(1.0)
-            self.clock.after(way, lambda: listened(arrival))
+        def over(player: Player, asked: float) -> None:
+            self._open -= 1
+            if asked >= self.counted_from:
+                self.outcome.add(player)
+            then()
 
-        def listened(arrival: HopAudio) -> None:
-            if arrival.samples.size:
-                player.hear(self.clock.now() - asked, arrival.samples.size / SAMPLE_RATE)
-            if arrival.last:
-                self._open -= 1
-                if asked >= self.counted_from:
-                    self.outcome.add(player)
-                then()
+        engines = self.clock, self._llm, self._batcher
+        tokens = [self._rng.randint(*self._tokens) for _ in range(self._sentences)]
+        self.clock.after(FRONTEND_SECONDS, ModelledRequest(engines, self._voice, tokens, self._way, over).begin)
 
-        def spoken(new: int, last: bool) -> None:
-            self.clock.after(2 * WAY_SECONDS, lambda: fed(new, last))
+    def _way(self) -> float:
+        """Seconds of a message to its listener."""
+        return 2 * WAY_SECONDS + WAY_SECONDS_PER_STREAM * self._times.jitter * self._open * self._rng.expovariate(1.0)
 
-        def fed(new: int, last: bool) -> None:
-            self._batcher.feed(lanes[0], np.zeros(new, np.int64))
-            if last:
-                self._batcher.finish(lanes[0])
-
-        def begin() -> None:
-            lanes.append(self._batcher.open(Sentence(self._voice), heard))
-            self._llm.generate(tokens, FIRST_TOKENS, spoken)
-
-        self.clock.after(FRONTEND_SECONDS, begin)
+    def _is_full(self) -> bool:
+        load = self._batcher.load.now
+        if self._limit is None or load is None:
+            return False
+        self.limits.append(self._limit.of([StageLoad("token2wav", "", load)], self._open, self.clock.now()))
+        return self._open >= self.limits[-1]
 
     def _end(self) -> None:
         self._batcher.close()
@@ -191,7 +200,10 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--streams", default="1,2,4,8,16,32,64,128,192", help="loads (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load (default: %(default)g)")
-    parser.add_argument("--hold", type=float, default=HOLD_SECONDS, help="longest wait of a first piece in seconds (default: %(default)g)")
+    parser.add_argument("--hold", type=float, help="longest wait of a first piece in seconds (default: the service's)")
+    parser.add_argument("--sentences", type=int, default=1, help="of each request (default: %(default)s)")
+    parser.add_argument("--limited", action="store_true", help="refuse those whom the orchestrator would, by what the engine measures")
+    parser.add_argument("--cpu", action="store_true", help="engines that take what two cores were seen to take, not an H200")
     parser.add_argument(
         "--throws", type=int, default=1, help="of the dice: each load is run so often, and told as one (default: %(default)s)"
     )
@@ -200,11 +212,19 @@ def main(arguments: list[str] | None = None) -> int:
     for arrivals, tokens, streams in itertools.product(("closed", "poisson"), ((60, 95), (230, 270)), map(int, told.streams.split(","))):
         found = Outcome()
         for seed in range(told.throws):
-            simulation = Simulation(Times(seed=seed), tokens, seed=seed + 1, hold_seconds=told.hold)
+            simulation = Simulation(
+                Times.of_two_cores(seed=seed) if told.cpu else Times(seed=seed),
+                tokens,
+                seed=seed + 1,
+                hold_seconds=told.hold,
+                widest_step=1 if told.cpu else 32,
+                limited=told.limited,
+                sentences=told.sentences,
+            )
             if arrivals == "closed":
                 found.join(closed_loop(simulation, streams, told.seconds))
             else:
-                found.join(poisson(simulation, streams, told.seconds, sum(tokens) / 50, seed=seed + 2))
+                found.join(poisson(simulation, streams, told.seconds, told.sentences * sum(tokens) / 50, seed=seed + 2))
         print(row(arrivals, streams, tokens, found), flush=True)
     return 0
 

@@ -29,10 +29,24 @@ def parts(out: Path, model: Path, seconds: float) -> list[Part]:
     offline = ("-m", "bench.offline", *own, "--sentences", "8", "--batches", "1,2,4,8", "--json", str(out / "offline.json"))
     return [
         Part(
+            "llm",
+            "a prompt and a token, as served and readable",
+            (("-m", "bench.llm_cost", *own, "--json"),),
+            prints="json",
+            under=str(model),
+        ),
+        Part(
             "token2wav",
             "a second of sound by length and profile",
             (("-m", "bench.token2wav_cost", *own, "--json"),),
             prints="json",
+            under=str(model),
+        ),
+        Part(
+            "token2wav-parts",
+            "processor time of flow and vocoder, first hop and a second of sound",
+            (("-m", "bench.token2wav_parts", *own),),
+            prints="text",
             under=str(model),
         ),
         Part(

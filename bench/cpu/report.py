@@ -30,6 +30,7 @@ def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
         "Ratios within this run": table(("what", "times"), compared),
         "Served over gRPC": served(everyone),
         "The first sound, medians in ms": first_sound(everyone),
+        "Speech-token model, ms of CPU": _llm(found),
         "token2wav": _token2wav(found),
         "First sound of token2wav by length of the prompt": _prompt(found),
         "Sentences in batches, nobody waiting": _offline(found),
@@ -45,6 +46,10 @@ def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
 
 def ratios(found: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tuple[str, float]]:
     """What a busy machine cannot spoil: both sides were measured in the same minutes."""
+    ways = {one["way"]: one for one in found.get("llm", {}).get("costs", [])}
+    if {"readable", "served"} <= ways.keys():
+        for name, what in (("token", "a token"), ("known_prompt", "the prompt of a known voice"), ("new_prompt", "that of a new one")):
+            yield f"speech-token model, {what}: readable by served", ways["readable"][name] / ways["served"][name]
     costs = {
         (one["profile"], one["audio_seconds"]): one["cpu_seconds"] / one["audio_seconds"]
         for one in found.get("token2wav", {}).get("costs", [])
@@ -60,6 +65,13 @@ def ratios(found: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tuple[
     for streams in sorted(set(loads) - {1}) if 1 in loads else ():
         yield f"first sound p50, {streams} streams by one", loads[streams].p50 / loads[1].p50
         yield f"audio a second, {streams} streams by one", loads[streams].audio_per_second / loads[1].audio_per_second
+
+
+def _llm(found: Mapping[str, Any]) -> list[str]:
+    names = ("way", "positions", "new_prompt", "known_prompt", "token", "decision")
+    return table(
+        [name.replace("_", " ") for name in names], ([one[name] for name in names] for one in found.get("llm", {}).get("costs", []))
+    )
 
 
 def _token2wav(found: Mapping[str, Any]) -> list[str]:

@@ -13,8 +13,8 @@ TEXT_ROWS = 80
 
 YAML = """\
 # Sizes of the bundled voice. The keys are those of a published CosyVoice2 directory, but for three that
-# are arguments of the reference when it speaks: min_token_text_ratio, max_token_text_ratio, temperature. Tags are data; nothing is
-# constructed.
+# are arguments of the reference when it speaks (min_token_text_ratio, max_token_text_ratio, temperature) and two of our own
+# (text.split, llm.shortest_limit). Tags are data; nothing is constructed.
 sample_rate: 24000
 llm_input_size: 256
 llm_output_size: 256
@@ -25,6 +25,10 @@ token_mel_ratio: 2
 chunk_size: 25
 num_decoding_left_chunks: -1
 
+text:
+    # The model was trained on sentences one by one: of several in one utterance it leaves words out.
+    split: 'sentences'
+
 llm: !new:cosyvoice.llm.llm.Qwen2LM
     llm_input_size: !ref <llm_input_size>
     llm_output_size: !ref <llm_output_size>
@@ -33,6 +37,8 @@ llm: !new:cosyvoice.llm.llm.Qwen2LM
     mix_ratio: [15, 15]
     min_token_text_ratio: 0.6
     max_token_text_ratio: 4
+    # Two seconds: "Ah." has 4 ids and takes 17 tokens, most of them the quiet around it.
+    shortest_limit: 50
     sampling: !name:cosyvoice.utils.common.ras_sampling
         top_p: 0.3
         top_k: 5

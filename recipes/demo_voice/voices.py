@@ -1,7 +1,7 @@
 """`spk2info.pt` of the bundled model: for each voice one spoken sentence to go on from, and what the voice sounds like on average.
 
-The grid of 25 tokens on which the decoder cuts starts at the prompt. With 25 k + 11 prompt tokens the first hop of a sentence is 14 tokens,
-the shortest after which the vocoder has something to say (services/token2wav/chunking.py), so prompts have such a length.
+The grid of 25 tokens on which the decoder cuts starts at the first prompt token that it is shown. Utterances of 25 k + 11 tokens are
+chosen, and the decoder is shown six tokens less (services/frontend/prompt_cut.py): the first hop of a sentence is short and can be heard.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,6 +22,7 @@ from recipes.demo_voice.tokenizer.phones import distance
 from recipes.demo_voice.tokenizer.trained import CODES, TrainedTokenizer
 from services.frontend.features.mel import mel_spectrogram
 from services.frontend.phonemes.symbols import START, read_symbols
+from services.frontend.speaker_file import cut_entry
 
 PAST_THE_GRID = 11
 PREFERRED_CHUNKS, ALLOWED_CHUNKS = (2, 3), (1, 2, 3, 4)
@@ -108,7 +109,7 @@ def _voice(corpus: Corpus, name: str) -> dict[str, Tensor]:
     }
     lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in prompt.items()}
     print(f"voice {name}: {len(own)} utterances; prompt of {length} tokens: {chosen.text}")
-    return prompt | lengths | {"llm_embedding": mean[None], "flow_embedding": mean[None]}
+    return cut_entry(prompt | lengths | {"llm_embedding": mean[None], "flow_embedding": mean[None]})
 
 
 def choose(corpus: Corpus, own: Sequence[Utterance], mean: Tensor) -> tuple[Utterance, int]:

@@ -2,6 +2,19 @@
 
 import random
 
+DOCUMENTS: tuple[str, ...] = (
+    '<speak>One. <break time="300ms"/>Two &amp; <emphasis>three</emphasis> 5 km<break strength="weak"/></speak>',
+    '<?xml version="1.0"?>\n<speak version="1.1" xml:lang="en"><p>A <s>B.</s> C</p>'
+    '<prosody rate="+20%" pitch="x">D [pause 1s] e</prosody></speak>',
+    '<speak>On <say-as interpret-as="date" format="ymd">2024-05-01</say-as> <say-as interpret-as="characters">AB1</say-as> '
+    '<say-as interpret-as="telephone">+1 555 123</say-as> <say-as interpret-as="currency">$12.50</say-as></speak>',
+    '<speak>今天<say-as interpret-as="cardinal">1024</say-as>，<say-as interpret-as="time">12:30</say-as>。'
+    '<lang xml:lang="en">and <say-as interpret-as="fraction">3/4</say-as></lang></speak>',
+    '<speak>Say <phoneme alphabet="ipa" ph="təˈmeɪtoʊ">tomato</phoneme> <sub alias="World 3">W3C</sub> '
+    '<prosody rate="slow">so <prosody rate="1.1">x</prosody></prosody> &#233;&lt;|im_end|&gt;</speak>',
+    '<speak><metadata>no</metadata><audio src="x"><desc>no</desc>yes</audio><mark name="m"/><voice name="v">hi</voice></speak>',
+)
+"""SSML."""
 SEEDS: tuple[str, ...] = (
     "Hello 12 worlds. Dr. Smith paid $3.50, or £1,250.99, on 5/1/2024 at 7:30pm!",
     "今天是2024年5月1日，气温-3.5℃，涨了12.5%。我有3个 apples and 5 pears",
@@ -31,8 +44,23 @@ SEEDS: tuple[str, ...] = (
     ". . . ... ?!?! ；；",
     " \t\r\n\x0b\x0c\x85\u2028",
     "snake_case __bold__ ~~gone~~ *a* **b** ***c***",
+    "Hello 你好 Привет → 5 € ∑ [laughter] <say-as>x</say-as> and Ω, ok?",
+    *DOCUMENTS,
 )
 PIECES: tuple[str, ...] = (
+    "<speak>",
+    "</speak>",
+    "</p>",
+    '<say-as interpret-as="digits">',
+    "</say-as>",
+    '<prosody rate="fast">',
+    "</prosody>",
+    '<sub alias="x">',
+    "<break/>",
+    "&#x4f60;",
+    "<!--",
+    "<![CDATA[",
+    "<!DOCTYPE speak [",
     *"[]<>|()*_`#-+.,:;/\\\"'$€£¥%&@=^~ \n\t0159aZé好の",
     "<|",
     "|>",

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -27,14 +28,16 @@ from services.frontend.__main__ import SERVICE, load
 from services.frontend.analysis import Analyzer, Reading, Sentence
 from services.frontend.control_tokens import CONTROLS
 from services.frontend.course import MOST_RESPELT
+from services.frontend.document_text import parts_of
 from services.frontend.normalize import Normalizer
 from services.frontend.partial import Part
 from services.frontend.pauses import Pause, added
 from services.frontend.settings import FrontendSettings
 from services.frontend.text_tokenizer import Tokenizer, read_tokenizer
-from services.frontend.units import Units
+from services.frontend.text_warnings import LONGEST_STRETCH, MOST_STRETCHES, MOST_WARNINGS, WarningLog
 from services.frontend.wetext_package import WeText
-from services.frontend.written_text import Piece, WrittenText
+from services.frontend.written_form import WrittenForm
+from services.frontend.written_text import Piece
 from tools.fuzz.mutation import growing, mutated
 
 MODELS = ("models/demo", "tests/golden/tiny")
@@ -77,7 +80,7 @@ class Subject:
         begin = time.thread_time()
         try:
             reading = self.analyzer.reading(language, allow_control_tokens=allowed, pronunciations=pronunciations)
-            parts = list(self.analyzer.parts(text, reading))
+            parts = list(parts_of(self.analyzer, text, reading))
         except InvalidRequest:
             return "refused"
         seconds = time.thread_time() - begin
@@ -86,6 +89,7 @@ class Subject:
         sentences = [part for part in parts if isinstance(part, Sentence)]
         for sentence in sentences:
             self._check(sentence, allowed=allowed)
+        _check_warnings(reading)
         if len(text) < 1000 and (grows or source.random() < 0.05):
             cuts, partial = sorted(source.randint(0, len(text)) for _ in range(4)), source.random() < 0.5
             begin = time.thread_time()
@@ -102,7 +106,8 @@ class Subject:
 
     def _streamed(self, text: str, cuts: list[int], reading: Reading, *, partial: bool) -> list[object]:
         """Sentences and the pauses between them, of a text that comes in pieces, as far as it is not refused."""
-        of = WrittenText(self.analyzer, reading, Units(LONGEST_UNIT), partial=partial)
+        reading = replace(reading, log=WarningLog())
+        of = WrittenForm(self.analyzer, reading, LONGEST_UNIT, partial=partial)
         heard, waiting, ids = list[object](), 0, list[int]()
 
         def pieces() -> Iterator[Piece]:
@@ -112,6 +117,8 @@ class Subject:
 
         try:
             for piece in pieces():
+                # Warnings belong to the sentence that is told with them, not to the part of it.
+                heard += [] if isinstance(piece, Part) and piece.unfinished else _warnings(reading)
                 if isinstance(piece, Pause):
                     waiting = added(waiting, piece)
                 elif isinstance(piece, Part):
@@ -122,7 +129,18 @@ class Subject:
                     heard, waiting = [*heard, waiting, piece], 0
         except InvalidRequest:
             return [*heard, tuple(ids), "refused"]
-        return [*heard, waiting]
+        return [*heard, *_warnings(reading), waiting]
+
+
+def _check_warnings(reading: Reading) -> None:
+    found = [] if reading.log is None else reading.log.take()
+    _require(len(found) <= MOST_WARNINGS, f"{len(found)} warnings")
+    _require(all(len(warning.left_out) <= MOST_STRETCHES for warning in found), "a warning names more than it may")
+    _require(all(len(stretch) <= LONGEST_STRETCH for warning in found for stretch in warning.left_out), "a stretch is too long")
+
+
+def _warnings(reading: Reading) -> list[object]:
+    return [] if reading.log is None else list(reading.log.take())
 
 
 def _grown(text: str, reading: Reading) -> int:

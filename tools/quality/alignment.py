@@ -44,6 +44,30 @@ class Alignment:
     missing_at_end: int
 
 
+@dataclass(frozen=True)
+class Differences:
+    """Of one text. left_out, misheard: places of words of the reference that stand for nothing that was heard, or for another word. added:
+    what was heard that stands for nothing of the reference."""
+
+    left_out: frozenset[int]
+    misheard: frozenset[int]
+    added: tuple[str, ...]
+
+
+def differences(reference: Sequence[str], heard: Sequence[str]) -> Differences:
+    """Which words the alignment of `align` counts."""
+    left_out, misheard, added, i, j = set(), set(), [], 0, 0
+    for step in reversed(_steps(reference, heard)):
+        if step == "deletion":
+            left_out.add(i)
+        elif step == "substitution":
+            misheard.add(i)
+        elif step == "insertion":
+            added.append(heard[j])
+        i, j = i + _GO_BACK[step][0], j + _GO_BACK[step][1]
+    return Differences(frozenset(left_out), frozenset(misheard), tuple(added))
+
+
 def align(reference: Sequence[str], heard: Sequence[str]) -> Alignment:
     """The alignment of the fewest substitutions, insertions and deletions (Levenshtein distance on words).
 

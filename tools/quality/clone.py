@@ -41,7 +41,7 @@ from tools.quality.recording import Recording, write_recording
 from tools.quality.sentences import HELD_OUT, Sentence, read_sentences, spread
 from tools.quality.vocoded import vocoded_prompts
 
-_SECONDS = 5.0
+SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         "--recording", type=Path, nargs="+", required=True, metavar="WAV", help="somebody speaking, 16 bit; the file's name is the voice's"
     )
     options.add_argument("--text", nargs="+", metavar="TEXT", help="what each recording says (default: a recogniser listens)")
-    options.add_argument("--seconds", type=float, default=_SECONDS, metavar="X", help="of each recording to use (default: %(default)s)")
+    options.add_argument("--seconds", type=float, default=SECONDS, metavar="X", help="of each recording to use (default: %(default)s)")
     options.add_argument("--sentences", type=Path, default=HELD_OUT, metavar="FILE", help="one a line (default: the held-out list)")
     options.add_argument("--count", type=int, default=10, metavar="N", help="only N of them, evenly spread (default: %(default)s)")
     options.add_argument("--seed", type=int, default=1, metavar="N", help="of every sentence (default: %(default)s)")

@@ -1,8 +1,9 @@
-"""`python -m tools.quality.guard_margins [--model DIR] [--sentences N] [--seeds N] [--json]`: how far the thresholds of the llm's guards
-are from ordinary speech.
+"""`python -m tools.quality.guard_margins [--model DIR] [--list FILE] [--sentences N] [--seeds N] [--json]`: how far the thresholds of the
+guards of speech tokens are from ordinary speech.
 
-Speaks N sentences of the held-out list with each voice of a model directory, in this process and as speech tokens only, and says the very
-words of each voice's prompt with several seeds: the likeliest cause of a false alarm of `PROMPT_SPOKEN`.
+Speaks N texts of a list (default: the held-out sentences) with each voice of a model directory, in this process and as speech tokens only,
+and says the very words of each voice's prompt with several seeds: the likeliest cause of a false alarm of `PROMPT_SPOKEN`. Where the model
+gives word times, the sentences that come nearest to `LEFT_OUT` and `REPEATED` are named.
 
 Exit status: 0 measured, 1 it failed, 2 bad arguments.
 """
@@ -12,7 +13,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,17 +21,21 @@ import numpy as np
 from cosyserve.commands.options import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis import Analyzer
+from services.frontend.analysis import Analyzer, Sentence
 from services.frontend.normalize import Normalizer
 from services.frontend.speaker_file import read_voices
+from services.frontend.split_mode import split_mode
 from services.frontend.text_tokenizer import read_tokenizer
 from services.frontend.wetext_package import WeText
 from services.llm.backend import Backend, load_backend
 from services.llm.config import LengthBounds
 from services.llm.guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_TOKENS
+from services.llm.repetition import LARGEST_GAIN
 from services.llm.request import FinishReason, Generation, Prompt, Sampling
 from services.llm.settings import LlmSettings
-from tools.quality.sentences import Sentence, read_sentences, spread
+from tools.quality import sentences as lists
+from tools.quality.sentences import HELD_OUT, read_sentences, spread
+from tools.quality.word_margins import WordMargin, extremes, word_margin
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,10 @@ class Margins:
     repeated: int
     prompts_said_again: int
     repeated_by_the_prompts_words: int
+    fewest_spare_tokens: int | None = None
+    """Of a word, beyond what LEFT_OUT asks for; None where words have no times."""
+    largest_gain: float | None = None
+    """Of a step back, in nats."""
 
 
 def repeated(made: Sequence[int], prompt: Sequence[int]) -> int:
@@ -89,24 +98,47 @@ def margins(said: Sequence[tuple[SpokenTokens, Prompt]], said_again: Sequence[tu
     )
 
 
-async def measure(model: Path, sentences: Sequence[Sentence], seeds: int) -> tuple[Margins, LengthBounds]:
-    """The margins, and the bounds that they are margins to. Raises ModelError for a directory that cannot speak, ValueError without
-    voices."""
+async def measure(
+    model: Path, sentences: Sequence[lists.Sentence], seeds: int
+) -> tuple[Margins, LengthBounds, list[tuple[str, WordMargin]]]:
+    """The margins, the bounds that they are margins to, and those of the words, sentence by sentence and each with its voice.
+
+    Raises ModelError for a directory that cannot speak, ValueError without voices.
+    """
     directory = ModelDirectory(model)
     tokenizer = read_tokenizer(directory)
-    prompts = [Prompt(voice.prompt_text_ids, voice.prompt_speech_tokens) for voice in read_voices(directory, tokenizer)]
+    voices = read_voices(directory, tokenizer)
+    prompts = [Prompt(voice.prompt_text_ids, voice.prompt_speech_tokens) for voice in voices]
     if not prompts:
         raise ValueError(f"{model} has no voices of its own")
-    analyzer = Analyzer(Normalizer(WeText()), tokenizer)
-    texts = [part.token_ids for sentence in sentences for part in analyzer.sentences(sentence.text)]
+    analyzer = Analyzer(Normalizer(WeText()), tokenizer, split=split_mode(directory))
+    texts = [part for sentence in sentences for part in analyzer.sentences(sentence.text)]
     backend = load_backend(LlmSettings(listen="127.0.0.1:0", model=model))
     try:
-        said = [(await _spoken(backend, prompt, text, seed), prompt) for prompt in prompts for seed, text in enumerate(texts)]
+        said = [(await _spoken(backend, prompt, text.token_ids, seed), prompt) for prompt in prompts for seed, text in enumerate(texts)]
+        words = _word_margins(backend, [voice.id for voice in voices for _ in texts], texts * len(voices), [spoken for spoken, _ in said])
         transcribed = [prompt for prompt in prompts if prompt.text_ids]
         said_again = [(await _spoken(backend, prompt, prompt.text_ids, seed), prompt) for prompt in transcribed for seed in range(seeds)]
     finally:
         await backend.close()
-    return margins(said, said_again), backend.lengths
+    found = margins(said, said_again)
+    if words:
+        spare, gain = extremes([margin for _, margin in words])
+        found = replace(found, fewest_spare_tokens=spare, largest_gain=gain)
+    return found, backend.lengths, words
+
+
+def _word_margins(
+    backend: Backend, voices: Sequence[str], texts: Sequence[Sentence], said: Sequence[SpokenTokens]
+) -> list[tuple[str, WordMargin]]:
+    """None for a model without an alignment table, and for sentences that did not end."""
+    if backend.alignment is None:
+        return []
+    found = []
+    for voice, text, spoken in zip(voices, texts, said, strict=True):
+        margin = word_margin(backend.alignment, text, spoken.tokens) if spoken.ended else None
+        found += [(voice, margin)] if margin else []
+    return found
 
 
 async def _spoken(backend: Backend, prompt: Prompt, text: tuple[int, ...], seed: int) -> SpokenTokens:
@@ -120,16 +152,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tools.quality.guard_margins", description="Ordinary speech against the guards.")
     parser.add_argument("--model", type=Path, metavar="DIR", help="model directory (default: models/demo)")
-    parser.add_argument("--sentences", type=int, metavar="N", help="only N of the held-out list, evenly spread")
+    parser.add_argument("--list", type=Path, default=HELD_OUT, metavar="FILE", help="texts, one a line (default: the held-out sentences)")
+    parser.add_argument("--sentences", type=int, metavar="N", help="only N of the list, evenly spread")
     parser.add_argument("--seeds", type=int, default=10, metavar="N", help="for the words of each prompt (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
     try:
-        sentences = spread(read_sentences(), options.sentences)
-    except ValueError as error:
+        sentences = spread(read_sentences(options.list), options.sentences)
+    except (OSError, ValueError) as error:
         parser.error(str(error))
     try:
-        found, bounds = asyncio.run(measure(model_directory(options.model), sentences, options.seeds))
+        found, bounds, words = asyncio.run(measure(model_directory(options.model), sentences, options.seeds))
     except (CosyserveError, ModelError, SettingsError, OSError, ValueError) as error:
         print(f"guard_margins: {error}", file=sys.stderr)
         return 1
@@ -141,7 +174,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{'most speech tokens per text id':<38}{found.most_per_text_id:>8}   RUNAWAY at {bounds.max_token_text_ratio:g}")
     print(f"{'most of 25 that equal the prompt':<38}{found.repeated:>8}   PROMPT_SPOKEN at {EQUAL_TOKENS}")
     print(f"{f'... saying its words ({found.prompts_said_again} times)':<38}{found.repeated_by_the_prompts_words:>8}")
+    _print_words(words)
     return 0
+
+
+def _print_words(words: Sequence[tuple[str, WordMargin]]) -> None:
+    """The five sentences that come nearest to each of the two guards."""
+    for voice, each in sorted(words, key=lambda margin: margin[1].spare)[:5]:
+        print(f"{'tokens that the shortest word can spare':<38}{each.spare:>7}   LEFT_OUT below 0: {voice}, {each.text}")
+    for voice, each in sorted(words, key=lambda margin: -margin[1].gain)[:5]:
+        print(f"{'gain of a step back, nats':<38}{each.gain:>8.1f}   REPEATED above {LARGEST_GAIN:g}: {voice}, {each.text}")
 
 
 if __name__ == "__main__":

@@ -1,27 +1,30 @@
-"""A list spoken by a running server, sentence after sentence."""
+"""A list spoken by a running server, sentence after sentence, with the silence at its ends: so that recordings of the same speech tokens
+begin at the same sample."""
 
 from cosyserve.audio import from_pcm
 from cosyserve.client import Client
 from cosyserve.commands.hearing import hear
 from cosyserve.speech import Speech
+from cosyserve.synthesis_options import StreamOptions
 from tools.quality.recording import Recording
 from tools.quality.sentences import Sentence
 
 
 async def stream(client: Client, sentence: Sentence, voice: str, seed: int) -> Recording:
-    """Streamed with the default settings, as most callers do."""
-    return await _listen(client.synthesize(sentence.text, voice=voice, seed=seed), sentence)
+    """Streamed with the default settings but for the onset."""
+    return await _listen(client.synthesize(sentence.text, voice=voice, seed=seed, onset="natural"), sentence)
 
 
 async def stream_in_long_hops(client: Client, sentence: Sentence, voice: str, seed: int) -> Recording:
     """Streamed with as few cuts as the server allows: the samples must be those of `stream`."""
-    speech = client.synthesize(sentence.text, voice=voice, seed=seed, first_hop_tokens=100, growth="exponential", max_hop_tokens=400)
+    hops: StreamOptions = {"first_hop_tokens": 100, "growth": "exponential", "max_hop_tokens": 400}
+    speech = client.synthesize(sentence.text, voice=voice, seed=seed, onset="natural", **hops)
     return await _listen(speech, sentence)
 
 
 async def whole(client: Client, sentence: Sentence, voice: str, seed: int) -> Recording:
     """At once, under full attention: the same speech tokens as `stream`, decoded with all their context."""
-    audio, header, summary = await client.synthesize_unary(sentence.text, voice=voice, seed=seed)
+    audio, header, summary = await client.synthesize_unary(sentence.text, voice=voice, seed=seed, onset="natural")
     return Recording(sentence, from_pcm(audio), header.sample_rate, summary=summary)
 
 

@@ -18,6 +18,7 @@ _FULL_HOUR = re.compile(r"\b(\d{1,2}):00\b(?: o'?clock)?")
 _UNIT_AFTER_FIGURE = re.compile(r"(?<=\d)(?=(?:am|pm)\b)")
 _PRONOUN = re.compile(r"\b(any|every|some) one\b")
 """Joined before "one" is taken for a figure."""
+_A_HUNDRED = re.compile(r"\ba (?=(?:hundred|thousand|million)\b)")
 _DAY_OF_MONTH = re.compile(r"\b(january|february|march|april|may|june|july|august|september|october|november|december)((?: \d){1,2}) th\b")
 """Read "April fifth", written "April 5" as often as "April 5th"."""
 _NOT_A_WORD = re.compile(r"[^a-z0-9' ]")
@@ -60,6 +61,7 @@ def words_of(text: str) -> list[str]:
     text = _FULL_HOUR.sub(r"\1 o'clock", text)
     text = _UNIT_AFTER_FIGURE.sub(" ", text)
     text = _PRONOUN.sub(r"\1one", text)
+    text = _A_HUNDRED.sub("one ", text)
     for sign, word in _SIGNS.items():
         text = text.replace(sign, word)
     for pattern, written_out in _CONTRACTIONS:

@@ -115,10 +115,10 @@ async def measure(model: Path, sentences: list[Sentence], *, by_token: bool) -> 
 
 
 async def _spoken(client: Client, sentence: Sentence, voice: str, *, by_token: bool) -> tuple[Recording, list[WordTime]]:
-    speech = client.synthesize(sentence.text, voice=voice, seed=SEED)
+    speech = client.synthesize(sentence.text, voice=voice, seed=SEED, onset="natural")
     if not by_token:
         return Recording(sentence, from_pcm(await speech.read()), SAMPLE_RATE), speech.words
-    async with client.streaming_synthesize(voice=voice, seed=SEED, mode="tokens") as written:
+    async with client.streaming_synthesize(voice=voice, seed=SEED, mode="tokens", onset="natural") as written:
         await written.write(sentence.text)
         await written.finish()
         return Recording(sentence, from_pcm(await written.read()), SAMPLE_RATE), written.words

@@ -31,7 +31,11 @@ def found() -> dict[str, Any]:
             "first_sound_seconds": 0.2,
         }
 
+    def way(name: str, scale: float) -> dict[str, Any]:
+        return {"way": name, "positions": 187, "new_prompt": 9 * scale, "known_prompt": 6 * scale, "token": scale, "decision": 0.1}
+
     return {
+        "llm": {"costs": [way("readable", 2.0), way("served", 1.0) | {"new_prompt": 12.0}]},
         "token2wav": {"costs": [cost("continuous", 4, 1.2), cost("continuous", 16, 5.6), cost("upstream", 16, 7.0)]},
         "prompt": [{"prompt_seconds": 10, "cold_seconds": 0.9, "warm_seconds": 0.3, "cold_by_warm": 3.0}],
     }
@@ -40,6 +44,9 @@ def found() -> dict[str, Any]:
 def test_ratios_are_of_the_same_run() -> None:
     told = dict(ratios(found(), [level(1, 200.0, 3.0), level(4, 500.0, 3.3)]))
     assert told == {
+        "speech-token model, a token: readable by served": pytest.approx(2.0),
+        "speech-token model, the prompt of a known voice: readable by served": pytest.approx(2.0),
+        "speech-token model, that of a new one: readable by served": pytest.approx(1.5),
         "token2wav, continuous: CPU for a second of audio in 16 s by one in 4 s": pytest.approx(0.35 / 0.3),
         "token2wav, 16 s: upstream by continuous": pytest.approx(1.25),
         "first sound of token2wav behind a prompt of 10 s: nothing kept by kept": 3.0,
@@ -62,6 +69,7 @@ def test_the_report_shows_what_there_is(tmp_path: Path) -> None:
     assert "**closed: late**" in text
     assert "2 of 3 loads" in text
     assert "| continuous | 16 |" in text
+    assert "| served | 187 | 12 | 6 | 1 | 0.1 |" in text
     assert "median 3 ms" in text
     assert "## Served" not in text
     assert json.loads((tmp_path / "report.json").read_text())["ratios"]["token2wav, 16 s: upstream by continuous"] == 1.25

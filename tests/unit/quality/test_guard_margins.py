@@ -6,11 +6,15 @@ import random
 import pytest
 
 from cosyserve.errors import PromptSpoken
+from services.frontend.analysis import Sentence
 from services.llm.config import LengthBounds
 from services.llm.guards import EQUAL_TOKENS, TokenGuards
+from services.llm.repetition import LARGEST_GAIN
 from services.llm.request import Prompt
+from tests.unit.llm.test_llm_repetition import sharp, token
 from tools.quality import guard_margins
 from tools.quality.guard_margins import SpokenTokens, margins, repeated
+from tools.quality.word_margins import extremes, word_margin
 
 PROMPT = random.Random(1).sample(range(3000), 60)
 OTHER = random.Random(2).sample(range(3000, 6000), 80)
@@ -65,3 +69,21 @@ def test_the_bundled_voices_are_far_from_every_guard(capsys: pytest.CaptureFixtu
     assert found["did_not_end"] == 0
     assert 0.6 < found["fewest_per_text_id"] <= found["most_per_text_id"] < 4
     assert found["repeated"] < EQUAL_TOKENS
+    assert found["fewest_spare_tokens"] >= 0
+    assert found["largest_gain"] < LARGEST_GAIN
+
+
+def test_words_are_measured_as_their_guards_measure_them() -> None:
+    ids = (0, 1, 2, 3, 4, 5)
+    sentence = Sentence("on a mat", ids, "en", (("on", 0, 2), ("a", 2, 1), ("mat", 3, 3)))
+    once = [token(each) for each in ids for _ in range(2)]
+    found = word_margin(sharp(), sentence, once)
+    assert found is not None
+    assert (found.spare, found.gain < 0) == (3, True)
+    cut = word_margin(sharp(), sentence, [token(each) for each in (0, 0, 1, 2, 2)])
+    assert cut is not None
+    assert cut.spare == -1
+    assert word_margin(sharp(), Sentence("", ids, "en"), once) is None
+    assert extremes([found, cut]) == (-1, round(max(found.gain, cut.gain), 1))
+    with pytest.raises(ValueError, match="no sentence"):
+        extremes([])

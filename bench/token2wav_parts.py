@@ -1,0 +1,125 @@
+"""`python -m bench.token2wav_parts [--model DIR] [--seconds 7] [--repeats 5] [--json]`: processor time of token2wav by part, one stream.
+
+A sentence behind a prompt of 61 tokens goes block by block through flow and vocoder, one after the other; the state behind the prompt is
+kept. Processor time, not wall time, and the least of all repeats: where the machine does other work too, two states of the code can be
+compared by running them in turns.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import (
+    CHUNK_TOKENS,
+    LOOKAHEAD_TOKENS,
+    MEL_BINS,
+    MEL_FRAMES_PER_TOKEN,
+    SAMPLE_RATE,
+    SPEAKER_DIMENSION,
+    SPEECH_VOCABULARY,
+    TOKENS_PER_SECOND,
+)
+from services.token2wav.flow.flow import Flow, load_flow
+from services.token2wav.flow.state import FlowState
+from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
+from services.token2wav.vocoder.window import window_frames
+from services.token2wav.voice_prompt import VoicePrompt
+
+PROMPT_TOKENS = 61
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Milliseconds of processor time. first_milliseconds: of the first hop, 14 tokens. milliseconds_per_second: of a second of sound."""
+
+    part: str
+    first_milliseconds: float
+    milliseconds_per_second: float
+
+
+def measure(model: Path, threads: int, seconds: float, repeats: int) -> list[Cost]:
+    """One row for each part and one for both. Raises ModelError."""
+    torch.set_num_threads(threads)
+    directory = ModelDirectory(model)
+    flow, vocoder = load_flow(directory, CPU), load_vocoder(directory, CPU)
+    random = np.random.default_rng(0)
+    tokens = torch.from_numpy(random.integers(0, SPEECH_VOCABULARY, PROMPT_TOKENS + int(seconds * TOKENS_PER_SECOND)))
+    prompt = VoicePrompt(
+        tokens[:PROMPT_TOKENS],
+        torch.from_numpy(random.normal(-5, 2, (MEL_FRAMES_PER_TOKEN * PROMPT_TOKENS, MEL_BINS)).astype(np.float32)),
+        torch.from_numpy(random.normal(size=SPEAKER_DIMENSION).astype(np.float32)),
+        "bench",
+    )
+    kept = flow.start(prompt)
+    for _ in range(PROMPT_TOKENS // CHUNK_TOKENS):
+        _block(flow, kept, tokens)
+    runs = [_speak(flow, vocoder, kept, tokens) for _ in range(repeats + 1)][1:]
+    spent = np.array(runs)
+    blocks = np.concatenate([spent, spent.sum(axis=2, keepdims=True)], axis=2)
+    first, whole = blocks[:, 0].min(axis=0), blocks.sum(axis=1).min(axis=0)
+    audio = (len(tokens) - PROMPT_TOKENS) / TOKENS_PER_SECOND
+    return [
+        Cost(part, round(1000 * at_first, 1), round(1000 * all_in_all / audio, 1))
+        for part, at_first, all_in_all in zip(("flow", "vocoder", "together"), first, whole, strict=True)
+    ]
+
+
+def _speak(flow: Flow, vocoder: Vocoder, kept: FlowState, tokens: torch.Tensor) -> list[tuple[float, float]]:
+    """Seconds of processor time in flow and vocoder of each block."""
+    state, skip, costs = flow.fork(kept), MEL_FRAMES_PER_TOKEN * (PROMPT_TOKENS % CHUNK_TOKENS), []
+    sound = vocoder.start(0, 0, MEL_FRAMES_PER_TOKEN * (-PROMPT_TOKENS % CHUNK_TOKENS), window_frames(1.0))
+    samples = 0
+    while state.position < len(tokens):
+        began = time.process_time()
+        mel = _block(flow, state, tokens)
+        middle = time.process_time()
+        (made,) = vocoder.step([sound], [mel[:, skip:]], [state.position == len(tokens)])
+        costs.append((middle - began, time.process_time() - middle))
+        samples, skip = samples + (0 if made is None else len(made)), 0
+    if samples != SAMPLE_RATE * (len(tokens) - PROMPT_TOKENS) // TOKENS_PER_SECOND:
+        raise RuntimeError(f"{samples} samples were made")
+    return costs
+
+
+def _block(flow: Flow, state: FlowState, tokens: torch.Tensor) -> torch.Tensor:
+    end = min(state.position + CHUNK_TOKENS, len(tokens))
+    (mel,) = flow.blocks([state], [tokens[state.position : end]], [tokens[end : end + LOOKAHEAD_TOKENS]])
+    if mel is None:
+        raise RuntimeError("the flow made nothing")
+    return mel
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.token2wav_parts", description="Processor time of flow and vocoder.")
+    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of one operation (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=6.8, help="of the sentence (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=5, help="of which the least counts (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
+    told = parser.parse_args(arguments)
+    try:
+        costs = measure(told.model, told.threads, told.seconds, told.repeats)
+    except ModelError as error:
+        print(error, file=sys.stderr)
+        return 3
+    if told.json:
+        print(json.dumps([asdict(cost) for cost in costs], indent=1))
+        return 0
+    print(f"{'CPU ms':<10}{'first hop':>12}{'a second of sound':>20}")
+    for cost in costs:
+        print(f"{cost.part:<10}{cost.first_milliseconds:>12.1f}{cost.milliseconds_per_second:>20.1f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

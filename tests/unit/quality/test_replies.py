@@ -1,0 +1,110 @@
+"""Which replies have lost words, and what the report says of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosyserve.utterance import WordTime
+from tools.quality import replies_spoken
+from tools.quality.alignment import differences
+from tools.quality.recognise import Recogniser
+from tools.quality.recording import Recording, write_recording
+from tools.quality.replies import REPLIES, main
+from tools.quality.replies_report import RepliesLimits, RepliesQuality, as_json, as_table
+from tools.quality.reply import Reply, judged
+from tools.quality.sentences import HELD_OUT, Sentence, read_sentences
+
+TEXT = "No problem! Anything else?"
+
+
+def reply(tiny: str, base: str, *words: tuple[str, float]) -> Reply:
+    """words: each with its seconds."""
+    return judged(1, TEXT, {"tiny.en": tiny, "base": base}, [WordTime(text, 1.0, 1.0 + seconds, 0) for text, seconds in words])
+
+
+def test_differences_name_the_words() -> None:
+    found = differences(["a", "b", "c", "d"], ["b", "x", "d", "d"])
+    assert (found.left_out, found.misheard, found.added) == (frozenset({0}), frozenset({2}), ("d",))
+    assert differences(["some", "one", "came"], ["someone", "came"]) == differences([], [])
+
+
+@pytest.mark.parametrize(
+    ("tiny", "base", "lost"),
+    [
+        ("No problem. Anything else?", "no problem anything else", False),
+        ("No problem.", "No problem!", True),
+        ("No problem.", "No problem. Anything else?", False),
+        ("Problem, anything else?", "No problem. Anything.", False),
+    ],
+)
+def test_two_ears_have_to_miss_the_same_word(tiny: str, base: str, lost: bool) -> None:
+    assert reply(tiny, base).lost is lost
+
+
+def test_a_word_without_time_is_lost_whatever_was_heard() -> None:
+    assert reply(TEXT, TEXT, ("problem", 0.04)).too_short == ("problem",)
+    assert not reply(TEXT, TEXT, ("problem", 0.08), ("a", 0.0)).lost
+
+
+def test_a_word_that_both_mistake_is_misheard_not_lost() -> None:
+    found = reply("No problem. Anything ells?", "No problem, anything elves.")
+    assert (found.lost, found.misheard) == (False, ("else",))
+
+
+def test_words_said_twice() -> None:
+    found = reply("No problem. Anything else? Else?", "No problem, anything else, else")
+    assert found.said_twice == ("else",)
+    assert not reply("No problem. Anything else? Else?", TEXT).said_twice
+    assert not reply("Oh no problem. Anything else?", "Oh, no problem. Anything else?").said_twice
+
+
+def test_report_and_limits() -> None:
+    good, bad = reply(TEXT, TEXT), reply("No problem.", "No problem! Else?")
+    quality = RepliesQuality("anna", 2, [good, bad])
+    table = as_table([quality])
+    assert "left out: anything" in table
+    assert "No problem. | No problem! Else?" in table
+    assert table.splitlines()[1].split() == ["anna", "2", "2", "1", "0", "0", "0", "25.00", "%", "12.50", "%"]
+    assert RepliesLimits().exceeded(quality) == []
+    assert RepliesLimits(lost=1, twice=0, word_error_rate=0.125).exceeded(quality) == []
+    assert RepliesLimits(lost=0, word_error_rate=0.1).exceeded(quality) == [
+        "anna, seed 2: replies with lost words 1, at most 0 allowed",
+        "anna, seed 2: word error rate of the replies 0.125, at most 0.1 allowed",
+    ]
+    told = as_json([quality], ["x"])
+    assert (told["ok"], told["runs"][0]["lost"], told["runs"][0]["word_error_rate"]["tiny.en"]) == (False, 1, 0.25)
+
+
+def test_the_list_is_held_out_short_and_of_several_sentences() -> None:
+    found = [each.text for each in read_sentences(REPLIES)]
+    assert len(found) == len(set(found)) == 200
+    assert not set(found) & {each.text for each in read_sentences(HELD_OUT)}
+    assert all(2 <= sum(text.count(mark) for mark in ".?!") <= 4 and len(text) <= 60 for text in found)
+
+
+def test_a_folder_is_judged_without_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    first = read_sentences(REPLIES)[0]
+    write_recording(tmp_path / "anna", Recording(first, np.zeros(2400, np.float32), 24_000))
+    monkeypatch.setattr(Recogniser, "text_of", lambda *_: first.text)
+    assert main(["--wavs", str(tmp_path), "--one-ear", "--max-lost", "0"]) == 0
+    assert "anna" in capsys.readouterr().out
+    monkeypatch.setattr(Recogniser, "text_of", lambda *_: "")
+    assert main(["--wavs", str(tmp_path), "--one-ear", "--max-lost", "0"]) == 1
+
+
+@pytest.mark.parametrize("wrong", [["--server", "here:1", "--recording", "a.wav"], ["--count", "0"], ["--seeds", "one"]])
+def test_what_cannot_be_asked_for(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(wrong)
+    assert caught.value.code == 2
+
+
+def test_nothing_recorded_is_nothing_heard() -> None:
+    assert Recogniser().text_of(Recording(Sentence(1, TEXT), np.zeros(0, np.float32), 24_000)) == ""
+
+
+def test_without_the_weights_of_base_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tools.quality.recognise.importlib.util.find_spec", lambda _: None)
+    with pytest.raises(ModuleNotFoundError, match="extra `quality`"), replies_spoken.ears(one_ear=False, threads=1):
+        pass

@@ -1,0 +1,38 @@
+"""How far ordinary speech is from `LEFT_OUT` and `REPEATED`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from services.frontend.analysis import Sentence
+from services.llm.alignment import AlignmentTable
+from services.llm.repetition import gain_of_a_step_back
+from services.orchestrator.left_out import FEWEST_LETTERS, fewest_tokens, tokens_of
+from services.orchestrator.utterance import SpokenWord
+
+
+@dataclass(frozen=True)
+class WordMargin:
+    """Of one sentence. spare: tokens that its shortest word has more than it needs; below 0 it counts as left out. gain: of the best step
+    back in the text, in nats."""
+
+    text: str
+    spare: int
+    gain: float
+
+
+def word_margin(table: AlignmentTable, sentence: Sentence, tokens: list[int]) -> WordMargin | None:
+    """None for a sentence that cannot be aligned or has no words."""
+    starts = table.starts(sentence.token_ids, tokens)
+    words = [SpokenWord(*word) for word in sentence.words if sum(map(str.isalpha, word[0])) >= FEWEST_LETTERS]
+    if starts is None or not words:
+        return None
+    borders = (*starts, len(tokens))
+    spare = min(tokens_of(word, borders) - fewest_tokens(word) for word in words)
+    return WordMargin(sentence.text, spare, gain_of_a_step_back(table, sentence.token_ids, tokens))
+
+
+def extremes(margins: Sequence[WordMargin]) -> tuple[int, float]:
+    """The least to spare and the largest gain. Raises ValueError when there are none."""
+    if not margins:
+        raise ValueError("no sentence has words with times")
+    return min(each.spare for each in margins), round(max(each.gain for each in margins), 1)
