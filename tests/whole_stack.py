@@ -63,7 +63,7 @@ async def whole_stack(model: Path, **orchestrator_settings: Any) -> AsyncIterato
             listen=ANY_PORT,
             drain_seconds=0.0,
             **{name: (f"127.0.0.1:{service.port}",) for name, service in addresses.items()},
-            **{"max_streams": 32, "warm_voices": 0, **orchestrator_settings},
+            **{"max_streams": 32, "adaptive_limit": "off", "warm_voices": 0, **orchestrator_settings},
         )
         door = await exits.enter_async_context(
             running(orchestrator.SERVICE, settings, lambda service: orchestrator.load(service, settings), owns_health=True)

@@ -31,12 +31,15 @@ def test_say_writes_a_wav_file_and_says_what_it_cost(endpoint: str, tmp_path: Pa
         audio = file.readframes(file.getnframes())
     assert told["seed"] == 4
     assert 0 < told["first_sound_seconds"] <= told["real_time_factor"] * told["seconds"]
+    assert told["first_sound_seconds"] <= told["first_audible_seconds"] < told["real_time_factor"] * told["seconds"] + told["seconds"]
+    assert told["onset"] == "trimmed"
     assert set(told["server"]["first_sound"]) == {"frontend", "llm_prefill", "llm_decode", "flow", "vocoder"}
 
     piped = _cosyserve("say", "-", "-o", "-", "--seed", "4", "--server", endpoint, stdin=TEXT.encode())
     assert piped.returncode == 0
     assert piped.stdout == audio
-    assert b"first sound after" in piped.stderr
+    assert b"first byte after" in piped.stderr
+    assert b"first audible sample after" in piped.stderr
 
 
 def test_say_in_another_form(endpoint: str, tmp_path: Path) -> None:
@@ -65,6 +68,20 @@ def test_a_word_is_read_as_it_is_pronounced(endpoint: str) -> None:
     assert told.returncode == 0, told.stderr
     assert told.stdout == _cosyserve("say", "A very long and winding voice.", *options).stdout
     assert told.stdout != _cosyserve("say", "A cosy voice.", *options).stdout
+
+
+def test_what_is_not_spoken_as_it_is_written_is_told_beside_the_sound(endpoint: str, tmp_path: Path) -> None:
+    text = '<speak>A <emphasis>loud</emphasis> word <prosody rate="slow">slowly</prosody>.</speak>'
+    for options in ((), ("--unary",)):
+        done = _cosyserve("say", text, "-o", str(tmp_path / "out.wav"), *options, "--server", endpoint, "--json")
+        assert done.returncode == 0, done.stderr
+        message = "SSML that is not supported; what stands inside an element is read, except in metadata, meta, desc and lexicon"
+        assert done.stderr.decode() == f"warning: sentence 0: {message}: 'emphasis'\n"
+        (told,) = json.loads(done.stdout)["server"]["warnings"]
+        assert told == {"kind": "unsupported_markup", "message": message, "left_out": ["emphasis"], "sentence": 0}
+    wrong = _cosyserve("say", "<speak>A <break time='9ms'/></speak>", "-o", str(tmp_path / "none.wav"), "--server", endpoint)
+    assert wrong.returncode == 1
+    assert b"SSML, line 1, column 10: break: time is 9 ms, allowed are 10 to 5000 ms" in wrong.stderr
 
 
 def test_a_listener_who_leaves_is_no_error(endpoint: str) -> None:
@@ -118,7 +135,7 @@ def test_an_error_is_one_line_and_leaves_no_file(endpoint: str, tmp_path: Path, 
         (("say", "x"), "the following arguments are required: -o/--output"),
         (("say", "x", "-o", "y", "--encoding", "mp3"), "'mp3' is none of linear16, mulaw, alaw"),
         (("say", "x", "-o", "y", "--pronounce", "cosy"), "'cosy' is not of the form WRITTEN=SPOKEN"),
-        (("say", "x", "-o", "y", "--transcript", "what"), "--transcript and --prompt-language say what is in --prompt, which is missing"),
+        (("say", "x", "-o", "y", "--transcript", "what"), "--transcript, --prompt-language and --cut-prompt need --prompt"),
         (("convert", "x.wav", "-o", "y", "--voice", "a", "--prompt", "z"), "--voice and --prompt: speak like one of them"),
         (("convert", "x.wav", "-o", "y", "--prompt-mode", "instruct"), "invalid choice: 'instruct'"),
         (("up", "--replicas", "llm"), "'llm' is not of the form token2wav=2,llm=1"),

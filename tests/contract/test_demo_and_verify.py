@@ -1,6 +1,7 @@
 """The first two commands that a newcomer runs: sound, and proof."""
 
 import json
+import re
 import subprocess
 import sys
 import wave
@@ -25,8 +26,12 @@ def test_demo_speaks_a_sentence_into_a_file_and_says_how_soon(tmp_path: Path) ->
         samples = np.frombuffer(file.readframes(file.getnframes()), "<i2") / 32768
     assert len(samples) > 24_000
     assert 0.01 < np.sqrt(np.mean(samples**2)) < 0.5
-    assert "first sound" in done.stdout
-    assert "RTF" in done.stdout
+    head, *rows = [line for line in done.stdout.splitlines() if "RTF" in line or "to first byte" in line]
+    assert head.split()[:4] == ["first", "byte", "audible", "RTF"]
+    for name, row in zip(("cold", "warm"), rows, strict=True):
+        assert row.startswith(f"{name}, to first byte")
+        first_byte, audible = (float(found) for found in re.findall(r"(\d+) ms", row)[:2])
+        assert first_byte < audible < first_byte + 200
     for service in ("frontend.0", "llm.0", "token2wav.0", "orchestrator.0"):
         assert f"{service} serving after" in done.stderr
 

@@ -68,8 +68,10 @@ async def test_every_chunk_becomes_a_span(service: Loopback, monkeypatch: pytest
     spans: list[Timing] = []
     monkeypatch.setattr(telemetry, "record", spans.append)
     await decode(service, tokens(60), prompt=20)
-    assert [span.name for span in spans] == ["token2wav.flow", "token2wav.vocoder"] * 4
-    assert [span.attributes["hop"] for span in spans[::2]] == [0, 1, 2, 3]
+    # The first piece that sounds may have waited for the next.
+    computed = [span for span in spans if span.name != "token2wav.hold"]
+    assert [span.name for span in computed] == ["token2wav.flow", "token2wav.vocoder"] * 4
+    assert [span.attributes["hop"] for span in computed[::2]] == [0, 1, 2, 3]
 
 
 async def test_resumed_at_the_very_end_there_is_only_the_summary(service: Loopback) -> None:

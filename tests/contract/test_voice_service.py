@@ -99,6 +99,22 @@ async def test_a_voice_from_the_cradle_to_the_grave(stub: Any) -> None:
         assert (await refused(gone))[0] == MISSING
 
 
+async def test_a_cut_prompt_is_offered_with_what_it_gains(stub: Any) -> None:
+    recording = wave(np.tile(LOUD, 4)[: RATE * 29 // 10], RATE)
+    whole = (await stub.CreateVoice(draft(recording, "whole"))).voice
+    cut = (await stub.CreateVoice(draft(recording, "cut", cut_prompt=True))).voice
+    assert cut.tokens_before_sound == cut.tokens_before_sound_if_cut == whole.tokens_before_sound_if_cut == 23
+    assert whole.tokens_before_sound > 23
+    one, other = [(await stub.GetVoice(pb.GetVoiceRequest(id=name))).voice for name in ("whole", "cut")]
+    assert one.prompt_speech_tokens == other.prompt_speech_tokens
+    assert one.prompt_mel.endswith(other.prompt_mel)
+    shown = len(other.prompt_mel) // 640
+    assert shown < len(one.prompt_mel) // 640 == len(one.prompt_speech_tokens)
+    assert (shown + 20) % 25 == 0
+    read = pb.ReadRecordingRequest(recording=voice_pb2.PromptRecording(audio=recording, cut_prompt=True))
+    assert (await stub.ReadRecording(read)).voice.prompt_mel == other.prompt_mel
+
+
 async def test_every_kind_of_file_becomes_a_voice(stub: Any) -> None:
     for name, data in FILES.items():
         made = (await stub.CreateVoice(draft(data, ""))).voice.summary

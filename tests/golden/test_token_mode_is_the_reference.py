@@ -17,7 +17,7 @@ from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
-from tests.pipeline.scripted import Script, stage, until_serving
+from tests.pipeline.scripted import LOUDNESS, Script, stage, until_serving
 from tools.verify.llm import _UntilLimit
 
 TINY = Path(__file__).parent / "tiny"
@@ -74,7 +74,7 @@ async def spoken_tokens(golden: dict[str, np.ndarray], case: str, profile: int, 
 
     async with door(script) as stub:
         audio = b"".join([response.audio async for response in stub.StreamingSynthesize(messages(), timeout=60)])
-    return [int(value) for value in np.frombuffer(audio, "<i2")[::960]]
+    return [int(value) - LOUDNESS for value in np.frombuffer(audio, "<i2")[::960]]
 
 
 @pytest.mark.parametrize("case", ["with_prompt", "no_prompt"])

@@ -29,7 +29,7 @@ async def stack() -> AsyncIterator[WholeStack]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def recording(stack: WholeStack) -> bytes:
     """The bytes of a file in which the first voice speaks."""
-    audio = await stack.client.synthesize(SPOKEN, seed=3, voice="af_heart").read()
+    audio = await stack.client.synthesize(SPOKEN, seed=3, voice="af_heart", onset="natural").read()
     return wav_header(24_000, len(audio) // 2) + audio
 
 
@@ -50,13 +50,13 @@ async def test_hops_move_the_cuts_of_a_conversion_and_never_a_sample(stack: Whol
 
 
 async def test_a_conversion_keeps_the_timing_of_the_recording(stack: WholeStack, recording: bytes) -> None:
-    speech = stack.client.convert_voice(recording, seed=11, voice="am_michael")
+    speech = stack.client.convert_voice(recording, seed=11, voice="am_michael", onset="natural")
     audio = await speech.read()
     assert speech.summary is not None
     assert len(audio) == 2 * 960 * speech.summary.speech_tokens
     # A token is 40 ms; at most one is lost at the end.
     assert 0 <= len(recording) - 44 - len(audio) <= 2 * 2 * 960
-    fast = await convert(stack, recording, speed=2.0)
+    fast = await convert(stack, recording, speed=2.0, onset="natural")
     assert len(fast) == pytest.approx(len(audio) / 2, rel=0.01)
     assert audio != await convert(stack, recording, voice="af_heart")
     assert audio != await convert(stack, recording, profile="upstream")

@@ -67,7 +67,10 @@ async def test_request_n_is_request_1(stack: WholeStack) -> None:
 
 
 async def test_eight_at_once_are_the_same_eight_one_by_one(stack: WholeStack) -> None:
-    requests = [{"text": f"Number {number} {'on ' * number}.", "seed": number, "voice": VOICES[number % 2]} for number in range(8)]
+    words = ["stands", "quietly", "behind", "the", "old", "garden", "wall"]
+    requests = [
+        {"text": f"Number {number} {' '.join(words[:number])}.", "seed": number, "voice": VOICES[number % 2]} for number in range(8)
+    ]
     single = [await say(stack, **request) for request in requests]
     before = stack.llm.engine.stats
     assert list(await asyncio.gather(*(say(stack, **request) for request in requests))) == single
@@ -77,14 +80,14 @@ async def test_eight_at_once_are_the_same_eight_one_by_one(stack: WholeStack) ->
 
 
 async def test_two_sentences_are_joined_with_a_pause_and_nothing_else(stack: WholeStack) -> None:
-    whole = await say(stack, TWO_SENTENCES, first_hop_tokens=100, growth="exponential", max_hop_tokens=400)
-    speech = stack.client.synthesize(TWO_SENTENCES, seed=11)
+    whole = await say(stack, TWO_SENTENCES, first_hop_tokens=100, growth="exponential", max_hop_tokens=400, onset="natural")
+    speech = stack.client.synthesize(TWO_SENTENCES, seed=11, onset="natural")
     assert await speech.read() == whole
     assert speech.summary is not None
     assert speech.summary.sentences == 2
     pause = 2 * 4_800
     assert len(whole) == 2 * 960 * speech.summary.speech_tokens + pause
-    assert len(await say(stack, TWO_SENTENCES, sentence_pause_milliseconds=0)) == len(whole) - pause
+    assert len(await say(stack, TWO_SENTENCES, sentence_pause_milliseconds=0, onset="natural")) == len(whole) - pause
 
 
 async def test_another_seed_is_another_utterance(stack: WholeStack) -> None:
@@ -100,9 +103,10 @@ async def test_a_lost_connection_is_resumed_at_its_sample(stack: WholeStack, sta
 
 async def test_unary_and_upstream_speak_the_same_tokens(stack: WholeStack) -> None:
     """Another arithmetic, the same number of samples: 960 for each of the same speech tokens."""
-    streamed = await say(stack)
-    whole, _, _ = await stack.client.synthesize_unary(TEXT, seed=11)
-    upstream = await say(stack, profile="upstream")
+    text = "These words are more than a first hop of either profile holds."
+    streamed = await say(stack, text, onset="natural")
+    whole, _, _ = await stack.client.synthesize_unary(text, seed=11, onset="natural")
+    upstream = await say(stack, text, profile="upstream")
     assert len(whole) == len(streamed) == len(upstream)
     assert len({whole, streamed, upstream}) == 3
 

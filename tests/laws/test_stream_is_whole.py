@@ -137,7 +137,7 @@ class Capricious(Holding):
     """Hands finished sound out or keeps it, as the dice say."""
 
     def __init__(self, seed: int) -> None:
-        super().__init__(60.0, StepCosts(), TokenPace())
+        super().__init__(60.0, StepCosts(), TokenPace(), batches=True)
         self._dice = random.Random(seed)
 
     def applies(self, lane: Lane) -> bool:
@@ -171,7 +171,7 @@ async def test_whatever_is_held_and_however_streams_meet(backend: Backend, batch
     ]
     plain = [await speak(batcher, *request) for request in requests]
     async with batching(backend.decoders) as capricious:
-        capricious._holding, capricious._next_step = Capricious(seed), CapriciousStep(seed, capricious)
+        capricious._out.holding, capricious._next_step = Capricious(seed), CapriciousStep(seed, capricious)
         made = await asyncio.gather(*(pieces(capricious, *request, 11) for request in requests))
     assert [b"".join(piece.audio for piece in cut) for cut in made] == plain
     assert min(len(cut) for cut in made) < 4, "hops were joined"

@@ -11,7 +11,12 @@ from cosyserve.client import Client
 from cosyserve.supervision.stack import Stack, running_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-LONG = "one word after another and " * 4 + "no end in sight"
+LONG = (
+    "The old keeper of the lighthouse climbed the narrow stairs every evening, lit the great lamp, and wrote a few lines about wind and "
+    "weather into his heavy book. Then he sat down beside the window to watch the fishing boats come home, counted their lanterns twice, "
+    "and thought of the years when he had been out there with his brothers, pulling in the nets before the sun came up."
+)
+"""Long enough for the speech-token model to be at work still when the first sound is heard."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

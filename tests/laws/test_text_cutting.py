@@ -23,7 +23,9 @@ PIECES = (
     "Hello ",
     "world", ". ", "! ", "?", "Dr. ", "3.14", "$5 ", "May 1st, 2024 ", "你好", "，", "。", "世界", "e\u0301", "👩‍👩‍👧 ", "\n", '"',
     " ",
-    "the ", "a ", "read ", "U.S. ", "www.a.b/c?d ", "1,000 ", "word, ", "[breath] ", "<|im_end|>", "-", "'s ", "...",
+    "Chapter IV ", "account number is ", "48210937", "5 ft ", "11 in ", "tall ", "a 20 A fuse ", "3-4 ", "million ", "St. ", "No. ",
+    "1) ", "x < ",
+    "10⁶ ", "GPUs ", "the ", "a ", "read ", "U.S. ", "www.a.b/c?d ", "1,000 ", "word, ", "[breath] ", "<|im_end|>", "-", "'s ", "...",
 )  # fmt: skip
 EXAMPLES = int(os.environ.get("TEXT_CUTTINGS", "20"))
 TEXT = st.lists(st.sampled_from(PIECES), min_size=1, max_size=30).map("".join)

@@ -25,11 +25,12 @@ PROMPT = list(np.random.default_rng(0).integers(0, 6561, 60))
 
 
 class PromptedFrontend(Frontend):
-    """Words are sentences of ten text ids, and the voice has a prompt."""
+    """Words are sentences of ten text ids, two for each of five spoken words, and the voice has a prompt."""
 
     async def Analyze(self, request: frontend_pb2.AnalyzeRequest, context: Any) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
         for index, word in enumerate(request.text.split()):
-            yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=[len(word)] * 10))
+            words = [frontend_pb2.SpokenWord(text=word, first_id=place, ids=2) for place in range(0, 10, 2)]
+            yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=[len(word)] * 10, words=words))
 
     async def GetVoice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
         voice = voice_pb2.Voice(
@@ -54,7 +55,7 @@ async def misbehaving(
     """A stub of the public door. llm, token2wav: settings of the fakes, or a fake."""
     tokens = llm if isinstance(llm, FakeBackend) else FakeBackend(fake_settings(**(llm or {})))
     sound = load_backend("fake", EngineSettings(**(token2wav or {})))
-    batcher = Batcher(sound.decoders, Limits(max_streams=8, state_bytes=1 << 30))
+    batcher = Batcher(sound.decoders, Limits(max_streams=8, state_bytes=1 << 30), hold_seconds=0.0)  # a fault after sound was heard
 
     async def load_frontend(service: Service) -> Any:
         frontend_pb2_grpc.add_FrontendServiceServicer_to_server(PromptedFrontend(Script()), service.handlers)

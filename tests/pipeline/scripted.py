@@ -1,7 +1,7 @@
 """Stages that do as they are told, over real gRPC: the counterparts of the orchestrator's tests.
 
 The sentences of a text are its words; a sentence has five speech tokens per letter, numbered on; the sound of token t is 960 samples of
-the value t. So what a listener should hear is known without any model.
+the value LOUDNESS + t. So what a listener should hear is known without any model.
 """
 
 import asyncio
@@ -29,6 +29,10 @@ from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 
 IDENTITY = identity_pb2.EngineIdentity(model_hash="0", backend="scripted", precision="int", device="cpu")
+
+
+LOUDNESS = 1000
+"""Above any level of silence."""
 
 
 @dataclass
@@ -61,12 +65,14 @@ class Script:
     active: int = 0
     """Calls now inside LLM or token2wav."""
     silent_tokens: bool = False
+    loudness: Callable[[int], int] = lambda token: LOUDNESS + token
+    """Value of a token's samples."""
     warmed: list[str] = field(default_factory=list)
 
 
 def expected_audio(text: str) -> bytes:
     tokens = [token for word in text.split() for token in range(5 * len(word))]
-    return np.repeat(np.array(tokens, dtype="<i2"), 960).tobytes()
+    return np.repeat(np.array(tokens, dtype="<i2") + np.int16(LOUDNESS), 960).tobytes()
 
 
 def prompted_voice(name: str, text_ids: list[int], tokens: list[int]) -> voice_pb2.Voice:
@@ -247,7 +253,7 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
                         continue
                     if script.decode:
                         await script.decode(context, made - 960)
-                    pcm = np.full(960, token, dtype="<i2").tobytes()
+                    pcm = np.full(960, script.loudness(token), dtype="<i2").tobytes()
                     yield token2wav_pb2.DecodeStreamResponse(audio=token2wav_pb2.DecodedAudio(audio=pcm, start_sample=made - 960))
             summary = token2wav_pb2.DecodeSummary(samples=made)
             yield token2wav_pb2.DecodeStreamResponse(audio=token2wav_pb2.DecodedAudio(start_sample=made, summary=summary))

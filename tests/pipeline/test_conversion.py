@@ -9,12 +9,12 @@ import pytest
 from cosyserve.v1 import frontend_pb2, profile_pb2, synthesis_pb2, voice_pb2
 from tests.pipeline.calling import IMPATIENT, abort_once
 from tests.pipeline.misbehaving import PromptedFrontend, misbehaving
-from tests.pipeline.scripted import Stack, prompted_voice, stack
+from tests.pipeline.scripted import LOUDNESS, Stack, prompted_voice, stack
 
 pb = synthesis_pb2
 ANNA = prompted_voice("anna", [1, 2], [3, 4, 5])
 SPEECH = bytes(range(60))
-HEARD = np.repeat(np.frombuffer(SPEECH, np.uint8).astype("<i2"), 960).tobytes()
+HEARD = np.repeat(np.frombuffer(SPEECH, np.uint8).astype("<i2") + np.int16(LOUDNESS), 960).tobytes()
 
 
 async def convert(running: Stack, **fields: Any) -> tuple[bytes, list[synthesis_pb2.SynthesizeResponse]]:

@@ -1,6 +1,7 @@
 """What is no speech is never passed off as speech: each guard, the second attempt, and that resumed audio fits."""
 
 import contextlib
+import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -16,7 +17,14 @@ from services.orchestrator.guards import attempt_seed
 from tests.pipeline.misbehaving import fake_settings, misbehaving
 
 TEXT = "one two three four"
-LLM_FAULTS = {"runaway": "RUNAWAY", "short": "TOO_SHORT", "prompt": "PROMPT_SPOKEN", "non_finite": "NON_FINITE", "constant": "ABSURD"}
+LLM_FAULTS = {
+    "runaway": "RUNAWAY",
+    "short": "TOO_SHORT",
+    "prompt": "PROMPT_SPOKEN",
+    "non_finite": "NON_FINITE",
+    "constant": "ABSURD",
+    "left_out": "LEFT_OUT",
+}
 SOUND_FAULTS = {"silence": "SILENCE", "non_finite": "NON_FINITE", "saturated": "ABSURD"}
 FAULTS = [("llm", *fault) for fault in LLM_FAULTS.items()] + [("token2wav", *fault) for fault in SOUND_FAULTS.items()]
 
@@ -65,7 +73,7 @@ async def test_each_fault_is_an_error_that_names_its_guard(stage: str, fault: st
     assert caught.value.code() == grpc.StatusCode.INTERNAL
 
 
-@pytest.mark.parametrize(("stage", "fault"), [("llm", "short"), ("llm", "non_finite"), ("token2wav", "silence")])
+@pytest.mark.parametrize(("stage", "fault"), [("llm", "short"), ("llm", "non_finite"), ("llm", "left_out"), ("token2wav", "silence")])
 async def test_a_second_attempt_mends_what_nobody_has_heard(stage: str, fault: str) -> None:
     seeds, mended = range(12), 0
     async with misbehaving() as stub:
@@ -169,6 +177,52 @@ async def test_what_was_heard_in_part_is_not_said_anew() -> None:
         status = await call.code()
     assert (status, retried) == (grpc.StatusCode.INTERNAL, [])
     assert got
+
+
+async def first_message_with_sound(stub: Any, **fields: Any) -> float:
+    """Seconds from the call to the first message that has audio."""
+    begin = time.monotonic()
+    async for response in stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="word", **fields), timeout=20):
+        if response.audio:
+            return time.monotonic() - begin
+    raise AssertionError("nothing was heard")
+
+
+async def test_with_retry_nothing_of_a_sentence_leaves_before_all_its_words_are_there() -> None:
+    """Sound is made faster than tokens: without waiting for the last of them the first second would be out."""
+    slow = {"fake_token_milliseconds": 50.0, "fake_fault": "left_out"}
+    async with misbehaving(slow | {"fake_fault_share": 0.0}) as stub:
+        assert await first_message_with_sound(stub, seed=1) < 40 * 0.050 <= await first_message_with_sound(stub, seed=1, retry=True)
+    async with misbehaving(slow | {"fake_fault_share": 0.5}) as stub:
+        mended = [retried for seed in range(6) if (retried := await retried_or_none(stub, seed))]
+        assert mended
+        got = b""
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            async for response in stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="word", seed=await failing(stub)), timeout=20):
+                got += response.audio
+        assert got, "without retry the sentence is on its way when its words are counted"
+
+
+async def retried_or_none(stub: Any, seed: int) -> list[int] | None:
+    try:
+        return (await heard(stub, "word", seed=seed, retry=True))[1]
+    except grpc.aio.AioRpcError:
+        return None
+
+
+async def failing(stub: Any) -> int:
+    """A seed that fails without retry."""
+    for seed in range(12):
+        try:
+            await heard(stub, "word", seed=seed)
+        except grpc.aio.AioRpcError:
+            return seed
+    raise AssertionError("none of 12 seeds fails")
+
+
+async def test_models_without_word_times_do_not_wait() -> None:
+    async with misbehaving({"fake_token_milliseconds": 50.0}) as stub:
+        assert await first_message_with_sound(stub, seed=1, retry=True) < 40 * 0.050
 
 
 async def test_guards_can_be_switched_off_but_for_numbers() -> None:

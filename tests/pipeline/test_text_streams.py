@@ -256,14 +256,16 @@ async def test_pauses_are_silence_between_sentences_counted_in_positions(running
 
 async def test_synthesize_pauses_alike_and_upstream_not(running: Stack) -> None:
     async def said(**fields: Any) -> int:
-        request = synthesis_pb2.SynthesizeRequest(text="one two", **fields)
+        request = synthesis_pb2.SynthesizeRequest(**{"text": "one two"} | fields)
         return sum([len(response.audio) async for response in running.stub.Synthesize(request, timeout=20)])
 
     spoken = len(expected_audio("one two"))
     assert await said(sentence_pause_milliseconds=0) == spoken
     assert await said(sentence_pause_milliseconds=500) == spoken + 24_000
-    assert await said() > spoken
-    assert await said(profile=profile_pb2.PROFILE_UPSTREAM) == spoken
+    assert await said() == spoken, "a sentence of 15 tokens is short: nothing is added behind it"
+    assert await said(text="rather long") == len(expected_audio("rather long")) + 2 * 24 * 67
+    assert await said(text="incredibly long") == len(expected_audio("incredibly long")) + 2 * 24 * 200
+    assert await said(text="incredibly long", profile=profile_pb2.PROFILE_UPSTREAM) == len(expected_audio("incredibly long"))
     mulaw = audio_pb2.AudioFormat(encoding=audio_pb2.AUDIO_ENCODING_MULAW, sample_rate_hertz=8_000)
     assert await said(sentence_pause_milliseconds=500, audio_format=mulaw) == (spoken // 2 + 12_000) // 3
 

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SPEAKER_DIMENSION, SPEECH_VOCABULARY
 from recipes.demo_voice import layout, manifest
+from services.frontend import prompt_cut
 from services.frontend.features import fbank, whisper_mel
 from services.frontend.features.resample import resample
 from services.frontend.speaker_file import read_voices
@@ -99,9 +100,10 @@ def test_two_voices_with_prompts(spoken: dict[str, Spoken]) -> None:
     for voice in (found.voice for found in spoken.values()):
         tokens = len(voice.prompt_speech_tokens)
         assert voice.prompt_text_ids
-        assert len(voice.prompt_mel) == 4 * MEL_BINS * MEL_FRAMES_PER_TOKEN * tokens
-        # The first hop goes to the grid's next border; this place past the last one makes it short, and long enough to be heard.
         assert tokens % 25 == 11
+        # The first hop goes to the grid's next border; the decoder's part of the prompt ends where it is short and can be heard.
+        assert len(voice.prompt_mel) == 4 * MEL_BINS * MEL_FRAMES_PER_TOKEN * voice.decoder_tokens
+        assert 25 - voice.decoder_tokens % 25 == prompt_cut.FIRST_HOP_TOKENS
     assert spoken["am_michael"].pitch < 150 < spoken["af_heart"].pitch
 
 
@@ -120,7 +122,8 @@ def test_onnx_files_are_called_like_the_published_ones(name: str, inputs: dict[s
 
 @pytest.mark.parametrize("name", VOICES)
 def test_its_speech_tokenizer_hears_what_a_prompt_says(spoken: dict[str, Spoken], name: str) -> None:
-    heard, told = speech_tokens(spoken[name].wave), spoken[name].voice.prompt_speech_tokens
+    shown = spoken[name].voice
+    heard, told = speech_tokens(spoken[name].wave), shown.prompt_speech_tokens[-shown.decoder_tokens :]
     assert len(heard) == len(told)
     assert all(0 <= token < SPEECH_VOCABULARY for token in heard)
     same = sum(one == other for one, other in zip(heard, told, strict=True)) / len(told)
