@@ -63,7 +63,13 @@ class Callers:
             text or texts[number % len(texts)], voice=self._voices[number % len(self._voices)], seed=number // len(texts)
         )
         try:
-            tally.heard.append(await listen(said, began, self._buffer))
+            heard = await listen(said, began, self._buffer)
+            tally.heard.append(heard)
+            for dry in heard.dry:
+                _report(
+                    f"request {number} ran dry for {dry.seconds:.3f} s before piece {dry.piece}, after {dry.at:.2f} s of audio; first "
+                    f"sound after {heard.first_sound:.3f} s, {heard.audio:.2f} s in all"
+                )
         except Overloaded as error:
             tally.refusals.append(time.monotonic() - began)
             tally.hints.append(error.retry_after or BACK_OFF_SECONDS)

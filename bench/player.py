@@ -16,6 +16,15 @@ BYTES_PER_SAMPLE = 2
 
 
 @dataclass(frozen=True)
+class Dry:
+    """A player that has nothing left. piece: the one it waits for, from 0. at: seconds of audio that it has played by then."""
+
+    piece: int
+    at: float
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Heard:
     """Seconds of one speech since it was asked for. gaps: how often the player ran dry; stalls: for how long, all in all.
 
@@ -29,6 +38,7 @@ class Heard:
     stalls: float
     summary: Summary
     first_audible: float | None = None
+    dry: tuple[Dry, ...] = ()
 
     @property
     def left(self) -> float:
@@ -43,9 +53,20 @@ class Player:
     def __init__(self, buffer_seconds: float = 0.0) -> None:
         self._buffer = buffer_seconds
         self.first_sound: float | None = None
-        self.gaps = 0
-        self.stalls = self.audio = 0.0
+        self.dry: list[Dry] = []
+        self.pieces = 0
+        self.audio = 0.0
         self._dry_at = 0.0
+
+    @property
+    def gaps(self) -> int:
+        """How often it ran dry."""
+        return len(self.dry)
+
+    @property
+    def stalls(self) -> float:
+        """For how many seconds, all in all."""
+        return sum(dry.seconds for dry in self.dry)
 
     def hear(self, now: float, seconds: float) -> None:
         """`seconds` of audio arrive at `now`, in seconds since the request."""
@@ -53,8 +74,8 @@ class Player:
             self.first_sound = now
             self._dry_at = now + self._buffer
         elif (gap := now - self._dry_at) > LEAST_GAP_SECONDS:
-            self.gaps += 1
-            self.stalls += gap
+            self.dry.append(Dry(self.pieces, self.audio, gap))
+        self.pieces += 1
         self._dry_at = max(self._dry_at, now) + seconds
         self.audio += seconds
 
@@ -75,4 +96,13 @@ async def listen(speech: Speech, begin: float | None = None, buffer_seconds: flo
             audible.arrived(now, chunk.audio)
     if speech.summary is None or player.first_sound is None:
         raise RuntimeError("a speech ended well without audio or summary")
-    return Heard(player.first_sound, time.monotonic() - began, player.audio, player.gaps, player.stalls, speech.summary, audible.seconds)
+    return Heard(
+        player.first_sound,
+        time.monotonic() - began,
+        player.audio,
+        player.gaps,
+        player.stalls,
+        speech.summary,
+        audible.seconds,
+        tuple(player.dry),
+    )

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
 _RETRY_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 1.0
+_WATCH = "/grpc.health.v1.Health/Watch"
 ERROR_DOMAIN = "cosyserve.v1"
 _FAULTS = telemetry.meter.create_counter(
     "cosyserve.speech.faults", "{sentence}", "Sentences that failed a guard, by guard; a service counts those of its own calls"
@@ -30,7 +31,20 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self) -> None:
         self._calls: set[asyncio.Task[Any]] = set()
+        self._watches: set[asyncio.Task[Any]] = set()
+        self._refusing = False
         self._leaving = False
+
+    async def refuse(self, seconds: float) -> None:
+        """From now on answer new calls with UNAVAILABLE. Return when no call is under way and nobody watches the health, after `seconds`
+        at the latest.
+
+        A server that is stopped cancels calls whose connection has not read its farewell yet, and their callers see CANCELLED as if
+        they had hung up themselves. Who is given this time reads the health instead, or gets an answer.
+        """
+        self._refusing = True
+        if present := self._calls | self._watches:
+            await asyncio.wait(present, timeout=seconds)
 
     async def drain(self, seconds: float) -> None:
         """Let the calls under way end by themselves for so long; those that are left are told that the server leaves."""
@@ -47,17 +61,33 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         handler = await continuation(details)
         method: str = details.method
+        if handler is not None and method == _WATCH:
+            return grpc.unary_stream_rpc_method_handler(
+                self._counted(handler.unary_stream), handler.request_deserializer, handler.response_serializer
+            )
         if handler is None or method.startswith("/grpc."):
             return handler
+        if self._refusing:
+            return grpc.stream_stream_rpc_method_handler(_refuse)
         kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
         wrapped = self._guard(getattr(handler, kind), method)
         build = getattr(grpc, f"{kind}_rpc_method_handler")
         return build(wrapped, handler.request_deserializer, handler.response_serializer)
 
+    def _counted(self, behaviour: Callable[[Any, Context], Awaitable[None]]) -> Callable[[Any, Context], Awaitable[None]]:
+        async def watch(request: Any, context: Context) -> None:
+            with _member(self._watches):
+                await behaviour(request, context)
+
+        return watch
+
     def _guard(self, behaviour: Callable[[Any, Context], Any], method: str) -> Callable[[Any, Context], Awaitable[Any]]:
         async def call(request: Any, context: Context) -> Any:
             parent = telemetry.incoming(context.invocation_metadata())
-            with telemetry.tracer.start_as_current_span(method.lstrip("/"), context=parent, kind=trace.SpanKind.SERVER), self._under_way():
+            with (
+                telemetry.tracer.start_as_current_span(method.lstrip("/"), context=parent, kind=trace.SpanKind.SERVER),
+                _member(self._calls),
+            ):
                 try:
                     result = behaviour(request, context)
                     if not inspect.isasyncgen(result):
@@ -70,22 +100,28 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 except asyncio.CancelledError:
                     if not self._leaving:
                         raise
-                    await abort(context, Unavailable("this server is leaving; send the request again", retry_after=_RETRY_SECONDS))
+                    await _refuse(request, context)
                 except Exception as error:
                     await abort(context, as_served(error, method))
 
         return call
 
-    @contextlib.contextmanager
-    def _under_way(self) -> Iterator[None]:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a call is always a task")
-        self._calls.add(task)
-        try:
-            yield
-        finally:
-            self._calls.discard(task)
+
+@contextlib.contextmanager
+def _member(tasks: set[asyncio.Task[Any]]) -> Iterator[None]:
+    """The current task is among `tasks` while the block runs."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a call is always a task")
+    tasks.add(task)
+    try:
+        yield
+    finally:
+        tasks.discard(task)
+
+
+async def _refuse(request: Any, context: Context) -> None:
+    await abort(context, Unavailable("this server is leaving; send the request again", retry_after=_RETRY_SECONDS))
 
 
 def as_served(error: BaseException, method: str) -> CosyserveError:

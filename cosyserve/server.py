@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 Close = Callable[[], Awaitable[None]]
 _BROKEN_CLOSE_SECONDS = 5.0
 _LONGER_THAN_DRAIN = 5.0
+_NOTICE_SECONDS = 0.5
+"""How long the port still answers, with a refusal, whoever has not read yet that the server leaves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +167,8 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
         await service.drain()
         # Nothing that is left in a broken engine is worth waiting for, not even its thread.
         patience = 0.0 if service.over.done() else settings.drain_seconds
-        # From here on new calls are refused. Who still watches our health is not waited for.
+        await edge.refuse(min(_NOTICE_SECONDS, patience))
+        # From here on connections are refused, too. Who still watches our health is not waited for.
         refusing = asyncio.ensure_future(server.stop(patience + _LONGER_THAN_DRAIN))
         await edge.drain(patience)
         await server.stop(0.0)

@@ -11,6 +11,7 @@ import pytest
 from cosyserve.client import Client
 from cosyserve.supervision.stack import StackFailed, running_stack
 from tests.contract.up_process import TINY, Up
+from tests.roster import Roster
 
 SLOW_TOKENS = {"COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": "4"}
 
@@ -79,7 +80,9 @@ async def test_a_replica_that_dies_is_replaced_and_an_only_one_ends_all() -> Non
         if sum("token2wav.0 serving" in line for line in reports) == 2:
             back.set()
 
-    async with running_stack(TINY, replicas={"token2wav": 2}, backend="fake", environ=SLOW_TOKENS, report=report) as stack:
+    roster = Roster()
+    async with running_stack(TINY, replicas={"token2wav": 2}, backend="fake", environ=SLOW_TOKENS, log=roster, report=report) as stack:
+        await roster.complete(token2wav=2)
         text = "The first of the two replicas is going to die while this sentence is being spoken."
         ports = {(child.name, child.replica): child.port for child in stack.children}
         async with Client(stack.address) as client:

@@ -8,6 +8,7 @@ import pytest
 from cosyserve.client import Client
 from cosyserve.supervision.stack import Stack, running_stack
 from cosyserve.utterance import Mode, TextWarning, WordTime
+from tests.roster import Roster
 
 HEAD = '<speak>This one ⊕ is complete. One <prosody rate="fast">word after'
 REST = " another and on.</prosody> Then <b>a</b> last one.</speak>"
@@ -32,9 +33,11 @@ async def heard(stack: Stack, mode: Mode, *, killed: bool) -> tuple[bytes, list[
 
 @pytest.mark.parametrize("mode", ["sentences", "tokens"])
 async def test_a_killed_frontend_is_not_heard_in_a_document(mode: Mode) -> None:
-    async with running_stack(Path("models/demo"), replicas={"frontend": 2}, environ={}) as stack:
+    roster = Roster()
+    async with running_stack(Path("models/demo"), replicas={"frontend": 2}, environ={}, log=roster) as stack:
         audio, words, warnings, resumptions = await heard(stack, mode, killed=False)
         assert [warning.left_out for warning in warnings] == [("⊕",), ("b",)]
         assert " ".join(word.text for word in words) == "This one is complete One word after another and on Then a last one"
         assert resumptions == 0
+        await roster.complete(frontend=2)
         assert await heard(stack, mode, killed=True) == (audio, words, warnings, 1)

@@ -9,6 +9,7 @@ import pytest_asyncio
 
 from cosyserve.client import Client
 from cosyserve.supervision.stack import Stack, running_stack
+from tests.roster import Roster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LONG = (
@@ -20,13 +21,16 @@ LONG = (
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack() -> AsyncIterator[Stack]:
-    async with running_stack(Path("models/demo"), replicas={"token2wav": 2, "llm": 2}, environ={}) as running:
-        yield running
+async def stack_and_roster() -> AsyncIterator[tuple[Stack, Roster]]:
+    roster = Roster()
+    async with running_stack(Path("models/demo"), replicas={"token2wav": 2, "llm": 2}, environ={}, log=roster) as running:
+        yield running, roster
 
 
 @pytest.mark.parametrize("stage", ["token2wav", "llm"])
-async def test_a_killed_process_is_not_heard(stack: Stack, stage: str) -> None:
+async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[Stack, Roster], stage: str) -> None:
+    stack, roster = stack_and_roster
+    await roster.complete(token2wav=2, llm=2)
     async with Client(stack.address) as client:
         undisturbed = await client.synthesize(LONG, seed=5).read()
         speech = client.synthesize(LONG, seed=5)
@@ -40,18 +44,15 @@ async def test_a_killed_process_is_not_heard(stack: Stack, stage: str) -> None:
         assert heard == undisturbed
         assert speech.summary is not None
         assert speech.summary.resumptions == 1
-        await asyncio.wait_for(_alive(stack, stage), 60)
+        await roster.returned(stage)
         assert await client.synthesize(LONG, seed=5).read() == undisturbed
 
 
-async def test_both_replicas_speak_alike(stack: Stack) -> None:
+async def test_both_replicas_speak_alike(stack_and_roster: tuple[Stack, Roster]) -> None:
     """Requests at once are spread over the replicas; each hears what it would have heard alone."""
+    stack, roster = stack_and_roster
+    await roster.complete(token2wav=2, llm=2)
     async with Client(stack.address) as client:
         alone = [await client.synthesize("Who speaks here?", seed=seed).read() for seed in range(4)]
         together = await asyncio.gather(*(client.synthesize("Who speaks here?", seed=seed).read() for seed in range(4)))
     assert list(together) == alone
-
-
-async def _alive(stack: Stack, stage: str) -> None:
-    while len([child for child in stack.children if child.name == stage]) < 2:
-        await asyncio.sleep(0.05)

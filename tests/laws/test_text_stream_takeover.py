@@ -1,6 +1,5 @@
 """Stages as separate processes, killed while text still arrives: the client hears the complete, identical audio in both modes."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest_asyncio
 from cosyserve.client import Client
 from cosyserve.supervision.stack import Stack, running_stack
 from cosyserve.utterance import Mode, Summary, WordTime
+from tests.roster import Roster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 FIRST = "This one is complete. One word after another and "
@@ -17,9 +17,10 @@ REST = "no end in sight until here. Then a last one."
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stack() -> AsyncIterator[Stack]:
-    async with running_stack(Path("models/demo"), replicas={"frontend": 2, "token2wav": 2, "llm": 2}, environ={}) as running:
-        yield running
+async def stack_and_roster() -> AsyncIterator[tuple[Stack, Roster]]:
+    roster = Roster()
+    async with running_stack(Path("models/demo"), replicas={"frontend": 2, "token2wav": 2, "llm": 2}, environ={}, log=roster) as running:
+        yield running, roster
 
 
 async def speak(stack: Stack, mode: Mode, killed: str | None = None) -> tuple[bytes, list[WordTime], Summary]:
@@ -41,16 +42,16 @@ async def speak(stack: Stack, mode: Mode, killed: str | None = None) -> tuple[by
 
 
 @pytest.mark.parametrize("mode", ["sentences", "tokens"])
-async def test_a_killed_process_is_not_heard(stack: Stack, mode: Mode) -> None:
+async def test_a_killed_process_is_not_heard(stack_and_roster: tuple[Stack, Roster], mode: Mode) -> None:
+    stack, roster = stack_and_roster
     undisturbed, words, summary = await speak(stack, mode)
     assert [word.text for word in words] == (FIRST + REST).replace(".", "").split()
     assert (summary.sentences, summary.resumptions) == (3, 0)
+    await roster.complete(frontend=2, llm=2, token2wav=2)
     for stage in ("frontend", "llm", "token2wav"):
         heard, told, summary = await speak(stack, mode, killed=stage)
         assert heard == undisturbed, stage
         assert told == words, stage
         # In sentence mode nobody may be at work in the speech-token model just then.
         assert summary.resumptions == 1 or (stage == "llm" and mode == "sentences" and summary.resumptions == 0)
-        async with asyncio.timeout(60):
-            while len([child for child in stack.children if child.name == stage]) < 2:
-                await asyncio.sleep(0.05)
+        await roster.returned(stage)

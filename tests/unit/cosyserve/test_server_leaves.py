@@ -50,9 +50,10 @@ async def test_drain_finishes_the_accepted_call_and_refuses_a_new_one() -> None:
         leave.set()
         assert (await watch.read()).status == NOT_SERVING
         watch.cancel()
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as late:
-            status = await status_of(synthesis_pb2_grpc.SynthesisServiceStub(late).Synthesize(synthesis_pb2.SynthesizeRequest()))
-        assert status.code() is grpc.StatusCode.UNAVAILABLE
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as newcomer:
+            for late in (newcomer, channel):
+                status = await status_of(synthesis_pb2_grpc.SynthesisServiceStub(late).Synthesize(synthesis_pb2.SynthesizeRequest()))
+                assert status.code() is grpc.StatusCode.UNAVAILABLE
         finish.set()
         assert (await accepted.read()).audio == b"last"
         assert await accepted.read() is grpc.aio.EOF
