@@ -6,20 +6,23 @@ caller, who brings the list back when it resumes: so the same audio comes again.
 
 import asyncio
 import hashlib
+import logging
 from dataclasses import dataclass, field
 
 from cosyserve import spec, telemetry
-from cosyserve.errors import SpeechFault
+from cosyserve.errors import CosyserveError, SpeechFault
 from services.orchestrator.engines import Engines
 from services.orchestrator.llm_stage import LlmStage
 from services.orchestrator.playing import Playing
 from services.orchestrator.prompting import Shown
 from services.orchestrator.silence_trimming import SilenceTrimmer
-from services.orchestrator.token2wav_stage import Decoded, Token2WavStage
+from services.orchestrator.sound_ahead import SoundAhead
+from services.orchestrator.token2wav_stage import Decoded, Listener, Token2WavStage
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import OpenSentence, Sentence, Utterance
 from services.orchestrator.word_times import WordTime, word_times
 
+log = logging.getLogger(__name__)
 _RETRIES = telemetry.meter.create_counter(
     "cosyserve.speech.retries", "{sentence}", "Sentences said anew with another seed, by the guard that the first attempt failed"
 )
@@ -67,10 +70,12 @@ async def speak(
     sound: SilenceTrimmer,
     engines: Engines,
     attempts: Attempts,
+    ahead: SoundAhead | None = None,
 ) -> tuple[TokenStream, Decoded]:
     """Play a sentence; returns the stream that was spoken, which is another one than `stream` if it had to be said anew.
 
-    Raises the SpeechFault that cannot be mended: the request does not allow it, some of the sentence was heard, or it is the second one.
+    ahead: its first attempt, if decoding has begun before its turn. Raises the SpeechFault that cannot be mended: the request does not
+    allow it, some of the sentence was heard, or it is the second one.
     """
     llm, token2wav = stages
     began = attempts.samples
@@ -95,8 +100,25 @@ async def speak(
         await sound.play(audio)
 
     speaking = stream
+    listener = Listener(attempts.playing.utterance, lambda: attempts.playing.left)
+
+    async def decode(tokens: TokenStream) -> Decoded:
+        return await token2wav.decode(utterance, shown, tokens, counted, engines, listener=listener)
+
+    async def first() -> Decoded:
+        if ahead is not None:
+            try:
+                return await ahead.play(counted)
+            except SpeechFault:
+                raise
+            except CosyserveError as error:
+                if attempts.samples > began:
+                    raise
+                log.info("sentence %d is decoded again at its turn: %s", stream.sentence.index, error.message)
+        return await decode(stream)
+
     try:
-        decoded = await token2wav.decode(utterance, shown, stream, counted, engines, playing=attempts.playing)
+        decoded = await first()
         place_words(stream)
         return stream, decoded
     except SpeechFault as fault:
@@ -111,7 +133,7 @@ async def speak(
     attempts.retried.append(stream.sentence.index)
     async with asyncio.TaskGroup() as group:
         writing = group.create_task(write(utterance, shown, second, llm, engines))
-        decoded = await token2wav.decode(utterance, shown, second, counted, engines, playing=attempts.playing)
+        decoded = await decode(second)
         decoded.takeovers += await writing
     place_words(second)
     return second, decoded

@@ -6,10 +6,12 @@ sentences into speech tokens, always one sentence ahead, and `_speak` turns toke
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
+from cosyserve.v1 import profile_pb2
 from services.orchestrator import guards
 from services.orchestrator.arriving_text import ArrivingText
 from services.orchestrator.engines import Engines
@@ -21,8 +23,9 @@ from services.orchestrator.prompting import Shown
 from services.orchestrator.sentence_pause import default_pause
 from services.orchestrator.silence import Play
 from services.orchestrator.silence_trimming import SilenceTrimmer, Trimming
+from services.orchestrator.sound_ahead import Decode, seconds_of, sentences_ahead
 from services.orchestrator.text_warnings import TextWarnings
-from services.orchestrator.token2wav_stage import Token2WavStage
+from services.orchestrator.token2wav_stage import Decoded, Listener, Token2WavStage
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import OpenSentence, Sentence, Utterance
 
@@ -94,7 +97,8 @@ async def speak(
     longest_seconds: refuse (InvalidRequest) as soon as the utterance is known to be longer.
     """
     analyzed: asyncio.Queue[Analyzed] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
-    # One place: the sentence being written waits here until the one before it is spoken. So at most two are ahead of the listener.
+    # One place: the sentence being written waits here until the one before it is spoken, or begun early (`sound_ahead`). So at most three
+    # are ahead of the listener.
     written: asyncio.Queue[TokenStream | None] = asyncio.Queue(maxsize=1)
     async with asyncio.TaskGroup() as group:
         shown = group.create_task(stages.prompts.shown(utterance.prompting))
@@ -157,25 +161,44 @@ async def _speak(
     sound: SilenceTrimmer,
     account: Account,
 ) -> None:
-    before = 0
-    while (stream := await written.get()) is not None:
-        pause = _pause_before(stream.sentence, utterance, before)
-        account.attempts.samples += spec.SAMPLE_RATE * pause // 1000
-        await sound.pause(pause, closing=stream.sentence.silent)
-        if stream.sentence.silent:
-            continue
-        spoken, decoded = await guards.speak(
-            utterance, await shown, stream, (stages.llm, stages.token2wav), sound, account.engines, account.attempts
-        )
-        _settle(spoken, account)
-        before = len(spoken.tokens)
-        account.takeovers += decoded.takeovers
-        account.total.flow += decoded.summary.flow_milliseconds
-        account.total.vocoder += decoded.summary.vocoder_milliseconds
-        if stream.sentence.index == 0:
-            account.first_sound.flow = decoded.summary.first_flow_milliseconds
-            account.first_sound.vocoder = decoded.summary.first_vocoder_milliseconds
+    before, engines = 0, (stages.llm, stages.token2wav)
+    async with sentences_ahead(written) as sentences:
+        upcoming = await sentences.first()
+        while (stream := upcoming.stream) is not None:
+            pause = _pause_before(stream.sentence, utterance, before)
+            account.attempts.samples += spec.SAMPLE_RATE * pause // 1000
+            await sound.pause(pause, closing=stream.sentence.silent)
+            if stream.sentence.silent:
+                upcoming = await sentences.first()
+                continue
+            known, over = await shown, asyncio.Event()
+            following = sentences.behind(stream, over, *_early(utterance, known, stream, stages, account))
+            spoken, decoded = await guards.speak(
+                utterance, known, stream, engines, sound, account.engines, account.attempts, upcoming.sound
+            )
+            over.set()
+            _settle(spoken, decoded, account)
+            before = len(spoken.tokens)
+            upcoming = await following
     await sound.end()
+
+
+def _early(
+    utterance: Utterance, shown: Shown, current: TokenStream, stages: Stages, account: Account
+) -> tuple[Callable[[], float], Callable[[TokenStream], Decode] | None]:
+    """What `SentencesAhead.behind` asks for: the time until `current` is played, and how the sentence behind it is decoded. Sentences of
+    other profiles than the served one are not begun early: they follow the reference's own order."""
+    playing, began = account.attempts.playing, account.attempts.samples
+
+    def until_played() -> float:
+        sent = (account.attempts.samples - began) / spec.SAMPLE_RATE
+        return playing.left + max(seconds_of(current, utterance.speed_of(current.sentence)) - sent, 0.0)
+
+    def decode(following: TokenStream) -> Decode:
+        listener = Listener(playing.utterance, until_played)
+        return lambda play: stages.token2wav.decode(utterance, shown, following, play, account.engines, listener=listener)
+
+    return until_played, decode if utterance.profile == profile_pb2.PROFILE_CONTINUOUS else None
 
 
 def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance, tokens_before: int) -> int:
@@ -187,8 +210,14 @@ def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance, token
     return default_pause(tokens_before) if asked is None else asked
 
 
-def _settle(stream: TokenStream, account: Account) -> None:
+def _settle(stream: TokenStream, decoded: Decoded, account: Account) -> None:
     """Count a sentence that was spoken."""
+    account.takeovers += decoded.takeovers
+    account.total.flow += decoded.summary.flow_milliseconds
+    account.total.vocoder += decoded.summary.vocoder_milliseconds
+    if stream.sentence.index == 0:
+        account.first_sound.flow = decoded.summary.first_flow_milliseconds
+        account.first_sound.vocoder = decoded.summary.first_vocoder_milliseconds
     account.sentences += 1
     account.speech_tokens += len(stream.tokens)
     if stream.made is None:

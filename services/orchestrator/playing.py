@@ -1,13 +1,20 @@
 """How much the listener of a request still has to play, so that the stages know by when the next sound is due."""
 
+import secrets
 import time
 from collections.abc import Callable
 
+_UTTERANCE_BITS = 63
+
 
 class Playing:
-    """A player that begins with the first sound and waits when it has run dry. now: seconds that only grow."""
+    """A player that begins with the first sound and waits when it has run dry. now: seconds that only grow.
+
+    utterance: a number of its own, by which token2wav knows which sentences are played one behind the other.
+    """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self.utterance = secrets.randbits(_UTTERANCE_BITS) or 1
         self._now = now
         self._until = 0.0
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -14,7 +15,6 @@ from cosyserve.reading import messages
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.engine_stage import from_message, to_message
 from services.orchestrator.engines import Engines
-from services.orchestrator.playing import Playing
 from services.orchestrator.prompting import Shown
 from services.orchestrator.silence import Play
 from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
@@ -33,6 +33,15 @@ class Decoded:
     takeovers: int = 0
 
 
+@dataclass(frozen=True)
+class Listener:
+    """Who plays the sentences of a request. utterance: the number of the request. seconds: what is to be played in front of a sentence,
+    asked whenever a replica begins it."""
+
+    utterance: int
+    seconds: Callable[[], float]
+
+
 class Token2WavStage:
     """Decoding is carried on by another replica when one fails: it is told all tokens again and sends only what was not yet heard."""
 
@@ -49,10 +58,11 @@ class Token2WavStage:
         play: Play,
         engines: Engines,
         *,
-        playing: Playing | None = None,
+        listener: Listener | None = None,
         may_be_silent: bool = False,
     ) -> Decoded:
-        """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat. may_be_silent: silence is no fault."""
+        """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat. listener: by when it is due.
+        may_be_silent: silence is no fault."""
         setup = _setup(utterance, shown, stream, self._guards and not may_be_silent)
         if engines.token2wav is not None:
             setup.expected_identity.CopyFrom(to_message(engines.token2wav))
@@ -62,7 +72,8 @@ class Token2WavStage:
 
         async def attempt(replica: Replica, pulse: Pulse) -> None:
             finished = False
-            setup.listener_seconds = playing.left if playing is not None else 0.0
+            if listener is not None:
+                setup.utterance, setup.listener_seconds = listener.utterance, listener.seconds()
             stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
             with hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call, pulse.paused() if silent else contextlib.nullcontext():
                 async with asyncio.TaskGroup() as group:

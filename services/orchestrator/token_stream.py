@@ -65,6 +65,11 @@ class TokenStream:
         if self.fault is not None:
             raise self.fault
 
+    async def settled(self) -> None:
+        """Wait until the last token is there or a fault has ended them."""
+        while self.made is None and self.fault is None:
+            await self._changed.wait()
+
     async def read(self) -> AsyncIterator[list[int]]:
         """All tokens from the first one, in the pieces in which they are found. Raises the fault that ended them."""
         position = 0

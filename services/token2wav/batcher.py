@@ -24,7 +24,7 @@ from services.token2wav.decoder import Decoded, Decoder
 from services.token2wav.engine_health import EngineHealth, OnFault
 from services.token2wav.handing_out import HandingOut
 from services.token2wav.holding import Holding
-from services.token2wav.lane import Deliver, Lane
+from services.token2wav.lane import Deliver, Lane, neighbours
 from services.token2wav.next_step import NextStep, Work
 from services.token2wav.request import Profile, Sentence
 from services.token2wav.step_costs import StepCosts
@@ -90,9 +90,13 @@ class Batcher:
         with self._changed:
             if self._closing:
                 raise Unavailable("the decoder is closing")
-            self._budget.check_room(self._lanes, needed)
-            lane = Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load)
-            lane.opens(self._clock.now())
+            ahead, behind = neighbours(sentence, self._lanes)
+            self._budget.check_room(self._lanes, needed, follows=ahead is not None)
+            lane, now = Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load), self._clock.now()
+            lane.opens(now, ahead)
+            if behind is not None:
+                behind.keep_up(now)
+                behind.follows = lane
             self._lanes.append(lane)
             self._changed.notify()
         return lane
@@ -243,7 +247,7 @@ class Batcher:
             lane.deliver(error)
 
     def _forget(self, lane: Lane) -> None:
-        lane.state = lane.held = None
+        lane.state, lane.held, lane.over = None, None, True
         lane.made.clear()
         if lane in self._lanes:
             self._lanes.remove(lane)

@@ -36,9 +36,12 @@ class Budget:
         self.peak = 0
         """Most bytes held at once since the start."""
 
-    def check_room(self, lanes: Sequence[Lane], needed: int) -> None:
-        """Raise Overloaded unless a stream that needs `needed` bytes, its reserve included, may be opened beside `lanes`."""
-        if len(lanes) >= self._limits.max_streams:
+    def check_room(self, lanes: Sequence[Lane], needed: int, *, follows: bool = False) -> None:
+        """Raise Overloaded unless a stream that needs `needed` bytes, its reserve included, may be opened beside `lanes`.
+
+        follows: it is of a request that has a stream among them, where one of them does not count: each request may have one ahead.
+        """
+        if not follows and sum(lane.follows is None for lane in lanes) >= self._limits.max_streams:
             raise Overloaded(f"all {self._limits.max_streams} streams of the decoder are taken", retry_after=RETRY_AFTER_SECONDS)
         claimed = sum(max(lane.bytes, lane.reserved) for lane in lanes)
         if lanes and claimed + needed > self._limits.state_bytes:

@@ -1,7 +1,7 @@
 """One stream as the batcher sees it: which tokens are known, which hop is being spoken, what waits for the reader."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve.engine_load import EngineLoad
-from cosyserve.spec import SAMPLE_RATE
+from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from cosyserve.timing import Timing
 from services.token2wav.audible import audible_from
 from services.token2wav.chunking import Hop, Schedule
+from services.token2wav.deadlines import FIRST_SOUND_SECONDS
 from services.token2wav.decoder import Decoded, Decoder, StreamState, Stride
 from services.token2wav.request import Sentence
 
@@ -90,6 +91,12 @@ class Lane:
     held_hops: int = 0
     held_seconds: float = 0.0
     """How long what is held can be played: while nothing has been heard, from its first audible sample on, or all of it if it has none."""
+    follows: "Lane | None" = None
+    """The stream of an earlier sentence of the same request while it is not over: the player plays that one first."""
+    over: bool = False
+    """It has made all its sound, has failed or was cancelled."""
+    _begins_at: float = 0.0
+    """When the player will have played the sentence in front of it, as last known."""
     awaited: Callable[[float], None] | None = None
     """Told once when the next hop is finished: somebody has foretold it."""
     _spoken: int = 0
@@ -98,10 +105,32 @@ class Lane:
     """Number of the last step that this stream took part in."""
     made: list[Decoded] = field(default_factory=list)
 
-    def opens(self, now: float) -> None:
-        """It is admitted. Its listener may have heard something of the request, and still play it."""
-        self.is_heard, self.has_sound = self.sentence.is_continued, self.sentence.listener_seconds > 0
-        self.plays_until = now + self.sentence.listener_seconds if self.has_sound else 0.0
+    def opens(self, now: float, follows: "Lane | None" = None) -> None:
+        """It is admitted. Its listener may have heard something of the request, and still play it. follows: the stream of an earlier
+        sentence of the request that is not over."""
+        self.is_heard, self.follows = self.sentence.is_continued, follows
+        if follows is not None:
+            self.has_sound, self.plays_until = follows.has_sound, follows.expected_end(now)
+            self._begins_at = self.plays_until
+        else:
+            self.has_sound = self.sentence.listener_seconds > 0
+            self.plays_until = now + self.sentence.listener_seconds if self.has_sound else 0.0
+
+    def keep_up(self, now: float) -> None:
+        """Shift the moment at which its player runs dry by what has become known of the sentence in front of it."""
+        if self.follows is None:
+            return
+        begins_at = self.follows.plays_until if self.follows.over else self.follows.expected_end(now)
+        self.plays_until += begins_at - self._begins_at
+        self._begins_at, self.has_sound = begins_at, self.has_sound or self.follows.has_sound
+        if self.follows.over:
+            self.follows = None
+
+    def expected_end(self, now: float) -> float:
+        """When the player will have played the whole sentence, as far as its tokens are known."""
+        begun = self.plays_until if self.has_sound or self.follows is not None else (self.asked or now) + FIRST_SOUND_SECONDS
+        seconds = len(self.tokens) / TOKENS_PER_SECOND / self.sentence.speed
+        return max(begun, now) + max(seconds - self._spoken / SAMPLE_RATE, 0.0)
 
     def next_stride(self) -> Stride[StreamState] | None:
         """The next piece of work; None when the stream is not started yet or has to wait for tokens or the reader."""
@@ -155,6 +184,7 @@ class Lane:
 
     def hand_out(self, now: float) -> HopAudio:
         """What is held, for the reader."""
+        self.keep_up(now)
         held = self.held
         assert held is not None  # noqa: S101
         self.held, self.held_hops, self.held_seconds, self.untaken = None, 0, 0.0, self.untaken + 1
@@ -176,6 +206,17 @@ class Lane:
         # A player that has run dry waits and then goes on from now; one that leaves out leading silence begins now.
         self.plays_until = (now if begins else max(self.plays_until, now)) + self._playing_seconds(samples)
         self.has_sound, self.is_heard = True, self.is_heard or begins
+
+
+def neighbours(sentence: Sentence, lanes: Sequence[Lane]) -> tuple[Lane | None, Lane | None]:
+    """Of the streams of the same request, those nearest in front of `sentence` and behind it; None where there is none."""
+    same = [lane for lane in lanes if lane.sentence.utterance == sentence.utterance and not lane.cancelled] if sentence.utterance else []
+    ahead = [lane for lane in same if lane.sentence.sentence_index < sentence.sentence_index]
+    behind = [lane for lane in same if lane.sentence.sentence_index > sentence.sentence_index]
+    return (
+        max(ahead, key=lambda lane: lane.sentence.sentence_index, default=None),
+        min(behind, key=lambda lane: lane.sentence.sentence_index, default=None),
+    )
 
 
 def _timings(hop: int, decoded: Decoded) -> list[Timing]:

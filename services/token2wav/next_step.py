@@ -51,7 +51,8 @@ class NextStep:
             lane.asked = now
         if lane.speaking and lane.due_at is None:
             lane.due_at = now
-        by = lane.plays_until if lane.has_sound else lane.asked + FIRST_SOUND_SECONDS
+        lane.keep_up(now)
+        by = lane.plays_until if lane.has_sound or lane.follows is not None else lane.asked + FIRST_SOUND_SECONDS
         return Work(lane, stride, Due(_blocks(stride.state.position, stride), by, lane.has_sound))
 
     def _silent_first(self, works: list[Work], now: float) -> list[Work]:

@@ -116,6 +116,8 @@ class Sentence:
     """With guards: whether nothing leaves before something can be heard."""
     listener_seconds: float = 0.0
     """Sound of earlier sentences that the listener still has to play."""
+    utterance: int = 0
+    """Number of the request, which its sentences share; 0: not known."""
 
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:

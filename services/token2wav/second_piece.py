@@ -58,6 +58,6 @@ class SecondPiece:
         """Whether a step of `other` may come before the next one of `lane`, see `services.token2wav.next_step`."""
         if other is self._under_way or other.missing_tokens() > 0:
             return False
-        if not other.has_sound:
+        if not other.has_sound and other.follows is None:
             return (other.asked or now) <= (lane.asked or now)
         return other.plays_until < now + (len(lanes) + 1) * self._costs.typical(1)

@@ -119,16 +119,17 @@ async def test_overload_limit_4_and_12_clients() -> None:
 
 
 async def test_sentences_overlap_but_not_without_bound() -> None:
-    """While the first sentence is spoken the second's tokens are made; the fourth is not begun."""
+    """While the first sentence is spoken the second is decoded and the third's tokens are made; the fourth is not begun."""
     async with stack() as running:
         running.scripts["token2wav"][0].decode = hang
         reading = asyncio.create_task(speak(running, "a bb ccc dddd eeeee"))
         await busy(running, "token2wav")
         await asyncio.sleep(0.3)
         generated = running.scripts["llm"][0].calls.count("generate")
+        decoded = running.scripts["token2wav"][0].calls.count("decode")
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
-    assert generated == 2
+    assert (generated, decoded) == (3, 2)
 
 
 async def test_unknown_voice_is_told_with_the_known_ones() -> None:

@@ -1,0 +1,130 @@
+"""The next sentence is decoded before its turn: what is heard, and what becomes of it when something fails."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+
+from cosyserve.v1 import profile_pb2, synthesis_pb2
+from services.orchestrator.sound_ahead import LISTENER_SECONDS
+from tests.pipeline.calling import all_idle, speak
+from tests.pipeline.scripted import Stack, expected_audio, stack
+
+SHORT = "one two three four"
+LONG = "a-word-that-takes-several-seconds-to-be-spoken next"
+
+
+async def _begun(running: Stack, sentences: int) -> None:
+    async with asyncio.timeout(5):
+        while len(running.scripts["token2wav"][0].decode_setups) < sentences:
+            await asyncio.sleep(0.005)
+
+
+async def test_a_short_sentence_and_the_next_are_decoded_at_the_same_time() -> None:
+    async with stack() as running:
+        script, gate = running.scripts["token2wav"][0], asyncio.Event()
+
+        async def wait(context: Any, sent: int) -> None:
+            await gate.wait()
+
+        script.decode = wait
+        speaking = asyncio.create_task(speak(running, SHORT, seed=3))
+        await _begun(running, 2)
+        gate.set()
+        audio, _ = await speaking
+        first, second = script.decode_setups[:2]
+    assert audio == expected_audio(SHORT)
+    assert first.utterance == second.utterance != 0
+    assert [setup.sentence_index for setup in script.decode_setups] == [0, 1, 2, 3]
+
+
+async def test_requests_have_numbers_of_their_own() -> None:
+    async with stack() as running:
+        for _ in range(2):
+            await speak(running, "one", seed=3)
+        setups = running.scripts["token2wav"][0].decode_setups
+    assert len({setup.utterance for setup in setups}) == 2
+
+
+async def test_behind_a_long_sentence_the_next_is_begun_when_little_is_left_to_play() -> None:
+    """The listener has more than `LISTENER_SECONDS` in front of it: nothing is gained by an early beginning."""
+    async with stack() as running:
+        script, gate = running.scripts["token2wav"][0], asyncio.Event()
+
+        async def wait(context: Any, sent: int) -> None:
+            await gate.wait()
+
+        script.decode = wait
+        assert len(LONG.split()[0]) / 5 > LISTENER_SECONDS + 1
+        speaking = asyncio.create_task(speak(running, LONG, seed=3))
+        await _begun(running, 1)
+        await asyncio.sleep(0.3)
+        begun = len(script.decode_setups)
+        gate.set()
+        audio, _ = await speaking
+    assert begun == 1
+    assert audio == expected_audio(LONG)
+
+
+async def test_the_references_own_order_is_kept_in_its_profile() -> None:
+    async with stack() as running:
+        script, gate = running.scripts["token2wav"][0], asyncio.Event()
+
+        async def wait(context: Any, sent: int) -> None:
+            await gate.wait()
+
+        script.decode = wait
+        speaking = asyncio.create_task(speak(running, SHORT, seed=3, profile=profile_pb2.PROFILE_UPSTREAM))
+        await _begun(running, 1)
+        await asyncio.sleep(0.3)
+        begun = len(script.decode_setups)
+        gate.set()
+        await speaking
+    assert begun == 1
+
+
+async def test_a_sentence_that_is_refused_before_its_turn_is_decoded_at_its_turn() -> None:
+    async with stack(attempts=1) as running:
+        script, gate, refused = running.scripts["token2wav"][0], asyncio.Event(), asyncio.Event()
+
+        async def refuse_the_early_one(context: Any, sent: int) -> None:
+            if script.decode_setups[-1].sentence_index == 0:
+                await gate.wait()
+            elif not refused.is_set():
+                refused.set()
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "out of order")
+
+        script.decode = refuse_the_early_one
+        speaking = asyncio.create_task(speak(running, "one two", seed=3))
+        await asyncio.wait_for(refused.wait(), 5)
+        await asyncio.sleep(0.1)
+        gate.set()
+        audio, _ = await speaking
+    assert audio == expected_audio("one two")
+    assert [setup.sentence_index for setup in script.decode_setups].count(1) == 2
+
+
+@pytest.mark.parametrize("resumed", [0, 15_000])
+async def test_a_resumed_request_hears_the_same(resumed: int) -> None:
+    async with stack() as running:
+        audio, _ = await speak(running, SHORT, seed=3, start_sample=resumed)
+    assert audio == expected_audio(SHORT)[2 * resumed :]
+
+
+async def test_hanging_up_ends_the_sentence_that_was_begun_early() -> None:
+    async with stack() as running:
+        script = running.scripts["token2wav"][0]
+
+        async def wait(context: Any, sent: int) -> None:
+            await asyncio.Event().wait()
+
+        script.decode = wait
+        call = running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=SHORT))
+        reading = asyncio.create_task(call.read())
+        await _begun(running, 2)
+        assert script.active == 2
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await all_idle(running)
