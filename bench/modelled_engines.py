@@ -40,8 +40,8 @@ class Times:
     @classmethod
     def of_two_cores(cls, jitter: float = 0.1, seed: int = 0) -> "Times":
         """The bundled voice on a CPU, one stream in a step and one row after the other."""
-        rows = {count: 0.006 * count for count in (1, 2, 3, 4, 5, 6, 8, 16)}
-        return cls({1: 0.11}, {1: 0.06}, 0.002, rows, prefill=0.03, beside_decoding=1.15, beside_decoder=1.15, jitter=jitter, seed=seed)
+        rows = {count: 0.002 * count for count in (1, 2, 3, 4, 5, 6, 8, 16)}
+        return cls({1: 0.075}, {1: 0.035}, 0.002, rows, prefill=0.015, beside_decoding=1.15, beside_decoder=1.15, jitter=jitter, seed=seed)
 
     def varied(self, seconds: float, dice: random.Random) -> float:
         """As it comes: never sooner, and later by `jitter` of it on average."""

@@ -22,7 +22,7 @@ from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.orchestrator.adaptive_limit import AdaptiveLimit, StageLoad
 from services.token2wav.batcher import Batcher
 from services.token2wav.budget import Limits
-from services.token2wav.request import Profile, Voice
+from services.token2wav.request import MAX_TOKENS, Profile, Voice
 
 PROMPT_TOKENS = 87
 FRONTEND_SECONDS = 0.004
@@ -74,7 +74,7 @@ class Outcome:
 class Simulation:
     """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.holding`. widest_step: streams that share
     a step. limited: who comes when as many speak as the orchestrator would admit is refused, and does not come again.
-    sentences: of each request."""
+    sentences: of each request. ahead: whether later ones are begun early."""
 
     def __init__(
         self,
@@ -86,6 +86,7 @@ class Simulation:
         *,
         limited: bool = False,
         sentences: int = 1,
+        ahead: bool = True,
     ) -> None:
         self.clock = VirtualClock(self._end)
         self._decoder = ModelledDecoder(self.clock, times, lambda: self._llm.working, widest_step)
@@ -95,7 +96,7 @@ class Simulation:
         mel, speaker = np.zeros((2 * PROMPT_TOKENS, MEL_BINS), np.float32), np.zeros(SPEAKER_DIMENSION, np.float32)
         self._voice = Voice(np.zeros(PROMPT_TOKENS, np.int64), mel, speaker)
         self._rng = random.Random(seed)
-        self._tokens, self._sentences = tokens, sentences
+        self._tokens, self._sentences, self._ahead = tokens, sentences, ahead
         self._times, self._open = times, 0
         self._limit = AdaptiveLimit(10_000) if limited else None
         self.limits: list[int] = []
@@ -132,7 +133,7 @@ class Simulation:
 
         engines = self.clock, self._llm, self._batcher
         tokens = [self._rng.randint(*self._tokens) for _ in range(self._sentences)]
-        self.clock.after(FRONTEND_SECONDS, ModelledRequest(engines, self._voice, tokens, self._way, over).begin)
+        self.clock.after(FRONTEND_SECONDS, ModelledRequest(engines, self._voice, tokens, self._way, over, ahead=self._ahead).begin)
 
     def _way(self) -> float:
         """Seconds of a message to its listener."""
@@ -194,6 +195,17 @@ def row(arrivals: str, streams: int, tokens: tuple[int, int], found: Outcome) ->
     )
 
 
+def lengths_of(parser: argparse.ArgumentParser, told: str) -> tuple[int, int]:
+    """The two numbers of --tokens."""
+    try:
+        shortest, longest = map(int, told.split(","))
+    except ValueError:
+        parser.error(f"--tokens is {told!r}, wanted are two numbers such as 14,40")
+    if not 1 <= shortest <= longest <= MAX_TOKENS:
+        parser.error(f"--tokens is {told!r}, allowed are 1 to {MAX_TOKENS}, the smaller one first")
+    return shortest, longest
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.token2wav_schedule", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -202,14 +214,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load (default: %(default)g)")
     parser.add_argument("--hold", type=float, help="longest wait of a first piece in seconds (default: the service's)")
     parser.add_argument("--sentences", type=int, default=1, help="of each request (default: %(default)s)")
+    parser.add_argument("--tokens", help="of each sentence, shortest and longest, as 14,40 (default: 60,95, then 230,270)")
+    parser.add_argument("--in-turn", action="store_true", help="begin no sentence before the one in front of it was sent")
     parser.add_argument("--limited", action="store_true", help="refuse those whom the orchestrator would, by what the engine measures")
     parser.add_argument("--cpu", action="store_true", help="engines that take what two cores were seen to take, not an H200")
     parser.add_argument(
         "--throws", type=int, default=1, help="of the dice: each load is run so often, and told as one (default: %(default)s)"
     )
     told = parser.parse_args(arguments)
+    lengths = [(60, 95), (230, 270)] if told.tokens is None else [lengths_of(parser, told.tokens)]
     print(HEAD)
-    for arrivals, tokens, streams in itertools.product(("closed", "poisson"), ((60, 95), (230, 270)), map(int, told.streams.split(","))):
+    for arrivals, tokens, streams in itertools.product(("closed", "poisson"), lengths, map(int, told.streams.split(","))):
         found = Outcome()
         for seed in range(told.throws):
             simulation = Simulation(
@@ -220,6 +235,7 @@ def main(arguments: list[str] | None = None) -> int:
                 widest_step=1 if told.cpu else 32,
                 limited=told.limited,
                 sentences=told.sentences,
+                ahead=not told.in_turn,
             )
             if arrivals == "closed":
                 found.join(closed_loop(simulation, streams, told.seconds))

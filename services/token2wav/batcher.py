@@ -70,7 +70,7 @@ class Batcher:
         self._health = EngineHealth(on_fault)
         self._changed = threading.Condition()
         self._lanes: list[Lane] = []
-        self._out = HandingOut(holding, self._clock, self._changed, self._lanes)
+        self._out = HandingOut(holding, self._clock, self._changed, self._lanes, self._forget)
         self._in_step: set[Lane] = set()
         self._closing, self._steps, self._longest = False, 0, 0.0
         self._thread: threading.Thread | None = None
@@ -94,9 +94,11 @@ class Batcher:
             self._budget.check_room(self._lanes, needed, follows=ahead is not None)
             lane, now = Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load), self._clock.now()
             lane.opens(now, ahead)
+            if ahead is not None:
+                ahead.followed_by = lane
             if behind is not None:
                 behind.keep_up(now)
-                behind.follows = lane
+                behind.follows, lane.followed_by = lane, behind
             self._lanes.append(lane)
             self._changed.notify()
         return lane
@@ -233,12 +235,9 @@ class Batcher:
             if lane.cancelled or decoded is None:
                 return
             lane.served = self._steps
-            if not lane.add(decoded, work.stride.until, now) or (self._out.holding.applies(lane) and not work.stride.final):
+            if not lane.add(decoded, work.stride.until, now) or self._out.holding.may_hold(lane):
                 return
-            hop = lane.hand_out(now)
-            if hop.last:
-                self._forget(lane)
-        lane.deliver(hop)
+            self._out.hand_out(lane, now)
 
     def _end(self, lane: Lane, error: CosyserveError) -> None:
         with self._changed:

@@ -2,7 +2,7 @@
 which may take longer than a first piece plays."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from services.token2wav.clock import Clock
 from services.token2wav.holding import Holding
@@ -11,9 +11,13 @@ from services.token2wav.next_step import Work
 
 
 class HandingOut:
-    """Guarded by `changed`, which every method but an alarm is called with. lanes: all streams, as the batcher changes them."""
+    """Guarded by `changed`, which every method but an alarm is called with. lanes: all streams, as the batcher changes them. forget: called
+    with a stream that has given its last sound."""
 
-    def __init__(self, holding: Holding, clock: Clock, changed: threading.Condition, lanes: Sequence[Lane]) -> None:
+    def __init__(
+        self, holding: Holding, clock: Clock, changed: threading.Condition, lanes: Sequence[Lane], forget: Callable[[Lane], None]
+    ) -> None:
+        self._forget = forget
         self.holding, self._clock, self._changed, self._lanes = holding, clock, changed, lanes
         self._step = 0
         self._under_way = False
@@ -38,6 +42,15 @@ class HandingOut:
         self._under_way = False
         self.holding.ends()
 
+    def hand_out(self, lane: Lane, now: float) -> None:
+        """Give what is held of `lane` to its reader, after what is held of the sentence in front of it."""
+        if lane.follows is not None and lane.follows.held is not None and lane.follows.is_spoken:
+            self.hand_out(lane.follows, now)
+        hop = lane.hand_out(now)
+        if hop.last:
+            self._forget(lane)
+        lane.deliver(hop)
+
     def _look_again_after(self, seconds: float | None) -> None:
         if seconds is None:
             return
@@ -53,5 +66,5 @@ class HandingOut:
     def _release(self, works: Sequence[Work]) -> float | None:
         now = self._clock.now()
         for lane in self.holding.over(self._lanes, works, now):
-            lane.deliver(lane.hand_out(now))
+            self.hand_out(lane, now)
         return self.holding.soonest(self._lanes, now)

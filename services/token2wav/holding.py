@@ -50,6 +50,11 @@ class Holding:
         later sentence of its request)."""
         return self._longest > 0 and lane.sentence.profile is Profile.CONTINUOUS and not lane.is_heard
 
+    def may_hold(self, lane: Lane) -> bool:
+        """Whether sound of `lane` that has just been finished may wait. A whole sentence in one piece does where steps take one stream and
+        the next sentence has been begun: the player may have played it before that one sounds."""
+        return self.applies(lane) and (not lane.is_spoken or _awaited_follower(lane) is not None)
+
     def begins(self, works: Sequence[Work], now: float) -> None:
         """A step begins now."""
         self._second.begins(works, now)
@@ -85,11 +90,14 @@ class Holding:
         """When what is held goes if nothing new is known by then."""
         if not lane.held_seconds or not self.applies(lane) or (lane.held_hops > 1 and _batches(lane)):
             return now
-        missing, last = lane.missing_tokens(), lane.held_since + self._longest
+        behind = _awaited_follower(lane) if lane.is_spoken else lane
+        if behind is None:
+            return now
+        missing, last = behind.missing_tokens(), lane.held_since + self._longest
         if not self._costs.known or (missing and not self._pace.known):
             return last  # of a first request, and safe
         if not _batches(lane):
-            return self._until_single(lane, lanes, now)
+            return self._until_single(lane, behind, lanes, now)
         # What has yet to come comes while some step is under way and goes with the one after it; what is there may not fit into the next.
         there = max(now, (lane.fed or now) + missing * self._pace.expected) if missing else now
         until = there + self._costs.two_more + _margin(len(lanes)) - lane.held_seconds
@@ -97,16 +105,23 @@ class Holding:
             return now
         return until if there > now else last  # overdue: released when tokens or a step change the forecast
 
-    def _until_single(self, lane: Lane, lanes: Sequence[Lane], now: float) -> float:
-        """In an engine of single steps, by a forecast and by how wrong forecasts were."""
+    def _until_single(self, lane: Lane, behind: Lane, lanes: Sequence[Lane], now: float) -> float:
+        """In an engine of single steps, by a forecast and by how wrong forecasts were. behind: the stream that makes the next piece."""
         last, streams = lane.held_since + self._longest, len(lanes)
-        made = self._second.expected(lane, lanes, now)
+        made = self._second.expected(behind, lanes, now)
         until = made + self._errors.worst(streams, made - now) + _single_margin(streams) - lane.held_seconds
         if until > now:
             return min(until, last)
-        if lane.awaited is None:
-            lane.awaited = lambda at: self._errors.add(streams, at - made)
+        if behind.awaited is None:
+            behind.awaited = lambda at: self._errors.add(streams, at - made)
         return now
+
+
+def _awaited_follower(lane: Lane) -> Lane | None:
+    """The stream of the next sentence, in an engine that takes one stream at a time, if some of its tokens are there: text that somebody
+    is still writing is not waited for."""
+    behind = lane.followed_by
+    return None if behind is None or behind.over or behind.fed is None or _batches(lane) else behind
 
 
 def _batches(lane: Lane) -> bool:

@@ -93,6 +93,8 @@ class Lane:
     """How long what is held can be played: while nothing has been heard, from its first audible sample on, or all of it if it has none."""
     follows: "Lane | None" = None
     """The stream of an earlier sentence of the same request while it is not over: the player plays that one first."""
+    followed_by: "Lane | None" = None
+    """The stream that follows it, if one was begun."""
     over: bool = False
     """It has made all its sound, has failed or was cancelled."""
     _begins_at: float = 0.0
@@ -116,6 +118,11 @@ class Lane:
             self.has_sound = self.sentence.listener_seconds > 0
             self.plays_until = now + self.sentence.listener_seconds if self.has_sound else 0.0
 
+    @property
+    def is_spoken(self) -> bool:
+        """Whether its last hop is finished; what is held may still have to be handed out."""
+        return self.hop is not None and self.hop.final and not self.speaking
+
     def keep_up(self, now: float) -> None:
         """Shift the moment at which its player runs dry by what has become known of the sentence in front of it."""
         if self.follows is None:
@@ -133,8 +140,8 @@ class Lane:
         return max(begun, now) + max(seconds - self._spoken / SAMPLE_RATE, 0.0)
 
     def next_stride(self) -> Stride[StreamState] | None:
-        """The next piece of work; None when the stream is not started yet or has to wait for tokens or the reader."""
-        if self.state is None:
+        """The next piece of work; None when the stream is not started yet, has to wait for tokens or the reader, or has made all."""
+        if self.state is None or self.is_spoken:
             return None
         if not self.speaking and self.untaken < 2:
             due = self.schedule.next(self.hop, len(self.tokens), self.finished)

@@ -213,6 +213,42 @@ def test_a_later_sentence_is_due_when_its_listener_has_played_what_he_has() -> N
     assert served[0] == "hungry"
 
 
+@pytest.mark.parametrize(("step", "waits"), [(0.2, False), (0.9, True)])
+def test_a_whole_sentence_in_one_piece_waits_for_the_next_one_where_that_takes_longer(step: float, waits: bool) -> None:
+    """The first sentence lasts 0.6 s; the step of the second, which is begun while the first is made, takes `step`."""
+    scene = Scene(gap=0.1, others=0, widest_step=1, step=step, hold_seconds=2.0)
+    heard: list[tuple[int, float]] = []
+    lanes = []
+    for index in (0, 1):
+        sentence = Sentence(voice(87), sentence_index=index, utterance=5)
+        deliver = lambda hop, index=index: heard.append((index, scene.clock.now()))  # noqa: E731
+        lanes.append(scene.batcher.open(sentence, deliver))  # type: ignore[arg-type]
+    begun = scene.clock.now()
+    for lane in lanes:
+        scene.batcher.feed(lane, voice(15).tokens)
+        scene.batcher.finish(lane)
+    scene.batcher.serve()
+    (first, at), (second, later) = heard
+    assert (first, second) == (0, 1)
+    assert later == pytest.approx(begun + 2 * step)
+    assert (at > begun + step + 1e-6) == waits
+    assert later <= at + 0.6
+
+
+def test_a_whole_sentence_in_one_piece_leaves_at_once_when_the_next_is_given_up() -> None:
+    scene = Scene(gap=0.1, others=0, widest_step=1, step=0.9, hold_seconds=2.0)
+    heard: list[float] = []
+    first = scene.batcher.open(Sentence(voice(87), utterance=5), lambda _: heard.append(scene.clock.now()))
+    second = scene.batcher.open(Sentence(voice(87), sentence_index=1, utterance=5), lambda _: None)
+    begun = scene.clock.now()
+    scene.batcher.feed(first, voice(15).tokens)
+    scene.batcher.finish(first)
+    scene.clock.after(1.0, lambda: scene.batcher.cancel(second))
+    scene.batcher.feed(second, voice(15).tokens)
+    scene.batcher.serve()
+    assert heard == [pytest.approx(begun + 1.0)]
+
+
 def test_a_piece_that_becomes_longer_while_it_waits_leaves_as_one() -> None:
     """Steps of 200 ms: the first piece cannot bridge one, so it leaves with the second."""
     assert Scene(gap=0.05, step=0.2).pieces()[0] == (0.2, FIRST + SECOND)
