@@ -93,12 +93,7 @@ class Batcher:
             ahead, behind = neighbours(sentence, self._lanes)
             self._budget.check_room(self._lanes, needed, follows=ahead is not None)
             lane, now = Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load), self._clock.now()
-            lane.opens(now, ahead)
-            if ahead is not None:
-                ahead.followed_by = lane
-            if behind is not None:
-                behind.keep_up(now)
-                behind.follows, lane.followed_by = lane, behind
+            lane.opens(now, ahead, behind)
             self._lanes.append(lane)
             self._changed.notify()
         return lane

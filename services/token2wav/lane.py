@@ -107,11 +107,15 @@ class Lane:
     """Number of the last step that this stream took part in."""
     made: list[Decoded] = field(default_factory=list)
 
-    def opens(self, now: float, follows: "Lane | None" = None) -> None:
-        """It is admitted. Its listener may have heard something of the request, and still play it. follows: the stream of an earlier
-        sentence of the request that is not over."""
-        self.is_heard, self.follows = self.sentence.is_continued, follows
+    def opens(self, now: float, follows: "Lane | None" = None, followed_by: "Lane | None" = None) -> None:
+        """It is admitted. Its listener may have heard something of the request, and still play it. follows, followed_by: streams of the
+        sentences of the request before and behind it that are not over."""
+        self.is_heard, self.follows, self.followed_by = self.sentence.is_continued, follows, followed_by
+        if followed_by is not None:
+            followed_by.keep_up(now)
+            followed_by.follows = self
         if follows is not None:
+            follows.followed_by = self
             self.has_sound, self.plays_until = follows.has_sound, follows.expected_end(now)
             self._begins_at = self.plays_until
         else:

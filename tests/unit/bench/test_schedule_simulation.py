@@ -59,15 +59,15 @@ def test_on_a_cpu_nobody_who_is_admitted_runs_dry_for_longer_than_a_player_keeps
         assert held.refused < len(found.first)
 
 
-def test_of_short_sentences_the_next_is_begun_early_and_no_player_runs_dry() -> None:
+def test_of_short_sentences_the_next_is_begun_early_and_no_player_runs_dry_for_longer_than_it_keeps() -> None:
     """Replies of three sentences of 0.6 to 1.2 s by three listeners at once, which the engine can speak with a sixth to spare."""
 
     def loop(*, ahead: bool) -> Simulation:
         return Simulation(Times.of_two_cores(), (14, 30), widest_step=1, sentences=3, ahead=ahead)
 
     early, in_turn = closed_loop(loop(ahead=True), 3, 60), closed_loop(loop(ahead=False), 3, 60)
-    assert early.gap_free == 1.0
-    assert in_turn.gap_free < 0.99
+    assert max(early.stalls) < 0.04 < max(in_turn.stalls)
+    assert early.gap_free > in_turn.gap_free
     assert early.audio / early.seconds > 0.95 * in_turn.audio / in_turn.seconds
 
 
