@@ -18,6 +18,7 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _FULL_HOUR = re.compile(r"\b(\d{1,2}):00\b(?: o'?clock)?")
 _UNIT_AFTER_FIGURE = re.compile(r"(?<=\d)(?=(?:am|pm|[a-z])\b)")
 """A letter behind a figure is a word, too: seat 12B."""
+_LETTER_BEFORE_FIGURE = re.compile(r"\b([a-z])(?=\d)")
 _PRONOUN = re.compile(r"\b(any|every|some) one\b")
 """Joined before "one" is taken for a figure."""
 _MURMUR = re.compile(r"\bm+-?hm+\b")
@@ -68,6 +69,7 @@ def words_of(text: str) -> list[str]:
     text = _THOUSANDS.sub("", text)
     text = _FULL_HOUR.sub(r"\1 o'clock", text)
     text = _UNIT_AFTER_FIGURE.sub(" ", text)
+    text = _LETTER_BEFORE_FIGURE.sub(r"\1 ", text)
     text = _PRONOUN.sub(r"\1one", text)
     text = _MURMUR.sub("mm hm", text)
     text = _A_HUNDRED.sub("one ", text)

@@ -28,6 +28,7 @@ from tools.quality.spelling import words_of
         ("Ugh! Ah. Hmm.", "Ugg, ahh, hm"),
         ("Mm-hmm. Whoa!", "Mhm, woah"),
         ("seat twelve B", "seat 12B"),
+        ("gate C five", "gate C5"),
     ],
 )
 def test_two_writings_of_the_same_words_are_equal(one: str, other: str) -> None:
