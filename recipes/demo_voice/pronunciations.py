@@ -38,6 +38,10 @@ _AMENDED: dict[str, dict[str, str]] = {
     "lead": {"": "lˈid", "NOUN": "lˈɛd"},
     "read": {"": "ɹˈid", "PAST": "ɹˈɛd"},
     "wound": {"": "wˈund", "PAST": "wˈWnd"},
+    # Without any stress the bundled model says it in 40 ms now and then.
+    "or": {"": "ˌɔɹ"},
+    # As it is read aloud: the bare vowel is heard as "ah" or not at all, in the teacher's speech too.
+    "ugh": {"": "ˈʌɡ"},
 }
 """The usual pronunciation under an empty name, then forms; replaces the dictionary's entry."""
 

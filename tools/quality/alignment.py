@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tools.quality.same_sound import same_sound
+
 _GO_BACK = {"insertion": (0, 1), "deletion": (1, 0), "match": (1, 1), "substitution": (1, 1), "apart": (1, 2), "together": (2, 1)}
 """How many words of the reference and of what was heard each step takes; in the order in which steps of equal cost are preferred from
 the end, so that a text that went on or stopped shows it at its end."""
@@ -103,4 +105,6 @@ def _steps(reference: Sequence[str], heard: Sequence[str]) -> list[str]:
 
 
 def _fits(step: str, reference: Sequence[str], heard: Sequence[str]) -> bool:
-    return step in ("insertion", "deletion", "substitution") or "".join(reference) == "".join(heard)
+    if step in ("insertion", "deletion", "substitution"):
+        return True
+    return same_sound(*reference, *heard) if step == "match" else "".join(reference) == "".join(heard)

@@ -2,7 +2,8 @@
 
 What is folded is how a word is written, never which word it is: case, punctuation, figures, contractions (as in the English normaliser of
 Radford et al. 2022, Robust Speech Recognition via Large-Scale Weak Supervision, appendix C), British and American spelling, and a few
-abbreviations. Words that merely sound alike (their, there) stay different. Where a word is written in two ("some one"), the alignment
+abbreviations, and the interjections that have no one spelling (hm, hmm; ugh, ugg). Words that merely sound alike (their, there) stay
+different; letters and interjections have `same_sound`. Where a word is written in two ("some one"), the alignment
 takes care of it.
 """
 
@@ -15,9 +16,13 @@ _MONEY = re.compile(r"([$£€])\s?(\d[\d,]*)")
 _CURRENCY = {"$": "dollars", "£": "pounds", "€": "euros"}
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _FULL_HOUR = re.compile(r"\b(\d{1,2}):00\b(?: o'?clock)?")
-_UNIT_AFTER_FIGURE = re.compile(r"(?<=\d)(?=(?:am|pm)\b)")
+_UNIT_AFTER_FIGURE = re.compile(r"(?<=\d)(?=(?:am|pm|[a-z])\b)")
+"""A letter behind a figure is a word, too: seat 12B."""
+_LETTER_BEFORE_FIGURE = re.compile(r"\b([a-z])(?=\d)")
 _PRONOUN = re.compile(r"\b(any|every|some) one\b")
 """Joined before "one" is taken for a figure."""
+_MURMUR = re.compile(r"\bm+-?hm+\b")
+"""Mm-hmm, also written mhm."""
 _A_HUNDRED = re.compile(r"\ba (?=(?:hundred|thousand|million)\b)")
 _DAY_OF_MONTH = re.compile(r"\b(january|february|march|april|may|june|july|august|september|october|november|december)((?: \d){1,2}) th\b")
 """Read "April fifth", written "April 5" as often as "April 5th"."""
@@ -51,6 +56,10 @@ _SAME = dict(pair.split() for pair in _BRITISH.replace("\n", " ").split(",")) | 
     "dr": "doctor",
     "alright": "allright",
 }
+_INTERJECTIONS = """
+ugh ug ugg uggh, ah aah ahh, oh ohh, ooh oooh, hm hmm hmmm hmmmm, mm mmm mmmm, aw aww awww, whoa woah, shh shhh, ow oww
+"""
+_SAME |= {other: first for first, *others in (line.split() for line in _INTERJECTIONS.replace("\n", " ").split(",")) for other in others}
 
 
 def words_of(text: str) -> list[str]:
@@ -60,7 +69,9 @@ def words_of(text: str) -> list[str]:
     text = _THOUSANDS.sub("", text)
     text = _FULL_HOUR.sub(r"\1 o'clock", text)
     text = _UNIT_AFTER_FIGURE.sub(" ", text)
+    text = _LETTER_BEFORE_FIGURE.sub(r"\1 ", text)
     text = _PRONOUN.sub(r"\1one", text)
+    text = _MURMUR.sub("mm hm", text)
     text = _A_HUNDRED.sub("one ", text)
     for sign, word in _SIGNS.items():
         text = text.replace(sign, word)

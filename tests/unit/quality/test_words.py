@@ -25,6 +25,10 @@ from tools.quality.spelling import words_of
         ("On Friday, October thirteenth.", "on Friday October 13"),
         ("I can't, cannot and won't.", "I can not, can't and will not"),
         ("Anyone?", "any one"),
+        ("Ugh! Ah. Hmm.", "Ugg, ahh, hm"),
+        ("Mm-hmm. Whoa!", "Mhm, woah"),
+        ("seat twelve B", "seat 12B"),
+        ("gate C five", "gate C5"),
     ],
 )
 def test_two_writings_of_the_same_words_are_equal(one: str, other: str) -> None:
@@ -41,6 +45,11 @@ def test_two_writings_of_the_same_words_are_equal(one: str, other: str) -> None:
         ("he walked toward it", "he walked towards it"),
         ("it was one", "it was none"),
         ("I do", "I don't"),
+        ("ugh", "uh"),
+        ("ah", "oh"),
+        ("hm", "him"),
+        ("mm", "hm"),
+        ("page E", "page he"),
     ],
 )
 def test_other_words_stay_other_words(one: str, other: str) -> None:
@@ -56,6 +65,10 @@ def _aligned(reference: str, heard: str) -> Alignment:
     [
         ("a b c d", "a b c d", WordErrors(4, 0, 0, 0)),
         ("a b c d", "a x c d", WordErrors(4, 1, 0, 0)),
+        ("gate c please", "gate see please", WordErrors(3, 0, 0, 0)),
+        ("phew i see", "few i see", WordErrors(3, 0, 0, 0)),
+        ("gate see", "gate sea", WordErrors(2, 1, 0, 0)),
+        ("page e", "page he", WordErrors(2, 1, 0, 0)),
         ("a b c d", "a c d", WordErrors(4, 0, 0, 1)),
         ("a b c d", "a b y c d z", WordErrors(4, 0, 2, 0)),
         ("a b c d", "", WordErrors(4, 0, 0, 4)),
