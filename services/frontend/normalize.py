@@ -17,6 +17,7 @@ from services.frontend import chinese_readings
 from services.frontend.carriers import CARRIED
 from services.frontend.english import readings as readings_of_english
 from services.frontend.language import CHINESE, ENGLISH
+from services.frontend.turns import give_way
 from services.frontend.windows import windows
 
 _inflect = inflect.engine()
@@ -70,6 +71,7 @@ class Normalizer:
         if own_readings:
             readings = chinese_readings if language == CHINESE else readings_of_english
             text = readings.rewritten(text)
+            give_way()
         # The English grammar joins lines around a number, so that it sees them one by one.
         return "\n".join(self._with_package(line, language) for line in text.split("\n"))
 
@@ -98,6 +100,7 @@ class Normalizer:
         # Long runs of marks alone cost the grammars most of all and give nothing.
         if self._package is None or not core or not (self.reference or any(character.isalnum() for character in core)):
             return text
+        give_way()
         start = text.index(core)
         return text[:start] + self._package.spoken(core, language) + text[start + len(core) :]
 

@@ -13,6 +13,7 @@ from services.frontend.meaning import scripts_of
 from services.frontend.partial import Part
 from services.frontend.pauses import Pause, added
 from services.frontend.text_warnings import Kind, WarningLog
+from services.frontend.turns import Caller
 from services.frontend.written_form import WrittenForm
 
 _KINDS = {
@@ -28,6 +29,8 @@ class TextCall:
 
     def __init__(self, reading: Reading, first_index: int, first_pause: int, languages: str) -> None:
         self.reading = reading
+        self.caller = Caller()
+        """Whose turns its work takes."""
         self._log = reading.log or WarningLog()
         self._languages = languages
         self.sentences = first_index
