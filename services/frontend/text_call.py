@@ -9,6 +9,7 @@ from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1.warning_pb2 import TextWarning
 from services.frontend.analysis import Reading, Sentence
+from services.frontend.language import traced_language
 from services.frontend.meaning import scripts_of
 from services.frontend.partial import Part
 from services.frontend.pauses import Pause, added
@@ -119,7 +120,7 @@ class TextCall:
 
     def record(self) -> None:
         attributes: dict[str, int | float | str] = {
-            "text.characters": self._characters, "text.language": self._language, "text.sentences": self.sentences,
+            "text.characters": self._characters, "text.language": traced_language(self._language), "text.sentences": self.sentences,
         }  # fmt: skip
         telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
 

@@ -118,10 +118,8 @@ class Turns:
     def _grant(self) -> None:
         while self._free and self._waiting:
             self.granted += 1
-            if self.granted % _LONGEST_WAITING == 0:
-                chosen = self._waiting[0]
-            else:
-                chosen = min(self._waiting, key=lambda waiting: waiting.seconds)
+            patient = self.granted % _LONGEST_WAITING == 0
+            chosen = self._waiting[0] if patient else min(self._waiting, key=lambda waiting: waiting.seconds)
             self._waiting.remove(chosen)
             self._working.add(chosen)
             self._free -= 1

@@ -98,8 +98,8 @@ def pretend(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> Non
         ("kill -SEGV $$", InvalidRequest, "was ended by signal 11 on this flac file"),
         ("ulimit -t 1; while :; do :; done", InvalidRequest, "was ended by signal"),
         ("echo MemoryError >&2; exit 1", InvalidRequest, "needs more memory"),
-        ("echo ModuleNotFoundError: soundfile >&2; exit 1", InternalFault, "decoder of flac files failed: ModuleNotFoundError: soundfile"),
-        ("exit 0", InternalFault, "decoder of flac files failed: status 0"),
+        ("echo ModuleNotFoundError: soundfile >&2; exit 1", InternalFault, "decoder of flac files failed; the log"),
+        ("exit 0", InternalFault, "decoder of flac files failed; the log"),
     ],
 )
 async def test_a_decoder_that_does_not_survive(
