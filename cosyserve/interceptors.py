@@ -95,8 +95,8 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                         raise
                     await _refuse(raw, context)
                 except Exception as error:
-                    if context.done() or context.cancelled():
-                        # The caller hung up: no status reaches it, and what failed is the writing to it.
+                    if context.done() or context.cancelled() or all(isinstance(leaf, grpc.aio.InternalError) for leaf in _leaves(error)):
+                        # The caller hung up: no status reaches it, and what failed is the writing to it, which may be known first.
                         log.debug("%s was hung up on", method)
                         raise asyncio.CancelledError from None
                     await abort(context, as_served(error, method))
