@@ -72,7 +72,7 @@ async def measure(options: argparse.Namespace) -> int:
     worst = 0.0
     try:
         async with grpc.aio.insecure_channel(address) as channel:
-            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)
+            watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)  # type: ignore[attr-defined]
             async for health in watch:
                 if health.status == health_pb2.HealthCheckResponse.SERVING:
                     break

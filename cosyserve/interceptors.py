@@ -131,13 +131,17 @@ class _Messages:
     """The messages of a caller that streams. Raises InvalidRequest at one that is none."""
 
     def __init__(self, raw: AsyncIterator[bytes], decode: Callable[[bytes], Any]) -> None:
-        self._raw, self._decode = aiter(raw), decode
+        self._raw, self._decode = raw, decode
+        self._iterator: AsyncIterator[bytes] | None = None
 
     def __aiter__(self) -> "_Messages":
         return self
 
     async def __anext__(self) -> Any:
-        return self._decode(await anext(self._raw))
+        if self._iterator is None:
+            # Not before: what grpc.aio makes here has to be iterated.
+            self._iterator = aiter(self._raw)
+        return self._decode(await anext(self._iterator))
 
 
 def _request(raw: Any, handler: Any, method: str) -> Any:

@@ -135,7 +135,7 @@ class Turns:
         caller = turn.caller
         if caller.hung_up:
             raise HungUp
-        if not self._waiting or (spent := self._now() - turn.begun) < self._least_seconds:
+        if turn.begun is None or not self._waiting or (spent := self._now() - turn.begun) < self._least_seconds:
             return
         with self._lock:
             caller.seconds += spent

@@ -59,8 +59,8 @@ class Labels:
 
 
 def is_given_id(voice_id: str) -> bool:
-    """Whether a caller may choose this id for a new voice."""
-    return bool(_ID.fullmatch(voice_id)) and not _OF_RECORDING.fullmatch(voice_id)
+    """Whether an id has the form of those that callers choose."""
+    return bool(_ID.fullmatch(voice_id))
 
 
 def require_given_id(voice_id: str) -> None:
