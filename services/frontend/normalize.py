@@ -8,6 +8,7 @@ fault wherever it gives a result at all, so that outputs can be compared with re
 """
 
 import re
+import threading
 import unicodedata
 from typing import Protocol
 
@@ -20,7 +21,8 @@ from services.frontend.language import CHINESE, ENGLISH
 from services.frontend.turns import give_way
 from services.frontend.windows import windows
 
-_inflect = inflect.engine()
+_inflect, _inflect_lock = inflect.engine(), threading.Lock()
+"""It keeps a number's state between its own steps, so that threads use it one after another."""
 _MOST_DIGITS = 36
 _ENDLESS = re.compile(rf"[0-9]{{{_MOST_DIGITS + 1},}}")
 _CHINESE_DIGITS = "零一二三四五六七八九"
@@ -143,7 +145,12 @@ def spell_digits(text: str, *, reference: bool = False) -> str:
 
 
 def _spell_as_specified(run: str) -> str:
-    return str(_inflect.number_to_words(run)) if len(run) <= _MOST_DIGITS else _digit_by_digit(run)
+    return _in_words(run) if len(run) <= _MOST_DIGITS else _digit_by_digit(run)
+
+
+def _in_words(digits: str) -> str:
+    with _inflect_lock:
+        return str(_inflect.number_to_words(digits))
 
 
 def _spell(run: str) -> str:
@@ -154,7 +161,7 @@ def _spell(run: str) -> str:
     zeros = len(digits) - len(digits.lstrip("0"))
     words = [_DIGITS[0]] * zeros
     if digits[zeros:]:
-        words.append(str(_inflect.number_to_words(digits[zeros:])))
+        words.append(_in_words(digits[zeros:]))
     return " ".join(words) + powers
 
 

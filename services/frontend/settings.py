@@ -26,7 +26,8 @@ class FrontendSettings(ServerSettings):
     max_stream_characters: int = 200_000
     """Longest text of one AnalyzeStream call, 1 to 10000000."""
     text_workers: int = 1
-    """Texts worked on at the same moment, 1 to 64; the others take turns with them."""
+    """Texts worked on at the same moment, 1 to 64; the others take turns with them. The grammars hold the interpreter lock, so that more
+    than one gain only where the tokenizer takes most of the time."""
     default_voice: str | None = None
     """The voice an empty id means; unset: the first by id."""
     allow_special: bool = False
