@@ -162,14 +162,15 @@ class ReplicaSet:
                 self._set(replica, serving=response.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def as_error(error: grpc.aio.AioRpcError, stage: str, target: str) -> errors.CosyserveError:
-    """The status of a failed call as our exception; a bad request keeps its text, a failure names the stage and its address."""
+def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
+    """The status of a failed call as our exception; a bad request keeps its text, a failure names the peer. What goes on to a caller of
+    ours names a stage without its address."""
     code, text = error.code(), error.details() or "no details"
     kind = _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
     if text == _LOST_STATUS:
         kind, text = errors.Unavailable, "ended the call while it was being written to"
     if kind not in (errors.InvalidRequest, errors.NotFound, errors.AlreadyExists, errors.OutOfRange):
-        text = f"{stage} at {target}: {text}"
+        text = f"{peer}: {text}"
     return kind(text, retry_after=retry_delay(error))
 
 

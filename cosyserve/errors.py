@@ -23,10 +23,21 @@ CosyserveError
 ModelError                (start only)         the model directory cannot be served; names file and tensor
 SettingsError             (start only)         the environment cannot be served; names the variable
 
+A value of the caller's that a text quotes is cut at 256 characters, and a text at 2,000: a status travels in one block of headers, and
+gRPC puts RESOURCE_EXHAUSTED in the place of one that does not fit.
+
 Code raises these; `cosyserve.server` turns them into gRPC status at the edge. No error travels inside an OK stream.
 """
 
+import re
+
 import grpc
+
+LONGEST_QUOTED = 256
+LONGEST_MESSAGE = 2_000
+_QUOTED = re.compile(
+    rf"(?P<mark>['\"])(?P<kept>(?:(?!(?P=mark))[^\\]|\\.){{{LONGEST_QUOTED}}})(?P<cut>(?:(?!(?P=mark))[^\\]|\\.)+)(?P=mark)", re.DOTALL
+)
 
 
 class CosyserveError(Exception):
@@ -35,10 +46,19 @@ class CosyserveError(Exception):
     code = grpc.StatusCode.UNKNOWN
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = _bounded(message)
+        super().__init__(self.message)
         self.retry_after = retry_after
         """Seconds after which another try may succeed; sent as `google.rpc.RetryInfo`."""
+
+
+def _bounded(message: str) -> str:
+    """`message` with every quoted value cut at 256 characters, and itself at 2,000."""
+    if len(message) <= LONGEST_QUOTED:
+        return message
+    message = _QUOTED.sub(lambda found: f"{found['mark']}{found['kept']}{found['mark']}… ({len(found['cut'])} characters more)", message)
+    over = len(message) - LONGEST_MESSAGE
+    return message if over <= 0 else f"{message[:LONGEST_MESSAGE]}… ({over} characters more)"
 
 
 class InvalidRequest(CosyserveError):

@@ -1,19 +1,18 @@
-"""The edge of every service: one span per call, and our exceptions as gRPC status."""
+"""The edge of every service: one span per call, our exceptions as gRPC status, and no message handed on that is none."""
 
 import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, NoReturn
 
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
-from opentelemetry import trace
 
 from cosyserve import telemetry
-from cosyserve.errors import CosyserveError, InternalFault, SpeechFault, Unavailable
+from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, SpeechFault, Unavailable
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -62,17 +61,14 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         method: str = details.method
         if handler is not None and method == _WATCH:
-            return grpc.unary_stream_rpc_method_handler(
-                self._counted(handler.unary_stream), handler.request_deserializer, handler.response_serializer
-            )
-        if handler is None or method.startswith("/grpc."):
+            return _rebuilt(handler, lambda behaviour: self._counted(_decoding(behaviour, handler, method)))
+        if handler is None:
             return handler
+        if method.startswith("/grpc."):
+            return _rebuilt(handler, lambda behaviour: _decoding(behaviour, handler, method))
         if self._refusing:
             return grpc.stream_stream_rpc_method_handler(_refuse)
-        kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
-        wrapped = self._guard(getattr(handler, kind), method)
-        build = getattr(grpc, f"{kind}_rpc_method_handler")
-        return build(wrapped, handler.request_deserializer, handler.response_serializer)
+        return _rebuilt(handler, lambda behaviour: self._guard(behaviour, handler, method))
 
     def _counted(self, behaviour: Callable[[Any, Context], Awaitable[None]]) -> Callable[[Any, Context], Awaitable[None]]:
         async def watch(request: Any, context: Context) -> None:
@@ -81,15 +77,12 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
 
         return watch
 
-    def _guard(self, behaviour: Callable[[Any, Context], Any], method: str) -> Callable[[Any, Context], Awaitable[Any]]:
-        async def call(request: Any, context: Context) -> Any:
+    def _guard(self, behaviour: Callable[[Any, Context], Any], handler: Any, method: str) -> Callable[[Any, Context], Awaitable[Any]]:
+        async def call(raw: Any, context: Context) -> Any:
             parent = telemetry.incoming(context.invocation_metadata())
-            with (
-                telemetry.tracer.start_as_current_span(method.lstrip("/"), context=parent, kind=trace.SpanKind.SERVER),
-                _member(self._calls),
-            ):
+            with telemetry.call_span(method.lstrip("/"), parent), _member(self._calls):
                 try:
-                    result = behaviour(request, context)
+                    result = behaviour(_request(raw, handler, method), context)
                     if not inspect.isasyncgen(result):
                         return await result
                     async with contextlib.aclosing(result):
@@ -100,11 +93,70 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 except asyncio.CancelledError:
                     if not self._leaving:
                         raise
-                    await _refuse(request, context)
+                    await _refuse(raw, context)
                 except Exception as error:
+                    if context.done() or context.cancelled() or all(isinstance(leaf, grpc.aio.InternalError) for leaf in _leaves(error)):
+                        # The caller hung up: no status reaches it, and what failed is the writing to it, which may be known first.
+                        log.debug("%s was hung up on", method)
+                        raise asyncio.CancelledError from None
                     await abort(context, as_served(error, method))
 
         return call
+
+
+def _rebuilt(handler: Any, wrap: Callable[[Any], Any]) -> Any:
+    """`handler` with its behaviour wrapped; the wrapped one is given the bytes of messages."""
+    kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+    return getattr(grpc, f"{kind}_rpc_method_handler")(wrap(getattr(handler, kind)), None, handler.response_serializer)
+
+
+def _decoding(behaviour: Any, handler: Any, method: str) -> Callable[[Any, Context], Any]:
+    """`behaviour`, given bytes, of a service that is not ours."""
+
+    async def call(raw: Any, context: Context) -> Any:
+        try:
+            result = behaviour(_request(raw, handler, method), context)
+            if not inspect.isasyncgen(result):
+                return await result
+            async with contextlib.aclosing(result):
+                async for message in result:
+                    await context.write(message)
+        except InvalidRequest as error:
+            await abort(context, error)
+
+    return call
+
+
+class _Messages:
+    """The messages of a caller that streams. Raises InvalidRequest at one that is none."""
+
+    def __init__(self, raw: AsyncIterator[bytes], decode: Callable[[bytes], Any]) -> None:
+        self._raw, self._decode = raw, decode
+        self._iterator: AsyncIterator[bytes] | None = None
+
+    def __aiter__(self) -> "_Messages":
+        return self
+
+    async def __anext__(self) -> Any:
+        if self._iterator is None:
+            # Not before: what grpc.aio makes here has to be iterated.
+            self._iterator = aiter(self._raw)
+        return self._decode(await anext(self._iterator))
+
+
+def _request(raw: Any, handler: Any, method: str) -> Any:
+    """What the behaviour is given: a message, or an iterator of messages. Raises InvalidRequest.
+
+    grpc.aio would answer a message that cannot be decoded with a status of its own and a stack trace that quotes it in the log.
+    """
+
+    def decode(data: bytes) -> Any:
+        try:
+            return handler.request_deserializer(data)
+        except Exception:
+            raise InvalidRequest(f"a message of {len(data)} bytes to {method} is no protobuf message of its request type") from None
+
+    return _Messages(raw, decode) if handler.request_streaming else decode(raw)
 
 
 @contextlib.contextmanager
@@ -130,6 +182,7 @@ def as_served(error: BaseException, method: str) -> CosyserveError:
     ours = [leaf for leaf in leaves if isinstance(leaf, CosyserveError)]
     if ours:
         return ours[0]
+    telemetry.failed(leaves[0])
     log.error("%s failed", method, exc_info=error)
     return InternalFault(f"{method} failed with {type(leaves[0]).__name__}; the log of this service has the details")
 
@@ -143,6 +196,7 @@ def _leaves(error: BaseException) -> list[BaseException]:
 async def abort(context: Context, error: CosyserveError) -> NoReturn:
     """End the call with the error's status. In `grpc-status-details-bin` a retry hint travels as `google.rpc.RetryInfo`, the guard that
     found a fault as `google.rpc.ErrorInfo`."""
+    telemetry.failed(error)
     trailing: list[tuple[str, bytes]] = []
     details = _details(error)
     if details:

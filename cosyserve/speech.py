@@ -75,7 +75,7 @@ class Speech:
             try:
                 response = await self._next()
             except grpc.aio.AioRpcError as lost:
-                await self._take_up_again(as_error(lost, "server", self._target), lost)
+                await self._take_up_again(as_error(lost, f"server at {self._target}"), lost)
                 continue
             if response is None:
                 self.summary = self._last

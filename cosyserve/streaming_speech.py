@@ -106,12 +106,12 @@ class StreamingSpeech(Speech):
         try:
             await step
         except grpc.aio.AioRpcError as error:
-            raise as_error(error, "server", self._target) from error
+            raise as_error(error, f"server at {self._target}") from error
         except asyncio.InvalidStateError as error:
             status = await self._status()
             if status.code() is grpc.StatusCode.OK:
                 raise InvalidRequest("the synthesis is over, nothing can be written to it") from error
-            raise as_error(status, "server", self._target) from error
+            raise as_error(status, f"server at {self._target}") from error
 
     async def _status(self) -> grpc.aio.AioRpcError:
         call = self._call

@@ -1,16 +1,18 @@
 """Traces and metrics, off unless an OTLP endpoint is set. A trace is one request across all services.
 
 The W3C context travels in gRPC metadata. Engines know nothing of tracing: they hand out `Timing`s, and the servicer, which knows the
-request, records them as spans.
+request, records them as spans. Of an exception a span keeps the kind and the status, never the text: that may quote the caller.
 """
 
+import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from opentelemetry import context as otel_context
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.context import Context
 
+from cosyserve.errors import CosyserveError
 from cosyserve.timing import Timing
 
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -59,6 +61,25 @@ def shutdown() -> None:
         stop = getattr(provider, "shutdown", None)
         if stop is not None:
             stop()
+
+
+@contextlib.contextmanager
+def call_span(name: str, parent: Context) -> Iterator[None]:
+    """The span of a call that is answered while the block runs; what the block raises is not recorded (see `failed`)."""
+    with tracer.start_as_current_span(
+        name, context=parent, kind=trace.SpanKind.SERVER, record_exception=False, set_status_on_exception=False
+    ):
+        yield
+
+
+def failed(error: BaseException) -> None:
+    """The current span ends in an error: its kind, and of ours its gRPC status."""
+    span = trace.get_current_span()
+    span.set_status(trace.StatusCode.ERROR)
+    if "error.type" not in (getattr(span, "attributes", None) or {}):
+        span.set_attribute("error.type", type(error).__name__)
+    if isinstance(error, CosyserveError):
+        span.set_attribute("rpc.grpc.status_code", error.code.value[0])
 
 
 def annotate(name: str, value: bool | int | float | str) -> None:

@@ -100,4 +100,4 @@ class VoiceCalls:
         try:
             return await method(request, timeout=timeout, metadata=telemetry.outgoing())
         except grpc.aio.AioRpcError as error:
-            raise as_error(error, "server", self._voices_target) from error
+            raise as_error(error, f"server at {self._voices_target}") from error

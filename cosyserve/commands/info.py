@@ -32,7 +32,7 @@ async def run(arguments: argparse.Namespace) -> int:
                 print(f"warm after {warm.milliseconds:.0f} ms", file=sys.stderr)
             told = await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=_SECONDS)
         except grpc.aio.AioRpcError as error:
-            raise as_error(error, "info", arguments.server) from error
+            raise as_error(error, f"info at {arguments.server}") from error
     if arguments.json:
         print(MessageToJson(told, preserving_proto_field_name=True, indent=None))
         return 0

@@ -21,6 +21,7 @@ from services.frontend.recording_reader import RecordingReader
 from services.frontend.registry import Registry
 from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
+from services.frontend.turns import MOST_CALLS, Caller, Turns
 from services.frontend.voice import Voice
 from services.frontend.voice_labels import is_given_id
 from services.frontend.voice_library import VoiceLibrary
@@ -30,6 +31,7 @@ SERVICE = "cosyserve.v1.FrontendService"
 WARM_UP = ("今天是2024年5月1日，气温-3.5℃，涨了12.5%。", "On May 1st, 2024 it cost $12.50 and 3 kg.")
 SWEEP_SECONDS = ORPHAN_SECONDS = 3600.0
 """What was written this long ago and no voice needs was left by a process that died; it is looked for this often."""
+SWITCH_SECONDS = 0.0005
 log = logging.getLogger("services.frontend")
 
 
@@ -119,7 +121,8 @@ def _listeners(directory: ModelDirectory, settings: FrontendSettings) -> PromptR
 async def load(service: Service, settings: FrontendSettings) -> Close:
     """Read the model directory in a thread and fill the method table of `service`."""
     # Text, prompts and storage wait for different things: none holds up another.
-    text, prompts = (ThreadPoolExecutor(max_workers=1, thread_name_prefix=name) for name in ("text", "prompts"))
+    text = ThreadPoolExecutor(max_workers=MOST_CALLS, thread_name_prefix="text")
+    prompts = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prompts")
     storage = ThreadPoolExecutor(max_workers=8, thread_name_prefix="storage")
     workers = (text, prompts, storage)
     try:
@@ -128,6 +131,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         for worker in workers:
             worker.shutdown(wait=False)
         raise
+    turns = Turns(text, settings.text_workers)
     library = VoiceLibrary(
         loaded.presets,
         loaded.store,
@@ -145,7 +149,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         loaded.analyzer,
         library,
         reader,
-        text,
+        turns,
         settings.max_characters,
         settings.max_stream_characters,
         settings.recordings_cache_bytes,
@@ -156,7 +160,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         ServiceFacts(
             limits=limits_of(settings, *names), libraries=libraries("tokenizers", "tiktoken", "kaldi-native-fbank", "onnxruntime", "wetext")
         ),
-        lambda: _analyze_once(loaded.analyzer, text),
+        lambda: _analyze_once(loaded.analyzer, turns),
     )
     sweeping = asyncio.create_task(_sweep(library))
 
@@ -169,10 +173,10 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
     return close
 
 
-async def _analyze_once(analyzer: Analyzer, worker: ThreadPoolExecutor) -> None:
-    """What a request runs, on the thread that runs it."""
+async def _analyze_once(analyzer: Analyzer, turns: Turns) -> None:
+    """What a request runs, in turns with requests."""
     for sample in WARM_UP:
-        await asyncio.get_running_loop().run_in_executor(worker, lambda sample=sample: list(analyzer.sentences(sample)))  # type: ignore[misc]
+        await turns.run(Caller(), lambda sample=sample: list(analyzer.sentences(sample)))  # type: ignore[misc]
 
 
 async def _sweep(library: VoiceLibrary) -> None:
@@ -186,6 +190,8 @@ async def _sweep(library: VoiceLibrary) -> None:
 
 def main() -> int:
     """Serve until SIGTERM; returns the exit status (cosyserve.process)."""
+    # The event loop waits this long for a thread that computes; by default it would be 5 ms, several times for each call.
+    sys.setswitchinterval(SWITCH_SECONDS)
     return run(SERVICE, PREFIX, FrontendSettings, lambda settings: partial(load, settings=settings))
 
 

@@ -5,6 +5,7 @@ then linked or renamed into its place.
 """
 
 import contextlib
+import logging
 import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from fsspec.implementations.local import LocalFileSystem
 from cosyserve.errors import Overloaded
 
 _ASIDE = "aside"
+log = logging.getLogger(__name__)
 
 
 class Taken(Exception):
@@ -27,7 +29,8 @@ class Taken(Exception):
 class Blobs:
     """Blobs below one URL of `fsspec`. Names are ours, never a caller's: `folder/name`. Everything blocks; usable from any thread.
 
-    Raises Overloaded, naming what was tried, when the storage does not do what it was asked for; ValueError for a URL that is none.
+    Raises Overloaded, which names no blob (the log does), when the storage does not do what it was asked for; ValueError for a URL that is
+    none.
     """
 
     def __init__(self, filesystem: Any, root: str) -> None:
@@ -112,9 +115,10 @@ class Blobs:
         except (Taken, Overloaded):
             raise
         except Exception as error:  # each object store has its own
-            reason = f"{type(error).__name__}: {str(error).split(chr(10), 1)[0]}"
+            # The reason names paths and addresses, which are none of the caller's.
+            log.warning("the voice storage could not %s %s: %s: %s", what, name, type(error).__name__, str(error).split("\n", 1)[0])
             # Not UNAVAILABLE: that would have this replica, whose presets speak on, taken for dead.
-            raise Overloaded(f"the voice storage could not {what} {name}: {reason}", retry_after=1.0) from error
+            raise Overloaded(f"the voice storage could not {what} it; try again in 1 s", retry_after=1.0) from error
 
 
 class DirectoryBlobs(Blobs):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import sys
 
 import numpy as np
@@ -10,6 +11,7 @@ from cosyserve.errors import InternalFault, InvalidRequest, Overloaded
 from services.frontend.recording_limits import MOST_BYTES
 from services.frontend.wav_reader import Sound, read_wav
 
+log = logging.getLogger(__name__)
 _SECONDS = 30.0
 """The child limits its own processor time (`decode_child`); this is for a machine that is too busy to run it."""
 
@@ -62,4 +64,5 @@ async def decode(data: bytes) -> Sound:
     if b"MemoryError" in complaint:
         raise InvalidRequest(f"the {kind} file needs more memory than the decoder is given")
     lines = complaint.decode(errors="replace").strip().splitlines()
-    raise InternalFault(f"the decoder of {kind} files failed: {lines[-1] if lines else f'status {child.returncode}'}")
+    log.error("the decoder of %s files failed: %s", kind, lines[-1] if lines else f"status {child.returncode}")
+    raise InternalFault(f"the decoder of {kind} files failed; the log of this service has the details")

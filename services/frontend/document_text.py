@@ -11,6 +11,7 @@ from services.frontend.ssml.beginning import is_document
 from services.frontend.ssml.events import Border, Event, Notice, Said, Style
 from services.frontend.ssml.joints import Joints
 from services.frontend.ssml.reader import Reader
+from services.frontend.turns import give_way
 
 
 def parts_of(analyzer: Analyzer, text: str, reading: Reading) -> Iterator[Sentence | Pause]:
@@ -30,6 +31,7 @@ def _document(analyzer: Analyzer, text: str, reading: Reading) -> Iterator[Sente
     course = Course(language_by_script(" ".join(event.text for event in events if isinstance(event, Said))))
     joints, style, own = Joints(), Style(), replace(reading, inserted=reader.inserted)
     for event in events:
+        give_way()
         if isinstance(event, Border):
             joints.border(event)
             style = event.style

@@ -21,6 +21,7 @@ _TAG = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 LONGEST_TAG = 64
+_TRACED = re.compile("[a-z]{2}|und|")
 
 
 def is_chinese(text: str) -> bool:
@@ -38,6 +39,13 @@ def language_of(code: str, text: str) -> str:
         return CHINESE if _HAN.search(text) else ENGLISH
     require_tag(code)
     return _PRIMARY.get(code.split("-")[0].lower(), code)
+
+
+def traced_language(code: str) -> str:
+    """What a trace says of a language code: the two letters of its language, "und", "other" for what is longer, as a caller may write
+    anything there; empty for none."""
+    language = code.split("-")[0].lower()
+    return language if _TRACED.fullmatch(language) else "other"
 
 
 def require_tag(code: str, name: str = "language_code") -> None:

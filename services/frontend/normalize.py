@@ -8,6 +8,7 @@ fault wherever it gives a result at all, so that outputs can be compared with re
 """
 
 import re
+import threading
 import unicodedata
 from typing import Protocol
 
@@ -17,9 +18,11 @@ from services.frontend import chinese_readings
 from services.frontend.carriers import CARRIED
 from services.frontend.english import readings as readings_of_english
 from services.frontend.language import CHINESE, ENGLISH
+from services.frontend.turns import give_way
 from services.frontend.windows import windows
 
-_inflect = inflect.engine()
+_inflect, _inflect_lock = inflect.engine(), threading.Lock()
+"""It keeps a number's state between its own steps, so that threads use it one after another."""
 _MOST_DIGITS = 36
 _ENDLESS = re.compile(rf"[0-9]{{{_MOST_DIGITS + 1},}}")
 _CHINESE_DIGITS = "零一二三四五六七八九"
@@ -70,6 +73,7 @@ class Normalizer:
         if own_readings:
             readings = chinese_readings if language == CHINESE else readings_of_english
             text = readings.rewritten(text)
+            give_way()
         # The English grammar joins lines around a number, so that it sees them one by one.
         return "\n".join(self._with_package(line, language) for line in text.split("\n"))
 
@@ -98,6 +102,7 @@ class Normalizer:
         # Long runs of marks alone cost the grammars most of all and give nothing.
         if self._package is None or not core or not (self.reference or any(character.isalnum() for character in core)):
             return text
+        give_way()
         start = text.index(core)
         return text[:start] + self._package.spoken(core, language) + text[start + len(core) :]
 
@@ -140,7 +145,12 @@ def spell_digits(text: str, *, reference: bool = False) -> str:
 
 
 def _spell_as_specified(run: str) -> str:
-    return str(_inflect.number_to_words(run)) if len(run) <= _MOST_DIGITS else _digit_by_digit(run)
+    return _in_words(run) if len(run) <= _MOST_DIGITS else _digit_by_digit(run)
+
+
+def _in_words(digits: str) -> str:
+    with _inflect_lock:
+        return str(_inflect.number_to_words(digits))
 
 
 def _spell(run: str) -> str:
@@ -151,7 +161,7 @@ def _spell(run: str) -> str:
     zeros = len(digits) - len(digits.lstrip("0"))
     words = [_DIGITS[0]] * zeros
     if digits[zeros:]:
-        words.append(str(_inflect.number_to_words(digits[zeros:])))
+        words.append(_in_words(digits[zeros:]))
     return " ".join(words) + powers
 
 

@@ -1,9 +1,8 @@
 """The part of the frontend's gRPC face that reads what a request brings along besides its text: a recording to speak like, speech to speak
 anew, an instruction. Nothing of them is stored, and only lengths and the language reach a trace."""
 
-import asyncio
 import time
-from concurrent.futures import Executor
+from functools import partial
 from typing import Any
 
 import grpc
@@ -18,6 +17,7 @@ from services.frontend.prompt_recording import PromptRecording
 from services.frontend.recorded_voices import RecordedVoices
 from services.frontend.recording_reader import RecordingReader
 from services.frontend.text_tokenizer import Tokenizer
+from services.frontend.turns import Caller, Turns
 from services.frontend.voice_servicer import traced, voice_message
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -26,14 +26,14 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class PromptMethods:
     """ReadRecording, ReadSpeech and ReadInstruction of FrontendService.
 
-    reader: None where no recording can be read. cache_bytes: as in `RecordedVoices`. worker: runs the text work.
+    reader: None where no recording can be read. cache_bytes: as in `RecordedVoices`. turns: run the text work.
     """
 
-    def __init__(self, reader: RecordingReader | None, cache_bytes: int, tokenizer: Tokenizer, worker: Executor) -> None:
+    def __init__(self, reader: RecordingReader | None, cache_bytes: int, tokenizer: Tokenizer, turns: Turns) -> None:
         self._reader = reader
         self._recorded = None if reader is None else RecordedVoices(reader, cache_bytes)
         self._tokenizer = tokenizer
-        self._worker = worker
+        self._turns = turns
 
     async def ReadRecording(self, request: pb.ReadRecordingRequest, context: Context) -> pb.ReadRecordingResponse:
         start = time.time_ns()
@@ -58,8 +58,7 @@ class PromptMethods:
 
     async def ReadInstruction(self, request: pb.ReadInstructionRequest, context: Context) -> pb.ReadInstructionResponse:
         start = time.time_ns()
-        loop = asyncio.get_running_loop()
-        ids = await loop.run_in_executor(self._worker, instruction_ids, request.instruction, self._tokenizer)
+        ids = await self._turns.run(Caller(), partial(instruction_ids, request.instruction, self._tokenizer))
         attributes: dict[str, int | float | str] = {"instruction.characters": len(request.instruction), "instruction.ids": len(ids)}
         telemetry.record(Timing("frontend.read_instruction", start, time.time_ns(), attributes))
         return pb.ReadInstructionResponse(token_ids=ids)

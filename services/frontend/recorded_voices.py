@@ -8,6 +8,7 @@ from services.frontend.byte_cache import ByteCache
 from services.frontend.prompt_recording import PromptRecording
 from services.frontend.recording_reader import RecordingReader
 from services.frontend.voice import Voice
+from services.frontend.voice_labels import OF_RECORDING
 
 _ID_DIGITS = 16
 _RECORDINGS = telemetry.meter.create_counter(
@@ -63,7 +64,7 @@ class RecordedVoices:
 
     async def _read(self, key: str, recording: PromptRecording) -> Voice:
         with self._reader.place():
-            voice = await self._reader.voice(f"recording-{key[:_ID_DIGITS]}", recording)
+            voice = await self._reader.voice(f"{OF_RECORDING}{key[:_ID_DIGITS]}", recording)
         self._kept.put(key, voice, voice.bytes_held)
         return voice
 

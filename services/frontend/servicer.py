@@ -1,8 +1,7 @@
 """The gRPC face of the frontend. Text never reaches a log or a trace, only its length and language."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import Executor
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -17,6 +16,7 @@ from services.frontend.pauses import LONGEST_TOGETHER, Pause
 from services.frontend.prompt_servicer import PromptMethods
 from services.frontend.recording_reader import RecordingReader
 from services.frontend.text_call import TextCall
+from services.frontend.turns import Caller, Turns
 from services.frontend.units import LONGEST_UNIT
 from services.frontend.unspoken import languages
 from services.frontend.voice_library import VoiceLibrary
@@ -32,8 +32,7 @@ T = TypeVar("T")
 class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
-    worker: runs the text work, a sentence at a time, so that calls take turns and the event loop stays free; hanging up stops a call's
-    work at the next sentence.
+    turns: run the text work off the event loop, a piece at a time; hanging up stops a call's work at the next piece.
     """
 
     def __init__(
@@ -41,15 +40,15 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         analyzer: Analyzer,
         library: VoiceLibrary,
         reader: RecordingReader | None,
-        worker: Executor,
+        turns: Turns,
         most_characters: int,
         most_stream_characters: int,
         recordings_cache_bytes: int,
     ) -> None:
         VoiceMethods.__init__(self, library, reader)
-        PromptMethods.__init__(self, reader, recordings_cache_bytes, analyzer.tokenizer, worker)
+        PromptMethods.__init__(self, reader, recordings_cache_bytes, analyzer.tokenizer, turns)
         self._analyzer = analyzer
-        self._worker = worker
+        self._turns = turns
         self._most_characters = most_characters
         self._most_stream_characters = most_stream_characters
 
@@ -79,8 +78,8 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         last_language = language_of(setup.last_language_code, "") if setup.last_language_code else ""
         # Another call may have settled nothing but text of which nothing was spoken.
         goes_on = setup.goes_on or bool(setup.first_index or setup.first_pause_milliseconds or last_language)
-        partial = setup.partial_sentences
-        text = WrittenForm(self._analyzer, call.reading, LONGEST_UNIT, partial=partial, last_language=last_language, goes_on=goes_on)
+        by_part = setup.partial_sentences
+        text = WrittenForm(self._analyzer, call.reading, LONGEST_UNIT, partial=by_part, last_language=last_language, goes_on=goes_on)
         # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
         await context.send_initial_metadata(())
         try:
@@ -107,23 +106,22 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
             call.record()
 
     async def _analyze(self, text: str, call: "TextCall") -> AsyncIterator[pb.Sentence]:
-        async for part in self._each(parts_of(self._analyzer, text, call.reading)):
+        async for part in self._each(parts_of(self._analyzer, text, call.reading), call.caller):
             if isinstance(part, Pause):
                 call.wait(part)
             else:
                 yield call.message(part)
 
     async def _streamed(self, pieces: Iterator[Piece], call: "TextCall") -> AsyncIterator[pb.AnalyzeStreamResponse]:
-        async for piece in self._each(pieces):
+        async for piece in self._each(pieces, call.caller):
             if isinstance(piece, Pause):
                 call.wait(piece)
             else:
                 yield call.streamed(piece)
 
-    async def _each(self, work: Iterator[T]) -> AsyncIterator[T]:
-        """What `work` gives, each piece made by the worker."""
-        loop = asyncio.get_running_loop()
-        while (piece := await loop.run_in_executor(self._worker, next, work, None)) is not None:
+    async def _each(self, work: Iterator[T], caller: Caller) -> AsyncIterator[T]:
+        """What `work` gives, each piece made in the turns of `caller`."""
+        while (piece := await self._turns.run(caller, partial(next, work, None))) is not None:
             yield piece
 
     def _call(self, setup: pb.AnalyzeSetup, first_index: int = 0, first_pause: int = 0) -> "TextCall":

@@ -11,6 +11,7 @@ NORMALIZERS = ("wetext", "none")
 MOST_CHARACTERS = 20_000
 MOST_STREAM_CHARACTERS = 10_000_000
 MOST_FRESH_SECONDS = 300
+MOST_TEXT_WORKERS = 64
 PROMPT_DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 
 
@@ -24,6 +25,9 @@ class FrontendSettings(ServerSettings):
     """Longest text of one call, 1 to 20000."""
     max_stream_characters: int = 200_000
     """Longest text of one AnalyzeStream call, 1 to 10000000."""
+    text_workers: int = 1
+    """Texts worked on at the same moment, 1 to 64; the others take turns with them. The grammars hold the interpreter lock, so that more
+    than one gain only where the tokenizer takes most of the time."""
     default_voice: str | None = None
     """The voice an empty id means; unset: the first by id."""
     allow_special: bool = False
@@ -58,6 +62,8 @@ class FrontendSettings(ServerSettings):
             raise ValueError(f"NORMALIZER is {self.normalizer!r}, expected one of {', '.join(NORMALIZERS)}")
         if not 1 <= self.max_characters <= MOST_CHARACTERS:
             raise ValueError(f"MAX_CHARACTERS is {self.max_characters}, allowed 1 to {MOST_CHARACTERS}")
+        if not 1 <= self.text_workers <= MOST_TEXT_WORKERS:
+            raise ValueError(f"TEXT_WORKERS is {self.text_workers}, allowed 1 to {MOST_TEXT_WORKERS}")
         for name in ("max_voices", "max_voice_makings", "prompt_threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name.upper()} is {getattr(self, name)}, allowed from 1")

@@ -14,6 +14,7 @@ from services.frontend.scripts import language_by_script
 from services.frontend.sentences import MOST
 from services.frontend.ssml.inserted import speakable_around, with_inserted
 from services.frontend.text_tokenizer import Tokenizer
+from services.frontend.turns import give_way
 from services.frontend.unspoken import note_ssml_outside, note_unspoken
 
 if TYPE_CHECKING:
@@ -51,8 +52,11 @@ class Source:
             if plain and self._log is not None and "<" in text:
                 note_ssml_outside(text, self._log)
             text = (reading.dictionary or means.dictionary).apply(carriers.carry_marks(text), self._carry, course)
+            give_way()
             text = without_controls(carriers.carry_marks(text))
+            give_way()
             text = without_pictures(without_markdown(text) if plain else text)
+        give_way()
         if not language_code:
             course.language = language_by_script(without_controls(text), course.language, alone=alone)
         self.language = language_of(language_code, text) if language_code else course.language or ENGLISH
@@ -65,6 +69,7 @@ class Source:
             written, sounds = len(text), len(self.sounds)
             text = with_inserted(text, reading.inserted, self.language, self._carry, phonemes=phonemes)
             course.respell(0, max(0, len(text) - written) + sum(map(len, self.sounds[sounds:])))
+        give_way()
         self.text = text if self.as_is else spoken_addresses(text, self.language)
 
     def note(self, text: str, *, dropped: bool) -> None:
@@ -76,6 +81,7 @@ class Source:
         return self._tokenizer.encode(carriers.for_tokenizer(text, self.sounds), allow_special=self.allow_special)
 
     def length(self, text: str) -> int:
+        give_way()
         return len(self.encode(text))
 
     def length_of_start(self, text: str) -> int:

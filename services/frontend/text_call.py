@@ -9,10 +9,12 @@ from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1.warning_pb2 import TextWarning
 from services.frontend.analysis import Reading, Sentence
+from services.frontend.language import traced_language
 from services.frontend.meaning import scripts_of
 from services.frontend.partial import Part
 from services.frontend.pauses import Pause, added
 from services.frontend.text_warnings import Kind, WarningLog
+from services.frontend.turns import Caller
 from services.frontend.written_form import WrittenForm
 
 _KINDS = {
@@ -28,6 +30,8 @@ class TextCall:
 
     def __init__(self, reading: Reading, first_index: int, first_pause: int, languages: str) -> None:
         self.reading = reading
+        self.caller = Caller()
+        """Whose turns its work takes."""
         self._log = reading.log or WarningLog()
         self._languages = languages
         self.sentences = first_index
@@ -116,7 +120,7 @@ class TextCall:
 
     def record(self) -> None:
         attributes: dict[str, int | float | str] = {
-            "text.characters": self._characters, "text.language": self._language, "text.sentences": self.sentences,
+            "text.characters": self._characters, "text.language": traced_language(self._language), "text.sentences": self.sentences,
         }  # fmt: skip
         telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
 

@@ -9,6 +9,9 @@ from cosyserve.errors import InvalidRequest
 
 LONGEST_GIVEN_ID = 64
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+OF_RECORDING = "recording-"
+"""Ids with this before hexadecimal digits are those of recordings that came with a request (`recorded_voices`)."""
+_OF_RECORDING = re.compile(rf"{OF_RECORDING}[0-9a-fA-F]+")
 _KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{0,64}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -56,12 +59,16 @@ class Labels:
 
 
 def is_given_id(voice_id: str) -> bool:
-    """Whether a caller may choose this id for a new voice."""
+    """Whether an id has the form of those that callers choose."""
     return bool(_ID.fullmatch(voice_id))
 
 
 def require_given_id(voice_id: str) -> None:
     """Raise InvalidRequest unless a caller may choose this id for a new voice."""
+    if _OF_RECORDING.fullmatch(voice_id):
+        raise InvalidRequest(
+            f"id is {voice_id!r}; ids of {OF_RECORDING} and hexadecimal digits are kept for recordings that a request brings"
+        )
     if not is_given_id(voice_id):
         form = f"1 to {LONGEST_GIVEN_ID} characters out of A-Z a-z 0-9 _ . - and the first none of . and -"
         raise InvalidRequest(f"id is {voice_id[:LONGEST_GIVEN_ID]!r} ({len(voice_id)} characters), expected {form}")

@@ -12,6 +12,7 @@ from cosyserve.errors import FailedPrecondition, InvalidRequest
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
+from services.frontend.language import traced_language
 from services.frontend.prompt_cut import cut_of, tokens_before_sound
 from services.frontend.prompt_recording import PromptRecording
 from services.frontend.recording_reader import RecordingReader
@@ -93,7 +94,7 @@ def traced(recording: PromptRecording, voice: Voice) -> dict[str, int | float | 
     return {
         "voice.prompt_seconds": voice.prompt_seconds,
         "voice.transcript_characters": len(recording.transcript),
-        "text.language": recording.language_code,
+        "text.language": traced_language(recording.language_code),
     }
 
 

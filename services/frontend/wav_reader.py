@@ -16,6 +16,8 @@ from services.frontend.recording_limits import require_channels, require_length,
 _PCM, _FLOAT, _ALAW, _MULAW, _EXTENSIBLE = 0x0001, 0x0003, 0x0006, 0x0007, 0xFFFE
 _BITS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64), _ALAW: (8,), _MULAW: (8,)}
 _NAMES = {_PCM: "PCM", _FLOAT: "float", _ALAW: "A-law", _MULAW: "mu-law"}
+_MOST_CHUNKS = 1_000
+"""Before the data. Programs write a dozen; one for each of a file's bytes would take longer to read than a voice to make."""
 _STREAMED = (0, 0xFFFFFFFF)
 """What programs write for a length that they do not know yet."""
 
@@ -46,7 +48,9 @@ def read_wav(data: bytes) -> Sound:
         raise InvalidRequest("the WAV file does not begin with RIFF, a length and WAVE")
     layout: _Layout | None = None
     place = 12
-    while place + 8 <= len(data):
+    for _ in range(_MOST_CHUNKS):
+        if place + 8 > len(data):
+            break
         name, size = data[place : place + 4], int.from_bytes(data[place + 4 : place + 8], "little")
         body = place + 8
         if name == b"data":
@@ -59,6 +63,8 @@ def read_wav(data: bytes) -> Sound:
         if name == b"fmt ":
             layout = _layout(data[body : min(body + size, len(data))], place)
         place = body + size + size % 2
+    else:
+        raise InvalidRequest(f"the WAV file has over {_MOST_CHUNKS} chunks before its data, allowed are at most {_MOST_CHUNKS}")
     raise InvalidRequest(f"the WAV file has no data ({len(data)} bytes, {'a' if layout else 'no'} format)")
 
 

@@ -8,6 +8,12 @@ from cosyserve.errors import Overloaded
 from services.orchestrator.departures import ANYTHING, Departures, Kind
 
 
+class Place:
+    """Of a request that was admitted. cut_short: its caller ended it early, so the time it took says nothing about others."""
+
+    cut_short = False
+
+
 class Admission:
     """Counts requests in flight. There is no queue: a talking agent is better served by another replica now than by this one later.
 
@@ -33,7 +39,7 @@ class Admission:
         self._departures = Departures()
 
     @contextlib.contextmanager
-    def admit(self, kind: Kind = ANYTHING, size: float = 1.0) -> Iterator[None]:
+    def admit(self, kind: Kind = ANYTHING, size: float = 1.0) -> Iterator["Place"]:
         """Hold a place while the block runs. kind, size: what decides how long it takes. Raises Overloaded with a retry hint when there is
         none."""
         if self.active >= self.limit:
@@ -43,10 +49,10 @@ class Admission:
         self.active += 1
         stay = self._departures.begins(kind, size, self._now())
         self.changed()
-        completed = False
+        place, completed = Place(), False
         try:
-            yield
-            completed = True
+            yield place
+            completed = not place.cut_short
         finally:
             self.active -= 1
             self._departures.ends(stay, self._now(), completed=completed)

@@ -1,7 +1,9 @@
 """When will a place be free? Learnt from how long requests took, told to those who are refused.
 
 A request of some kind takes time in proportion to its size, such as the bytes of its text; the factor is the mean of the latest requests of
-that kind. Everybody who is refused is told another moment than those before, as each place can be taken only once.
+that kind that were answered to their end. What a place takes in further rounds is the mean of the work that is under way now.
+
+Everybody who is refused is told another moment than those before, as each place can be taken only once.
 """
 
 from collections.abc import Sequence
@@ -52,7 +54,6 @@ class Departures:
     def __init__(self) -> None:
         self._stays: list[Stay] = []
         self._per_size: dict[str, float] = {}
-        self._mean_seconds = 1.0
         self._promised: list[float] = []
 
     def begins(self, kind: Kind, size: float, now: float) -> Stay:
@@ -68,10 +69,9 @@ class Departures:
         self._stays.remove(stay)
         if not completed:
             return
-        seconds, before = now - stay.begun, self._per_size.get(stay.kind.name)
-        found = seconds / max(stay.size, 1.0)
+        before = self._per_size.get(stay.kind.name)
+        found = (now - stay.begun) / max(stay.size, 1.0)
         self._per_size[stay.kind.name] = found if before is None else before + _NEW_SHARE * (found - before)
-        self._mean_seconds += _NEW_SHARE * (seconds - self._mean_seconds)
 
     def next_place(self, limit: int, now: float) -> float:
         """Seconds until one of `limit` places is expected to be free for one more who is refused now, those told before counted."""
@@ -88,9 +88,11 @@ class Departures:
         if not remaining:
             return SHORTEST_SECONDS
         rounds, place = divmod(at, len(remaining))
-        return remaining[place] + rounds * self._mean_seconds
+        return remaining[place] + rounds * sum(map(self._expected, self._stays)) / len(self._stays)
+
+    def _expected(self, stay: Stay) -> float:
+        return max(stay.size, 1.0) * self._per_size.get(stay.kind.name, stay.kind.first_guess)
 
     def _remaining(self, stay: Stay, now: float) -> float:
         elapsed = now - stay.begun
-        expected = max(stay.size, 1.0) * self._per_size.get(stay.kind.name, stay.kind.first_guess)
-        return max(expected - elapsed, OVERDUE_SHARE * elapsed)
+        return max(self._expected(stay) - elapsed, OVERDUE_SHARE * elapsed)

@@ -80,7 +80,7 @@ class FrontendStage:
                             setup.last_language_code = response.progress.last_language_code
                             read.set()
                     if not told.is_set():
-                        raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a text before its end")
+                        raise InternalFault(f"{self.replicas.stage} ended a text before its end")
 
         return await carried_on(self.replicas, self._patience, attempt)
 

@@ -75,9 +75,9 @@ class LlmStage:
                             take(streamed.tokens)
                         pouring.cancel()
             if stream.made is None:
-                raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a sentence without its summary")
+                raise InternalFault(f"{self.replicas.stage} ended a sentence without its summary")
             if not stream.tokens:
-                raise InternalFault(f"{self.replicas.stage} at {replica.target} made no speech for sentence {stream.sentence.index}")
+                raise InternalFault(f"{self.replicas.stage} made no speech for sentence {stream.sentence.index}")
 
         return await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
 

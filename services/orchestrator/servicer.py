@@ -60,7 +60,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         settings = self._settings
         requests = aiter(requests)
         utterance, waiting = validation.arriving(await _setup_of(requests, settings.idle_seconds), settings.idle_seconds)
-        with self.admission.admit(ARRIVING_TEXT):
+        with self.admission.admit(ARRIVING_TEXT) as place:
             # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
             await context.send_initial_metadata(())
             text = ArrivingText(settings.max_waiting_characters)
@@ -71,6 +71,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
                         group.create_task(listen(_fragments(requests), text, waiting, settings.max_stream_characters))
                         await reply.stream(partial(speak, utterance, self._stages, text=text))
                 except* CancelledByCaller:
+                    place.cut_short = True
                     await reply.break_off()
 
     async def SynthesizeUnary(

@@ -61,13 +61,13 @@ class StageInfo:
         """Warm up every replica that serves. Raises what the first one that fails says, Unavailable when a stage has none."""
         for stage in self._stages:
             if not stage.serving:
-                raise Unavailable(f"{stage} has no replica that serves", retry_after=1.0)
+                raise Unavailable(f"{stage.stage} has no replica that serves", retry_after=1.0)
         answers = await self._of_all(lambda stub: stub.WarmUp(info_pb2.WarmUpRequest(), timeout=WARM_UP_SECONDS), serving=True)
         warm = {stage for stage, _, answer in answers if not isinstance(answer, grpc.aio.AioRpcError)}
         for stage, _, answer in answers:
             # One of several behind a name that is still loading warms up by itself.
             if isinstance(answer, grpc.aio.AioRpcError) and not (stage in warm and answer.code() is grpc.StatusCode.UNAVAILABLE):
-                raise as_error(answer, stage.stage, str(stage))
+                raise as_error(answer, stage.stage)
 
     async def _of_all(
         self, call: "Callable[[info_pb2_grpc.InfoServiceAsyncStub], Awaitable[T]]", *, serving: bool = False

@@ -71,7 +71,7 @@ async def carried_on(
     declined: set[Replica] = set()
     failures = 0
     gone = False
-    last: errors.CosyserveError = errors.Unavailable(f"no replica of {replicas} is serving", retry_after=1.0)
+    last: errors.CosyserveError = errors.Unavailable(f"no replica of {replicas.stage} is serving", retry_after=1.0)
     full_until = asyncio.get_running_loop().time() + (patience.recovery_seconds if under_way else 0.0)
     while True:
         awaited = gone or (under_way and not isinstance(last, errors.Overloaded))
@@ -84,8 +84,8 @@ async def carried_on(
             declined.clear()
             continue
         try:
-            with replicas.busy(replica), _plain_errors(replicas.stage, replica.target):
-                async with _watched(replicas.stage, replica.target, patience.stall_seconds) as pulse:
+            with replicas.busy(replica), _plain_errors(replicas.stage):
+                async with _watched(replicas.stage, patience.stall_seconds) as pulse:
                     await attempt(replica, pulse)
         except (errors.Overloaded, errors.FailedPrecondition) as error:
             declined.add(replica)
@@ -98,9 +98,13 @@ async def carried_on(
                 declined.add(replica)
             failures += 1
             last = error
+            log.warning("%s at %s: %s; attempt %d of %d", replicas.stage, replica.target, error.message, failures, patience.attempts)
             if failures >= patience.attempts:
                 raise
-            log.warning("%s; attempt %d of %d", error.message, failures, patience.attempts)
+        except errors.InternalFault as error:
+            # Its text may quote the text that was to be spoken.
+            log.warning("%s at %s failed with %s", replicas.stage, replica.target, type(error).__name__)
+            raise
         else:
             return failures
 
@@ -115,24 +119,24 @@ def hung_up(call: Call) -> Iterator[Call]:
 
 
 @contextlib.asynccontextmanager
-async def _watched(stage: str, target: str, seconds: float) -> AsyncIterator[Pulse]:
+async def _watched(stage: str, seconds: float) -> AsyncIterator[Pulse]:
     try:
         async with asyncio.timeout(seconds) as limit:
             yield Pulse(limit, seconds)
     except TimeoutError as error:
-        raise errors.DeadlineExceeded(f"{stage} at {target} gave no answer for {seconds:g} s") from error
+        raise errors.DeadlineExceeded(f"{stage} gave no answer for {seconds:g} s") from error
 
 
 @contextlib.contextmanager
-def _plain_errors(stage: str, target: str) -> Iterator[None]:
+def _plain_errors(stage: str) -> Iterator[None]:
     """A failed call as our exception, out of a TaskGroup too. Of several at once the caller's own (playing failed) goes first."""
     try:
         yield
     except grpc.aio.AioRpcError as error:
-        raise as_error(error, stage, target) from error
+        raise as_error(error, stage) from error
     except BaseExceptionGroup as group:
         calls, rest = group.split(grpc.aio.AioRpcError)
         leaf: BaseException = rest or calls or group
         while isinstance(leaf, BaseExceptionGroup):
             leaf = leaf.exceptions[0]
-        raise (as_error(leaf, stage, target) if isinstance(leaf, grpc.aio.AioRpcError) else leaf) from group
+        raise (as_error(leaf, stage) if isinstance(leaf, grpc.aio.AioRpcError) else leaf) from group

@@ -92,7 +92,7 @@ class Token2WavStage:
                         if news.HasField("summary"):
                             decoded.summary, finished = news.summary, True
             if not finished:
-                raise InternalFault(f"{self.replicas.stage} at {replica.target} ended a sentence without its summary")
+                raise InternalFault(f"{self.replicas.stage} ended a sentence without its summary")
 
         decoded.takeovers = await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
         return decoded
@@ -106,13 +106,11 @@ class Token2WavStage:
                 async for _ in messages(call):
                     pass
         except grpc.aio.AioRpcError as error:
-            raise as_error(error, self.replicas.stage, replica.target) from error
+            raise as_error(error, self.replicas.stage) from error
 
     def _check_place(self, news: token2wav_pb2.DecodedAudio, setup: token2wav_pb2.DecodeSetup, replica: Replica) -> None:
         if news.start_sample != setup.start_sample:
-            raise InternalFault(
-                f"{self.replicas.stage} at {replica.target} sent audio from sample {news.start_sample}, expected {setup.start_sample}"
-            )
+            raise InternalFault(f"{self.replicas.stage} sent audio from sample {news.start_sample}, expected {setup.start_sample}")
 
 
 async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: TokenStream, pulse: Pulse) -> None:

@@ -61,4 +61,4 @@ class VoiceWarming:
                 # There may be no default voice, and any other may have been deleted meanwhile.
                 continue
             except CosyserveError as error:
-                log.warning("the voice %r is not warm on token2wav at %s: %s", name or "by default", replica.target, error.message)
+                log.warning("a voice is not warm on token2wav at %s: %s", replica.target, error.code.name)

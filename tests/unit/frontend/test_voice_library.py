@@ -14,7 +14,7 @@ from services.frontend.blobs import Blobs, open_blobs
 from services.frontend.byte_cache import ByteCache
 from services.frontend.registry import Registry
 from services.frontend.voice import Voice
-from services.frontend.voice_labels import Labels
+from services.frontend.voice_labels import Labels, require_given_id
 from services.frontend.voice_library import VoiceLibrary
 from services.frontend.voice_store import VoiceStore
 from tests.unit.frontend.test_voice_store import kept
@@ -217,3 +217,11 @@ async def test_the_default_may_be_a_kept_voice(blobs: Counting, io: ThreadPoolEx
     await asking.add(kept("me"), Labels())
     assert (await asking.voice("")).id == "me"
     assert [line.is_default for line in (await asking.page(10, ""))[0]] == [False, True, False]
+
+
+@pytest.mark.parametrize("voice_id", ["recording-0123456789abcdef", "recording-0", "recording-ABC"])
+def test_an_id_of_a_recording_cannot_be_given_to_a_voice(voice_id: str) -> None:
+    with pytest.raises(InvalidRequest, match="hexadecimal digits are kept for recordings"):
+        require_given_id(voice_id)
+    for allowed in ("recording-", "recording-of-me", "my-recording-0"):
+        require_given_id(allowed)

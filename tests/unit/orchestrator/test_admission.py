@@ -118,6 +118,41 @@ def test_requests_that_were_hung_up_on_teach_nothing() -> None:
     assert found.next_place(1, 0.0) == pytest.approx(100 * TEXT.first_guess)
 
 
+def test_hang_ups_and_early_ends_do_not_shorten_the_hint() -> None:
+    """What those under way will take decides, however many left before."""
+    now = 0.0
+    admission = Admission(2, now=lambda: now)
+
+    def hint() -> float:
+        with pytest.raises(Overloaded) as refused, admission.admit(TEXT, 200):
+            pass
+        return refused.value.retry_after or 0.0
+
+    def hints() -> list[float]:
+        with admission.admit(TEXT, 200) as text, admission.admit(ARRIVING_TEXT) as arriving:
+            text.cut_short = arriving.cut_short = True
+            return [hint() for _ in range(4)]
+
+    before = hints()
+    now = 100.0
+
+    def hang_up() -> None:
+        with admission.admit(TEXT, 200):
+            raise asyncio.CancelledError
+
+    for _ in range(200):
+        now += 0.01
+        with pytest.raises(asyncio.CancelledError):
+            hang_up()
+        with admission.admit(ARRIVING_TEXT) as place:
+            now += 0.01
+            place.cut_short = True
+    now += 100.0
+    assert hints() == pytest.approx(before)
+    assert before[0] == pytest.approx(200 * TEXT.first_guess)
+    assert before[2] == pytest.approx(200 * TEXT.first_guess + (200 * TEXT.first_guess + ARRIVING_TEXT.first_guess) / 2)
+
+
 def test_a_flood_of_refusals_keeps_no_list_of_all() -> None:
     found = Departures()
     found.begins(ANYTHING, 1.0, 0.0)
