@@ -83,6 +83,8 @@ def _library_refusal(name: str) -> str:
 
 
 def _release(name: str) -> tuple[int, ...]:
-    """Major and minor version; (0, 0) for a package that does not tell."""
-    found = re.match(r"(\d+)\.(\d+)", library_versions(name).get(name, ""))
+    """Major and minor version; (0, 0) for a package that does not tell. The module itself is asked where no distribution is known, as with
+    one that was built in place. Raises Unserved where it cannot be imported."""
+    told = library_versions(name).get(name) or str(getattr(imported(name, name)[0], "__version__", ""))
+    found = re.match(r"(\d+)\.(\d+)", told)
     return (int(found[1]), int(found[2])) if found else (0, 0)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from cosyserve.ladder import LOAD_SECONDS, check_load_seconds
 from cosyserve.server import ServerSettings
 
 BACKENDS = ("auto", "tensorrt_llm", "vllm", "torch", "fake")
@@ -32,6 +33,8 @@ class LlmSettings(ServerSettings):
     vLLM. Unset: TensorRT-LLM serves an engine of the cache."""
     engines: Path | None = None
     """Directory of the engine cache; unset: where `cosyserve model build` writes."""
+    load_seconds: float = LOAD_SECONDS
+    """Time limit for loading one engine. One that has not loaded by then is stepped over, or ends the start where it is the last."""
     device: str = "auto"
     """auto: CUDA where there is a device, else the CPU."""
     gpu_engine: str = "auto"
@@ -82,6 +85,7 @@ class LlmSettings(ServerSettings):
             raise ValueError(f"fake_fault is {self.fake_fault!r}, allowed: {', '.join(FAKE_FAULTS)}")
         if not 0 <= self.fake_fault_share <= 1:
             raise ValueError(f"fake_fault_share is {self.fake_fault_share}, must be 0 to 1")
+        check_load_seconds(self.load_seconds)
         if self.backend != "fake" and self.model is None:
             raise ValueError(f"model is not set and backend={self.backend} needs it")
         for name in ("threads", "max_sequences", "max_positions"):

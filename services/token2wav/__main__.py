@@ -10,7 +10,7 @@ from functools import partial
 
 from cosyserve.errors import CosyserveError
 from cosyserve.gpu_facts import TENSORRT
-from cosyserve.ladder import Footing, first_that_speaks
+from cosyserve.ladder import LOAD_SECONDS, Footing, check_load_seconds, first_that_speaks
 from cosyserve.process import run
 from cosyserve.server import Close, ServerSettings, Service
 from cosyserve.service_info import ServiceFacts, libraries, limits_of
@@ -40,6 +40,8 @@ class Token2WavSettings(ServerSettings, EngineSettings):
     refused, unless it is alone. Sentences that
     are longer than the reserve may use state_bytes up; then only the oldest stream with work to do goes on, and the next one whenever that
     one waits for its reader or for tokens.
+    load_seconds: time limit for loading one engine; one that has not loaded by then is stepped over, or ends the start where it is the
+    last.
     idle_seconds: how long DecodeStream waits for tokens. hold_seconds: how long a finished first piece may wait for the second, where that
     one would come too late for its player, 0 to 5; None: 0.5 in an engine whose steps take several streams, 2 in one that takes one.
     """
@@ -47,6 +49,7 @@ class Token2WavSettings(ServerSettings, EngineSettings):
     backend: str = "auto"
     device: str = "auto"
     strict: bool = False
+    load_seconds: float = LOAD_SECONDS
     max_streams: int = 16
     reserve_tokens: int = 250
     idle_seconds: float = 60.0
@@ -54,6 +57,7 @@ class Token2WavSettings(ServerSettings, EngineSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_load_seconds(self.load_seconds)
         for name in ("max_streams", "state_bytes", "widest_step", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -85,7 +89,7 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
             raise
         return batcher
 
-    choose = partial(load_chosen, settings.backend, engine, strict=settings.strict)
+    choose = partial(load_chosen, settings.backend, engine, strict=settings.strict, load_seconds=settings.load_seconds)
     footing, batcher = await first_that_speaks(
         lambda below: choose(below=below), speak, f"{settings.model}: the engine cannot speak its first sentence"
     )

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cosyserve.gpu_facts import visible_gpus
-from cosyserve.ladder import Below, Footing, Rung, descend
+from cosyserve.ladder import LOAD_SECONDS, Below, Footing, Rung, descend
 from services.token2wav.backend import Backend, EngineSettings, load_backend
 
 TENSORRT, PAGED, READABLE, CPU = "tensorrt", "paged", "readable", "cpu"
@@ -29,15 +29,22 @@ def rungs(backend: str, settings: EngineSettings) -> list[tuple[str, str, Engine
     return found or [("torch", "torch", settings)]
 
 
-def load_chosen(backend: str, settings: EngineSettings, *, strict: bool = False, below: Below | None = None) -> Footing[Backend]:
-    """The first engine that the settings allow and that serves here; behind `below`, where one did not speak. Blocks. Raises as
-    `load_backend`."""
+def load_chosen(
+    backend: str, settings: EngineSettings, *, strict: bool = False, below: Below | None = None, load_seconds: float = LOAD_SECONDS
+) -> Footing[Backend]:
+    """The first engine that the settings allow and that serves here; behind `below`, where one did not speak. load_seconds: time limit for
+    loading each. Blocks. Raises as `load_backend`, and Unserved where the last one did not load in its time."""
 
     def rung(name: str, backend_of_rung: str, wanted: EngineSettings) -> Rung[Backend]:
-        return Rung(name, lambda: load_backend(backend_of_rung, wanted), needs_files=backend_of_rung not in _WITHOUT_FILES)
+        return Rung(
+            name,
+            lambda: load_backend(backend_of_rung, wanted),
+            needs_files=backend_of_rung not in _WITHOUT_FILES,
+            discard=lambda late: late.release(),
+        )
 
     ladder = [rung(*one) for one in rungs(backend, settings)]
-    return descend("token2wav", ladder, strict=strict, setting="COSYSERVE_TOKEN2WAV_STRICT", below=below)
+    return descend("token2wav", ladder, strict=strict, setting="COSYSERVE_TOKEN2WAV_STRICT", below=below, load_seconds=load_seconds)
 
 
 def _without_auto(settings: EngineSettings) -> str:
