@@ -110,7 +110,7 @@ def library_versions(*names: str) -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:
             if name in RENAMED and importlib.util.find_spec(name) is not None:
-                found |= {name: version(other) for other in packages_distributions().get(name, [])[:1]}
+                found.update((name, version(other)) for other in packages_distributions().get(name, [])[:1])
     return found
 
 

@@ -154,8 +154,8 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
 def gpu_share(directory: Path, kv_bytes: int) -> float:
     """`gpu_memory_utilization`: the share of the GPU's memory that the engine needs, 0.01 to 0.92; 0.05 where no memory is known.
 
-    vLLM refuses to start while less than this share is free, and its default, 0.92, is never free on a GPU that token2wav shares. It decides
-    nothing else where kv_cache_memory_bytes is set. directory: of the conversion. kv_bytes: for keys and values.
+    vLLM refuses to start while less than this share is free, and its default, 0.92, is never free on a GPU that token2wav shares. It
+    decides nothing else where kv_cache_memory_bytes is set. directory: of the conversion. kv_bytes: for keys and values.
     """
     found = gpus()
     if not found or not found[0].memory_mib:
