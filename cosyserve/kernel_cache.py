@@ -59,13 +59,14 @@ class Key:
 def keep_kernels(key: Key, environ: MutableMapping[str, str] = os.environ) -> Path:
     """Have Triton keep its kernels under COSYSERVE_CACHE_DIR (else `cosyserve` in the user's cache directory), and return where.
 
-    Call it before the first kernel is compiled. A TRITON_CACHE_DIR that is set stays. Where nothing can be kept, or others could write it,
+    Call it before the first kernel is compiled. A TRITON_CACHE_DIR that is set stays, unless it lies below COSYSERVE_CACHE_DIR: the images
+    set that one for other libraries' kernels. Where nothing can be kept, or others could write it,
     there is a warning, and a directory that goes with the process. Whoever names a directory answers for those above `kernels`. Blocks for
     file operations.
     """
-    if told := environ.get(TRITON):
-        return Path(told)
     ours = cache_directory(environ)
+    if (told := environ.get(TRITON)) and not (environ.get(VARIABLE) and Path(told).is_relative_to(ours)):
+        return Path(told)
     root = ours / "kernels"
     directory = root / key.directory
     try:

@@ -3,11 +3,13 @@
 auto: first rung that serves        strict: the first rung, or none
 
 An engine that is made of files of its own has to speak, too, before it counts as one that serves (`first_that_speaks`): they may be loaded
-by a library that then cannot run them.
+by a library that then cannot run them. An engine that does not load in its time is stepped over as well: some libraries wait for ever for a
+process that could not be started.
 """
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -16,12 +18,15 @@ from typing import Generic, TypeVar
 from cosyserve import telemetry
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.gpu_facts import gpu_is_there
+from cosyserve.loading import OutOfTime, within
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 P = TypeVar("P")
 _RUNG = telemetry.meter.create_gauge("cosyserve.engine.rung", "1", "1 for the rung that serves (service, rung)")
 _REFUSED = telemetry.meter.create_gauge("cosyserve.engine.rungs_refused", "1", "1 for each rung that was stepped over (service, rung)")
+LOAD_SECONDS = 900.0
+"""Time limit for loading one engine where no setting says another: kernels that are compiled at the first start take minutes."""
 _PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,()'\"]+/)*([^\s/:;,()'\"]+)/?")
 
 
@@ -32,11 +37,13 @@ class Unserved(SettingsError):
 @dataclass(frozen=True)
 class Rung(Generic[T]):
     """name: as GetInfo tells it. load: blocks; raises Unserved, or another SettingsError, where this engine cannot serve. needs_files: made
-    of files that a command builds, so that a ModelError, too, is a reason to step down."""
+    of files that a command builds, so that a ModelError, too, is a reason to step down. discard: releases an engine that was loaded after
+    its time limit; blocks."""
 
     name: str
     load: Callable[[], T]
     needs_files: bool = False
+    discard: Callable[[T], None] = lambda engine: None
 
 
 @dataclass(frozen=True)
@@ -67,10 +74,14 @@ class Below:
     reason: str
 
 
-def descend(service: str, rungs: Sequence[Rung[T]], *, strict: bool, setting: str, below: Below | None = None) -> Footing[T]:
-    """Load the first of at least one rung that serves; blocks. setting: name of the variable behind `strict`.
+def descend(
+    service: str, rungs: Sequence[Rung[T]], *, strict: bool, setting: str, below: Below | None = None, load_seconds: float = LOAD_SECONDS
+) -> Footing[T]:
+    """Load the first of at least one rung that serves; blocks. setting: name of the variable behind `strict`. load_seconds: time limit for
+    each load.
 
-    Raises what the last rung raises, ModelError when it did not speak, and with strict Unserved when the first one cannot serve.
+    Raises what the last rung raises, Unserved when it did not load in its time, ModelError when it did not speak, and with strict Unserved
+    when the first one cannot serve.
     """
     refused: list[Refusal] = []
     if below is not None:
@@ -83,7 +94,7 @@ def descend(service: str, rungs: Sequence[Rung[T]], *, strict: bool, setting: st
         rungs = rest
     for rung, next_rung in zip(rungs, [*rungs[1:], None], strict=True):
         try:
-            engine = rung.load()
+            engine = _loaded(rung, load_seconds)
         except (SettingsError, ModelError) as error:
             if next_rung is None or (isinstance(error, ModelError) and not rung.needs_files):
                 raise
@@ -96,6 +107,19 @@ def descend(service: str, rungs: Sequence[Rung[T]], *, strict: bool, setting: st
         tell(service, footing)
         return footing
     raise ValueError("a ladder has at least one rung")
+
+
+def check_load_seconds(seconds: float) -> None:
+    """Raises ValueError for a time limit that is none."""
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(f"load_seconds is {seconds:g}; it must be more than 0 and finite")
+
+
+def _loaded(rung: Rung[T], seconds: float) -> T:
+    try:
+        return within(seconds, rung.load, rung.discard)
+    except OutOfTime:
+        raise Unserved(f"{rung.name} did not load in {seconds:g} s, the limit that LOAD_SECONDS sets") from None
 
 
 async def first_that_speaks(

@@ -14,7 +14,8 @@ from cosyserve.errors import SettingsError
 from cosyserve.hardware.configurations import BY_NAME, CONFIGURATIONS
 from cosyserve.hardware.machine import Machine
 from cosyserve.starting.engines import commands
-from cosyserve.starting.plan import Plan, chosen, forced, planned
+from cosyserve.starting.notes import keep, kept
+from cosyserve.starting.plan import Plan, chosen, compared, forced, planned
 from cosyserve.starting.precompiling import precompile
 from cosyserve.starting.trial import Trial, table, tried
 from cosyserve.supervision.stack import running_stack
@@ -29,7 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_gpu_sharing(parser)
     add_serving(parser)
     parser.add_argument("--precompile", action="store_true", help="build the engines that are missing, and compile kernels, before serving")
-    parser.add_argument("--benchmark", action="store_true", help="speak a sentence first: first sound and real-time factor")
+    parser.add_argument(
+        "--benchmark",
+        action="store_true",
+        help="speak a sentence first: first sound and real-time factor; engines of other libraries are measured beside our own",
+    )
     parser.add_argument("--test-all", action="store_true", help="measure every configuration that runs here, then serve the fastest")
     parser.add_argument("--force-config", choices=tuple(BY_NAME), help="this one, or an error that says what it lacks")
     parser.add_argument("--no-serve", action="store_true", help="stop when everything is prepared and measured")
@@ -72,12 +77,31 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
         report = functools.partial(_tell, before="  ")
         trials.append(await tried(plan, model, arguments.gpu_sharing, report, strictness(arguments)))
     _show(trials)
+    noted = await asyncio.to_thread(_noted, trials, model)
     spoken = [trial for trial in trials if trial.measured is not None]
     if not spoken:
         _tell("no configuration spoke; cosyserve doctor says what is wrong")
         return None
+    if noted:  # what was measured separately for each service is served together
+        return await asyncio.to_thread(_own_plan, machine, model, noted)
     fastest = min(spoken, key=lambda trial: trial.real_time_factor)
     return next(plan for plan in plans if plan.name == fastest.name)
+
+
+def _noted(trials: list[Trial], model: Path) -> dict[str, str]:
+    """By service, the hosted engine that is faster here; told, and kept for later starts."""
+    try:
+        told = keep(trials, model)
+    except OSError as error:
+        _tell(f"what was measured cannot be kept: {error}")
+        return {}
+    for service, engine in told.items():
+        _tell(f"noted for backend auto: {service}: {engine or 'our own engine'} is the faster one here")
+    return {service: engine for service, engine in told.items() if engine}
+
+
+def _own_plan(machine: Machine, model: Path, noted: dict[str, str]) -> Plan:
+    return planned(chosen(machine)[0], machine, model, forced=False, noted=noted)
 
 
 def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list[Plan]:
@@ -90,12 +114,20 @@ def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list
         return [planned(configuration, machine, model, forced=True) for configuration in runs]
     if arguments.force_config:
         return [planned(forced(arguments.force_config, machine), machine, model, forced=True)]
-    configuration, steps = chosen(machine, model, will_build=arguments.precompile)
+    configuration, steps = chosen(machine)
     if steps and arguments.strict:
         raise SettingsError(f"--strict: {steps[0].name} cannot run: {steps[0].reason}")
     for step in steps:
         _tell(f"not {step.name}: {step.reason}")
-    return [planned(configuration, machine, model, forced=False)]
+    if not arguments.benchmark:
+        return [planned(configuration, machine, model, forced=False, noted=kept(model))]
+    others, left = compared(machine, model, will_build=arguments.precompile)
+    for step in left:
+        _tell(f"{step.name} is not measured: {step.reason}")
+    return [
+        planned(configuration, machine, model, forced=False),
+        *(planned(other, machine, model, forced=True) for other in others if configuration.on_gpu),
+    ]
 
 
 async def _warm(plan: Plan, model: Path, arguments: argparse.Namespace) -> None:

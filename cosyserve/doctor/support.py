@@ -31,13 +31,13 @@ SUPPORT = (
     Library("triton", ("triton", "pytorch-triton"), (3, 6), None, "3.6 and 3.7", "gpu", "fused LLM, paged flow", "triton==3.7.1"),
     Library(
         "tensorrt", TENSORRT, (10, 10), (11,), "types of 10.13", "choice",
-        "backend tensorrt of token2wav", "tensorrt-cu12==10.13.0.35",
+        "backend tensorrt of token2wav", "tensorrt-cu13==10.13.3.9",
     ),
     Library(
         "tensorrt_llm", ("tensorrt_llm",), (0, 20), (2,), "sources of 0.20 to 1.4", "choice", "backend tensorrt_llm of llm",
         "tensorrt_llm==1.0.0",
     ),
-    Library("vllm", ("vllm",), (0, 11), None, "sources of 0.11 to 0.32", "choice", "backend vllm of llm", "'vllm>=0.11'"),
+    Library("vllm", ("vllm",), (0, 11), None, "0.32 (CPU), sources of 0.11 to 0.33", "choice", "backend vllm of llm", "'vllm>=0.11'"),
     Library(
         "onnxruntime", ("onnxruntime", "onnxruntime-gpu"), (1, 20), None, "1.31", "always", "voices of recordings, backend onnxruntime",
         "onnxruntime==1.31.1",

@@ -1,4 +1,5 @@
-"""Ways to run the two engines on one machine, the fastest first, and what each of them lacks here."""
+"""Ways to run the two engines on one machine, and what each of them lacks here: our own engines, which have been measured, the fastest
+first, then those of other libraries."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ _HALF = {f"{_LLM}GPU_PRECISION": "bfloat16", f"{_FLOW}GPU_PRECISION": "bfloat16"
 class Configuration:
     """what: in words. backends: of llm and token2wav. environ: what makes it this one and no other, devices aside, which the GPU's memory
     decides. lacks: why this machine cannot run it, None where it can, as far as that is known without starting it. needs_engines: they are
-    built before it starts. automatic: chosen where nobody says what to take."""
+    built before it starts. automatic: chosen where nobody says what to take. hosted: the service whose engine is another library's, and
+    which one; such a configuration serves where it was measured to be faster than our own."""
 
     name: str
     what: str
@@ -26,6 +28,7 @@ class Configuration:
     needs_engines: bool = False
     on_gpu: bool = True
     automatic: bool = True
+    hosted: tuple[str, str] | None = None
 
     def settings(self, machine: Machine, weights: int) -> Recommendation:
         """Variables for the services: what the machine's memory recommends, and above it what this configuration is."""
@@ -54,6 +57,10 @@ def _no_tensorrt(machine: Machine) -> str | None:
     return _no_gpu(machine) or _library(machine, "tensorrt")
 
 
+def _no_hosted_llm(name: str) -> Callable[[Machine], str | None]:
+    return lambda machine: _no_gpu(machine) or _library(machine, name)
+
+
 def _no_kernels(machine: Machine) -> str | None:
     if machine.gpu is not None and machine.gpu.capability < AMPERE:
         return f"{machine.gpu.name} is older than Ampere (compute capability 8.0)"
@@ -62,14 +69,6 @@ def _no_kernels(machine: Machine) -> str | None:
 
 
 CONFIGURATIONS = (
-    Configuration(
-        "trt+fp16",
-        "TensorRT plans of flow and vocoder, the estimator in float16; the LLM by TensorRT-LLM, vLLM or CUDA graphs",
-        {"llm": "auto", "token2wav": "tensorrt"},
-        {**_HALF, f"{_FLOW}ENGINE_PRECISION": "fp16"},
-        _no_tensorrt,
-        needs_engines=True,
-    ),
     Configuration(
         "compile+fp16",
         "kernels of our own in CUDA graphs, products in bfloat16",
@@ -83,6 +82,36 @@ CONFIGURATIONS = (
         {"llm": "torch", "token2wav": "torch"},
         {f"{_LLM}GPU_ENGINE": "readable", f"{_FLOW}GPU_ENGINE": "readable"},
         _no_gpu,
+    ),
+    Configuration(
+        "trt+fp16",
+        "TensorRT plans of flow and vocoder, the estimator in float16; the LLM by kernels of our own",
+        {"llm": "torch", "token2wav": "tensorrt"},
+        {**_HALF, f"{_FLOW}ENGINE_PRECISION": "fp16"},
+        _no_tensorrt,
+        needs_engines=True,
+        automatic=False,
+        hosted=("token2wav", "tensorrt"),
+    ),
+    Configuration(
+        "trtllm+fp16",
+        "the LLM by TensorRT-LLM; flow and vocoder by kernels of our own",
+        {"llm": "tensorrt_llm", "token2wav": "torch"},
+        _HALF,
+        _no_hosted_llm("tensorrt_llm"),
+        needs_engines=True,
+        automatic=False,
+        hosted=("llm", "tensorrt_llm"),
+    ),
+    Configuration(
+        "vllm+fp16",
+        "the LLM by vLLM; flow and vocoder by kernels of our own",
+        {"llm": "vllm", "token2wav": "torch"},
+        _HALF,
+        _no_hosted_llm("vllm"),
+        needs_engines=True,
+        automatic=False,
+        hosted=("llm", "vllm"),
     ),
     Configuration(
         "onnx",

@@ -8,6 +8,7 @@ from cosyserve.cache_directory import cache_directory
 from cosyserve.doctor.support import parsed
 from cosyserve.engine_cache import EngineCache, default_directory
 from cosyserve.engine_fit import unfit
+from cosyserve.engine_note import LLM
 from cosyserve.gpu_facts import TENSORRT
 from cosyserve.hardware.configurations import Configuration
 from cosyserve.hardware.machine import Machine
@@ -17,12 +18,17 @@ BUILD = "--precompile builds them"
 SERVED_AS_IT_IS = ("hf", "vllm")
 """Forms of the LLM that need no engine built of them."""
 ENGINES, LLM_ENGINES, CONVERTED = "COSYSERVE_TOKEN2WAV_ENGINES", "COSYSERVE_LLM_ENGINES", "COSYSERVE_LLM_CONVERTED"
-_PRECISION, _COMPATIBILITY = "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION", "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY"
+PRECISION, _COMPATIBILITY = "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION", "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY"
 _ESTIMATOR, _STREAMS, _DEVICE = "COSYSERVE_TOKEN2WAV_ENGINE_ESTIMATOR", "COSYSERVE_TOKEN2WAV_WIDEST_STEP", "COSYSERVE_TOKEN2WAV_DEVICE"
 WEIGHTS = ("flow.pt", "hift.pt")
 PARTS = ("encoder", "estimator", "pitch", "filter")
 """What token2wav's engines are made of, and what they are called in the cache behind `token2wav.`."""
 PUBLISHED, PUBLISHED_FILE = "published", "flow.decoder.estimator.fp32.onnx"
+
+
+def llm_cache(environ: Mapping[str, str] = os.environ) -> Path:
+    """Directory of the engine cache that the LLM's service will look into."""
+    return Path(environ[LLM_ENGINES]) if environ.get(LLM_ENGINES) else default_directory()
 
 
 def cache(environ: Mapping[str, str] = os.environ) -> EngineCache:
@@ -32,8 +38,12 @@ def cache(environ: Mapping[str, str] = os.environ) -> EngineCache:
 
 def built(configuration: Configuration, machine: Machine, model: Path, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether there are engines of every part for this model and machine. environ: the user's. The service checks more, and all bytes."""
+    if configuration.hosted is not None and configuration.hosted[0] == LLM:
+        form = conversion(machine, configuration.hosted[1])
+        at = environ.get(CONVERTED) or (form and str(converted_directory(model, form, environ)))
+        return bool(at) and (Path(str(at)) / "manifest.json").is_file()
     directory, told = ModelDirectory(model), {**configuration.environ, **environ}
-    wanted = {"model": directory.content_hash((*WEIGHTS, directory.yaml_name)), "precision": told[_PRECISION]}
+    wanted = {"model": directory.content_hash((*WEIGHTS, directory.yaml_name)), "precision": told[PRECISION]}
     gpus, tensorrt = [] if machine.gpu is None else [machine.gpu.facts], machine.version(*TENSORRT)
     components = {"token2wav.graphs"}
     if configuration.on_gpu:
@@ -45,12 +55,12 @@ def built(configuration: Configuration, machine: Machine, model: Path, environ: 
     return components <= there
 
 
-def conversion(machine: Machine, backend: str = "auto") -> str | None:
-    """The form of the LLM that a hosted engine which is installed here loads; None without one, or where `backend` is another."""
+def conversion(machine: Machine, backend: str) -> str | None:
+    """The form of the LLM that the hosted engine `backend` loads; None where that is not installed here, or `backend` is another."""
     release = parsed(machine.version("tensorrt_llm") or "")
-    if release and backend in ("auto", "tensorrt_llm"):
+    if release and backend == "tensorrt_llm":
         return "trtllm-0.20" if release[0] == 0 else "hf"
-    return "vllm" if machine.version("vllm") and backend in ("auto", "vllm") else None
+    return "vllm" if machine.version("vllm") and backend == "vllm" else None
 
 
 def converted_directory(model: Path, form: str, environ: Mapping[str, str] = os.environ) -> Path:
@@ -80,7 +90,7 @@ def commands(backends: Mapping[str, str], machine: Machine, model: Path, environ
 
 def _graph_options(model: Path, environ: Mapping[str, str]) -> list[str]:
     published = str(model / PUBLISHED_FILE) if environ.get(_ESTIMATOR) == PUBLISHED else None
-    precision = _given("--precision", environ.get(_PRECISION))
+    precision = _given("--precision", environ.get(PRECISION))
     return [*precision, *_given("--published", published), *_given("--engines", environ.get(ENGINES))]
 
 

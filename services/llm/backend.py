@@ -1,5 +1,6 @@
 """The seam between the service and whatever makes its tokens. Heavy libraries are imported by the chosen backend alone."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
@@ -8,7 +9,7 @@ from cosyserve.ladder import Below, Footing, Rung, descend
 from services.llm.alignment import AlignmentTable
 from services.llm.config import LengthBounds
 from services.llm.request import Generation, Hop
-from services.llm.rungs import HOSTED, TENSORRT_LLM, VLLM, rungs
+from services.llm.rungs import HOSTED, TENSORRT_LLM, VLLM, hosted_first, rungs
 from services.llm.settings import LlmSettings
 
 
@@ -66,10 +67,10 @@ def load_chosen(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
     """
 
     def rung(name: str, wanted: LlmSettings) -> Rung[Backend]:
-        return Rung(name, lambda: _load(wanted, on_fault), needs_files=name in HOSTED)
+        return Rung(name, lambda: _load(wanted, on_fault), needs_files=name in HOSTED, discard=lambda late: asyncio.run(late.close()))
 
-    ladder = [rung(name, wanted) for name, wanted in rungs(settings)]
-    return descend("llm", ladder, strict=settings.strict, setting="COSYSERVE_LLM_STRICT", below=below)
+    ladder = [rung(name, wanted) for name, wanted in rungs(settings, hosted_first(settings))]
+    return descend("llm", ladder, strict=settings.strict, setting="COSYSERVE_LLM_STRICT", below=below, load_seconds=settings.load_seconds)
 
 
 def _load(settings: LlmSettings, on_fault: Callable[[str], None] | None) -> Backend:

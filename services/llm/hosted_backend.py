@@ -22,6 +22,7 @@ from services.llm.arrivals import counted
 from services.llm.arriving_text import ArrivingText, ContinuousText
 from services.llm.config import LlmConfig
 from services.llm.deciding import Decider
+from services.llm.engine_processes import ProcessWatch
 from services.llm.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted_sequence import HostedSequence
 from services.llm.lengths import longest_arriving_text, positions_of_whole_text
@@ -68,6 +69,7 @@ class HostedBackend:
         self._failed_runs = 0
         self._over: tuple[type[CosyserveError], str] | None = None
         self._waits: set[asyncio.Timeout] = set()
+        self._watch: ProcessWatch | None = None
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
         """As `Backend.generate`."""
@@ -92,7 +94,10 @@ class HostedBackend:
                         script.feed(ids)
 
     async def warm_up(self) -> None:
-        """One prompt and a few tokens through the engine."""
+        """One prompt and a few tokens through the engine. From then on its processes are watched: one that ends is a fault at once, whether
+        or not a run is in the engine."""
+        if self._watch is None:
+            self._watch = ProcessWatch(self._runtime.processes, self._process_ended)
         shortest = Generation(prompt=Prompt(), text=(0, 0), sampling=Sampling(), grouping=Grouping(first=4))
         async with contextlib.aclosing(self.generate(shortest)) as hops:
             async for hop in hops:
@@ -101,6 +106,8 @@ class HostedBackend:
 
     async def close(self) -> None:
         """As `Backend.close`."""
+        if self._watch is not None:
+            self._watch.stop()
         self._end_all(Unavailable, "the speech-token engine is shutting down")
         try:
             await asyncio.to_thread(self._runtime.close)
@@ -182,6 +189,14 @@ class HostedBackend:
         if self._over or not dead:
             return
         reason = f"the speech-token engine broke with {type(error).__name__} and has to be started anew"
+        self._end_all(InternalFault, reason)
+        if self._on_fault:
+            self._on_fault(reason)
+
+    def _process_ended(self) -> None:
+        if self._over:
+            return
+        reason = "a process of the speech-token engine has ended, and the service has to be restarted"
         self._end_all(InternalFault, reason)
         if self._on_fault:
             self._on_fault(reason)

@@ -8,6 +8,8 @@ import re
 from dataclasses import replace
 from types import ModuleType
 
+from cosyserve.engine_cache import default_directory
+from cosyserve.engine_note import LLM, noted
 from cosyserve.gpu_facts import library_versions, visible_gpus
 from cosyserve.ladder import Unserved
 from services.llm.settings import LlmSettings
@@ -22,13 +24,21 @@ _INSTALL = {
 _CONVERT = "make one with cosyserve model convert MODEL --target {} --output DIR and set COSYSERVE_LLM_CONVERTED=DIR"
 
 
-def rungs(settings: LlmSettings) -> list[tuple[str, LlmSettings]]:
-    """Name of each rung and the settings that ask for it alone."""
+def hosted_first(settings: LlmSettings) -> str:
+    """The hosted engine that `auto` tries before our own: the one that a setting names, or the one that was measured to be faster on this
+    host; empty without. Blocks while a note is read."""
+    if settings.backend != "auto" or settings.device == "cpu":
+        return ""
+    return settings.auto_first or noted(settings.engines or default_directory(), LLM, settings.model)
+
+
+def rungs(settings: LlmSettings, first: str = "") -> list[tuple[str, LlmSettings]]:
+    """Name of each rung and the settings that ask for it alone. first: as `hosted_first` says."""
     if settings.backend == "fake":
         return [("fake", settings)]
     if settings.backend in HOSTED:
         return [(settings.backend, settings)]
-    hosted = [(name, replace(settings, backend=name)) for name in HOSTED] if settings.backend == "auto" and settings.device != "cpu" else []
+    hosted = [(first, replace(settings, backend=first))] if first else []
     torch = replace(settings, backend="torch")
     on_gpu = [
         (engine, replace(torch, device="cuda", gpu_engine=engine))
@@ -83,6 +93,8 @@ def _library_refusal(name: str) -> str:
 
 
 def _release(name: str) -> tuple[int, ...]:
-    """Major and minor version; (0, 0) for a package that does not tell."""
-    found = re.match(r"(\d+)\.(\d+)", library_versions(name).get(name, ""))
+    """Major and minor version; (0, 0) for a package that does not tell. The module itself is asked where no distribution is known, as with
+    one that was built in place. Raises Unserved where it cannot be imported."""
+    told = library_versions(name).get(name) or str(getattr(imported(name, name)[0], "__version__", ""))
+    found = re.match(r"(\d+)\.(\d+)", told)
     return (int(found[1]), int(found[2])) if found else (0, 0)

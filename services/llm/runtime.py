@@ -1,6 +1,6 @@
 """The seam between `HostedBackend` and a library that owns model, memory and batching: TensorRT-LLM, vLLM."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,6 +29,12 @@ class Runtime(Protocol):
 
         Closing it aborts the run and frees its memory. May raise anything; see `is_dead`.
         """
+        ...
+
+    @property
+    def processes(self) -> Sequence[int]:
+        """A file descriptor for each process that the engine cannot do without, readable as soon as that process has ended. They are valid
+        until `close` is called."""
         ...
 
     def is_dead(self, error: Exception) -> bool:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from cosyserve.engine_note import HOSTED, LLM
+from cosyserve.ladder import LOAD_SECONDS, check_load_seconds
 from cosyserve.server import ServerSettings
 
 BACKENDS = ("auto", "tensorrt_llm", "vllm", "torch", "fake")
@@ -23,8 +25,12 @@ class LlmSettings(ServerSettings):
     model: Path | None = None
     """Model directory; needed unless backend=fake."""
     backend: str = "auto"
-    """auto: the first that serves here of TensorRT-LLM, vLLM, torch with fused steps, torch readable on CUDA, torch on the CPU; each step
-    down is logged and told by GetInfo. torch: the same from the third on. fake: no model."""
+    """auto: the first that serves here of the hosted engine that `auto_first` or a note of `cosyserve start --benchmark` names, torch with
+    fused steps, torch readable on CUDA, torch on the CPU; each step down is logged and told by GetInfo. torch: the same without a hosted
+    engine. tensorrt_llm, vllm: that one or none. fake: no model."""
+    auto_first: str = ""
+    """Hosted engine that backend=auto tries before our own: tensorrt_llm or vllm. Empty: the one that was measured to be faster here, if
+    any."""
     strict: bool = False
     """No step down: where the first of these engines cannot serve, the start fails with the reason."""
     converted: Path | None = None
@@ -32,6 +38,8 @@ class LlmSettings(ServerSettings):
     vLLM. Unset: TensorRT-LLM serves an engine of the cache."""
     engines: Path | None = None
     """Directory of the engine cache; unset: where `cosyserve model build` writes."""
+    load_seconds: float = LOAD_SECONDS
+    """Time limit for loading one engine. One that has not loaded by then is stepped over, or ends the start where it is the last."""
     device: str = "auto"
     """auto: CUDA where there is a device, else the CPU."""
     gpu_engine: str = "auto"
@@ -78,10 +86,13 @@ class LlmSettings(ServerSettings):
             value = getattr(self, name)
             if value not in allowed:
                 raise ValueError(f"{name} is {value!r}, allowed: {', '.join(allowed)}")
+        if self.auto_first and self.auto_first not in HOSTED[LLM]:
+            raise ValueError(f"auto_first is {self.auto_first!r}, allowed: {', '.join(HOSTED[LLM])}, or empty")
         if self.fake_fault and self.fake_fault not in FAKE_FAULTS:
             raise ValueError(f"fake_fault is {self.fake_fault!r}, allowed: {', '.join(FAKE_FAULTS)}")
         if not 0 <= self.fake_fault_share <= 1:
             raise ValueError(f"fake_fault_share is {self.fake_fault_share}, must be 0 to 1")
+        check_load_seconds(self.load_seconds)
         if self.backend != "fake" and self.model is None:
             raise ValueError(f"model is not set and backend={self.backend} needs it")
         for name in ("threads", "max_sequences", "max_positions"):

@@ -8,8 +8,9 @@ Written against its published sources (`llmapi/llm.py`, `sampling_params.py`, `e
 
 import contextlib
 import logging
+import os
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,14 +34,16 @@ from services.llm.served_model import ServedModel
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 
 log = logging.getLogger(__name__)
+SINGLE_PROCESS = "TLLM_WORKER_USE_SINGLE_PROCESS"
+"""Variable of TensorRT-LLM: 1 runs the engine of one GPU in the calling process, anything else in a process that MPI starts."""
 
 
 @dataclass
 class SeededChoice:
     """The logits processor of one run: TensorRT-LLM calls it with the logits of each step and samples what it leaves.
 
-    It may be sent to the process that runs the model, and keeps there what it has decided: the token ids it is told can lag behind where
-    steps overlap.
+    Where the engine runs in a process of its own (`SINGLE_PROCESS`) it is sent there by pickle. It keeps what it has decided: the token ids
+    that it is given can lag behind where steps overlap.
     """
 
     decider: Decider
@@ -98,6 +101,11 @@ class TensorRtLlm:
             if not output.finished:
                 output.abort()
 
+    @property
+    def processes(self) -> Sequence[int]:
+        """As `Runtime.processes`: none, the engine runs in this one. What MPI has started instead cannot be watched from here."""
+        return ()
+
     def is_dead(self, error: Exception) -> bool:
         """As `Runtime.is_dead`: the library fails requests one by one, or hangs; it has no sign of death."""
         return False
@@ -115,6 +123,9 @@ def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
     refusal = tensorrt_llm_refusal(settings)
     if refusal:
         raise Unserved(refusal)
+    # MPI_Comm_spawn fails in a container without rights, in a pod and under some releases of Open MPI; its error ends a thread of mpi4py
+    # and the constructor waits. The library reads the variable when it is imported.
+    os.environ.setdefault(SINGLE_PROCESS, "1")
     (library,) = imported(TENSORRT_LLM, "tensorrt_llm")
     served = ServedModel.read(settings)
     release = str(library.__version__)

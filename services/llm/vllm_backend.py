@@ -4,24 +4,26 @@ Two conversions are served. `convert --target vllm`: a model of the 6564 speech 
 here (`services.llm.vllm_model`). `convert --target hf`: a Qwen2 with the extended vocabulary, which vLLM knows as it is. This module, the
 model and the processor alone import the library, late.
 
-Written against the published sources of 0.11 to 0.32 (`v1/engine/async_llm.py`, `sampling_params.py`, `v1/sample/logits_processor`);
+Written against the published sources of 0.11 to 0.33 (`v1/engine/async_llm.py`, `sampling_params.py`, `v1/sample/logits_processor`);
 docs/engines.md says what has run.
 """
 
 import contextlib
 import itertools
 import os
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cosyserve.errors import ModelError
+from cosyserve.gpu_facts import gpus
 from cosyserve.identity import Identity
 from cosyserve.ladder import Unserved
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.backend import Backend
 from services.llm.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, holding
+from services.llm.engine_processes import loaded_with_processes
 from services.llm.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted_backend import HostedBackend
 from services.llm.prompt_embeddings import PromptEmbeddings
@@ -31,6 +33,9 @@ from services.llm.served_model import ServedModel
 from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 from services.llm.vllm_plugin import plugin_refusal
 
+_WORKING_BYTES = 2 << 30
+"""For the CUDA context, graphs and what a step holds: counted, not measured."""
+_SMALLEST_SHARE, _UNKNOWN_SHARE, _LARGEST_SHARE = 0.01, 0.05, 0.92
 PROCESSOR = "services.llm.vllm_processor:SeededChoices"
 ARGUMENT = "cosyserve"
 """Key in `SamplingParams.extra_args` under which the processor finds its run."""
@@ -47,10 +52,19 @@ class Inlet:
 
 
 class Vllm:
-    """A `Runtime`. library: the module. engine: a loaded `AsyncLLM`."""
+    """A `Runtime`. library: the module. engine: a loaded `AsyncLLM`. processes: as `Runtime.processes`."""
 
-    def __init__(self, library: Any, engine: Any, inlet: Inlet, vocabulary: ExtendedVocabulary, release: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        library: Any,
+        engine: Any,
+        inlet: Inlet,
+        vocabulary: ExtendedVocabulary,
+        release: Callable[[], None],
+        processes: Sequence[int] = (),
+    ) -> None:
         self._library, self._engine, self._inlet, self._vocabulary, self._release = library, engine, inlet, vocabulary, release
+        self.processes = processes
         self._numbers = itertools.count()
 
     async def ids(self, run: Run) -> AsyncGenerator[list[int]]:
@@ -105,25 +119,25 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
         raise Unserved(refusal)
     inlet = _embeddings(conversion) if embeds else _ids(conversion)
     held = holding(conversion.directory)
-    release = str(library.__version__)
+    release, kv_bytes = str(library.__version__), (settings.kv_budget_mib or HOSTED_KV_MIB) << 20
     try:
-        engine = async_llm.AsyncLLM.from_engine_args(
-            arguments.AsyncEngineArgs(
-                model=str(conversion.directory),
-                skip_tokenizer_init=True,
-                enable_prompt_embeds=embeds,
-                dtype=conversion.precision,
-                max_model_len=settings.max_positions,
-                max_num_seqs=settings.max_sequences,
-                # A sentence that comes alone is never computed in parts.
-                max_num_batched_tokens=max(settings.max_positions, 8192),
-                # How a sum rounds would hang on who was served before.
-                enable_prefix_caching=False,
-                kv_cache_memory_bytes=(settings.kv_budget_mib or HOSTED_KV_MIB) << 20,
-                logits_processors=[PROCESSOR],
-                disable_log_stats=True,
-            )
+        engine_arguments = arguments.AsyncEngineArgs(
+            model=str(conversion.directory),
+            skip_tokenizer_init=True,
+            enable_prompt_embeds=embeds,
+            dtype=conversion.precision,
+            max_model_len=settings.max_positions,
+            max_num_seqs=settings.max_sequences,
+            # A sentence that comes alone is never computed in parts.
+            max_num_batched_tokens=max(settings.max_positions, 8192),
+            # How a sum rounds would hang on who was served before.
+            enable_prefix_caching=False,
+            kv_cache_memory_bytes=kv_bytes,
+            gpu_memory_utilization=gpu_share(conversion.directory, kv_bytes),
+            logits_processors=[PROCESSOR],
+            disable_log_stats=True,
         )
+        engine, processes = loaded_with_processes(lambda: async_llm.AsyncLLM.from_engine_args(engine_arguments))
     except Exception as error:
         held.close()
         raise ModelError(f"{conversion.directory}: vLLM {release} cannot load it: {type(error).__name__}: {error}") from error
@@ -133,8 +147,21 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
         precision=f"{conversion.precision}{', prompt embeddings' if embeds else ''}, batches of up to {settings.max_sequences} rows",
         device=served.device_text(f"vllm {release}"),
     )
-    runtime = Vllm(library, engine, inlet, conversion.vocabulary, held.close)
+    runtime = Vllm(library, engine, inlet, conversion.vocabulary, held.close, processes)
     return HostedBackend(runtime, conversion.vocabulary, served.config, identity, settings, served.alignment, on_fault)
+
+
+def gpu_share(directory: Path, kv_bytes: int) -> float:
+    """`gpu_memory_utilization`: the share of the GPU's memory that the engine needs, 0.01 to 0.92; 0.05 where no memory is known.
+
+    vLLM refuses to start while less than this share is free, and its default, 0.92, is never free on a GPU that token2wav shares. It
+    decides nothing else where kv_cache_memory_bytes is set. directory: of the conversion. kv_bytes: for keys and values.
+    """
+    found = gpus()
+    if not found or not found[0].memory_mib:
+        return _UNKNOWN_SHARE
+    needed = kv_bytes + sum(file.stat().st_size for file in directory.glob("*.safetensors")) + _WORKING_BYTES
+    return min(_LARGEST_SHARE, max(_SMALLEST_SHARE, needed / (found[0].memory_mib << 20)))
 
 
 def _embeddings(conversion: Conversion) -> Inlet:

@@ -8,9 +8,10 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
+from cosyserve.engine_note import HOSTED, TOKEN2WAV
 from cosyserve.errors import CosyserveError
 from cosyserve.gpu_facts import TENSORRT
-from cosyserve.ladder import Footing, first_that_speaks
+from cosyserve.ladder import LOAD_SECONDS, Footing, check_load_seconds, first_that_speaks
 from cosyserve.process import run
 from cosyserve.server import Close, ServerSettings, Service
 from cosyserve.service_info import ServiceFacts, libraries, limits_of
@@ -30,9 +31,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Token2WavSettings(ServerSettings, EngineSettings):
-    """backend: auto, torch, tensorrt, onnxruntime or fake; auto: the first that serves here of TensorRT, torch paged, torch readable on
-    CUDA, torch on the CPU, and torch: the same from the second on; each step down is logged and told by GetInfo. device: as torch names
-    it, or auto: CUDA where that serves. strict: no step down; where the first of these cannot serve, the start fails with the reason.
+    """backend: auto, torch, tensorrt, onnxruntime or fake; auto: the first that serves here of TensorRT, where `auto_first` or a note of
+    `cosyserve start --benchmark` names it, torch paged, torch readable on CUDA, torch on the CPU, and torch: the same without TensorRT;
+    each step down is logged and told by GetInfo. auto_first: `tensorrt`, or empty: what was measured to be faster here. device: as torch
+    names it, or auto: CUDA where that serves. strict: no step down; where the first of these cannot serve, the start fails with the reason.
     max_streams: sentences decoded at once.
 
     state_bytes: memory for their state (with the published sizes a second of sound, prompt included, takes 231 MB in float32, half of
@@ -40,6 +42,8 @@ class Token2WavSettings(ServerSettings, EngineSettings):
     refused, unless it is alone. Sentences that
     are longer than the reserve may use state_bytes up; then only the oldest stream with work to do goes on, and the next one whenever that
     one waits for its reader or for tokens.
+    load_seconds: time limit for loading one engine; one that has not loaded by then is stepped over, or ends the start where it is the
+    last.
     idle_seconds: how long DecodeStream waits for tokens. hold_seconds: how long a finished first piece may wait for the second, where that
     one would come too late for its player, 0 to 5; None: 0.5 in an engine whose steps take several streams, 2 in one that takes one.
     """
@@ -47,6 +51,8 @@ class Token2WavSettings(ServerSettings, EngineSettings):
     backend: str = "auto"
     device: str = "auto"
     strict: bool = False
+    load_seconds: float = LOAD_SECONDS
+    auto_first: str = ""
     max_streams: int = 16
     reserve_tokens: int = 250
     idle_seconds: float = 60.0
@@ -54,6 +60,9 @@ class Token2WavSettings(ServerSettings, EngineSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_load_seconds(self.load_seconds)
+        if self.auto_first and self.auto_first not in HOSTED[TOKEN2WAV]:
+            raise ValueError(f"auto_first is {self.auto_first!r}, allowed: {', '.join(HOSTED[TOKEN2WAV])}, or empty")
         for name in ("max_streams", "state_bytes", "widest_step", "threads"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -85,7 +94,14 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
             raise
         return batcher
 
-    choose = partial(load_chosen, settings.backend, engine, strict=settings.strict)
+    choose = partial(
+        load_chosen,
+        settings.backend,
+        engine,
+        strict=settings.strict,
+        load_seconds=settings.load_seconds,
+        auto_first=settings.auto_first,
+    )
     footing, batcher = await first_that_speaks(
         lambda below: choose(below=below), speak, f"{settings.model}: the engine cannot speak its first sentence"
     )

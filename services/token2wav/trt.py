@@ -17,7 +17,7 @@ import torch
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.token2wav.backend import Backend, EngineSettings
 from services.token2wav.engines.backend import assemble
-from services.token2wav.engines.keys import plan_file
+from services.token2wav.engines.keys import VERSION, plan_file
 from services.token2wav.engines.machine import machine_facts
 from services.token2wav.engines.runtime import Engine, Port, Shape, Shapes
 from services.token2wav.engines.shapes import Profile, covering
@@ -27,7 +27,9 @@ from services.token2wav.torch_backend import device_of
 if TYPE_CHECKING:
     import tensorrt as trt
 
-INSTALL = "pip install tensorrt-cu12 (10.13 is what this was written for), or choose the backend onnxruntime or torch"
+INSTALL = "pip install tensorrt-cu13==10.13.3.9 (10.13 is what this was written for), or choose the backend onnxruntime or torch"
+OLDEST, BELOW = (10, 10), (11,)
+"""Releases that are served, as `cosyserve doctor` has them: 11 is refused until it has been run."""
 NO_START = "its own log says why; mostly the driver is too old for its CUDA, which cosyserve doctor --gpu tells"
 
 
@@ -47,6 +49,9 @@ def tensorrt_library() -> Any:
         raise SettingsError(f"the package tensorrt that is installed cannot be loaded ({error}): {INSTALL}") from error
     if not hasattr(trt, "Runtime"):  # an empty name space, as type stubs leave one
         raise SettingsError(f"the package tensorrt that is installed has no runtime in it: {INSTALL}")
+    release = tuple(int(part) for part in trt.__version__.split(".")[:2])
+    if not OLDEST <= release < BELOW:
+        raise SettingsError(f"TensorRT {trt.__version__} is installed, 10.10 to below 11 can be served: {INSTALL}")
     return trt
 
 
@@ -61,18 +66,19 @@ def load_tensorrt(model: Path, settings: EngineSettings) -> Backend:
 
     def load(component: str, stored: Stored, built: Sequence[Profile]) -> Engine:
         plan = stored.plan(component, machine, built)
-        return TensorRTEngine(component, plan.file(plan_file(component)), device, built)
+        return TensorRTEngine(component, plan.file(plan_file(component)), device, built, host_code=VERSION in settings.engine_compatibility)
 
     return assemble(model, settings, device, "tensorrt", load, f", TensorRT {trt.__version__}, driver {machine['driver']}")
 
 
 class TensorRTEngine:
-    """One plan. built: the shapes that it must have been built for, profile by profile.
+    """One plan. built: the shapes that it must have been built for, profile by profile. host_code: the plan was built for several versions
+    of TensorRT and carries code for the CPU that runs it; no other plan may.
 
     Raises ModelError for a plan that this TensorRT cannot read, or that has other profiles, SettingsError where TensorRT cannot begin.
     """
 
-    def __init__(self, name: str, path: Path, device: torch.device, built: Sequence[Profile]) -> None:
+    def __init__(self, name: str, path: Path, device: torch.device, built: Sequence[Profile], *, host_code: bool = False) -> None:
         import tensorrt as trt
 
         self.name, self.recordable = name, True
@@ -83,8 +89,7 @@ class TensorRTEngine:
                 self._runtime = trt.Runtime(self._logger)
             except TypeError as error:  # how its bindings tell that there is none
                 raise SettingsError(f"TensorRT {trt.__version__} cannot begin here: {NO_START}") from error
-            # Plans for several versions carry the code that runs them; what the cache holds is ours, checked by its hash.
-            self._runtime.engine_host_code_allowed = True
+            self._runtime.engine_host_code_allowed = host_code
             engine = self._runtime.deserialize_cuda_engine(path.read_bytes())
         if engine is None:
             raise ModelError(f"{path}: TensorRT {trt.__version__} cannot read this plan; remove it and build it again")
@@ -112,7 +117,7 @@ class TensorRTEngine:
             context = self._engine.create_execution_context(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
         if context is None:
             raise InternalFault(f"engine {self.name}: no execution context; the GPU may be out of memory")
-        return _TensorRTContext(self.name, context, shapes, profile, stream)
+        return _TensorRTContext(self.name, context, shapes, profile, stream, self._engine.get_device_memory_size_for_profile_v2(profile))
 
     def output_shapes(self, shapes: Shapes, stream: int) -> dict[str, Shape]:
         """What an execution at these input shapes gives."""
@@ -150,17 +155,25 @@ class TensorRTEngine:
 
 
 class _TensorRTContext:
-    """Made, used and dropped by the thread that holds the slot."""
+    """Made, used and dropped by the thread that holds the slot. most_scratch: bytes of scratch memory at the profile's largest shapes."""
 
-    def __init__(self, name: str, context: "trt.IExecutionContext", shapes: Shapes, profile: int, stream: int) -> None:
+    def __init__(self, name: str, context: "trt.IExecutionContext", shapes: Shapes, profile: int, stream: int, most_scratch: int) -> None:
         self._name, self._context = name, context
-        self._require(context.set_optimization_profile_async(profile, stream), f"profile {profile} was not taken")
-        for input_name, shape in shapes.items():
-            self._require(context.set_input_shape(input_name, list(shape)), f"{input_name} was not taken as {list(shape)}")
-        unknown = context.infer_shapes()
+        # These two raise RuntimeError where others return False.
+        try:
+            context.set_optimization_profile_async(profile, stream)
+            for input_name, shape in shapes.items():
+                self._require(context.set_input_shape(input_name, list(shape)), f"{input_name} was not taken as {list(shape)}")
+            unknown = context.infer_shapes()
+        except RuntimeError as error:
+            raise InternalFault(
+                f"engine {name}: profile {profile} or its shapes were not taken ({error}); TensorRT's log has the details"
+            ) from error
         self._require(not unknown, f"shapes of {', '.join(unknown)} do not follow from the inputs'")
         self._shapes = dict(shapes)
         self.scratch_bytes: int = context.update_device_memory_size_for_shapes()
+        # 0 is also what it returns for an error.
+        self._require(self.scratch_bytes > 0 or most_scratch == 0, "the scratch memory that these shapes need could not be worked out")
 
     def shape(self, name: str) -> Shape:
         """Of an input or output at the shapes that the context is for."""

@@ -1,6 +1,7 @@
 """LlmService over real gRPC on the hosted backends: messages, replays, text streams, hang-ups and refusals as on torch."""
 
 import asyncio
+import multiprocessing
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from services.llm import __main__ as llm
 from services.llm.hosted_backend import HostedBackend
 from tests.contract.llm_service import PROMPT, Setup, generate, generate_stream, joined, served, status
 from tests.unit.llm.tiny_llm import backend, settings
-from tests.unit.llm_hosted import step_engine
+from tests.unit.llm_hosted import fake_vllm, step_engine
 from tests.unit.llm_hosted.hosts import SEAMS, conversions, engine_of, hosted, library
 
 
@@ -87,7 +88,7 @@ async def test_what_is_out_of_range_is_refused_before_any_work(service: tuple[Ho
 
 
 async def test_an_engine_that_loads_and_does_not_speak_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
-    told = settings(backend="auto", device="auto", converted=converted, drain_seconds=0)
+    told = settings(backend="auto", auto_first="vllm", device="auto", converted=converted, drain_seconds=0)
     with library("vllm", monkeypatch):
         monkeypatch.setattr(step_engine.StepEngine, "_row", lambda *_: 1 / 0)
         async with running(llm.NAME, told, llm.loader(told)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
@@ -96,4 +97,15 @@ async def test_an_engine_that_loads_and_does_not_speak_gives_way_to_the_next(mon
     assert info.rung == "cpu"
     reasons = {one.rung: one.reason for one in info.refused_rungs}
     assert "the engine cannot speak its first sentence: the speech-token engine failed" in reasons["vllm"]
-    assert "tensorrt_llm is not installed" in reasons["tensorrt_llm"]
+    assert list(reasons) == ["vllm", "fused", "readable"]
+
+
+async def test_a_service_whose_engine_dies_while_idle_ends(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    told = settings(backend="vllm", device="auto", converted=converted, drain_seconds=0)
+    monkeypatch.setattr(fake_vllm.AsyncLLM, "with_core", True)
+    with library("vllm", monkeypatch):
+        async with running(llm.NAME, told, llm.loader(told)) as service:
+            (core,) = multiprocessing.active_children()
+            core.kill()
+            async with asyncio.timeout(10):
+                assert "a process of the speech-token engine has ended" in await service.over

@@ -45,13 +45,13 @@ def address(service: Service) -> str:
 
 
 async def test_the_llm_says_which_rung_serves_and_what_was_stepped_over() -> None:
-    told = settings(device="auto", backend="auto", drain_seconds=0)
+    told = settings(device="auto", backend="auto", auto_first="vllm", drain_seconds=0)
     async with running(llm.NAME, told, llm.loader(told)) as service, grpc.aio.insecure_channel(address(service)) as channel:
         said = (await info(channel)).info
         first = await anext(aiter(llm_pb2_grpc.LlmServiceStub(channel).Generate(request())))
         assert said.identity == first.tokens.identity
     assert (said.service, said.ready, said.rung) == (llm.NAME, True, "cpu")
-    assert [one.rung for one in said.refused_rungs] == ["tensorrt_llm", "vllm", "fused", "readable"]
+    assert [one.rung for one in said.refused_rungs] == ["vllm", "fused", "readable"]
     assert all(one.reason and "/" not in one.reason for one in said.refused_rungs)
     assert said.limits["max_sequences"] == told.max_sequences
     assert said.limits["max_positions"] == 2048
@@ -123,7 +123,7 @@ async def test_token2wav_says_the_same_and_speaks_once(kind: str) -> None:
         said = (await info(channel)).info
         assert (await stub(channel).WarmUp(info_pb2.WarmUpRequest(), timeout=60)).milliseconds > 0
     assert said.rung == {"fake": "fake", "auto": "cpu"}[kind]
-    assert [one.rung for one in said.refused_rungs] == {"fake": [], "auto": ["tensorrt", "paged", "readable"]}[kind]
+    assert [one.rung for one in said.refused_rungs] == {"fake": [], "auto": ["paged", "readable"]}[kind]
     assert said.limits["max_streams"] == 16
 
 

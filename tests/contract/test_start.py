@@ -31,7 +31,7 @@ def test_it_measures_then_serves(tmp_path: Path) -> None:
             lines.append(line.rstrip())
             if line.startswith("ready: "):
                 break
-        assert any(line.startswith("not trt+fp16: there is no NVIDIA GPU") for line in lines)
+        assert any(line.startswith("not compile+fp16: there is no NVIDIA GPU") for line in lines)
         row = next(line for line in lines if line.startswith("cpu "))
         assert row.split()[-1] in ("fast", "acceptable", "slow")
         assert "  COSYSERVE_TOKEN2WAV_DEVICE=cpu" in lines
@@ -62,7 +62,7 @@ def test_engines_that_are_missing_are_a_row_with_the_command(tmp_path: Path) -> 
     [
         (("--force-config", "trt+fp16"), "--force-config trt+fp16: there is no NVIDIA GPU"),
         (("--test-all", "--force-config", "cpu"), "give one of them"),
-        (("--strict",), "--strict: trt+fp16 cannot run: there is no NVIDIA GPU"),
+        (("--strict",), "--strict: compile+fp16 cannot run: there is no NVIDIA GPU"),
     ],
 )
 def test_what_cannot_be_asked_for(options: tuple[str, ...], told: str, tmp_path: Path) -> None:

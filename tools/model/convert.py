@@ -13,12 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
 from tools.model import hugging_face, tensorrt_llm, vllm
 from tools.model.hugging_face_reader import open_checkpoint
-from tools.model.llm_checkpoint import LlmCheckpoint
+from tools.model.llm_checkpoint import LlmCheckpoint, from_upstream
 from tools.model.progress import Progress, in_units
 from tools.model.published import Assembly, Identity, publish
 from tools.model.running import run
+from tools.model.same_model import as_conversion_of
 from tools.model.tensor_file import Precision, write
 
 FORM = "1"
@@ -41,9 +44,17 @@ def identity(checkpoint: LlmCheckpoint, target: str, precision: Precision) -> Id
     return {"kind": f"llm-{target}", "source": checkpoint.identity, "precision": precision.value, "form": FORM}
 
 
-def convert(source: Path, target: str, precision: Precision, output: Path, *, replace: bool = False) -> dict[str, object]:
-    """Make `output`, unless it is there; returns what it is. Raises ModelError."""
+def convert(
+    source: Path, target: str, precision: Precision, output: Path, *, replace: bool = False, model: Path | None = None
+) -> dict[str, object]:
+    """Make `output`, unless it is there; returns what it is. model: the model directory that a Hugging Face directory without our manifest
+    was made of, whose weights are compared. Raises ModelError."""
     checkpoint, form = open_checkpoint(source), TARGETS[target]
+    if model is not None:
+        try:
+            checkpoint = as_conversion_of(checkpoint, from_upstream(ModelDirectory(model)))
+        except ModelError as error:
+            raise ModelError(f"{source} is no conversion of {model}: {error}") from error
     weights = form.weights(checkpoint)
     size = precision.size * sum(math.prod(tensor.shape) for tensors in weights.values() for tensor in tensors.values())
 
@@ -72,10 +83,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--dtype", type=Precision, choices=list(Precision), default=Precision.BFLOAT16, help="type of the weights (default: %(default)s)"
     )
+    parser.add_argument(
+        "--model",
+        type=Path,
+        metavar="DIR",
+        help="model directory that a Hugging Face directory of others was made of: weights are compared, and it can be served beside it",
+    )
     parser.add_argument("--force", action="store_true", help="replace a conversion of something else at --output")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    done = convert(options.source, options.target, options.dtype, options.output, replace=options.force)
+    done = convert(options.source, options.target, options.dtype, options.output, replace=options.force, model=options.model)
     if options.json:
         print(json.dumps(done))
     else:

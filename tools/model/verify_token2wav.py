@@ -28,6 +28,7 @@ from services.token2wav.engines.keys import (
     NO_COMPATIBILITY,
     OWN,
     PRECISIONS,
+    VERSION,
     graph_file,
     plan_file,
     plan_key,
@@ -66,7 +67,8 @@ def cached_plans(
             why = f"{cache.root}: no {component} plan for this model and machine" if entry is None else f"{entry.directory}: {entry.reason}"
             raise SettingsError(f"{why}; make it with: {command}")
         held.enter_context(engine_held(entry.directory))
-        plans[component] = TensorRTEngine(component, entry.file(plan_file(component)), device, shapes)
+        host_code = VERSION in options.compatibility
+        plans[component] = TensorRTEngine(component, entry.file(plan_file(component)), device, shapes, host_code=host_code)
         print(f"{component}: {entry.file(plan_file(component))}", file=sys.stderr)
     return plans
 

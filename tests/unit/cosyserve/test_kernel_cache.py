@@ -130,3 +130,11 @@ def test_many_starts_at_once_share_one_directory(tmp_path: Path) -> None:
     assert [start.wait(60) for start in starts] == [0, 0, 0]
     (kept,) = (tmp_path / "kernels").iterdir()
     assert [file.name for file in kept.iterdir()] == ["key.json"]
+
+
+def test_a_directory_of_our_cache_is_for_other_libraries_and_ours_has_its_key(tmp_path: Path) -> None:
+    """As the images set it."""
+    environ = {"COSYSERVE_CACHE_DIR": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
+    assert keep_kernels(KEY, environ).parent == tmp_path / "kernels"
+    elsewhere = {"COSYSERVE_CACHE_DIR": str(tmp_path), "TRITON_CACHE_DIR": "/elsewhere"}
+    assert keep_kernels(KEY, elsewhere) == Path("/elsewhere")

@@ -138,3 +138,23 @@ async def test_an_engine_that_did_not_speak_is_gone_before_the_next_is_loaded() 
         lambda below: descend("llm", ladder, strict=False, setting="STRICT", below=below), speak_if_freed, "it cannot speak"
     )
     assert (footing.rung, freed) == ("good", [True])
+
+
+def test_an_engine_that_does_not_load_in_its_time_is_stepped_over(caplog: pytest.LogCaptureFixture) -> None:
+    hanging, released = threading.Event(), threading.Event()
+
+    def hang() -> str:
+        hanging.wait(30)
+        return "best engine"
+
+    ladder = [Rung("best", hang, needs_files=True, discard=lambda engine: released.set()), Rung("plain", lambda: "plain engine")]
+    footing = descend("llm", ladder, strict=False, setting="STRICT", load_seconds=0.1)
+    assert (footing.engine, footing.rung) == ("plain engine", "plain")
+    assert footing.refused == (Refusal("best", "best did not load in 0.1 s, the limit that LOAD_SECONDS sets"),)
+    assert not released.is_set()
+    hanging.set()
+    assert released.wait(10), "an engine that comes too late gives its memory back"
+    with pytest.raises(Unserved, match=r"STRICT is true and best cannot serve: best did not load in 0\.1 s"):
+        descend("llm", [Rung("best", threading.Event().wait), ladder[1]], strict=True, setting="STRICT", load_seconds=0.1)
+    with pytest.raises(Unserved, match=r"^best did not load in 0\.1 s"):
+        descend("llm", [Rung("best", threading.Event().wait)], strict=False, setting="STRICT", load_seconds=0.1)

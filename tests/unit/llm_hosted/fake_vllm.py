@@ -1,4 +1,4 @@
-"""Modules with the signatures of vLLM 0.11 to 0.32 that we use, strict about them. Extra arguments go through json, as they must be plain
+"""Modules with the signatures of vLLM 0.11 to 0.33 that we use, strict about them. Extra arguments go through json, as they must be plain
 to reach the process that runs the model; the logits processor is loaded by its name and follows a batch, and so is a model that was
 registered."""
 
@@ -8,6 +8,8 @@ import functools
 import importlib
 import inspect
 import json
+import multiprocessing
+import time
 import types
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
@@ -58,8 +60,25 @@ class AsyncEngineArgs:
     enable_prompt_embeds: bool = False
     enable_prefix_caching: bool | None = None
     kv_cache_memory_bytes: int | None = None
+    gpu_memory_utilization: float = 0.92
     logits_processors: list[str] | None = None
     disable_log_stats: bool = False
+
+
+@dataclass
+class Memory:
+    """Of the GPU, in bytes. The library compares the free part with the share that it is given before it loads, whatever
+    kv_cache_memory_bytes says (`v1/worker/utils.py`, request_memory)."""
+
+    total: int = 24 << 30
+    free: int = 24 << 30
+
+    def request(self, arguments: AsyncEngineArgs) -> None:
+        if self.free < self.total * arguments.gpu_memory_utilization:
+            raise ValueError("Free memory on device cuda:0 on startup is less than desired GPU memory utilization")
+
+
+memory = Memory()
 
 
 class AdapterLogitsProcessor:
@@ -134,10 +153,17 @@ class RequestOutput:
 
 
 class AsyncLLM:
+    with_core = False
+
     def __init__(self, arguments: AsyncEngineArgs) -> None:
         assert arguments.skip_tokenizer_init
         self.arguments, self.errored, self.shut_down = arguments, False, False
+        memory.request(arguments)
         self.engine = StepEngine(Path(arguments.model))
+        self.core = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(3600,), daemon=True)
+        """What the library runs the model in; here it only has to be alive."""
+        if self.with_core:
+            self.core.start()
         self.set_aside_after: int | None = None
         self.left_out_after: int | None = None
         """So many ids are made when the request is left out of a step and comes back with the last of them still open."""
@@ -220,6 +246,10 @@ class AsyncLLM:
 
     def shutdown(self, timeout: float | None = None) -> None:
         self.shut_down = True
+        if self.with_core:
+            self.core.kill()
+            self.core.join()
+            self.core.close()
         self.engine.close()
 
 

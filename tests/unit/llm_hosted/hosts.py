@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cosyserve.gpu_facts import library_versions
-from services.llm import rungs, vllm_plugin
+from cosyserve.gpu_facts import Gpu, library_versions
+from services.llm import rungs, vllm_backend, vllm_plugin
 from services.llm.hosted_backend import HostedBackend
 from tests.unit.llm.tiny_llm import settings
 from tests.unit.llm.tiny_model import TINY
@@ -41,8 +41,8 @@ def conversions(directory: Path) -> Path:
 
 
 @contextlib.contextmanager
-def library(kind: str, monkeypatch: pytest.MonkeyPatch, version: str | None = None) -> Iterator[None]:
-    """As on a machine with a GPU and this library."""
+def library(kind: str, monkeypatch: pytest.MonkeyPatch, version: str | None = None, own_process: str = "1") -> Iterator[None]:
+    """As on a machine with a GPU and this library. own_process: 0, and TensorRT-LLM runs the engine in another process."""
     kind = backend_of(kind)
     found = fake_vllm.modules(version or "0.19.0") if kind == "vllm" else {kind: fake_tensorrt_llm.module(version or "1.2.0")}
     for name, module in found.items():
@@ -52,6 +52,8 @@ def library(kind: str, monkeypatch: pytest.MonkeyPatch, version: str | None = No
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(vllm_plugin, "entry_points", lambda group: [EntryPoint("cosyserve", "services.llm.vllm_plugin:register", group)])
     monkeypatch.setattr(rungs, "visible_gpus", lambda: [GPU])
+    monkeypatch.setattr(vllm_backend, "gpus", lambda: [Gpu(GPU["gpu"], (8, 9), GPU["driver"], 24 << 10, 24 << 10)])
+    monkeypatch.setenv("TLLM_WORKER_USE_SINGLE_PROCESS", own_process)
     told = found[kind].__dict__["__version__"]
     monkeypatch.setattr(rungs, "library_versions", lambda *names: library_versions(*names) | ({kind: told} if kind in names else {}))
     yield

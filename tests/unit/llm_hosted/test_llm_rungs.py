@@ -7,24 +7,51 @@ from types import ModuleType
 
 import pytest
 
+from cosyserve import engine_note
 from cosyserve.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import ModelError, SettingsError
 from services.llm import rungs as ladder
 from services.llm.backend import load_chosen
-from services.llm.rungs import rungs
+from services.llm.rungs import hosted_first, rungs
 from services.llm.torch_backend import TorchBackend
-from tests.unit.llm.tiny_llm import hops, sentence, settings
+from tests.unit.llm.tiny_llm import TINY, hops, sentence, settings
 from tests.unit.llm_hosted.hosts import GPU, library
 
 
-def names(**changes: str) -> list[str]:
-    return [name for name, _ in rungs(settings(**changes))]
+def names(**changes: object) -> list[str]:
+    told = settings(**changes)
+    return [name for name, _ in rungs(told, hosted_first(told))]
 
 
-def test_auto_is_the_whole_ladder_and_names_are_their_part_of_it() -> None:
-    assert names(device="auto") == ["tensorrt_llm", "vllm", "fused", "readable", "cpu"]
-    assert names(device="cuda") == ["tensorrt_llm", "vllm", "fused", "readable"]
+def test_auto_is_our_own_engines_unless_another_is_named() -> None:
+    assert names(device="auto") == ["fused", "readable", "cpu"]
+    assert names(device="cuda") == ["fused", "readable"]
     assert names(device="cpu") == ["cpu"]
+    assert names(device="auto", auto_first="vllm") == ["vllm", "fused", "readable", "cpu"]
+    assert names(device="cuda", auto_first="tensorrt_llm") == ["tensorrt_llm", "fused", "readable"]
+    assert names(device="cpu", auto_first="vllm") == ["cpu"]
+    assert names(backend="torch", device="auto", auto_first="vllm") == ["fused", "readable", "cpu"]
+    with pytest.raises(ValueError, match="auto_first is 'tensorrt', allowed: tensorrt_llm, vllm, or empty"):
+        settings(auto_first="tensorrt")
+
+
+def test_an_engine_that_was_measured_to_be_faster_here_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
+    told = engine_note.facts("llm", TINY, "")
+    assert told["gpu"] == "NVIDIA L4"
+    engine_note.write(tmp_path, told, engine_note.Note("vllm", {"compile+fp16": 0.2, "vllm+fp16": 0.1}))
+    assert names(device="auto", engines=tmp_path) == ["vllm", "fused", "readable", "cpu"]
+    assert names(device="auto", engines=tmp_path, auto_first="tensorrt_llm")[0] == "tensorrt_llm"
+    monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU | {"driver": "580.1"}])
+    assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
+    monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
+    engine_note.write(tmp_path, told, engine_note.Note("", {"compile+fp16": 0.1, "vllm+fp16": 0.2}))
+    assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
+    next(tmp_path.glob("fastest-*")).write_text("cut off")
+    assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
+
+
+def test_names_are_their_part_of_the_ladder() -> None:
     assert names(backend="torch", device="auto") == ["fused", "readable", "cpu"]
     assert names(backend="torch", device="cuda", gpu_engine="fused") == ["fused"]
     assert names(backend="torch", device="auto", gpu_engine="readable") == ["readable", "cpu"]
@@ -33,12 +60,11 @@ def test_auto_is_the_whole_ladder_and_names_are_their_part_of_it() -> None:
 
 async def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder, "visible_gpus", list)
-    footing = load_chosen(settings(device="auto"))
+    footing = load_chosen(settings(device="auto", auto_first="vllm"))
     try:
         assert isinstance(footing.engine, TorchBackend)
         assert footing.rung == "cpu"
         assert [(one.rung, one.reason) for one in footing.refused] == [
-            ("tensorrt_llm", "tensorrt_llm needs an NVIDIA GPU, and nvidia-smi tells of none"),
             ("vllm", "vllm needs an NVIDIA GPU, and nvidia-smi tells of none"),
             ("fused", "torch finds no CUDA device"),
             ("readable", "torch finds no CUDA device"),
@@ -54,8 +80,8 @@ def test_a_missing_library_is_named_with_what_installs_it(kind: str, monkeypatch
     assert kind not in sys.modules
     with pytest.raises(SettingsError, match=f"the package {kind} is not installed: pip install {kind}"):
         load_chosen(settings(backend=kind, device="auto"))
-    with pytest.raises(SettingsError, match="COSYSERVE_LLM_STRICT is true and tensorrt_llm cannot serve: the package"):
-        load_chosen(settings(backend="auto", device="auto", strict=True))
+    with pytest.raises(SettingsError, match="COSYSERVE_LLM_STRICT is true and " + kind + " cannot serve: the package"):
+        load_chosen(settings(backend="auto", auto_first=kind, device="auto", strict=True))
 
 
 @pytest.mark.parametrize("kind", ["tensorrt_llm", "vllm"])

@@ -32,7 +32,7 @@ def test_an_engine_that_decides_as_torch_does_passes(
     with library(runtime, monkeypatch):
         assert verify.main(arguments(converted.with_name(form), runtime)) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [row["error"] for row in told["arrays"]] == [0.0]
+    assert [row["error"] for row in told["arrays"]] == [0.0, 0.0]
     assert all(int(row["array"].split()[-2]) > 5 for row in told["arrays"])
 
 
@@ -52,9 +52,9 @@ def test_one_decision_that_differs_is_one_and_what_follows_is_compared(
     with library("vllm", monkeypatch):
         status = verify.main(arguments(converted, "vllm"))
     told = json.loads(capsys.readouterr().out)
-    assert status == (told["arrays"][0]["error"] > 0.1)
+    assert status == (told["arrays"][-1]["error"] > 0.1)
     assert [line.partition(": ")[2] for line in told["first_differences"]] == ["decisions 4 differ"]
-    assert [row["error"] * int(row["array"].split()[-2]) for row in told["arrays"]] == [pytest.approx(1.0)]
+    assert [row["error"] * int(row["array"].split()[-2]) for row in told["arrays"]] == [pytest.approx(1.0)] * 2
 
 
 def test_an_engine_without_its_bias_fails(
@@ -71,6 +71,26 @@ def test_an_engine_without_its_bias_fails(
     with library("vllm", monkeypatch):
         assert verify.main(arguments(tmp_path, "vllm")) == 1
     assert "FAIL" in capsys.readouterr().out
+
+
+def sentence(decisions: int, differing: int) -> spoken.Agreement:
+    return spoken.Agreement("sentence", decisions, tuple(range(differing)))
+
+
+@pytest.mark.parametrize(
+    ("sentences", "right"),
+    [
+        ([sentence(49, 5), sentence(167, 3)], True),  # a right engine in bfloat16
+        ([sentence(100, 10)], True),
+        ([sentence(100, 6), sentence(100, 15)], False),
+        ([sentence(20, 11), sentence(200, 0)], False),  # wrong with one prompt, and a twentieth of all
+        ([sentence(10, 10)] * 6, False),  # without its head's bias: each is given up after ten
+    ],
+)
+def test_rounding_is_judged_by_all_decisions_and_a_fault_by_each_sentence(sentences: list[spoken.Agreement], right: bool) -> None:
+    report, lines = verify_llm.judged(sentences)
+    assert report.ok is right
+    assert len(lines) == sum(bool(one.differing) for one in sentences)
 
 
 def test_what_cannot_run_here_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,12 +5,14 @@ import os
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from cosyserve.doctor.support import SUPPORT
 from cosyserve.gpu_facts import Gpu
 from cosyserve.hardware.machine import Machine
 from cosyserve.hardware.recommendation import recommended
@@ -19,6 +21,7 @@ from services.frontend.settings import FrontendSettings
 from services.llm.settings import LlmSettings
 from services.orchestrator.settings import OrchestratorSettings
 from services.token2wav.__main__ import Token2WavSettings
+from services.token2wav.trt import INSTALL
 
 ROOT = Path(__file__).parents[3]
 PORTS = {"frontend": 50052, "llm": 50053, "token2wav": 50054, "orchestrator": 50051}
@@ -84,7 +87,39 @@ def test_what_images_are_made_of_is_pinned() -> None:
         assert re.search(r":\d+\.\d+(\.\d+)?", images[came.strip("${}")])
     for line in re.findall(r"pip install .*", JOINED):
         assert "--constraint" in line
-    assert re.search(r"^ARG TENSORRT_PACKAGE=tensorrt-cu12==\d+\.\d+", JOINED, re.MULTILINE)
+    assert re.search(r"^ARG TENSORRT_PACKAGE=tensorrt-cu\d+==\d+\.\d+", JOINED, re.MULTILINE)
+
+
+def test_an_image_has_one_generation_of_cuda() -> None:
+    """Of the base, of TensorRT, and in the doctor's line and the extra for GPUs; torch on PyPI is built for CUDA 13 from 2.11 on."""
+    (base,) = re.findall(r"^ARG CUDA_IMAGE=nvidia/cuda:(\d+)\.", JOINED, re.MULTILINE)
+    (package, release) = re.findall(r"^ARG TENSORRT_PACKAGE=(\S+)==(\S+)", JOINED, re.MULTILINE)[0]
+    (doctor,) = (library.install for library in SUPPORT if library.name == "tensorrt")
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]["gpu"]
+    (wanted,) = (line for line in extra if line.startswith("tensorrt"))
+    assert package == f"tensorrt-cu{base}"
+    assert doctor == f"{package}=={release}"
+    assert INSTALL.startswith(f"pip install {doctor} ")
+    assert wanted.startswith(f"{package}>=10.")
+    assert wanted.endswith(",<11")
+    assert not any("tensorrt_llm" in line for line in extra)
+    assert "torchaudio" in extra
+
+
+def test_every_build_ends_with_a_check_of_what_goes_together() -> None:
+    runs = [run for run in re.findall(r"^RUN .*", JOINED, re.MULTILINE) if "pip install" in run or "image_packages" in run]
+    assert len(runs) == 7
+    for run in runs:
+        assert run.endswith("&& pip check") or "/image_packages.py --constraint constraints-trtllm.txt" in run.rpartition("&&")[2]
+
+
+def test_compiled_code_is_kept_where_it_can_be_executed() -> None:
+    for target in ("llm", "token2wav"):
+        image = dict(re.findall(r"(\w+)=(\S+)", " ".join(re.findall(r"^ENV (.*)$", stages()[target], re.MULTILINE))))
+        for told in (image, services("compose.yaml")[target]["environment"], services("compose.gpus.yaml")[target]["environment"]):
+            for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+                assert told[name].startswith("/var/cache/cosyserve/")
+    assert "COSYSERVE_LLM_AUTO_FIRST=tensorrt_llm" in stages()["llm"]
 
 
 def test_what_can_be_chosen_is_used_and_nothing_is_said_twice() -> None:

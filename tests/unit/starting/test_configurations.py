@@ -20,11 +20,14 @@ LIBRARIES = {"triton": "3.7.1", "onnxruntime": "1.31.1"}
         (machine(onnxruntime="1.31.1"), ["onnx", "cpu"]),
         (machine(), ["cpu"]),
         (machine(gpu(1_024), **LIBRARIES, **TENSORRT), ["onnx", "cpu"]),
-        (machine(gpu(capability=(7, 5)), **LIBRARIES, **TENSORRT), ["trt+fp16", "fp16", "onnx", "cpu"]),
+        (machine(gpu(capability=(7, 5)), **LIBRARIES, **TENSORRT), ["fp16", "trt+fp16", "onnx", "cpu"]),
         (machine(gpu(), **LIBRARIES), ["compile+fp16", "fp16", "onnx", "cpu"]),
-        (machine(gpu(), **LIBRARIES, **TENSORRT), ["trt+fp16", "compile+fp16", "fp16", "onnx", "cpu"]),
+        (machine(gpu(), **LIBRARIES, **TENSORRT), ["compile+fp16", "fp16", "trt+fp16", "onnx", "cpu"]),
         (machine(gpu(), **LIBRARIES, compiler=None), ["fp16", "onnx", "cpu"]),
         (machine(gpu(), triton="3.3.0", tensorrt="8.6.1"), ["fp16", "cpu"]),
+        (machine(gpu(), **LIBRARIES, tensorrt="11.4.0.106"), ["compile+fp16", "fp16", "onnx", "cpu"]),
+        (machine(gpu(), **LIBRARIES, tensorrt_llm="1.2.1"), ["compile+fp16", "fp16", "trtllm+fp16", "onnx", "cpu"]),
+        (machine(gpu(), **LIBRARIES, vllm="0.33.0"), ["compile+fp16", "fp16", "vllm+fp16", "onnx", "cpu"]),
     ],
 )
 def test_what_runs_where(found: Machine, runs: list[str]) -> None:
@@ -32,7 +35,7 @@ def test_what_runs_where(found: Machine, runs: list[str]) -> None:
 
 
 def test_what_is_missing_is_said_with_what_to_install() -> None:
-    assert "pip install tensorrt-cu12==" in str(BY_NAME["trt+fp16"].lacks(machine(gpu())))
+    assert "pip install tensorrt-cu13==" in str(BY_NAME["trt+fp16"].lacks(machine(gpu())))
     assert "triton 3.3.0 is not supported" in str(BY_NAME["compile+fp16"].lacks(machine(gpu(), triton="3.3.0")))
     assert "older than Ampere" in str(BY_NAME["compile+fp16"].lacks(machine(gpu(capability=(7, 5)), triton="3.7.1")))
     assert BY_NAME["fp16"].lacks(machine()) == "there is no NVIDIA GPU"

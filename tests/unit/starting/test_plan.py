@@ -11,7 +11,7 @@ from cosyserve.hardware.machine import Machine
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.starting import engines
 from cosyserve.starting.engines import PARTS, WEIGHTS, built, commands, converted_directory
-from cosyserve.starting.plan import chosen, forced, planned
+from cosyserve.starting.plan import chosen, compared, forced, planned
 from services.token2wav.engines import keys
 from services.token2wav.torch_backend import WEIGHTS as SERVED_WEIGHTS
 from tests.unit.doctor.fake_gpu import gpu, machine
@@ -43,15 +43,37 @@ def test_names_are_those_of_the_service() -> None:
     assert keys.plan_key("pitch", keys.graphs_key("h", "fp16"), {}, []).component == f"token2wav.{PARTS[2]}"
 
 
-def test_engines_that_are_there_decide(tmp_path: Path) -> None:
-    environ = {engines.ENGINES: str(tmp_path / "engines")}
-    taken, steps = chosen(FULL, MODEL, will_build=False, environ=environ)
-    assert taken.name == "compile+fp16"
-    assert [step.name for step in steps] == ["trt+fp16"]
-    assert "--precompile builds them" in steps[0].reason
-    assert chosen(FULL, MODEL, will_build=True, environ=environ)[0].name == "trt+fp16"
+def test_our_own_engines_are_chosen_and_others_are_measured_beside_them(tmp_path: Path) -> None:
+    environ = {engines.ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path)}
+    assert (chosen(FULL)[0].name, chosen(FULL)[1]) == ("compile+fp16", [])
+    found, left = compared(FULL, MODEL, will_build=False, environ=environ)
+    assert (found, [step.name for step in left]) == ([], ["trt+fp16"])
+    assert "--precompile builds them" in left[0].reason
+    assert compared(FULL, MODEL, will_build=True, environ=environ) == ([BY_NAME["trt+fp16"]], [])
     fill(tmp_path / "engines")
-    assert chosen(FULL, MODEL, will_build=False, environ=environ)[0].name == "trt+fp16"
+    assert compared(FULL, MODEL, will_build=False, environ=environ) == ([BY_NAME["trt+fp16"]], [])
+    assert compared(FULL, MODEL, will_build=True, environ=environ | {"COSYSERVE_LLM_BACKEND": "vllm"}) == ([], [])
+    assert compared(machine(), MODEL, will_build=True, environ=environ) == ([], [])
+    vllm = machine(gpu(), triton="3.7.1", vllm="0.33.0")
+    assert [step.name for step in compared(vllm, MODEL, will_build=False, environ=environ)[1]] == ["vllm+fp16"]
+    directory = converted_directory(MODEL, "vllm", environ)
+    directory.mkdir(parents=True)
+    (directory / "manifest.json").write_text("{}")
+    assert compared(vllm, MODEL, will_build=False, environ=environ) == ([BY_NAME["vllm+fp16"]], [])
+
+
+def test_an_engine_that_was_measured_to_be_faster_takes_the_place_of_our_own(tmp_path: Path) -> None:
+    compiled, environ = BY_NAME["compile+fp16"], {"COSYSERVE_CACHE_DIR": str(tmp_path)}
+    found, noted = machine(gpu(), triton="3.7.1", vllm="0.33.0"), {"llm": "vllm", "token2wav": "tensorrt"}
+    told = planned(compiled, found, MODEL, forced=False, environ=environ, noted=noted)
+    assert told.backends == noted
+    assert told.environ["COSYSERVE_TOKEN2WAV_ENGINE_PRECISION"] == "fp16"
+    assert told.environ["COSYSERVE_LLM_CONVERTED"] == str(converted_directory(MODEL, "vllm", environ))
+    assert sum("measured to be faster here" in line for line in told.why) == 2
+    mine = planned(compiled, found, MODEL, forced=False, environ=environ | {"COSYSERVE_LLM_BACKEND": "torch"}, noted=noted)
+    assert mine.backends == {"llm": "torch", "token2wav": "tensorrt"}
+    assert planned(compiled, found, MODEL, forced=True, environ=environ, noted=noted).backends == compiled.backends
+    assert planned(BY_NAME["cpu"], found, MODEL, forced=False, environ=environ, noted=noted).backends == BY_NAME["cpu"].backends
 
 
 @pytest.mark.parametrize("other", [{"driver": "1.2"}, {"gpu": "another"}, {"tensorrt": "10.10"}, {"precision": "fp32"}, {"model": "x"}])
@@ -76,10 +98,10 @@ def test_engines_that_the_settings_do_not_ask_for_do_not_count(tmp_path: Path) -
     )
 
 
-def test_steps_down_say_why(tmp_path: Path) -> None:
-    taken, steps = chosen(machine(), MODEL, will_build=False, environ={engines.ENGINES: str(tmp_path)})
+def test_steps_down_say_why() -> None:
+    taken, steps = chosen(machine())
     assert taken.name == "cpu"
-    assert [step.name for step in steps] == ["trt+fp16", "compile+fp16", "fp16"]
+    assert [step.name for step in steps] == ["compile+fp16", "fp16"]
     assert {step.reason for step in steps} == {"there is no NVIDIA GPU"}
 
 
@@ -112,20 +134,23 @@ def test_commands_of_each_configuration(tmp_path: Path) -> None:
     trt, onnx, cpu = (BY_NAME[name] for name in ("trt+fp16", "onnx", "cpu"))
     assert steps(trt, FULL, environ) == [plans]
     new, old = machine(gpu(), tensorrt="10.13.0.35", tensorrt_llm="1.2.0"), machine(gpu(), tensorrt="10.10.0.31", tensorrt_llm="0.20.0")
+    trtllm = BY_NAME["trtllm+fp16"]
     hf, checkpoint = (str(converted_directory(MODEL, form, environ)) for form in ("hf", "trtllm-0.20"))
     assert hf.startswith(str(tmp_path / "cache" / "converted"))
-    assert steps(trt, new, environ) == [plans, ["convert", str(MODEL), "--target", "hf", "--output", hf]]
-    assert steps(trt, old, environ) == [
-        plans,
+    assert steps(trt, new, environ) == [plans]
+    assert steps(trtllm, new, environ) == [["convert", str(MODEL), "--target", "hf", "--output", hf]]
+    assert steps(trtllm, old, environ) == [
         ["convert", str(MODEL), "--target", "trtllm-0.20", "--output", checkpoint],
         ["build", "llm", checkpoint],
     ]
-    assert planned(trt, new, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == hf
-    assert "COSYSERVE_LLM_CONVERTED" not in planned(trt, old, MODEL, forced=False, environ=environ).environ
+    assert planned(trtllm, new, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == hf
+    assert "COSYSERVE_LLM_CONVERTED" not in planned(trtllm, old, MODEL, forced=False, environ=environ).environ
     vllm = machine(gpu(), tensorrt="10.13.0.35", vllm="0.19.0")
     export = str(converted_directory(MODEL, "vllm", environ))
-    assert steps(trt, vllm, environ) == [plans, ["convert", str(MODEL), "--target", "vllm", "--output", export]]
-    assert planned(trt, vllm, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == export
+    assert steps(BY_NAME["vllm+fp16"], vllm, environ) == [["convert", str(MODEL), "--target", "vllm", "--output", export]]
+    first = environ | {"COSYSERVE_LLM_BACKEND": "auto", "COSYSERVE_LLM_AUTO_FIRST": "vllm"}
+    assert planned(trt, vllm, MODEL, forced=False, environ=first).environ["COSYSERVE_LLM_CONVERTED"] == export
+    assert planned(BY_NAME["vllm+fp16"], vllm, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == export
     assert steps(onnx, FULL, environ) == [["export", str(MODEL), "--precision", "fp32", *where]]
     assert steps(cpu, FULL, environ) == []
 

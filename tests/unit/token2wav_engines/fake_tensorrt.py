@@ -87,6 +87,8 @@ class Record:
     """Of all that happened since `clear`."""
 
     executions: list[Execution] = field(default_factory=list)
+    host_code: list[bool] = field(default_factory=list)
+    """Of each plan that was read, whether it may bring code for the CPU."""
     contexts: int = 0
     most_at_once: int = 0
     fail_after: int | None = None
@@ -99,6 +101,10 @@ class Record:
     """Called by the builder behind it."""
     stopped: int = 0
     """Builds that their monitor stopped."""
+    no_profile: bool = False
+    """No profile can be chosen."""
+    no_scratch: bool = False
+    """The size of scratch memory cannot be worked out, which is told by a 0."""
     driver: bool = True
     """Without one neither runtime nor builder can be made."""
 
@@ -120,8 +126,10 @@ def begun(logger: Logger) -> None:
 class Runtime:
     def __init__(self, logger: Logger) -> None:
         begun(logger)
+        self.engine_host_code_allowed = False
 
     def deserialize_cuda_engine(self, plan: bytes) -> "Engine | None":
+        record.host_code.append(self.engine_host_code_allowed)
         return Engine(plan) if plan.startswith(MAGIC) else None
 
 
@@ -155,6 +163,9 @@ class Engine:
     def get_tensor_profile_shape(self, name: str, at: int) -> list[Dims]:
         return [Dims(shape) for shape in self.profiles[at][name]]
 
+    def get_device_memory_size_for_profile_v2(self, profile_index: int) -> int:
+        return 1 << 20
+
     def create_execution_context(self, strategy: ExecutionContextAllocationStrategy) -> "Context":
         assert strategy is ExecutionContextAllocationStrategy.USER_MANAGED
         record.contexts += 1
@@ -171,8 +182,10 @@ class Context:
         self.busy = False
 
     def set_optimization_profile_async(self, profile: int, stream: int) -> bool:
+        if record.no_profile or not 0 <= profile < len(self.engine.profiles):
+            raise RuntimeError("Error in set optimization profile.")
         self.profile, self.shapes = profile, {}
-        return 0 <= profile < len(self.engine.profiles)
+        return True
 
     def set_input_shape(self, name: str, shape: list[int]) -> bool:
         assert self.profile is not None, "a shape before the profile"
@@ -191,7 +204,7 @@ class Context:
         return missing
 
     def update_device_memory_size_for_shapes(self) -> int:
-        return 512 + sum(int(np.prod(shape)) for shape in self.shapes.values())
+        return 0 if record.no_scratch else 512 + sum(int(np.prod(shape)) for shape in self.shapes.values())
 
     def set_device_memory(self, address: int, size: int) -> None:
         assert address

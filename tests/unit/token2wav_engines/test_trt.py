@@ -3,6 +3,7 @@
 import asyncio
 import builtins
 import io
+import re
 import sys
 import types
 from pathlib import Path
@@ -10,13 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cosyserve.doctor.support import SUPPORT
 from cosyserve.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.token2wav.backend import load_backend
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.request import Hops, Profile, Sentence
-from services.token2wav.trt import TensorRTEngine, tensorrt_library
+from services.token2wav.trt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
 from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
 from tests.unit.token2wav_engines import fake_tensorrt
 from tests.unit.token2wav_engines.engines import CPU, fake_trt, settings, trt_backend
@@ -115,9 +117,43 @@ def test_shapes_outside_of_the_plan_are_refused_before_the_call(cache: Path) -> 
         engine.context({"mel": (5, 80, 20)}, 0)
 
 
+def test_what_tensorrt_says_by_raising_or_by_zero_is_a_fault_that_names_it(cache: Path) -> None:
+    trt_backend(cache)
+    engine = TensorRTEngine("pitch", next(cache.glob("token2wav.pitch-*/pitch.plan")), CPU, profiles("pitch", 4))
+    record.no_profile = True
+    with pytest.raises(InternalFault, match=r"engine pitch: profile 0 or its shapes were not taken \(Error in set optimization profile"):
+        engine.context({"mel": (1, 80, 50)}, 0)
+    record.no_profile, record.no_scratch = False, True
+    with pytest.raises(InternalFault, match="engine pitch: the scratch memory that these shapes need could not be worked out"):
+        engine.context({"mel": (1, 80, 50)}, 0)
+    record.no_scratch = False
+    assert engine.context({"mel": (1, 80, 50)}, 0).scratch_bytes > 0
+
+
+def test_only_a_plan_for_several_versions_may_bring_code_for_the_cpu(cache: Path) -> None:
+    trt_backend(cache)
+    plan = next(cache.glob("token2wav.pitch-*/pitch.plan"))
+    record.host_code.clear()
+    TensorRTEngine("pitch", plan, CPU, profiles("pitch", 4))
+    TensorRTEngine("pitch", plan, CPU, profiles("pitch", 4), host_code=True)
+    assert record.host_code == [False, True]
+
+
+@pytest.mark.parametrize("version", ["11.4.0.106", "10.9.0.34"])
+def test_a_release_that_has_not_been_run_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_tensorrt, "__version__", version)
+    with pytest.raises(SettingsError, match=rf"TensorRT {re.escape(version)} is installed, 10\.10 to below 11 can be served"):
+        tensorrt_library()
+
+
+def test_releases_that_are_served_are_those_of_the_doctor() -> None:
+    (library,) = (library for library in SUPPORT if library.name == "tensorrt")
+    assert (library.oldest, library.below) == (OLDEST, BELOW)
+
+
 def test_without_the_library_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     monkeypatch.setitem(sys.modules, "tensorrt", None)
-    with pytest.raises(SettingsError, match="needs the package tensorrt: pip install tensorrt-cu12"):
+    with pytest.raises(SettingsError, match="needs the package tensorrt: pip install tensorrt-cu13"):
         load_backend("tensorrt", settings(cache))
     monkeypatch.setitem(sys.modules, "tensorrt", types.ModuleType("tensorrt"))
     with pytest.raises(SettingsError, match="has no runtime in it"):
@@ -138,7 +174,7 @@ def test_a_library_that_cannot_be_loaded_or_cannot_begin_says_so(monkeypatch: py
         build_plan(graph(cache, "pitch"), profiles("pitch", 2), PlanOptions())
     plain = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(SettingsError, match=r"cannot be loaded \(libnvinfer.*pip install tensorrt-cu12"):
+    with pytest.raises(SettingsError, match=r"cannot be loaded \(libnvinfer.*pip install tensorrt-cu13"):
         tensorrt_library()
 
 

@@ -1,0 +1,98 @@
+"""Calls that block and may never return, such as loading an engine of a library that waits for a process of its own: they get a time limit.
+
+A call runs in a thread that lives on after it, because the kernel ties some child processes to the thread that has started them, and that
+does not keep this process from ending. The thread of a call that has run out of time is abandoned, since no thread can be stopped from
+outside.
+"""
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class OutOfTime(Exception):
+    """The call has not returned in its time."""
+
+
+class _Call:
+    """One call, its result, and whether the caller has stopped waiting."""
+
+    def __init__(self, work: Callable[[], Any], discard: Callable[[Any], None]) -> None:
+        self._work, self._discard = work, discard
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self.ended = threading.Event()
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self._work()
+        except BaseException as error:  # the caller's to raise
+            self.error = error
+        with self._lock:
+            self.ended.set()
+            abandoned = self._abandoned
+        if abandoned and self.error is None:
+            self._discard(self.result)
+        if abandoned:
+            self.result = None
+
+    def abandon(self) -> bool:
+        """False where it has ended after all."""
+        with self._lock:
+            self._abandoned = not self.ended.is_set()
+            return self._abandoned
+
+
+class _Thread:
+    """Runs calls one after the other until one of them is abandoned."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="loading", daemon=True).start()
+
+    def put(self, call: _Call | None) -> None:
+        self._calls.put(call)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            try:
+                call.run()
+            except Exception:
+                log.exception("what was loaded too late could not be released")
+            del call
+
+
+_idle: list[_Thread] = []
+"""Threads without a call. There are as many in all as there were calls at once."""
+
+
+def within(seconds: float, work: Callable[[], T], discard: Callable[[T], None] = lambda result: None) -> T:
+    """What `work` returns, which runs in another thread; raises what it raises, and OutOfTime after `seconds`. Blocks.
+
+    discard: releases a result that comes after that; called in that other thread.
+    """
+    call = _Call(work, discard)
+    try:
+        thread = _idle.pop()
+    except IndexError:
+        thread = _Thread()
+    thread.put(call)
+    if not call.ended.wait(seconds) and call.abandon():
+        thread.put(None)
+        raise OutOfTime
+    _idle.append(thread)
+    result, error = call.result, call.error
+    call.result = call.error = None  # the thread still has the call, and an engine that is dropped has to be gone at once
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error
+    return result  # type: ignore[no-any-return]
