@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
-from cosyserve.v1 import profile_pb2
 from services.orchestrator import guards
 from services.orchestrator.arriving_text import ArrivingText
 from services.orchestrator.engines import Engines
@@ -25,7 +24,7 @@ from services.orchestrator.silence import Play
 from services.orchestrator.silence_trimming import SilenceTrimmer, Trimming
 from services.orchestrator.sound_ahead import Decode, seconds_of, sentences_ahead
 from services.orchestrator.text_warnings import TextWarnings
-from services.orchestrator.token2wav_stage import Decoded, Listener, Token2WavStage
+from services.orchestrator.token2wav_stage import Decoded, Listener, Token2WavStage, is_served_profile
 from services.orchestrator.token_stream import TokenStream
 from services.orchestrator.utterance import OpenSentence, Sentence, Utterance
 
@@ -198,7 +197,7 @@ def _early(
         listener = Listener(playing.utterance, until_played)
         return lambda play: stages.token2wav.decode(utterance, shown, following, play, account.engines, listener=listener)
 
-    return until_played, decode if utterance.profile == profile_pb2.PROFILE_CONTINUOUS else None
+    return until_played, decode if is_served_profile(utterance) else None
 
 
 def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance, tokens_before: int) -> int:

@@ -113,6 +113,11 @@ class Token2WavStage:
             raise InternalFault(f"{self.replicas.stage} sent audio from sample {news.start_sample}, expected {setup.start_sample}")
 
 
+def is_served_profile(utterance: Utterance) -> bool:
+    """Whether its samples do not depend on where and when they are cut."""
+    return utterance.profile == profile_pb2.PROFILE_CONTINUOUS
+
+
 async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: TokenStream, pulse: Pulse) -> None:
     """Write the setup and, once it is accepted, the tokens as they are made.
 
