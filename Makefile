@@ -37,7 +37,7 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 	$(BIN)/buf lint
 	$(BIN)/buf format --diff --exit-code
 	$(BIN)/hadolint Dockerfile
-	@rm -rf build/protos && mkdir -p build/protos
+	@rm -rf build/protos && mkdir -p build/protos/cosyserve/v1
 	@$(call generate,build/protos)
 	@touch build/protos/cosyserve/v1/__init__.py
 	diff --recursive --exclude=__pycache__ build/protos/cosyserve/v1 cosyserve/v1
@@ -112,5 +112,6 @@ endef
 define generate
 $(PROTOS_VENV)/bin/python -m grpc_tools.protoc -Iprotos \
 	--plugin=protoc-gen-mypy=$(PROTOS_VENV)/bin/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(PROTOS_VENV)/bin/protoc-gen-mypy_grpc \
-	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) $(PROTOS)
+	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) \
+	--include_source_info --descriptor_set_out=$(1)/cosyserve/v1/descriptors.binpb $(PROTOS)
 endef

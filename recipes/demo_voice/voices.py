@@ -90,7 +90,8 @@ def prompt_tokens(tokens: int, chunks: Sequence[int]) -> int | None:
 
 
 def voices(corpus: Corpus, names: Iterable[str] = MAIN_VOICES) -> dict[str, dict[str, Any]]:
-    """Content of `spk2info.pt`: each voice in the zero-shot layout, with its language and sex (`voice_notes`). Raises ValueError naming a voice without a sentence that fits."""
+    """Content of `spk2info.pt`: each voice in the zero-shot layout, with its language and sex (`voice_notes`). Raises
+    ValueError naming a voice without a sentence that fits."""
     return {name: _voice(corpus, name) | {FIELD: noted(name)} for name in names}
 
 
