@@ -103,10 +103,18 @@ $(PROTOS_VENV)/.ready: constraints-protos.txt
 	$(PROTOS_VENV)/bin/pip install --quiet --requirement constraints-protos.txt
 	touch $@
 
+# Asked of $(PYTHON) itself before anything is made: its version, then the modules that some distributions package apart.
 define fresh_venv
-@test -x $(1)/bin/pip || $(PYTHON) -m venv $(1) || { echo "$(PYTHON) cannot make environments: apt-get install python3-venv" >&2; exit 1; }
-@$(1)/bin/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
-	{ echo "Python 3.11 or 3.12 is needed, $(PYTHON) is another; make clean, then make setup PYTHON=python3.11" >&2; exit 1; }
+@test -x $(1)/bin/pip || command -v $(PYTHON) >/dev/null || \
+	{ echo "$(PYTHON) is not installed; Python 3.11 or 3.12 is needed: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.11" >&2; exit 1; }
+@test -x $(1)/bin/pip || $(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else \
+	"Python 3.11 or 3.12 is needed, $(PYTHON) is %d.%d: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.11" % v)'
+@test -x $(1)/bin/pip || $(PYTHON) -c 'import sys; from importlib.util import find_spec; v = sys.version_info[:2]; \
+	gone = [name for name in ("venv", "ensurepip") if find_spec(name) is None]; sys.exit(None if not gone else \
+	"$(PYTHON) lacks %s; on Debian and Ubuntu: apt-get install python%d.%d-venv" % ((" and ".join(gone),) + v))'
+@test -x $(1)/bin/pip || $(PYTHON) -m venv $(1) || { echo "$(PYTHON) -m venv $(1) failed, see above" >&2; exit 1; }
+@$(1)/bin/python -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else \
+	"Python 3.11 or 3.12 is needed, $(1) was made with %d.%d: make clean, then make setup PYTHON=python3.11" % v)'
 endef
 
 define generate
