@@ -25,6 +25,7 @@ from services.frontend.voice_notes import Notes, noted_text_ids, notes_of
 FILE = "spk2info.pt"
 _SPEECH = ("flow_prompt_speech_token", "llm_prompt_speech_token", "speech_token")
 _MEL = ("prompt_speech_feat", "speech_feat")
+_RECORDINGS = (b"RIFF", b"fLaC", b"OggS")
 _VECTOR = ("flow_embedding", "embedding")
 
 
@@ -54,11 +55,14 @@ def read_presets(directory: ModelDirectory, tokenizer: Tokenizer) -> list[tuple[
 
 def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
     """The voices of one file, ordered by id, each with what the file says of it beside its arrays. Raises as `read_voices` does."""
+    with path.open("rb") as file:
+        begin = file.read(4)
+    if begin in _RECORDINGS or begin[:3] == b"ID3":
+        raise ModelError(f"{path}: a recording, not a file of voices; a voice is made of it by: cosyserve voices add {path}")
     try:
         speakers = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damaged part of the archive raises
-        reason = str(error).split("\n", 1)[0]
-        raise ModelError(f"{path}: not a file of plain tensors: {type(error).__name__}: {reason}") from error
+        raise ModelError(f"{path}: not a file of plain tensors: it is damaged, another kind of file, or holds more than that") from error
     if not isinstance(speakers, dict):
         raise ModelError(f"{path}: holds a {type(speakers).__name__}, expected a mapping of voice id to fields")
     voices = []

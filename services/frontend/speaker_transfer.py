@@ -25,6 +25,8 @@ from services.frontend.voice_model import voice_model
 from services.frontend.voice_notes import FIELD, Notes, notes_field
 from services.frontend.voice_store import VoiceStore
 
+_DONE = {"import": "read", "export": "written"}
+
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
@@ -53,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CosyserveError as error:
         sys.stderr.write(f"cosyserve: {error.code.name}: {error.message}\n")
         return 1
-    except (ModelError, OSError, ValueError) as error:
+    except OSError as error:
+        sys.stderr.write(f"cosyserve: {arguments.file}: cannot be {_DONE[arguments.direction]}: {error.strerror or error}\n")
+        return 1
+    except (ModelError, ValueError) as error:
         sys.stderr.write(f"cosyserve: {error}\n")
         return 1
     sys.stdout.write(f"{len(names)} voices: {', '.join(names)}\n")
@@ -88,6 +93,8 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
 def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: bool) -> list[str]:
     """Write kept voices, with all that is known of them, to a file, which comes into being whole. Returns their ids. Raises ValueError for
     one of `only` that is not kept, and for a voice that the layout cannot hold."""
+    if not file.parent.is_dir():
+        raise NotADirectoryError(0, f"{file.parent} is no directory", str(file))
     known = store.ids()
     _require_known(only, known, "the storage")
     speakers: dict[str, dict[str, Any]] = {}

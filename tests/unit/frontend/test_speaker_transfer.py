@@ -113,10 +113,27 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytes
         capsys.readouterr()
         assert transfer(tmp_path, "export", target) == 1
         said = capsys.readouterr()
-        assert said.err.startswith("cosyserve: [Errno ")
+        assert said.err == f"cosyserve: {target}: cannot be written: {target.parent} is no directory\n"
         assert said.err.count("\n") == 1
-        assert str(target.parent) in said.err
         assert said.out == ""
+
+
+@pytest.mark.parametrize("begin", [b"RIFF....WAVE", b"fLaC", b"OggS", b"ID3"])
+def test_a_recording_is_no_file_of_voices(tmp_path: Path, begin: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "sample.wav"
+    file.write_bytes(begin + bytes(100))
+    assert transfer(tmp_path, "import", file) == 1
+    said = f"cosyserve: {file}: a recording, not a file of voices; a voice is made of it by: cosyserve voices add {file}\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_file_of_another_kind_is_refused_without_the_words_of_a_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "notes.pt"
+    file.write_text("no archive")
+    assert transfer(tmp_path, "import", file) == 1
+    said = capsys.readouterr().err
+    assert "not a file of plain tensors" in said
+    assert "Error" not in said
 
 
 def test_voices_of_another_model_are_on_another_shelf(tmp_path: Path) -> None:
