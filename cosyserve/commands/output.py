@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from cosyserve.client import Client
+from cosyserve.commands.daemon import in_daemon
 from cosyserve.commands.failure import FAILED, WrongUsage, tell
 from cosyserve.commands.hearing import Heard, Play
 from cosyserve.commands.players import NoPlayer, Player, found_program
@@ -101,7 +102,10 @@ class _Output:
         self._shown = sys.stderr.isatty()
 
     async def play(self, audio: bytes) -> None:
-        if self._arguments.output is not None:
+        if self._arguments.output == _STREAM:
+            # A reader who takes nothing must not keep a command whose time is over.
+            await in_daemon(lambda: _write_all(sys.stdout.fileno(), audio), "output")
+        elif self._arguments.output is not None:
             await asyncio.to_thread(self._write, audio)
         self._samples += len(audio) // self._arguments.encoding.bytes_per_sample
         self._show(f"{self._samples / self._arguments.rate:.1f} s of audio ...")
@@ -120,10 +124,13 @@ class _Output:
             sys.stderr.flush()
 
     def _write(self, audio: bytes) -> None:
-        if self._arguments.output == _STREAM:
-            sys.stdout.buffer.write(audio)
-            sys.stdout.buffer.flush()
-            return
         if self._file is None:
             self._file = WavWriter(Path(self._arguments.output), self._arguments.rate, self._arguments.encoding)
         self._file.write(audio)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    """Blocks. Past Python's own buffer, whose lock a thread that is left behind would keep from the interpreter."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
