@@ -23,6 +23,7 @@ from recipes.demo_voice.tokenizer.network import Network, Sizes
 from services.frontend.phonemes.letters import NGrams, Row, cost_character, pair_character, write_letters
 from services.frontend.phonemes.lexicon import write_lexicon
 from services.frontend.speaker_file import read_voices
+from services.frontend.voice_notes import FIELD
 from services.frontend.text_tokenizer import read_tokenizer
 from services.llm.config import read_config as read_llm_config
 from services.llm.engine.weights import expected_tensors as llm_tensors
@@ -110,6 +111,7 @@ def test_the_export_makes_a_directory_that_the_services_read(work: Path, tmp_pat
 def test_the_same_work_gives_the_same_voices(work: Path) -> None:
     once, again = (voices.voices(voices.Corpus.read(work, "tokenizer"), ["low"])["low"] for _ in range(2))
     assert once.keys() == again.keys()
+    assert once.pop(FIELD) == again.pop(FIELD)
     assert all(torch.equal(once[field], again[field]) for field in once)
 
 
