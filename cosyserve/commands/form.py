@@ -45,9 +45,7 @@ def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
     parser.add_argument(
         "--resume", type=whole(0, 1000), default=3, metavar="N", help="times in a row to take up a lost connection (default: 3)"
     )
-    parser.add_argument(
-        "--timeout", type=seconds, metavar="SECONDS", help="give up after this long, whatever is waited for (default: never)"
-    )
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up so long after connecting began (default: never)")
     add_server(parser)
     add_json(parser)
 
