@@ -38,7 +38,7 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 	$(BIN)/buf lint
 	$(BIN)/buf format --diff --exit-code
 	$(BIN)/hadolint Dockerfile
-	@rm -rf build/protos && mkdir -p build/protos
+	@rm -rf build/protos && mkdir -p build/protos/cosyserve/v1
 	@$(call generate,build/protos)
 	@touch build/protos/cosyserve/v1/__init__.py
 	diff --recursive --exclude=__pycache__ build/protos/cosyserve/v1 cosyserve/v1
@@ -116,14 +116,23 @@ $(PROTOS_VENV)/.ready: constraints-protos.txt
 	$(PROTOS_VENV)/bin/pip install --quiet --requirement constraints-protos.txt
 	touch $@
 
+# Asked of $(PYTHON) itself before anything is made: its version, then the modules that some distributions package apart.
 define fresh_venv
-@test -x $(1)/bin/pip || $(PYTHON) -m venv $(1) || { echo "$(PYTHON) cannot make environments: apt-get install python3-venv" >&2; exit 1; }
-@$(1)/bin/python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' || \
-	{ echo "Python 3.11 or 3.12 is needed, $(PYTHON) is another; make clean, then make setup PYTHON=python3.11" >&2; exit 1; }
+@test -x $(1)/bin/pip || command -v $(PYTHON) >/dev/null || \
+	{ echo "$(PYTHON) is not installed; Python 3.11 or 3.12 is needed: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.11" >&2; exit 1; }
+@test -x $(1)/bin/pip || $(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else \
+	"Python 3.11 or 3.12 is needed, $(PYTHON) is %d.%d: make $(or $(MAKECMDGOALS),setup) PYTHON=python3.11" % v)'
+@test -x $(1)/bin/pip || $(PYTHON) -c 'import sys; from importlib.util import find_spec; v = sys.version_info[:2]; \
+	gone = [name for name in ("venv", "ensurepip") if find_spec(name) is None]; sys.exit(None if not gone else \
+	"$(PYTHON) lacks %s; on Debian and Ubuntu: apt-get install python%d.%d-venv" % ((" and ".join(gone),) + v))'
+@test -x $(1)/bin/pip || $(PYTHON) -m venv $(1) || { echo "$(PYTHON) -m venv $(1) failed, see above" >&2; exit 1; }
+@$(1)/bin/python -c 'import sys; v = sys.version_info[:2]; sys.exit(None if (3, 11) <= v < (3, 13) else \
+	"Python 3.11 or 3.12 is needed, $(1) was made with %d.%d: make clean, then make setup PYTHON=python3.11" % v)'
 endef
 
 define generate
 $(PROTOS_VENV)/bin/python -m grpc_tools.protoc -Iprotos \
 	--plugin=protoc-gen-mypy=$(PROTOS_VENV)/bin/protoc-gen-mypy --plugin=protoc-gen-mypy_grpc=$(PROTOS_VENV)/bin/protoc-gen-mypy_grpc \
-	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) $(PROTOS)
+	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=quiet:$(1) --mypy_grpc_out=quiet:$(1) \
+	--include_source_info --descriptor_set_out=$(1)/cosyserve/v1/descriptors.binpb $(PROTOS)
 endef

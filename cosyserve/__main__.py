@@ -2,12 +2,15 @@
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from typing import Protocol
 
 from cosyserve.commands import convert, demo, doctor, info, model, say, start, up, verify, voices
+from cosyserve.commands.failure import FAILED, WRONG_USAGE, Parser, WrongUsage, tell, told_error, told_os_error
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
+from cosyserve.service_info import release
 from cosyserve.supervision.stack import StackFailed
 
 
@@ -30,7 +33,8 @@ _INTERRUPTED = 130
 
 def parser() -> argparse.ArgumentParser:
     """All commands and their options."""
-    top = argparse.ArgumentParser(prog="cosyserve", description="Streaming text-to-speech: CosyVoice2 as gRPC microservices.")
+    top = Parser(prog="cosyserve", description="Streaming text-to-speech: CosyVoice2 as gRPC microservices.")
+    top.add_argument("--version", action="version", version=f"cosyserve {release()}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in _COMMANDS.items():
         command.add_arguments(commands.add_parser(name, help=command.HELP, description=f"{command.HELP[0].upper()}{command.HELP[1:]}."))
@@ -39,23 +43,40 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    arguments = parser().parse_args(argv)
+    given = sys.argv[1:] if argv is None else list(argv)
+    arguments = argparse.Namespace(json="--json" in given)
     try:
-        return asyncio.run(_COMMANDS[arguments.command].run(arguments))
+        arguments = parser().parse_args(given)
+        code = asyncio.run(_COMMANDS[arguments.command].run(arguments))
+        sys.stdout.flush()
+        return code
+    except WrongUsage as error:
+        return _fail(arguments, "", str(error), WRONG_USAGE, error.usage)
     except CosyserveError as error:
-        again = "" if error.retry_after is None else f" (try again in {error.retry_after:.1f} s)"
-        return _fail(f"{error.code.name}: {' '.join(error.message.split())}{again}")
+        status, message = told_error(error, arguments)
+        return _fail(arguments, status, message, FAILED, again=error.retry_after)
     except SettingsError as error:
-        return _fail(str(error), 2)
-    except (ModelError, StackFailed, OSError) as error:
-        return _fail(str(error))
+        return _fail(arguments, "", str(error), WRONG_USAGE)
+    except BrokenPipeError:
+        # The reader of our output has gone. Python would meet the broken pipe again when it closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        return _fail(arguments, "", told_os_error(error), FAILED)
+    except (ModelError, StackFailed) as error:
+        return _fail(arguments, "", str(error), FAILED)
     except KeyboardInterrupt:
         return _INTERRUPTED
 
 
-def _fail(message: str, code: int = 1) -> int:
-    print(f"cosyserve: {message}", file=sys.stderr)
-    return code
+def _fail(arguments: argparse.Namespace, status: str, message: str, code: int, usage: str = "", again: float | None = None) -> int:
+    as_json = bool(getattr(arguments, "json", False))
+    streaming = getattr(arguments, "output", None) == "-"
+    if as_json:
+        return tell(status, message, code, as_json=True, to_stderr=streaming, retry_after_seconds=again)
+    later = "" if again is None else f" (try again in {again:.1f} s)"
+    sys.stderr.write(usage)
+    return tell(status, message + later, code, as_json=False)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import Any, Self, Unpack, cast
 import grpc
 
 from cosyserve.audio import Encoding
+from cosyserve.connecting import connect
 from cosyserve.speech import Speech
 from cosyserve.streaming_speech import StreamingSpeech
 from cosyserve.synthesis_options import ConversionOptions, SynthesisOptions, UnaryOptions, request_of, setup_of
@@ -45,6 +46,10 @@ class Client(VoiceCalls):
         super().__init__(target, self._channel)
         self._stub = cast("synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(self._channel))
 
+    async def connect(self, seconds: float | None = None) -> None:
+        """Wait until the server can be called. seconds, and what is raised: `cosyserve.connecting.connect`."""
+        await connect(self._channel, self.target, seconds)
+
     async def close(self) -> None:
         """Hang up; calls in progress are cancelled."""
         await self._channel.close()
@@ -58,8 +63,8 @@ class Client(VoiceCalls):
     def synthesize(self, text: str, *, timeout: float | None = None, resumptions: int = 0, **how: Unpack[SynthesisOptions]) -> Speech:
         """Speak a text.
 
-        timeout: seconds for the whole stream. resumptions: how often in a row a lost connection is taken up again where the audio
-        stopped, waiting for the server up to 30 s each time; 0 raises at once.
+        timeout: seconds for the whole stream, resumptions included. resumptions: how often in a row a lost connection is taken up again
+        where the audio stopped, waiting for the server up to 30 s each time; 0 raises at once.
         """
         return self._hear(request_of(pb.SynthesizeRequest, how, text=text), how, timeout, resumptions)
 

@@ -15,9 +15,8 @@ from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
-from cosyserve import telemetry
+from cosyserve import reflection, telemetry
 from cosyserve.errors import SettingsError
 from cosyserve.info_servicer import NAME as INFO
 from cosyserve.info_servicer import InfoServicer
@@ -144,7 +143,7 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
     handlers, checks = Handlers(), health.aio.HealthServicer()
     server.add_generic_rpc_handlers((handlers,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
-    reflection.enable_server_reflection((name, INFO, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    reflection.enable((name, INFO, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     try:
         port = server.add_insecure_port(settings.listen)
     except RuntimeError as error:

@@ -7,6 +7,7 @@ Service that happens to carry our name; those are recognised by their form and p
 """
 
 import dataclasses
+import difflib
 import re
 import types
 import typing
@@ -21,6 +22,9 @@ _SERVICE_LINK = re.compile(
 )
 _SERVICE_LINK_URL = re.compile(r"(?:tcp|udp|sctp)://")
 T = TypeVar("T")
+SERVICES = ("FRONTEND", "LLM", "TOKEN2WAV", "ORCHESTRATOR")
+SHARED = ("COSYSERVE_CACHE_DIR", "COSYSERVE_GPU_SHARING")
+"""Variables that belong to no service."""
 
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
@@ -29,8 +33,10 @@ def load(cls: type[T], prefix: str, environ: Mapping[str, str]) -> T:
     """Build the settings dataclass `cls` from the variables of `environ` that begin with `prefix`.
 
     Field types: str, int, float, bool, Path, tuple[str, ...] (comma separated), and any of these or None.
-    Raises SettingsError naming the variable that is missing, unknown or of the wrong form.
+    Raises SettingsError naming the variable that is missing, unknown or of the wrong form; also one of no service whose name is nearly that
+    of a setting.
     """
+    require_meant(environ)
     hints = typing.get_type_hints(cls)
     fields = {field.name.upper(): field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
@@ -41,8 +47,8 @@ def load(cls: type[T], prefix: str, environ: Mapping[str, str]) -> T:
         if name in fields:
             values[fields[name].name] = _parse(variable, text, hints[fields[name].name])
         elif not _is_service_link(name, text):
-            known = ", ".join(f"{prefix}{name}" for name in sorted(fields))
-            raise SettingsError(f"{variable} is not a setting of this service; known: {known}")
+            known = [f"{prefix}{name}" for name in sorted(fields)]
+            raise SettingsError(f"{variable} is not a setting of this service; {_meant(variable, known)}known: {', '.join(known)}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and field.name not in values:
@@ -51,6 +57,24 @@ def load(cls: type[T], prefix: str, environ: Mapping[str, str]) -> T:
         return cls(**values)
     except ValueError as error:
         raise SettingsError(f"{prefix}*: {error}") from error
+
+
+def require_meant(environ: Mapping[str, str]) -> None:
+    """Raise SettingsError for a COSYSERVE_* variable that belongs to no service and whose name is nearly one that does: nothing would ever
+    read it. Other names are left alone, for an orchestrator may inject variables of its own."""
+    for variable, text in environ.items():
+        name = variable.removeprefix("COSYSERVE_")
+        service, _, field = name.partition("_")
+        if name == variable or variable in SHARED or service in SERVICES or _is_service_link(name, text):
+            continue
+        services = [f"COSYSERVE_{near}_{field}" for near in difflib.get_close_matches(service, SERVICES, 1) if field]
+        if near := services + difflib.get_close_matches(variable, SHARED, 1, 0.85):
+            raise SettingsError(f"{variable} is not a setting; did you mean {near[0]}?")
+
+
+def _meant(variable: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(variable, known, 1, 0.8)
+    return f"did you mean {near[0]}? " if near else ""
 
 
 def _is_service_link(name: str, text: str) -> bool:

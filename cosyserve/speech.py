@@ -11,7 +11,7 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.channel import as_error
-from cosyserve.errors import CosyserveError, InternalFault, Unavailable
+from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Unavailable
 from cosyserve.first_audible import FirstAudible
 from cosyserve.reading import read
 from cosyserve.utterance import Chunk, Header, Summary, TextWarning, WordTime, read_header, read_summary, read_warning
@@ -177,11 +177,14 @@ class Speech:
         if not isinstance(error, Unavailable) or self._failures >= self._resumptions:
             raise error from cause
         delay = error.retry_after or _BACK_OFF_SECONDS * 2**self._failures
+        if self._deadline is not None and time.monotonic() + delay >= self._deadline:
+            raise DeadlineExceeded(f"the time given is over; before that: {error.message}") from cause
         self._failures += 1
         self.resumed += 1
         await asyncio.sleep(delay)
+        remaining = self._remaining()
         with contextlib.suppress(TimeoutError):  # then the call itself says what is wrong
-            async with asyncio.timeout(_RECONNECT_SECONDS):
+            async with asyncio.timeout(_RECONNECT_SECONDS if remaining is None else min(_RECONNECT_SECONDS, remaining)):
                 await self._channel.channel_ready()
         if self.header is not None:
             self.request.seed = self.header.seed

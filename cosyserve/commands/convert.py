@@ -2,13 +2,13 @@
 
 import argparse
 import asyncio
-import sys
 from pathlib import Path
 
 from cosyserve.client import Client
+from cosyserve.commands.failure import WrongUsage
 from cosyserve.commands.form import add_form, cut, form, read_recording, wrong
 from cosyserve.commands.hearing import Heard, Play, hear
-from cosyserve.commands.output import deliver
+from cosyserve.commands.output import deliver, require_writable
 
 HELP = "speak what is said in a recording with another voice"
 
@@ -22,8 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     if problem := wrong(arguments):
-        print(problem, file=sys.stderr)
-        return 2
+        raise WrongUsage(problem)
+    require_writable(arguments.output)
     how = {**await form(arguments), **cut(arguments)}
     audio = await asyncio.to_thread(read_recording, arguments.recording)
 

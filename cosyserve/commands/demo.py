@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 from cosyserve.client import Client
+from cosyserve.commands.failure import FAILED, WrongUsage, tell
 from cosyserve.commands.measuring import TEXT, measure
 from cosyserve.commands.options import add_json, add_stack, model_directory
+from cosyserve.commands.output import require_writable, unwritable_ending, writable_ending
 from cosyserve.spec import SAMPLE_RATE
 from cosyserve.supervision.stack import running_stack
 from cosyserve.wav import WavWriter
@@ -23,6 +25,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def run(arguments: argparse.Namespace) -> int:
+    if not writable_ending(str(arguments.output)):
+        raise WrongUsage(unwritable_ending(str(arguments.output)))
+    require_writable(str(arguments.output))
     model = model_directory(arguments.model)
     print(f"starting frontend, llm, token2wav and orchestrator on {model}", file=sys.stderr)
     stack_of = running_stack(
@@ -36,8 +41,7 @@ async def run(arguments: argparse.Namespace) -> int:
         measured = await measure(client, arguments.text)
     cold, warm = measured.cold, measured.warm
     if measured.fault:
-        print(f"cosyserve: {measured.fault}", file=sys.stderr)
-        return 1
+        return tell("", measured.fault, FAILED, as_json=arguments.json)
     with WavWriter(arguments.output, SAMPLE_RATE) as file:
         file.write(measured.audio)
     if arguments.json:

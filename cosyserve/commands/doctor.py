@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 
+from cosyserve.commands.figures import plain
 from cosyserve.commands.options import SERVER, add_json, add_model, model_directory
 from cosyserve.doctor.examination import Examination, examine
 from cosyserve.doctor.finding import State
@@ -22,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     model = model_directory(arguments.model)
     examination = await asyncio.to_thread(examine, model, arguments.listen, gpu_wanted=arguments.gpu)
-    print(json.dumps(examination.as_dict()) if arguments.json else text(examination))
+    print(json.dumps(plain(examination.as_dict())) if arguments.json else text(examination))
     return 0 if examination.healthy else 1
 
 

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+from cosyserve.commands.figures import plain
 from cosyserve.speech import Speech
 from cosyserve.utterance import Header, Summary
 
@@ -33,7 +34,7 @@ class Heard:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON; "server" holds what the server measured."""
-        return {
+        told = {
             "seconds": self.seconds,
             "first_sound_seconds": self.first_sound_seconds,
             "first_audible_seconds": self.first_audible_seconds,
@@ -41,6 +42,7 @@ class Heard:
             **asdict(self.header),
             "server": asdict(self.summary),
         }
+        return dict(plain(told))
 
     def __str__(self) -> str:
         return (

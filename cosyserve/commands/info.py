@@ -1,14 +1,17 @@
 """`cosyserve info`: what serves and why, with `--warm-up` also a run that makes it warm."""
 
 import argparse
+import json
 import sys
 from typing import cast
 
 import grpc
-from google.protobuf.json_format import MessageToJson
+from google.protobuf.json_format import MessageToDict
 
 from cosyserve.channel import as_error
+from cosyserve.commands.figures import number, plain
 from cosyserve.commands.options import add_json, add_server
+from cosyserve.connecting import connect
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 HELP = "say which engines serve, which were stepped over and why"
@@ -26,6 +29,7 @@ async def run(arguments: argparse.Namespace) -> int:
     """Any service can be asked; the orchestrator adds its stages."""
     async with grpc.aio.insecure_channel(arguments.server) as channel:
         stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
+        await connect(channel, arguments.server)
         try:
             if arguments.warm_up:
                 warm = await stub.WarmUp(info_pb2.WarmUpRequest(), timeout=_WARM_UP_SECONDS)
@@ -34,7 +38,7 @@ async def run(arguments: argparse.Namespace) -> int:
         except grpc.aio.AioRpcError as error:
             raise as_error(error, f"info at {arguments.server}") from error
     if arguments.json:
-        print(MessageToJson(told, preserving_proto_field_name=True, indent=None))
+        print(json.dumps(plain(MessageToDict(told, preserving_proto_field_name=True))))
         return 0
     print("\n\n".join(lines(one) for one in (told.info, *told.stages)))
     for silent in told.silent_stages:
@@ -62,6 +66,6 @@ def lines(info: info_pb2.ServiceInfo) -> str:
         told.append(f"  buckets    {', '.join(map(str, info.buckets))}")
     for title, values in (("limits", info.limits), ("libraries", info.libraries)):
         if values:
-            shown = (f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in sorted(values.items()))
+            shown = (f"{name} {number(value) if isinstance(value, float) else value}" for name, value in sorted(values.items()))
             told.append(f"  {title:<10} {', '.join(shown)}")
     return "\n".join(told)

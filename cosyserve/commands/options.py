@@ -1,6 +1,7 @@
 """Command-line options that several commands share, and the values behind them."""
 
 import argparse
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ _DEMO_MODEL = Path("models") / "demo"
 
 def add_server(parser: argparse.ArgumentParser) -> None:
     """--server"""
-    parser.add_argument("--server", default=SERVER, metavar="HOST:PORT", help="public endpoint (default: %(default)s)")
+    parser.add_argument("--server", type=server, default=SERVER, metavar="HOST:PORT", help="public endpoint (default: %(default)s)")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +55,50 @@ def add_gpu_sharing(parser: argparse.ArgumentParser) -> None:
         help="engines on one GPU; auto: at the same time, through NVIDIA MPS where it is there; off: in turns "
         f"(default: {VARIABLE}, else auto)",
     )
+
+
+def server(text: str) -> str:
+    """argparse type of host:port."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form HOST:PORT")
+    if not 1 <= int(port) <= 65535:
+        raise argparse.ArgumentTypeError(f"the port of {text!r} is {port}, allowed 1 to 65535")
+    return text
+
+
+def whole(least: int, most: int) -> Callable[[str], int]:
+    """argparse type of a whole number within a range."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not allowed: {least} to {most}")
+        return value
+
+    return read
+
+
+def seconds(text: str) -> float:
+    """argparse type of a time above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds") from None
+    if not (math.isfinite(value) and value > 0):
+        raise argparse.ArgumentTypeError(f"{text} is not allowed: more than 0 seconds")
+    return value
+
+
+def decimal(text: str) -> float:
+    """argparse type of a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number") from None
 
 
 def encoding(text: str) -> Encoding:

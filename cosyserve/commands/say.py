@@ -6,10 +6,11 @@ import time
 from typing import Any, get_args
 
 from cosyserve.client import Client
+from cosyserve.commands.failure import WrongUsage
 from cosyserve.commands.form import add_form, cut, form, wrong
 from cosyserve.commands.hearing import Heard, Play, hear
-from cosyserve.commands.options import pair
-from cosyserve.commands.output import deliver
+from cosyserve.commands.options import pair, whole
+from cosyserve.commands.output import deliver, require_writable
 from cosyserve.commands.typed import typed
 from cosyserve.first_audible import FirstAudible
 from cosyserve.utterance import PromptMode
@@ -18,18 +19,20 @@ HELP = "speak a text into a file or to standard output"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", metavar="TEXT", type=_text, nargs="?", help="what to say; - reads it from standard input")
+    parser.add_argument("text", metavar="TEXT", nargs="*", help="what to say, in one word or many; - reads it from standard input")
     parser.add_argument("--stream", action="store_true", help="speak standard input as it arrives, until its end")
     parser.add_argument("--mode", choices=("sentences", "tokens"), default="sentences", help="of --stream (default: %(default)s)")
     parser.add_argument(
         "--buffer-delay",
-        type=int,
+        type=whole(0, 2**31 - 1),
         default=0,
         metavar="MS",
         help="of --stream: speak the words that wait after so long (default: never)",
     )
     parser.add_argument("--instruction", default="", metavar="TEXT", help="how to speak, in words, for models that know instructions")
-    parser.add_argument("--pause", type=int, metavar="MS", help="silence between sentences, 0 to 10000 (default: the server's)")
+    parser.add_argument(
+        "--pause", type=whole(0, 10_000), metavar="MS", help="silence between sentences, 0 to 10000 (default: the server's)"
+    )
     parser.add_argument("--language", default="", metavar="TAG", help="BCP-47 tag such as en-US or zh (default: by script)")
     parser.add_argument(
         "--pronounce",
@@ -46,13 +49,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     problem = wrong(arguments)
-    if arguments.stream != (arguments.text is None):
-        problem = "say TEXT, or --stream to speak standard input as it arrives"
+    if arguments.stream == bool(arguments.text):
+        problem = "say TEXT, or - to read it from standard input, or --stream to speak standard input as it arrives"
     elif arguments.stream and arguments.unary:
         problem = "--stream speaks as the text arrives, --unary as a whole: choose one"
     if problem:
-        print(problem, file=sys.stderr)
-        return 2
+        raise WrongUsage(problem)
+    require_writable(arguments.output)
+    if arguments.text == ["-"]:
+        arguments.text = ["".join([piece async for piece in typed(sys.stdin.fileno())])]
+    arguments.text = " ".join(arguments.text)
     how: dict[str, Any] = {
         **await form(arguments),
         "language_code": arguments.language,
@@ -92,8 +98,3 @@ async def _unary(client: Client, arguments: argparse.Namespace, how: dict[str, A
     audible = FirstAudible(header.encoding, header.sample_rate)
     audible.arrived(wall, audio)
     return Heard(len(audio) / header.encoding.bytes_per_sample / header.sample_rate, wall, wall, header, summary, audible.seconds)
-
-
-def _text(argument: str) -> str:
-    """Read here, before there is an event loop, so that Ctrl-C reaches the reading."""
-    return sys.stdin.read() if argument == "-" else argument

@@ -10,11 +10,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cosyserve.client import Client
+from cosyserve.commands.failure import FAILED, tell
+from cosyserve.commands.figures import plain
 from cosyserve.commands.form import CUT_PROMPT, read_recording
 from cosyserve.commands.options import SERVER, add_json, model_directory, pair, voices_url
+from cosyserve.commands.options import server as server_address
 from cosyserve.utterance import VoiceDetails, VoiceLine
 
 HELP = "list, add, show, change and remove voices; import and export spk2info.pt"
+_COLUMNS = ("ID", "LANGUAGE", "SEX", "PROMPT", "MADE", "CONTENT", "NAME")
 _TRANSFER = "services.frontend.speaker_transfer"
 
 
@@ -49,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_server_and_json(parser: argparse.ArgumentParser, server: str) -> None:
     """Before the action or behind it."""
-    parser.add_argument("--server", default=server, metavar="HOST:PORT", help=f"public endpoint (default: {SERVER})")
+    parser.add_argument("--server", type=server_address, default=server, metavar="HOST:PORT", help=f"public endpoint (default: {SERVER})")
     if server is argparse.SUPPRESS:
         parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
     else:
@@ -67,17 +71,19 @@ async def run(arguments: argparse.Namespace) -> int:
     if arguments.action in ("import", "export"):
         return await _transfer(arguments)
     async with Client(arguments.server) as client:
+        await client.connect()
         return await _ACTIONS[arguments.action or "list"](client, arguments)
 
 
 async def _list(client: Client, arguments: argparse.Namespace) -> int:
     voices = await client.voices()
     if arguments.json:
-        print(json.dumps({"voices": [asdict(voice) for voice in voices]}))
+        print(json.dumps({"voices": plain([asdict(voice) for voice in voices])}))
         return 0
-    width = max((len(voice.id) for voice in voices), default=0)
-    for voice in voices:
-        print(f"{voice.id:<{width}}  {_line(voice)}")
+    rows = [_COLUMNS, *(_cells(voice) for voice in voices)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    for row in rows:
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
     return 0
 
 
@@ -114,8 +120,8 @@ async def _set(client: Client, arguments: argparse.Namespace) -> int:
 
 async def _transfer(arguments: argparse.Namespace) -> int:
     if any(importlib.util.find_spec(name) is None for name in ("services", "torch")):
-        print("cosyserve: this needs the engines: pip install 'cosyserve[cpu]', or run it in a checkout", file=sys.stderr)
-        return 1
+        needed = "this needs the engines: pip install 'cosyserve[cpu]', or run it in a checkout"
+        return tell("", needed, FAILED, as_json=arguments.json)
     where = ["--model", str(model_directory(arguments.model)), "--voices", arguments.voices or voices_url()]
     chosen = [option for voice_id in arguments.only for option in ("--only", voice_id)]
     layout = ["--layout", arguments.layout] if arguments.action == "export" else []
@@ -131,7 +137,7 @@ async def _transfer(arguments: argparse.Namespace) -> int:
 
 def _print(voice: VoiceDetails, arguments: argparse.Namespace) -> int:
     if arguments.json:
-        print(json.dumps(asdict(voice)))
+        print(json.dumps(plain(asdict(voice))))
         return 0
     print(f"{voice.id}: {_line(voice)}")
     for name in ("description", "transcript", "provenance"):
@@ -156,8 +162,24 @@ def _printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
+def _cells(voice: VoiceLine) -> tuple[str, ...]:
+    """What stands under _COLUMNS; - for what is not known."""
+    language, sex = (_printable(said) or "-" for said in (voice.language_code, _sex(voice)))
+    name = _printable(voice.display_name) + (" (default)" if voice.is_default else "")
+    return (voice.id, language, sex, _prompt(voice), voice.created or "-", voice.content_hash, name.strip())
+
+
+def _sex(voice: VoiceLine) -> str:
+    """Of the speaker, as the voice's labels have it."""
+    return next((voice.labels[key] for key in ("sex", "gender") if key in voice.labels), "")
+
+
+def _prompt(voice: VoiceLine) -> str:
+    return f"{voice.prompt_seconds:.1f} s" if voice.prompt_seconds else "vector only"
+
+
 def _line(voice: VoiceLine) -> str:
-    parts = [f"{voice.prompt_seconds:4.1f} s prompt" if voice.prompt_seconds else "speaker vector only", voice.content_hash]
+    parts = [f"prompt {_prompt(voice)}", voice.content_hash]
     parts += [part for part in (voice.language_code, voice.created, _printable(voice.display_name)) if part]
     return "  ".join(parts) + ("  (default)" if voice.is_default else "")
 

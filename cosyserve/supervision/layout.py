@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cosyserve.errors import SettingsError
+from cosyserve.settings import require_meant
 from cosyserve.supervision.ports import free_ports
 
 STAGES = ("frontend", "llm", "token2wav")
@@ -46,14 +47,15 @@ def lay_out(
     """All processes of one machine, the orchestrator last. backend: of both engines, or of llm, token2wav or each; who gets none is left to
     COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND.
 
-    Other COSYSERVE_* variables of the user's environment pass through, `environ` goes on top. Raises SettingsError for an unknown
-    service, a number of replicas outside 1 to 16, a malformed address or one that is in use.
+    Other COSYSERVE_* variables of the user's environment pass through, `environ` goes on top. Raises SettingsError for a misspelt
+    variable, an unknown service, a number of replicas outside 1 to 16, a malformed address or one that is in use.
     """
     for service, count in replicas.items():
         if service not in STAGES:
             raise SettingsError(f"{service!r} has no replicas; services that can have some: {', '.join(STAGES)}")
         if not 1 <= count <= _MOST_REPLICAS:
             raise SettingsError(f"{count} replicas of {service} were asked for, allowed are 1 to {_MOST_REPLICAS}")
+    require_meant(os.environ)
     counts = {stage: replicas.get(stage, 1) for stage in STAGES}
     ports = iter(free_ports(sum(counts.values()) + 1))
     addresses = {stage: [f"127.0.0.1:{next(ports)}" for _ in range(count)] for stage, count in counts.items()}

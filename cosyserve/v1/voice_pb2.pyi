@@ -99,12 +99,12 @@ class VoiceSummary(google.protobuf.message.Message):
     is_preset: builtins.bool
     """Whether it comes with the model: such a voice is neither changed nor deleted."""
     display_name: builtins.str
-    """Name for people, as given at creation or last changed; may be empty."""
+    """Name for people, as given at creation or last changed, or as the file of a preset says; may be empty."""
     language_code: builtins.str
     """BCP-47 tag of what is said in the prompt; empty when nobody said."""
     @property
     def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """When it was made; absent for a preset."""
+        """When it was made; absent for a preset that does not say."""
 
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:

@@ -7,6 +7,7 @@ chosen, and the decoder is shown six tokens less (services/frontend/prompt_cut.p
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,6 +24,8 @@ from recipes.demo_voice.tokenizer.trained import CODES, TrainedTokenizer
 from services.frontend.features.mel import mel_spectrogram
 from services.frontend.phonemes.symbols import START, read_symbols
 from services.frontend.speaker_file import cut_entry
+from services.frontend.voice_labels import Labels
+from services.frontend.voice_notes import FIELD, Notes, notes_field
 
 PAST_THE_GRID = 11
 PREFERRED_CHUNKS, ALLOWED_CHUNKS = (2, 3), (1, 2, 3, 4)
@@ -86,9 +89,18 @@ def prompt_tokens(tokens: int, chunks: Sequence[int]) -> int | None:
     return max((length for length in lengths if 0 <= tokens - length <= _MOST_DROPPED), default=None)
 
 
-def voices(corpus: Corpus, names: Iterable[str] = MAIN_VOICES) -> dict[str, dict[str, Tensor]]:
-    """Content of `spk2info.pt`: each voice in the zero-shot layout. Raises ValueError naming a voice without a sentence that fits."""
-    return {name: _voice(corpus, name) for name in names}
+def voices(corpus: Corpus, names: Iterable[str] = MAIN_VOICES) -> dict[str, dict[str, Any]]:
+    """Content of `spk2info.pt`: each voice in the zero-shot layout, with its language and sex (`voice_notes`). Raises
+    ValueError naming a voice without a sentence that fits."""
+    return {name: _voice(corpus, name) | {FIELD: noted(name)} for name in names}
+
+
+def noted(name: str) -> dict[str, Any]:
+    """Language, sex and name of a voice by the teacher's rule for ids: `a` American, `b` British; `f` female, `m` male; then the name."""
+    kind, _, given = name.partition("_")
+    region, sex = {"a": "US", "b": "GB"}.get(kind[:1]), {"f": "female", "m": "male"}.get(kind[1:])
+    labels = Labels(display_name=given.capitalize(), labels={"sex": sex} if sex else {})
+    return notes_field(Notes(language_code=f"en-{region}" if region else "en", labels=labels))
 
 
 def _voice(corpus: Corpus, name: str) -> dict[str, Tensor]:

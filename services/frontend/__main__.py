@@ -25,6 +25,7 @@ from services.frontend.turns import MOST_CALLS, Caller, Turns
 from services.frontend.voice import Voice
 from services.frontend.voice_labels import is_given_id
 from services.frontend.voice_library import VoiceLibrary
+from services.frontend.voice_notes import Notes
 from services.frontend.voice_store import VoiceStore
 
 SERVICE = "cosyserve.v1.FrontendService"
@@ -41,6 +42,8 @@ class Loaded:
 
     analyzer: Analyzer
     presets: Registry
+    notes: dict[str, Notes]
+    """Of the presets, by id."""
     store: VoiceStore | None
     listeners: PromptReader | None
     """None: the model directory has none."""
@@ -51,13 +54,14 @@ def read_model(settings: FrontendSettings) -> Loaded:
     bad dictionary, and for a storage that cannot be opened."""
     # The grammars and the number speller take most of a second to import and load.
     from services.frontend.normalize import Normalizer
-    from services.frontend.speaker_file import read_voices
+    from services.frontend.speaker_file import read_presets
     from services.frontend.split_mode import split_mode
     from services.frontend.text_tokenizer import read_tokenizer
 
     directory = ModelDirectory(Path(settings.model))
     tokenizer = read_tokenizer(directory)
-    presets = _presets(read_voices(directory, tokenizer), settings)
+    noted = read_presets(directory, tokenizer)
+    presets = _presets([voice for voice, _ in noted], settings)
     package = None
     if settings.normalizer == "wetext":
         from services.frontend.wetext_package import WeText
@@ -74,7 +78,8 @@ def read_model(settings: FrontendSettings) -> Loaded:
     )
     for text in WARM_UP:
         list(analyzer.sentences(text))
-    return Loaded(analyzer, presets, _store(directory, settings), _listeners(directory, settings))
+    notes = {voice.id: told for voice, told in noted}
+    return Loaded(analyzer, presets, notes, _store(directory, settings), _listeners(directory, settings))
 
 
 def _presets(voices: list[Voice], settings: FrontendSettings) -> Registry:
@@ -140,6 +145,7 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         cache_bytes=settings.voices_cache_bytes,
         fresh_seconds=settings.voices_fresh_seconds,
         most_voices=settings.max_voices,
+        notes=loaded.notes,
     )
     reader = None
     if loaded.listeners is not None:

@@ -2,10 +2,12 @@
 
 Source: compatibility specification section 2.7. Three layouts are read: a speaker vector alone (`embedding`), the zero-shot dictionary
 (`prompt_text`, `llm_prompt_speech_token`, `flow_prompt_speech_token`, `prompt_speech_feat`, `flow_embedding`) and the Triton runtime's
-(`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`).
+(`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`). In each an entry may hold what else is known of the voice
+(`services.frontend.voice_notes`).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,10 +20,12 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
 from services.frontend.prompt_cut import cut_of
 from services.frontend.voice import Voice
+from services.frontend.voice_notes import Notes, noted_text_ids, notes_of
 
 FILE = "spk2info.pt"
 _SPEECH = ("flow_prompt_speech_token", "llm_prompt_speech_token", "speech_token")
 _MEL = ("prompt_speech_feat", "speech_feat")
+_RECORDINGS = (b"RIFF", b"fLaC", b"OggS")
 _VECTOR = ("flow_embedding", "embedding")
 
 
@@ -40,19 +44,25 @@ def read_voices(directory: ModelDirectory, tokenizer: Tokenizer) -> list[Voice]:
     of a transcript lie below its length.
     Raises ModelError naming the file, the voice and the field for everything that cannot be spoken with.
     """
+    return [voice for voice, _ in read_presets(directory, tokenizer)]
+
+
+def read_presets(directory: ModelDirectory, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
+    """As `read_voices`, each voice with what the file says of it beside its arrays."""
     path = directory.path / FILE
-    if not path.exists():
-        return []
-    return [voice for voice, _ in read_file(path, tokenizer)]
+    return read_file(path, tokenizer) if path.exists() else []
 
 
-def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, str]]:
-    """The voices of one file, ordered by id, each with its transcript where the file has it as text. Raises as `read_voices` does."""
+def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
+    """The voices of one file, ordered by id, each with what the file says of it beside its arrays. Raises as `read_voices` does."""
+    with path.open("rb") as file:
+        begin = file.read(4)
+    if begin in _RECORDINGS or begin[:3] == b"ID3":
+        raise ModelError(f"{path}: a recording, not a file of voices; a voice is made of it by: cosyserve voices add {path}")
     try:
         speakers = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damaged part of the archive raises
-        reason = str(error).split("\n", 1)[0]
-        raise ModelError(f"{path}: not a file of plain tensors: {type(error).__name__}: {reason}") from error
+        raise ModelError(f"{path}: not a file of plain tensors: it is damaged, another kind of file, or holds more than that") from error
     if not isinstance(speakers, dict):
         raise ModelError(f"{path}: holds a {type(speakers).__name__}, expected a mapping of voice id to fields")
     voices = []
@@ -60,8 +70,7 @@ def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, str]]:
         if not isinstance(name, str) or not isinstance(entry, dict):
             raise ModelError(f"{path}: entry {name!r} is not a voice id with a mapping of fields")
         try:
-            text = entry.get("prompt_text")
-            voices.append((voice_of(name, entry, tokenizer), text if isinstance(text, str) else ""))
+            voices.append((voice_of(name, entry, tokenizer), _notes(entry)))
         except ValueError as error:
             raise ModelError(f"{path}: voice {name!r}: {error}") from error
     return sorted(voices, key=lambda pair: pair[0].id)
@@ -101,10 +110,16 @@ def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
-    """A voice in the Triton runtime's layout, whose transcript is text. Raises ValueError for one without prompt or transcript."""
+    """A voice in the Triton runtime's layout, whose transcript is text and whose prompt is one for both networks. Raises ValueError for a
+    voice without prompt or transcript, and for one whose decoder is shown less of the prompt."""
     if not voice.prompt_speech_tokens or not transcript:
         raise ValueError(
             f"the voice {voice.id!r} has no {'transcript' if voice.prompt_speech_tokens else 'prompt'}, which this layout needs"
+        )
+    if voice.decoder_tokens < len(voice.prompt_speech_tokens):
+        raise ValueError(
+            f"the voice {voice.id!r} has a cut prompt (the decoder is shown {voice.decoder_tokens} of its "
+            f"{len(voice.prompt_speech_tokens)} speech tokens), and this layout has one prompt for both networks; zero-shot holds it"
         )
     return {
         "prompt_text": transcript,
@@ -146,12 +161,22 @@ def _whole_prompt(entry: Mapping[str, Any], speech: Sequence[str], decoder: tupl
 
 def _transcript(entry: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, ...]:
     if isinstance(entry.get("prompt_text"), str):
-        return tuple(tokenizer.encode(entry["prompt_text"], allow_special=True))
-    ids = _ids(entry, "prompt_text")
+        noted = noted_text_ids(entry, entry["prompt_text"])
+        if noted is None:
+            return tuple(tokenizer.encode(entry["prompt_text"], allow_special=True))
+        ids = _ids({"prompt_text": noted}, "prompt_text")
+    else:
+        ids = _ids(entry, "prompt_text")
     over = [token for token in ids if not 0 <= token < len(tokenizer)]
     if over:
         raise ValueError(f"field prompt_text holds {over[0]}, allowed 0 to {len(tokenizer) - 1}")
     return ids
+
+
+def _notes(entry: Mapping[str, Any]) -> Notes:
+    """The layout's own text is what is said in the prompt, whatever the notes were of."""
+    notes, text = notes_of(entry), entry.get("prompt_text")
+    return replace(notes, transcript=text) if isinstance(text, str) and text else notes
 
 
 def _first(entry: Mapping[str, Any], fields: tuple[str, ...]) -> str:

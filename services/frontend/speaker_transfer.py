@@ -10,9 +10,9 @@ import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from cosyserve.errors import AlreadyExists, CosyserveError, ModelError
 from cosyserve.model_directory import ModelDirectory
@@ -22,7 +22,10 @@ from services.frontend.text_tokenizer import read_tokenizer
 from services.frontend.voice_file import KeptVoice, Origin, now
 from services.frontend.voice_labels import Labels, require_given_id
 from services.frontend.voice_model import voice_model
+from services.frontend.voice_notes import FIELD, Notes, notes_field
 from services.frontend.voice_store import VoiceStore
+
+_DONE = {"import": "read", "export": "written"}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,7 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CosyserveError as error:
         sys.stderr.write(f"cosyserve: {error.code.name}: {error.message}\n")
         return 1
-    except (ModelError, OSError, ValueError) as error:
+    except OSError as error:
+        sys.stderr.write(f"cosyserve: {arguments.file}: cannot be {_DONE[arguments.direction]}: {error.strerror or error}\n")
+        return 1
+    except (ModelError, ValueError) as error:
         sys.stderr.write(f"cosyserve: {error}\n")
         return 1
     sys.stdout.write(f"{len(names)} voices: {', '.join(names)}\n")
@@ -60,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: Sequence[str]) -> list[str]:
-    """Keep the voices of a file, of both layouts; all are checked before the first is kept. Returns their ids.
+    """Keep the voices of a file, of every layout, with what it says of them; all are checked before the first is kept. Returns their ids.
 
     Raises ModelError naming file, voice and field for what cannot be spoken with, InvalidRequest for an id that no caller could choose,
     ValueError for one of `only` that the file lacks, AlreadyExists for one that comes with the model, and
@@ -71,28 +77,36 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
     tokenizer = read_tokenizer(directory)
     pairs = read_file(file, tokenizer)
     _require_known(only, [voice.id for voice, _ in pairs], str(file))
-    chosen = [(voice, text) for voice, text in pairs if not only or voice.id in only]
+    chosen = [(voice, told) for voice, told in pairs if not only or voice.id in only]
     presets = {voice.id for voice in read_voices(directory, tokenizer)}
     for voice, _ in chosen:
         require_given_id(voice.id)
         if voice.id in presets:
             raise AlreadyExists(f"there is a voice {voice.id!r} already, which comes with the model; choose others with --only")
-    for voice, text in chosen:
-        store.add(KeptVoice(voice, Origin(text, "", now(), f"imported from {file.name}", "")), Labels())
+    for voice, told in chosen:
+        notes = told.imported(now(), f"imported from {file.name}")
+        origin = Origin(notes.transcript, notes.language_code, notes.created, notes.provenance, "")
+        store.add(KeptVoice(voice, origin), notes.labels)
     return [voice.id for voice, _ in chosen]
 
 
 def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: bool) -> list[str]:
-    """Write kept voices to a file, which comes into being whole. Returns their ids. Raises ValueError for one of `only` that is not kept,
-    and for a voice that the layout cannot hold."""
+    """Write kept voices, with all that is known of them, to a file, which comes into being whole. Returns their ids. Raises ValueError for
+    one of `only` that is not kept, and for a voice that the layout cannot hold."""
+    if not file.parent.is_dir():
+        raise NotADirectoryError(0, f"{file.parent} is no directory", str(file))
     known = store.ids()
     _require_known(only, known, "the storage")
-    speakers: dict[str, dict[str, Tensor] | dict[str, Tensor | str]] = {}
+    speakers: dict[str, dict[str, Any]] = {}
     for voice_id in known:
         entry = store.entry(voice_id) if not only or voice_id in only else None
         kept = None if entry is None else store.content(entry)
         if kept is not None:
-            speakers[voice_id] = triton_entry_of(kept.voice, kept.origin.transcript) if triton else entry_of(kept.voice)
+            origin = kept.origin
+            labels = next((labels for _, labels in store.lines([voice_id])), Labels())
+            notes = Notes(origin.transcript, origin.language_code, origin.created, origin.provenance, labels)
+            arrays = triton_entry_of(kept.voice, kept.origin.transcript) if triton else entry_of(kept.voice)
+            speakers[voice_id] = {**arrays, FIELD: notes_field(notes, kept.voice.prompt_text_ids)}
     aside = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
     try:
         with aside.open("xb") as target:

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from itertools import islice
@@ -15,6 +15,7 @@ from services.frontend.registry import Registry
 from services.frontend.voice import LONGEST_ID, Voice
 from services.frontend.voice_file import KeptVoice
 from services.frontend.voice_labels import Labels, is_given_id, require_given_id
+from services.frontend.voice_notes import Notes
 from services.frontend.voice_store import Entry, VoiceStore
 
 MOST_ENTRIES = 10_000
@@ -31,8 +32,10 @@ class Line:
     prompt_seconds: float
     is_default: bool
     labels: Labels
-    entry: Entry | None
-    """None for a preset."""
+    language_code: str
+    created: str
+    """ISO 8601; empty where it is not known."""
+    is_preset: bool
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,8 @@ class Details:
 
     line: Line
     voice: Voice
-    kept: KeptVoice | None
-    """None for a preset."""
+    transcript: str
+    provenance: str
 
 
 class VoiceLibrary:
@@ -63,8 +66,11 @@ class VoiceLibrary:
         cache_bytes: int = 1 << 26,
         fresh_seconds: float = 1.0,
         most_voices: int = 10_000,
+        notes: Mapping[str, Notes] | None = None,
     ) -> None:
+        """notes: what is known of presets beside their arrays, by id."""
         self._presets = presets
+        self._notes = notes or {}
         self._store = store
         self._io = io
         self.default = default or presets.default
@@ -85,12 +91,13 @@ class VoiceLibrary:
         """What is known of a voice. Raises as `voice` does."""
         preset = self._preset(voice_id)
         if preset is not None:
-            return Details(self._preset_line(preset), preset, None)
+            notes = self._notes.get(preset.id, Notes())
+            return Details(self._preset_line(preset), preset, notes.transcript, notes.provenance)
         entry, kept = await self._kept(voice_id or self.default or "")
         lines = await self._work(lambda store: store.lines([entry.id]))
         if not lines:
             raise self._not_found(entry.id)
-        return Details(self._line(entry, lines[0][1]), kept.voice, kept)
+        return Details(self._line(entry, lines[0][1]), kept.voice, kept.origin.transcript, kept.origin.provenance)
 
     async def page(self, size: int, after: str) -> tuple[list[Line], str]:
         """At most `size` voices behind the id `after`, in order, and the id of the last one of them when there are more."""
@@ -131,7 +138,7 @@ class VoiceLibrary:
         entry = await self._work(lambda store: store.add(kept, labels))
         if entry.created != kept.origin.created:
             return await self.details(entry.id)
-        return Details(self._line(entry, labels), kept.voice, kept)
+        return Details(self._line(entry, labels), kept.voice, kept.origin.transcript, kept.origin.provenance)
 
     async def relabel(self, voice_id: str, new: Labels, fields: Collection[str]) -> Details:
         """Change what people call a voice. Raises InvalidRequest, NotFound, and FailedPrecondition for a preset."""
@@ -211,10 +218,13 @@ class VoiceLibrary:
             self._contents.drop(entry.file)
 
     def _line(self, entry: Entry, labels: Labels) -> Line:
-        return Line(entry.id, entry.content_hash, entry.prompt_seconds, entry.id == self.default, labels, entry)
+        told = (labels, entry.language_code, entry.created)
+        return Line(entry.id, entry.content_hash, entry.prompt_seconds, entry.id == self.default, *told, is_preset=False)
 
     def _preset_line(self, voice: Voice) -> Line:
-        return Line(voice.id, voice.content_hash, voice.prompt_seconds, voice.id == self.default, Labels(), None)
+        notes, default = self._notes.get(voice.id, Notes()), voice.id == self.default
+        told = (notes.labels, notes.language_code, notes.created)
+        return Line(voice.id, voice.content_hash, voice.prompt_seconds, default, *told, is_preset=True)
 
     def _not_found(self, voice_id: str) -> NotFound:
         return NotFound(f"there is no voice {voice_id!r}; ListVoices names those that there are")

@@ -116,22 +116,24 @@ def _line_message(line: Line) -> voice_pb2.VoiceSummary:
         content_hash=line.content_hash,
         prompt_seconds=line.prompt_seconds,
         is_default=line.is_default,
-        is_preset=line.entry is None,
+        is_preset=line.is_preset,
+        language_code=line.language_code,
         display_name=line.labels.display_name,
         labels=line.labels.labels,
     )
-    if line.entry is not None:
-        message.language_code = line.entry.language_code
-        message.create_time.FromJsonString(line.entry.created)
+    if line.created:
+        message.create_time.FromJsonString(line.created)
     return message
 
 
 def _details_message(details: Details) -> voice_pb2.VoiceDetails:
-    message = voice_pb2.VoiceDetails(summary=_line_message(details.line), description=details.line.labels.description)
+    message = voice_pb2.VoiceDetails(
+        summary=_line_message(details.line),
+        description=details.line.labels.description,
+        transcript=details.transcript,
+        provenance=details.provenance,
+    )
     if shown := details.voice.decoder_tokens:
         message.tokens_before_sound = tokens_before_sound(shown)
         message.tokens_before_sound_if_cut = tokens_before_sound(shown - cut_of(shown))
-    if details.kept is not None:
-        message.transcript = details.kept.origin.transcript
-        message.provenance = details.kept.origin.provenance
     return message

@@ -99,7 +99,12 @@ def test_voices(endpoint: str) -> None:
     listed = json.loads(_cosyserve("voices", "--server", endpoint, "--json").stdout)["voices"]
     assert [voice["id"] for voice in listed] == ["spk_a", "zs_a"]
     assert [voice["is_default"] for voice in listed] == [True, False]
-    assert _cosyserve("voices", "--server", endpoint).stdout.decode().splitlines()[0].endswith("(default)")
+    head, first, second = _cosyserve("voices", "list", "--server", endpoint).stdout.decode().splitlines()
+    assert head.split() == ["ID", "LANGUAGE", "SEX", "PROMPT", "MADE", "CONTENT", "NAME"]
+    assert first.split()[:5] == ["spk_a", "-", "-", "vector", "only"]
+    assert first.endswith("(default)")
+    assert second.split()[0] == "zs_a"
+    assert second.split()[4] == "s"
 
 
 @pytest.mark.parametrize(
@@ -108,8 +113,9 @@ def test_voices(endpoint: str) -> None:
         (("say", "...", "-o", "{file}"), "cosyserve: INVALID_ARGUMENT: text has nothing to speak"),
         (("say", TEXT, "-o", "{file}", "--voice", "nobody"), "cosyserve: NOT_FOUND: "),
         (("say", TEXT, "-o", "{file}", "--rate", "7999"), "cosyserve: INVALID_ARGUMENT: audio_format.sample_rate_hertz is 7999"),
-        (("say", TEXT, "-o", "{file}", "--seed", "-1"), "cosyserve: INVALID_ARGUMENT: the request cannot be written as a message"),
-        (("say", TEXT, "-o", "/nowhere/out.wav"), "cosyserve: [Errno 2] No such file or directory: '/nowhere/out.wav'"),
+        (("say", TEXT, "-o", "/nowhere/out.wav"), "cosyserve: /nowhere/out.wav: cannot be written, /nowhere is no directory"),
+        (("say", TEXT, "-o", "/usr"), "cosyserve: /usr: cannot be written, it is a directory"),
+        (("convert", "/nowhere/in.wav", "-o", "{file}"), "cosyserve: /nowhere/in.wav: No such file or directory"),
         (("say", TEXT, "-o", "{file}", "--prompt-mode", "zero_shot"), "cosyserve: FAILED_PRECONDITION: server at "),
         (("say", TEXT, "-o", "{file}", "--prompt", "README.md"), "cosyserve: INVALID_ARGUMENT: "),
         (("convert", "README.md", "-o", "{file}"), "cosyserve: INVALID_ARGUMENT: "),
@@ -132,7 +138,15 @@ def test_an_error_is_one_line_and_leaves_no_file(endpoint: str, tmp_path: Path, 
     ("arguments", "message"),
     [
         (("sing",), "invalid choice: 'sing'"),
-        (("say", "x"), "the following arguments are required: -o/--output"),
+        (("say", "x"), "where to: -o FILE, -o - for standard output, or --play"),
+        (("say", "x", "-o", "y.mp3"), "y.mp3: no encoder writes .mp3; endings that work: .wav, .wave, or none"),
+        (("demo", "-o", "y.mp3"), "y.mp3: no encoder writes .mp3"),
+        (("say", "x", "-o", "y", "--seed", "-1"), "argument --seed: -1 is not allowed: 0 to 18446744073709551615"),
+        (("say", "x", "-o", "y", "--rate", "fast"), "argument --rate: 'fast' is no whole number"),
+        (("say", "x", "-o", "y", "--timeout", "0"), "argument --timeout: 0 is not allowed: more than 0 seconds"),
+        (("say", "x", "-o", "y", "--server", "localhost:99999"), "the port of 'localhost:99999' is 99999, allowed 1 to 65535"),
+        (("voices", "list", "--server", "localhost"), "'localhost' is not of the form HOST:PORT"),
+        (("say", "x", "--play", "--encoding", "mulaw"), "--play plays linear16, and no other encoding"),
         (("say", "x", "-o", "y", "--encoding", "mp3"), "'mp3' is none of linear16, mulaw, alaw"),
         (("say", "x", "-o", "y", "--pronounce", "cosy"), "'cosy' is not of the form WRITTEN=SPOKEN"),
         (("say", "x", "-o", "y", "--transcript", "what"), "--transcript, --prompt-language and --cut-prompt need --prompt"),
@@ -154,7 +168,9 @@ def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], message: str, ca
     except SystemExit as stop:
         code = stop.code
     assert code == 2
-    assert message in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert message in told.err
+    assert told.out == ""
 
 
 def test_a_model_directory_that_is_not_there(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

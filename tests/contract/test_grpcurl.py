@@ -51,7 +51,9 @@ def test_list_names_every_service_of_the_door(endpoint: str) -> None:
 def test_describe_shows_the_contract(endpoint: str) -> None:
     service = _grpcurl(endpoint, "describe", "cosyserve.v1.SynthesisService").stdout
     assert "rpc Synthesize ( .cosyserve.v1.SynthesizeRequest ) returns ( stream .cosyserve.v1.SynthesizeResponse );" in service
+    assert "// Speaks a text" in service
     request = _grpcurl(endpoint, "describe", "cosyserve.v1.SynthesizeRequest").stdout
+    assert "// " in request
     for field in ("string text = 1;", "optional uint64 seed = 5;", "int64 start_sample = 9;"):
         assert field in request
 

@@ -87,7 +87,8 @@ async def test_profile_upstream_makes_the_reference_sequences(
 async def test_the_served_profile_differs_only_by_the_doubled_feeding(
     golden: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the prompt the text does not end behind a fill, so nothing would be fed twice; without it does."""
+    """The reference feeds the last speech token twice behind the end of the text. With the prompt only one token follows there, and it is
+    the same."""
     with_prompt = await spoken_tokens(golden, "with_prompt", profile_pb2.PROFILE_CONTINUOUS, monkeypatch)
     assert with_prompt == golden["bistream_tokens_with_prompt"].tolist()
     without = await spoken_tokens(golden, "no_prompt", profile_pb2.PROFILE_CONTINUOUS, monkeypatch)

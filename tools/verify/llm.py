@@ -35,6 +35,9 @@ _INPUTS = {
     "greedy_min_top2_gap",  # how far from a tie the recorded sequences are, which is what makes asking for equality fair
 }
 _EOS_BIAS = 30.0
+MAIN_PHASE = "(continuous, while text arrives)"
+"""Remark of the rows that hold the served profile to the reference. Only the tokens made before the text ends are compared: behind its end
+the reference feeds the last speech embedding a second time and the served profile does not, so their tokens may differ from there on."""
 
 
 def verify(directory: Path, report: Report) -> None:
@@ -66,7 +69,16 @@ def verify(directory: Path, report: Report) -> None:
         except KeyError as absent:
             report.missing(f"{FILE}/{name}", f"cannot be made without {absent}")
         else:
-            report.compare(f"{FILE}/{row}", made, arrays[name], tolerance)
+            if row.endswith(MAIN_PHASE):
+                _compare_main_phase(f"{FILE}/{row}", made, arrays[name], report)
+            else:
+                report.compare(f"{FILE}/{row}", made, arrays[name], tolerance)
+
+
+def _compare_main_phase(row: str, made: NDArray[np.float32] | list[int], recorded: NDArray[np.float32], report: Report) -> None:
+    """`made` against as many of the recorded tokens; no row where the text ends before the first token, since none could differ."""
+    if len(made):
+        report.compare(f"{row} [{len(made)} of {recorded.size}]", made, recorded.reshape(-1)[: len(made)], 0.0)
 
 
 def _recipes(model: SpeechTokenModel, arrays: Arrays) -> dict[str, Recipe]:
@@ -92,9 +104,8 @@ def _recipes(model: SpeechTokenModel, arrays: Arrays) -> dict[str, Recipe]:
         for what in ("tokens", "sampled"):
             name = f"bistream_{what}_{case}"
             recipes[name] = (name, equal, partial(bundle.interleaved, UpstreamText, case, what))
-    # Without the doubled feeding this case comes out the same, so it holds the served profile to the reference as well.
-    name = "bistream_tokens_with_prompt"
-    recipes[f"{name} (continuous)"] = (name, equal, partial(bundle.interleaved, ContinuousText, "with_prompt", "tokens"))
+        name = f"bistream_tokens_{case}"
+        recipes[f"{name} {MAIN_PHASE}"] = (name, equal, partial(bundle.main_phase, case))
     return recipes
 
 
@@ -157,19 +168,32 @@ class _Bundle:
 
     def interleaved(self, kind: type[ArrivingText], case: str, what: str) -> list[int]:
         """Text that arrives one id at a time: the tokens sent, or the decisions that were sampled."""
+        alone, script, chooser, tokens = self._fed(kind, case)
+        script.end()
+        tokens += alone.run()
+        return tokens if what == "tokens" else chooser.sampled
+
+    def main_phase(self, case: str) -> list[int]:
+        """The served profile's tokens up to the end of the text. Of those only as many as the reference makes until then: it takes one
+        block of text at most for each piece, so behind a long transcript it can have text left that the served profile has spoken."""
+        served, reference = (self._fed(kind, case)[-1] for kind in (ContinuousText, UpstreamText))
+        return served[: len(reference)]
+
+    def _fed(self, kind: type[ArrivingText], case: str) -> tuple[Alone, ArrivingText, "_UntilLimit", list[int]]:
+        """What runs, its script, its chooser, and the tokens it made of the whole text before being told that the text has ended."""
         prompt = Prompt(self.ids("prompt_text_ids"), self.ids("bistream_prompt_speech_ids")) if case == "with_prompt" else Prompt()
         text, limit = self.ids("bistream_text_ids"), int(self._arrays["bistream_limit"])
         chooser = _UntilLimit(limit)
         script = kind(self._config, prompt, chooser)
         margin = 2 * self._config.speech_block + 4
-        alone = Alone(self._model, script, len(prompt.text_ids) + len(prompt.speech_tokens) + len(text) + limit + margin)
+        # A block of text may bring a block of speech, whatever the limit is: that counts only once the text has ended.
+        blocks = (len(prompt.text_ids) + len(text)) // self._config.text_block * (self._config.speech_block + 1)
+        alone = Alone(self._model, script, len(prompt.text_ids) + len(prompt.speech_tokens) + len(text) + max(limit, blocks) + margin)
         tokens = []
         for text_id in text:
             script.feed([text_id])
             tokens += alone.run()
-        script.end()
-        tokens += alone.run()
-        return tokens if what == "tokens" else chooser.sampled
+        return alone, script, chooser, tokens
 
     @property
     def _config(self) -> LlmConfig:

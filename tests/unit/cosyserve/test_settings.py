@@ -54,6 +54,34 @@ def test_unknown_is_named_with_what_is_known() -> None:
         load(Example, "COSYSERVE_LLM_", LISTEN | {"COSYSERVE_LLM_CUONT": "3"})
 
 
+def test_a_misspelt_name_is_told_what_was_meant() -> None:
+    with pytest.raises(SettingsError, match=r"COSYSERVE_LLM_CUONT is not .*; did you mean COSYSERVE_LLM_COUNT\? known: "):
+        load(Example, "COSYSERVE_LLM_", LISTEN | {"COSYSERVE_LLM_CUONT": "3"})
+    with pytest.raises(SettingsError, match="not a setting of this service; known: "):
+        load(Example, "COSYSERVE_LLM_", LISTEN | {"COSYSERVE_LLM_ZZZZ": "3"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [
+        ("COSYSERVE_LMM_LISTEN", "COSYSERVE_LLM_LISTEN"),
+        ("COSYSERVE_TOKEN2VAW_DEVICE", "COSYSERVE_TOKEN2WAV_DEVICE"),
+        ("COSYSERVE_FRONT_END_MODEL", "COSYSERVE_FRONTEND_END_MODEL"),
+        ("COSYSERVE_GPU_SHARNG", "COSYSERVE_GPU_SHARING"),
+        ("COSYSERVE_CACHEDIR", "COSYSERVE_CACHE_DIR"),
+    ],
+)
+def test_a_misspelt_service_is_told_what_was_meant(variable: str, meant: str) -> None:
+    """No service reads it, so each says it."""
+    with pytest.raises(SettingsError, match=rf"{variable} is not a setting; did you mean {meant}\?"):
+        load(Example, "COSYSERVE_LLM_", LISTEN | {variable: "x"})
+
+
+@pytest.mark.parametrize("variable", ["COSYSERVE_GPU_SHARING", "COSYSERVE_TAG", "COSYSERVE_TTS_ADDRESS", "COSYSERVE_LMM_SERVICE_HOST"])
+def test_names_that_are_near_to_nothing_are_left_alone(variable: str) -> None:
+    assert load(Example, "COSYSERVE_LLM_", LISTEN | {variable: "x"}).count == 1
+
+
 @pytest.mark.parametrize(("name", "text", "kind"), [("COUNT", "three", "int"), ("SHARE", "half", "float"), ("FAST", "maybe", "bool")])
 def test_a_malformed_value_is_named(name: str, text: str, kind: str) -> None:
     with pytest.raises(SettingsError, match=f"COSYSERVE_LLM_{name}='{text}' is not a valid {kind}"):

@@ -159,7 +159,7 @@ async def test_pages_hold_every_voice_once_and_in_order(blobs: Counting, io: Thr
         if not after:
             break
     assert [line.id for line in found] == ["Bob", "amy", "bob", "carl", "preset", "z"]
-    assert [line.entry is None for line in found] == [False, False, True, False, True, False]
+    assert [line.is_preset for line in found] == [False, False, True, False, True, False]
     assert found[-1].labels == Labels("Z")
     assert [line.id for line in found if line.is_default] == ["bob"]
     assert await asking.page(6, "zz") == ([], "")

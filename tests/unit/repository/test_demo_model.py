@@ -18,7 +18,7 @@ from recipes.demo_voice import layout, manifest
 from services.frontend import prompt_cut
 from services.frontend.features import fbank, whisper_mel
 from services.frontend.features.resample import resample
-from services.frontend.speaker_file import read_voices
+from services.frontend.speaker_file import read_presets, read_voices
 from services.frontend.text_tokenizer import read_tokenizer
 from services.frontend.voice import Voice
 from services.llm.config import read_config
@@ -143,3 +143,11 @@ def test_its_speaker_encoder_tells_the_voices_apart(spoken: dict[str, Spoken]) -
 def test_the_recipe_makes_a_model_of_these_sizes() -> None:
     assert (DEMO / "cosyvoice2.yaml").read_text() == layout.YAML
     assert json.loads((DEMO / "CosyVoice-BlankEN" / "config.json").read_text()) == layout.BACKBONE
+
+
+def test_each_voice_says_its_language_and_sex(directory: ModelDirectory) -> None:
+    told = {voice.id: notes for voice, notes in read_presets(directory, read_tokenizer(directory))}
+    assert {name: (notes.language_code, notes.labels.labels["sex"]) for name, notes in told.items()} == {
+        "af_heart": ("en-US", "female"),
+        "am_michael": ("en-US", "male"),
+    }
