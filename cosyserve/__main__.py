@@ -8,6 +8,7 @@ from typing import Protocol
 
 from cosyserve.commands import convert, demo, doctor, info, model, say, start, up, verify, voices
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
+from cosyserve.interrupts import heeded
 from cosyserve.supervision.stack import StackFailed
 
 
@@ -41,7 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
     arguments = parser().parse_args(argv)
     try:
-        return asyncio.run(_COMMANDS[arguments.command].run(arguments))
+        with heeded():
+            return asyncio.run(_COMMANDS[arguments.command].run(arguments))
     except CosyserveError as error:
         again = "" if error.retry_after is None else f" (try again in {error.retry_after:.1f} s)"
         return _fail(f"{error.code.name}: {' '.join(error.message.split())}{again}")
