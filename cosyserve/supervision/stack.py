@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -211,6 +211,8 @@ async def running_stack(
     replicas: Mapping[str, int] | None = None,
     backend: str | Mapping[str, str] | None = "torch",
     device: str | None = None,
+    devices: Mapping[str, Sequence[str]] | None = None,
+    ports: Mapping[str, Sequence[int]] | None = None,
     environ: Mapping[str, str] | None = None,
     gpu_sharing: str | None = None,
     drain_seconds: float = 5.0,
@@ -220,13 +222,13 @@ async def running_stack(
     """All services of `model` while the block runs; the block begins when the public door is SERVING.
 
     replicas: how many of a stage, e.g. {"token2wav": 2}; one of each without. backend: of both engines, or {"llm": ..., "token2wav": ...};
-    None: as the environment says. environ: variables for all children. gpu_sharing: how engines share a GPU, auto or off
+    None: as the environment says. devices, ports: of a stage, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how engines share a GPU, auto or off
     (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log: gets each line that a child prints, with its name
     before it. report: gets what happens to the children. A process that ends, or gives no health answer for 8 s, is started again while the
     others serve on; when five restarts in a row did not help and its stage has no other replica, all end and `Stack.wait` raises.
     Raises StackFailed when a child ends while loading, ModelError without a model directory, SettingsError for the rest.
     """
-    places = lay_out(ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {})
+    places = lay_out(ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {}, devices, ports)
     async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as told:
         stack = Stack(told, drain_seconds, log, report)
         try:
