@@ -1,6 +1,6 @@
 """One request between engines that only take time: its sentences, its messages and its listener."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from services.token2wav.request import Sentence, Voice
 FIRST_TOKENS = 16
 WAY_SECONDS = 0.0015
 """Of a message from one process to the next."""
-Engines = tuple[VirtualClock, ModelledLlm, Batcher]
+Engines = tuple[VirtualClock, ModelledLlm, Sequence[Batcher]]
+"""The last are the replicas of the decoder."""
 
 
 class ModelledRequest:
@@ -32,7 +33,8 @@ class ModelledRequest:
         way: Callable[[], float],
         over: Callable[[Player, float], None],
     ) -> None:
-        self._clock, self._llm, self._batcher = engines
+        self._clock, self._llm, self._replicas = engines
+        self._batcher = self._replicas[0]
         self._voice, self._tokens, self._way, self._over = voice, tokens, way, over
         self._player, self._asked = Player(), self._clock.now()
         self._written: list[list[tuple[int, bool]]] = [[] for _ in tokens]
@@ -73,7 +75,10 @@ class ModelledRequest:
 
     def _speak(self, sentence: int) -> None:
         left = self._player.left(self._clock.now() - self._asked)
-        said = Sentence(self._voice, sentence_index=sentence, listener_seconds=left)
+        streams = [batcher.stats().streams for batcher in self._replicas]
+        # The first of the least busy ones, as the orchestrator's `cosyserve.channel.ReplicaSet.pick`.
+        self._batcher = self._replicas[streams.index(min(streams))]
+        said = Sentence(self._voice, sentence_index=sentence, listener_seconds=left, caller_streams=sum(streams) + 1)
         self._lane, self._speaking = self._batcher.open(said, self._heard), sentence
         for message in self._written[sentence]:
             self._feed(*message)
@@ -83,8 +88,8 @@ class ModelledRequest:
     def _heard(self, arrival: HopAudio | Exception) -> None:
         assert isinstance(arrival, HopAudio), arrival
         assert self._lane is not None
-        lane = self._lane
-        self._clock.after(WAY_SECONDS / 3, lambda: self._batcher.taken(lane))
+        lane, batcher = self._lane, self._batcher
+        self._clock.after(WAY_SECONDS / 3, lambda: batcher.taken(lane))
         self._clock.after(self._way(), lambda: self._listened(arrival))
 
     def _listened(self, arrival: HopAudio) -> None:

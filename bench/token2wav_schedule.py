@@ -10,14 +10,14 @@ import math
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bench.modelled_engines import ModelledDecoder, ModelledLlm, Times
 from bench.modelled_request import WAY_SECONDS, ModelledRequest
 from bench.player import Player
-from bench.virtual_time import VirtualClock
+from bench.virtual_servers import VirtualServers
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.orchestrator.adaptive_limit import AdaptiveLimit, StageLoad
 from services.token2wav.batcher import Batcher
@@ -74,7 +74,8 @@ class Outcome:
 class Simulation:
     """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.holding`. widest_step: streams that share
     a step. limited: who comes when as many speak as the orchestrator would admit is refused, and does not come again.
-    sentences: of each request."""
+    sentences: of each request. replicas: of the decoder, each with a device of its own; the first one shares its device with the
+    speech-token model."""
 
     def __init__(
         self,
@@ -86,12 +87,23 @@ class Simulation:
         *,
         limited: bool = False,
         sentences: int = 1,
+        replicas: int = 1,
     ) -> None:
-        self.clock = VirtualClock(self._end)
-        self._decoder = ModelledDecoder(self.clock, times, lambda: self._llm.working, widest_step)
-        self._llm = ModelledLlm(self.clock, times, lambda: self._decoder.working)
+        self.clock = VirtualServers(self._end)
+        self._decoders = [
+            ModelledDecoder(
+                self.clock,
+                replace(times, seed=times.seed + 1000 * number),
+                (lambda: False) if number else (lambda: self._llm.working),
+                widest_step,
+            )
+            for number in range(replicas)
+        ]
+        self._llm = ModelledLlm(self.clock, times, lambda: self._decoders[0].working)
         limits = Limits(max_streams=10_000, state_bytes=1 << 40, reserve_tokens=0)
-        self._batcher = Batcher({Profile.CONTINUOUS: self._decoder}, limits, clock=self.clock, hold_seconds=hold_seconds)
+        self._batchers = [
+            Batcher({Profile.CONTINUOUS: decoder}, limits, clock=self.clock, hold_seconds=hold_seconds) for decoder in self._decoders
+        ]
         mel, speaker = np.zeros((2 * PROMPT_TOKENS, MEL_BINS), np.float32), np.zeros(SPEAKER_DIMENSION, np.float32)
         self._voice = Voice(np.zeros(PROMPT_TOKENS, np.int64), mel, speaker)
         self._rng = random.Random(seed)
@@ -108,13 +120,15 @@ class Simulation:
     def count_from_now(self) -> None:
         """What has been asked for before was a warm-up."""
         self.counted_from = self.clock.now()
-        self._decoder.seconds, self._decoder.widths = 0.0, []
+        for decoder in self._decoders:
+            decoder.seconds, decoder.widths = 0.0, []
 
     def run(self) -> Outcome:
         """Everything that has been asked for, to its end."""
-        self._batcher.serve()
+        self.clock.run([batcher.serve for batcher in self._batchers])
         self.outcome.seconds = self.clock.now() - self.counted_from
-        self.outcome.widths, self.outcome.busy = self._decoder.widths, self._decoder.seconds
+        self.outcome.widths = [width for decoder in self._decoders for width in decoder.widths]
+        self.outcome.busy = sum(decoder.seconds for decoder in self._decoders) / len(self._decoders)
         return self.outcome
 
     def ask(self, then: Callable[[], None] = lambda: None) -> None:
@@ -130,7 +144,7 @@ class Simulation:
                 self.outcome.add(player)
             then()
 
-        engines = self.clock, self._llm, self._batcher
+        engines = self.clock, self._llm, self._batchers
         tokens = [self._rng.randint(*self._tokens) for _ in range(self._sentences)]
         self.clock.after(FRONTEND_SECONDS, ModelledRequest(engines, self._voice, tokens, self._way, over).begin)
 
@@ -139,14 +153,15 @@ class Simulation:
         return 2 * WAY_SECONDS + WAY_SECONDS_PER_STREAM * self._times.jitter * self._open * self._rng.expovariate(1.0)
 
     def _is_full(self) -> bool:
-        load = self._batcher.load.now
-        if self._limit is None or load is None:
+        loads = [StageLoad("token2wav", str(number), load) for number, each in enumerate(self._batchers) if (load := each.load.now)]
+        if self._limit is None or not loads:
             return False
-        self.limits.append(self._limit.of([StageLoad("token2wav", "", load)], self._open, self.clock.now()))
+        self.limits.append(self._limit.of(loads, self._open, self.clock.now()))
         return self._open >= self.limits[-1]
 
     def _end(self) -> None:
-        self._batcher.close()
+        for batcher in self._batchers:
+            batcher.close()
 
 
 def closed_loop(simulation: Simulation, streams: int, seconds: float) -> Outcome:
@@ -202,6 +217,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load (default: %(default)g)")
     parser.add_argument("--hold", type=float, help="longest wait of a first piece in seconds (default: the service's)")
     parser.add_argument("--sentences", type=int, default=1, help="of each request (default: %(default)s)")
+    parser.add_argument("--replicas", type=int, default=1, help="of token2wav, each on a GPU of its own (default: %(default)s)")
     parser.add_argument("--limited", action="store_true", help="refuse those whom the orchestrator would, by what the engine measures")
     parser.add_argument("--cpu", action="store_true", help="engines that take what two cores were seen to take, not an H200")
     parser.add_argument(
@@ -220,6 +236,7 @@ def main(arguments: list[str] | None = None) -> int:
                 widest_step=1 if told.cpu else 32,
                 limited=told.limited,
                 sentences=told.sentences,
+                replicas=told.replicas,
             )
             if arrivals == "closed":
                 found.join(closed_loop(simulation, streams, told.seconds))

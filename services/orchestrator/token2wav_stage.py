@@ -63,6 +63,7 @@ class Token2WavStage:
         async def attempt(replica: Replica, pulse: Pulse) -> None:
             finished = False
             setup.listener_seconds = playing.left if playing is not None else 0.0
+            setup.caller_streams = sum(each.calls for each in self.replicas.replicas())
             stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
             with hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call, pulse.paused() if silent else contextlib.nullcontext():
                 async with asyncio.TaskGroup() as group:

@@ -174,6 +174,7 @@ def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:
         guards=setup.guards,
         holds_silence=setup.holds_silence,
         listener_seconds=setup.listener_seconds,
+        caller_streams=setup.caller_streams,
     )
 
 
