@@ -201,7 +201,7 @@ class Speech:
         return self._resume_seconds - (0.0 if self._lost_at is None else time.monotonic() - self._lost_at)
 
     async def _take_up_again(self, error: CosyserveError, cause: grpc.aio.AioRpcError) -> None:
-        """Have the next step ask for what is missing. Raises `error` when that would not help, was tried often enough or for long enough."""
+        """Have the next step ask for what is missing. Raises `error` when that would not help, or was tried often or long enough."""
         self._lost_at = time.monotonic() if self._lost_at is None else self._lost_at
         if not self._may_take_up(error):
             raise error from cause

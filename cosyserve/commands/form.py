@@ -35,7 +35,13 @@ def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
         "--onset", choices=("trimmed", "natural"), help="silence at both ends removed or sent (default: trimmed; natural with upstream)"
     )
     parser.add_argument("--first-hop", type=int, default=0, metavar="TOKENS", help="fewest tokens before the first sound (default: 1)")
-    parser.add_argument("--resume", type=int, default=3, metavar="N", help="times in a row to ask a server that cannot be reached; speech that was begun is taken up for 60 s (default: 3)")
+    parser.add_argument(
+        "--resume",
+        type=int,
+        default=3,
+        metavar="N",
+        help="times in a row to ask a server that cannot be reached; speech that was begun is taken up for 60 s (default: 3)",
+    )
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="give up after this long (default: never)")
     add_server(parser)
     add_json(parser)

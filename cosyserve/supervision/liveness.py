@@ -22,7 +22,9 @@ async def until_silent(address: str, refusing_seconds: float) -> str:
     """
     loop = asyncio.get_running_loop()
     unanswered, answered = 0, loop.time()
-    async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]) as channel:
+    async with grpc.aio.insecure_channel(
+        address, options=[("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
+    ) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         while True:
             try:

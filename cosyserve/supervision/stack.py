@@ -186,9 +186,7 @@ class Stack:
 
     def _others_go_on(self, place: Place) -> bool:
         """Whether another replica of the same stage has not been given up, be it serving or about to be."""
-        return any(
-            not keeper.done() for other, keeper in self._keepers.items() if other.service == place.service and other is not place
-        )
+        return any(not keeper.done() for other, keeper in self._keepers.items() if other.service == place.service and other is not place)
 
     def _has_substitute(self, place: Place) -> bool:
         others = (child for other, child in self._children.items() if other.service == place.service and other != place)
@@ -222,10 +220,11 @@ async def running_stack(
     """All services of `model` while the block runs; the block begins when the public door is SERVING.
 
     replicas: how many of a stage, e.g. {"token2wav": 2}; one of each without. backend: of both engines, or {"llm": ..., "token2wav": ...};
-    None: as the environment says. devices, ports: of a stage, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how engines share a GPU, auto or off
-    (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log: gets each line that a child prints, with its name
-    before it. report: gets what happens to the children. A process that ends, or gives no health answer for 8 s, is started again while the
-    others serve on; when five restarts in a row did not help and its stage has no other replica, all end and `Stack.wait` raises.
+    None: as the environment says. devices, ports: of a stage, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how
+    engines share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log: gets each line that a
+    child prints, with its name before it. report: gets what happens to the children. A process that ends, or gives no health answer for
+    8 s, is started again while the others serve on; when five restarts in a row did not help and its stage has no other replica, all end and
+    `Stack.wait` raises.
     Raises StackFailed when a child ends while loading, ModelError without a model directory, SettingsError for the rest.
     """
     places = lay_out(ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {}, devices, ports)

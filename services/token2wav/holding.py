@@ -23,8 +23,9 @@ LONGEST_HOLD_SECONDS = 5.0
 """Most that a setting may say."""
 MARGIN_SECONDS = 0.0075
 """By which the second piece should be made before the first has been played, times the root of how many streams there are on all replicas:
-its way to the player is longer where many speak, and all speak through one orchestrator. Seen on an H200 (`python -m bench.gpu --part closed`): 0.042 s are enough for 32 streams, 0.04 for 64,
-0.08 for 128; 0.026 for 32 and 0.04 for 128 are not."""
+its way to the player is longer where many speak, and all speak through one orchestrator. Seen on an H200 (`python -m bench.gpu --part
+closed`): 0.042 s are enough for 32 streams, 0.04 for 64, 0.08 for 128; 0.026 for 32 and 0.04 for 128 are not. With two replicas and the
+margin of the 32 streams of each, 1 % of the players of 64 ran dry (`python -m bench.token2wav_schedule --replicas 2`)."""
 SINGLE_MARGIN_SECONDS = 0.015
 """The same in an engine of single steps, beyond the worst of its latest forecasts, for a stream that is alone."""
 CROWD_MARGIN_SECONDS = 0.04

@@ -1,9 +1,12 @@
 """The schedule of token2wav under load, on a clock of its own: who waits for how long, and that nobody's player runs dry."""
 
+import math
+
 import pytest
 
 from bench.modelled_engines import Times
 from bench.token2wav_schedule import Simulation, closed_loop, main, poisson
+from services.token2wav import holding
 
 SHORT = (60, 95)
 
@@ -29,6 +32,27 @@ def test_without_holding_players_run_dry() -> None:
     assert [found.gap_free for found in held] == [1.0, 1.0]
     assert all(found.gap_free < 0.95 for found in plain)
     assert sum(found.first_sound(0.95) for found in held) < 1.5 * sum(found.first_sound(0.95) for found in plain)
+
+
+def test_with_two_decoders_the_margin_is_that_of_the_whole_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 players of two replicas, on ways as long as 64 make them: with the margin of the 32 that each replica sees, some run dry."""
+
+    def heard() -> list[float]:
+        simulations = [Simulation(Times(seed=seed, jitter=0.3), SHORT, seed=seed + 1, replicas=2) for seed in (0, 1)]
+        return [closed_loop(each, 64, 5).gap_free for each in simulations]
+
+    crowd = heard()
+    monkeypatch.setattr(holding, "_margin", lambda lanes: holding.MARGIN_SECONDS * math.sqrt(len(lanes)))
+    alone = heard()
+    assert min(crowd) > 0.998
+    assert sum(alone) < sum(crowd) - 0.01
+
+
+def test_two_decoders_speak_more_and_the_same_again() -> None:
+    one, two, again = (closed_loop(Simulation(Times(jitter=0.0), SHORT, replicas=count), 64, 4) for count in (1, 2, 2))
+    assert two == again
+    assert two.gap_free == 1.0
+    assert two.audio / two.seconds > 1.4 * one.audio / one.seconds
 
 
 def test_the_same_again() -> None:

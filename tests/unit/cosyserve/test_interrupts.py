@@ -20,7 +20,7 @@ def test_a_child_that_inherited_a_deaf_ear_is_interrupted() -> None:
         "except KeyboardInterrupt:\n"
         "    print('heard', signal.getsignal(signal.SIGINT) is signal.SIG_IGN)\n"
     )
-    command = ["sh", "-c", "trap '' INT; exec \"$0\" -c \"$1\"", sys.executable, program]
+    command = ["sh", "-c", 'trap \'\' INT; exec "$0" -c "$1"', sys.executable, program]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"

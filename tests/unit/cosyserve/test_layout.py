@@ -88,7 +88,12 @@ def test_stages_listen_where_they_are_told() -> None:
     told = ports(f"frontend={first},token2wav={first + 1},{first + 3}")
     places = laid({"token2wav": 3}, ports=told)
     found = {place.label: place.port for place in places}
-    assert (found["frontend.0"], found["token2wav.0"], found["token2wav.1"], found["token2wav.2"]) == (first, first + 1, first + 3, first + 4)
+    assert (found["frontend.0"], found["token2wav.0"], found["token2wav.1"], found["token2wav.2"]) == (
+        first,
+        first + 1,
+        first + 3,
+        first + 4,
+    )
     assert len(set(found.values())) == len(found)
     assert places[-1].environ["COSYSERVE_ORCHESTRATOR_TOKEN2WAV"] == ",".join(f"127.0.0.1:{first + step}" for step in (1, 3, 4))
 
