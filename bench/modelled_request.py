@@ -32,7 +32,11 @@ class ModelledRequest:
         tokens: list[int],
         way: Callable[[], float],
         over: Callable[[Player, float], None],
+        *,
+        tells: bool = True,
     ) -> None:
+        """tells: whether a decoder hears how many streams there are on all replicas."""
+        self._tells = tells
         self._clock, self._llm, self._replicas = engines
         self._batcher = self._replicas[0]
         self._voice, self._tokens, self._way, self._over = voice, tokens, way, over
@@ -78,7 +82,7 @@ class ModelledRequest:
         streams = [batcher.stats().streams for batcher in self._replicas]
         # The first of the least busy ones, as the orchestrator's `cosyserve.channel.ReplicaSet.pick`.
         self._batcher = self._replicas[streams.index(min(streams))]
-        said = Sentence(self._voice, sentence_index=sentence, listener_seconds=left, caller_streams=sum(streams) + 1)
+        said = Sentence(self._voice, sentence_index=sentence, listener_seconds=left, caller_streams=sum(streams) + 1 if self._tells else 0)
         self._lane, self._speaking = self._batcher.open(said, self._heard), sentence
         for message in self._written[sentence]:
             self._feed(*message)

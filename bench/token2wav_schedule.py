@@ -75,7 +75,7 @@ class Simulation:
     """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.holding`. widest_step: streams that share
     a step. limited: who comes when as many speak as the orchestrator would admit is refused, and does not come again.
     sentences: of each request. replicas: of the decoder, each with a device of its own; the first one shares its device with the
-    speech-token model."""
+    speech-token model. tells: whether they hear of each other's streams."""
 
     def __init__(
         self,
@@ -88,6 +88,7 @@ class Simulation:
         limited: bool = False,
         sentences: int = 1,
         replicas: int = 1,
+        tells: bool = True,
     ) -> None:
         self.clock = VirtualServers(self._end)
         self._decoders = [
@@ -107,7 +108,7 @@ class Simulation:
         mel, speaker = np.zeros((2 * PROMPT_TOKENS, MEL_BINS), np.float32), np.zeros(SPEAKER_DIMENSION, np.float32)
         self._voice = Voice(np.zeros(PROMPT_TOKENS, np.int64), mel, speaker)
         self._rng = random.Random(seed)
-        self._tokens, self._sentences = tokens, sentences
+        self._tokens, self._sentences, self._tells = tokens, sentences, tells
         self._times, self._open = times, 0
         self._limit = AdaptiveLimit(10_000) if limited else None
         self.limits: list[int] = []
@@ -146,7 +147,8 @@ class Simulation:
 
         engines = self.clock, self._llm, self._batchers
         tokens = [self._rng.randint(*self._tokens) for _ in range(self._sentences)]
-        self.clock.after(FRONTEND_SECONDS, ModelledRequest(engines, self._voice, tokens, self._way, over).begin)
+        request = ModelledRequest(engines, self._voice, tokens, self._way, over, tells=self._tells)
+        self.clock.after(FRONTEND_SECONDS, request.begin)
 
     def _way(self) -> float:
         """Seconds of a message to its listener."""
@@ -218,6 +220,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--hold", type=float, help="longest wait of a first piece in seconds (default: the service's)")
     parser.add_argument("--sentences", type=int, default=1, help="of each request (default: %(default)s)")
     parser.add_argument("--replicas", type=int, default=1, help="of token2wav, each on a GPU of its own (default: %(default)s)")
+    parser.add_argument("--untold", action="store_true", help="let no replica hear how many streams the others have")
+    parser.add_argument("--jitter", type=float, default=0.1, help="share by which all takes longer on average (default: %(default)g)")
     parser.add_argument("--limited", action="store_true", help="refuse those whom the orchestrator would, by what the engine measures")
     parser.add_argument("--cpu", action="store_true", help="engines that take what two cores were seen to take, not an H200")
     parser.add_argument(
@@ -229,7 +233,7 @@ def main(arguments: list[str] | None = None) -> int:
         found = Outcome()
         for seed in range(told.throws):
             simulation = Simulation(
-                Times.of_two_cores(seed=seed) if told.cpu else Times(seed=seed),
+                Times.of_two_cores(told.jitter, seed) if told.cpu else Times(jitter=told.jitter, seed=seed),
                 tokens,
                 seed=seed + 1,
                 hold_seconds=told.hold,
@@ -237,6 +241,7 @@ def main(arguments: list[str] | None = None) -> int:
                 limited=told.limited,
                 sentences=told.sentences,
                 replicas=told.replicas,
+                tells=not told.untold,
             )
             if arrivals == "closed":
                 found.join(closed_loop(simulation, streams, told.seconds))

@@ -223,8 +223,8 @@ async def running_stack(
     None: as the environment says. devices, ports: of a stage, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how
     engines share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log: gets each line that a
     child prints, with its name before it. report: gets what happens to the children. A process that ends, or gives no health answer for
-    8 s, is started again while the others serve on; when five restarts in a row did not help and its stage has no other replica, all end and
-    `Stack.wait` raises.
+    8 s, is started again while the others serve on; when five restarts in a row did not help and its stage has no other replica, all end
+    and `Stack.wait` raises.
     Raises StackFailed when a child ends while loading, ModelError without a model directory, SettingsError for the rest.
     """
     places = lay_out(ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {}, devices, ports)
