@@ -68,7 +68,7 @@ class VirtualServers(VirtualClock):
         server.go.acquire()
 
     def _advance(self) -> None:
-        """Let whoever is next go on until it waits or works again."""
+        """Let the next server or event go on, a server until it waits or works again."""
         timed = [server for server in self._servers if not server.over and server.until is not None]
         server = min(timed, key=lambda one: one.until or 0.0, default=None)
         if self._events and (server is None or self._events[0][0] <= (server.until or 0.0)):

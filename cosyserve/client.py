@@ -69,7 +69,7 @@ class Client(VoiceCalls):
         timeout: seconds for the whole stream. resume_seconds: how long after a loss a stream of which something has arrived is taken up
         again where its audio stopped, with the same samples, as when the server was killed and started again; 0: the loss is raised.
         resumptions: how often in a row that is tried in any case, also before anything has arrived, waiting for the server up to 30 s each
-        time; 0: who cannot be reached is raised at once.
+        time; 0: a server that cannot be reached is an error at once.
         """
         return self._hear(request_of(pb.SynthesizeRequest, how, text=text), how, timeout, resumptions, resume_seconds)
 

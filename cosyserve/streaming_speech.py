@@ -19,8 +19,8 @@ Request = synthesis_pb2.StreamingSynthesizeRequest
 
 
 class StreamingSpeech(Speech):
-    """Write text and iterate to hear it, in one task or in two. A lost connection is taken up by whoever iterates: all text is sent again,
-    and what is written meanwhile behind it.
+    """Write text and iterate to hear it, in one task or in two. A lost connection is taken up by the task that iterates: all text is
+    sent again, and what is written meanwhile behind it.
 
     async with client.streaming_synthesize() as speech:
         await speech.write("Hello, ")
@@ -124,7 +124,7 @@ class StreamingSpeech(Speech):
 
     def _on_sent(self, sending: "asyncio.Task[None]") -> None:
         if not sending.cancelled():
-            sending.exception()  # told by `_write`, and by the iteration
+            sending.exception()  # raised by `_write`, and by the iteration
         self._move()
 
     async def _write(self, part: Request | None) -> None:

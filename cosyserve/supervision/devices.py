@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from cosyserve.errors import SettingsError
-from cosyserve.gpu_facts import machine_gpus
+from cosyserve.gpu_facts import gpu_count
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _FORM = re.compile(r"cpu|cuda:(?P<number>\d{1,3})")
@@ -37,17 +37,17 @@ def variables(service: str, name: str, environ: Mapping[str, str]) -> dict[str, 
 
     A process sees its GPU alone, as number 0: engines and their libraries put some things on the first GPU that they see, whatever device
     they are given. cuda:N counts as CUDA does: from 0, among those that CUDA_VISIBLE_DEVICES names where it is set. Raises SettingsError
-    for a GPU that is not there, as far as nvidia-smi knows.
+    for a GPU that is not there.
     """
     told = f"COSYSERVE_{service.upper()}_DEVICE"
     found = _FORM.fullmatch(name)
     if found is None or found["number"] is None:
         return {told: name}
     number = int(found["number"])
-    there = _visible(environ)
+    there = named_gpus(environ[VISIBLE]) if VISIBLE in environ else [str(number) for number in range(gpu_count())]
     if number >= len(there):
         among = f", of which {VISIBLE}={environ[VISIBLE]} leaves {len(there)}" if VISIBLE in environ else ""
-        count = len(machine_gpus())
+        count = gpu_count()
         raise SettingsError(f"--devices: {service} is to use {name}, but this machine has {count} NVIDIA GPU{'s' * (count != 1)}{among}")
     return {told: "cuda", VISIBLE: there[number]}
 
@@ -55,12 +55,6 @@ def variables(service: str, name: str, environ: Mapping[str, str]) -> dict[str, 
 def named_gpus(visible: str) -> list[str]:
     """The GPUs that a value of CUDA_VISIBLE_DEVICES names; CUDA numbers those before the first that is no GPU."""
     return list(itertools.takewhile(_names_a_gpu, (name.strip() for name in visible.split(","))))
-
-
-def _visible(environ: Mapping[str, str]) -> list[str]:
-    if VISIBLE in environ:
-        return named_gpus(environ[VISIBLE])
-    return [str(number) for number in range(len(machine_gpus()))]
 
 
 def _names_a_gpu(name: str) -> bool:

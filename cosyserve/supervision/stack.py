@@ -227,9 +227,10 @@ async def running_stack(
     and `Stack.wait` raises.
     Raises StackFailed when a child ends while loading, ModelError without a model directory, SettingsError for the rest.
     """
-    places = lay_out(ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {}, devices, ports)
-    async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as told:
-        stack = Stack(told, drain_seconds, log, report)
+    told = ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {}, devices, ports
+    places = await asyncio.to_thread(lay_out, *told)  # nvidia-smi may be asked
+    async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
+        stack = Stack(shared, drain_seconds, log, report)
         try:
             await stack.start()
             yield stack

@@ -1,4 +1,4 @@
-"""One line of the log for each request that speaks: who asked, what it got, when, and how it ended. Never what was said."""
+"""One line of the log for each request that speaks: its id, what it got, when, and how it ended. Never its text."""
 
 import asyncio
 import contextlib
@@ -60,7 +60,8 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
 
 
 def tell(figures: Callable[[], Figures]) -> None:
-    """Who knows what the present call gets; asked when it is over. Without effect outside a call that is logged."""
+    """Give the function that knows what the present call gets; it is called when the call is over. Without effect outside a call that is
+    logged."""
     if (line := _LINE.get()) is not None:
         line.figures = figures
 

@@ -119,6 +119,6 @@ def _single_margin(streams: int) -> float:
 
 
 def _margin(lanes: Sequence[Lane]) -> float:
-    """lanes: in the order in which they were opened; what the latest one was told of its caller is true for all."""
+    """lanes: in the order in which they were opened; what the latest setup says of the caller holds for all."""
     told = lanes[-1].sentence.caller_streams if lanes else 0
     return MARGIN_SECONDS * math.sqrt(max(len(lanes), told))

@@ -119,7 +119,7 @@ async def test_a_replica_that_dies_is_replaced() -> None:
 
 
 async def _heard_over(stack: Stack, client: Client, service: str, number: signal.Signals) -> tuple[bytes, Speech, list[str]]:
-    """The audio of TEXT, spoken while `service` gets a signal behind its first chunk; and who is alive then."""
+    """The audio of TEXT, spoken while `service` gets a signal behind its first chunk; and the processes that are alive then."""
     speech, heard = client.synthesize(TEXT, seed=11), []
     async for chunk in speech:
         heard.append(chunk.audio)

@@ -19,7 +19,7 @@ LISTEN = "127.0.0.1:0"
 @pytest.fixture(autouse=True)
 def _four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(module, "machine_gpus", lambda: [{"gpu": "H200"}] * 4)
+    monkeypatch.setattr(module, "gpu_count", lambda: 4)
 
 
 def laid(replicas: dict[str, int] | None = None, environ: dict[str, str] | None = None, listen: str = LISTEN, **how: Any) -> list[Place]:
