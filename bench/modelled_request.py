@@ -1,6 +1,6 @@
 """One request between engines that only take time: its sentences, its messages and its listener."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from services.token2wav.request import Sentence, Voice
 FIRST_TOKENS = 16
 WAY_SECONDS = 0.0015
 """Of a message from one process to the next."""
-Engines = tuple[VirtualClock, ModelledLlm, Batcher]
+Engines = tuple[VirtualClock, ModelledLlm, Sequence[Batcher]]
+"""The last are the replicas of the decoder."""
 
 
 class ModelledRequest:
@@ -24,7 +25,7 @@ class ModelledRequest:
     the listener has little left, begins the next one early.
 
     tokens: of each sentence. way: seconds of the next message to the listener. over: called with the player and the moment of the request.
-    ahead: whether sentences are begun early.
+    ahead: whether sentences are begun early. tells: whether a decoder hears how many streams there are on all replicas.
     """
 
     def __init__(
@@ -36,13 +37,15 @@ class ModelledRequest:
         over: Callable[[Player, float], None],
         *,
         ahead: bool = True,
+        tells: bool = True,
     ) -> None:
-        self._clock, self._llm, self._batcher = engines
+        self._clock, self._llm, self._replicas = engines
         self._voice, self._tokens, self._way, self._over = voice, tokens, way, over
         self._player, self._asked = Player(), self._clock.now()
-        self._ahead = ahead
+        self._ahead, self._tells = ahead, tells
         self._written: list[list[tuple[int, bool]]] = [[] for _ in tokens]
         self._lanes: dict[int, Lane] = {}
+        self._batchers: dict[int, Batcher] = {}
         self._early: list[HopAudio] = []
         """Sound of a sentence whose turn has not come."""
         self._complete = self._speaking = 0
@@ -77,13 +80,24 @@ class ModelledRequest:
             self._write(self._complete)
 
     def _feed(self, sentence: int, new: int, last: bool) -> None:
-        self._batcher.feed(self._lanes[sentence], np.zeros(new, np.int64))
+        lane, batcher = self._lanes[sentence], self._batchers[sentence]
+        batcher.feed(lane, np.zeros(new, np.int64))
         if last:
-            self._batcher.finish(self._lanes[sentence])
+            batcher.finish(lane)
 
     def _open(self, sentence: int) -> None:
-        said = Sentence(self._voice, sentence_index=sentence, utterance=id(self), listener_seconds=self._until_played(sentence))
-        self._lanes[sentence] = self._batcher.open(said, lambda arrival: self._heard(sentence, arrival))
+        streams = [batcher.stats().streams for batcher in self._replicas]
+        # The first of the least busy ones, as the orchestrator's `cosyserve.channel.ReplicaSet.pick`.
+        batcher = self._replicas[streams.index(min(streams))]
+        said = Sentence(
+            self._voice,
+            sentence_index=sentence,
+            utterance=id(self),
+            listener_seconds=self._until_played(sentence),
+            caller_streams=sum(streams) + 1 if self._tells else 0,
+        )
+        self._batchers[sentence] = batcher
+        self._lanes[sentence] = batcher.open(said, lambda arrival: self._heard(sentence, arrival))
         for message in self._written[sentence]:
             self._feed(sentence, *message)
         if sentence:
@@ -109,8 +123,8 @@ class ModelledRequest:
 
     def _heard(self, sentence: int, arrival: HopAudio | Exception) -> None:
         assert isinstance(arrival, HopAudio), arrival
-        lane = self._lanes[sentence]
-        self._clock.after(WAY_SECONDS / 3, lambda: self._batcher.taken(lane))
+        lane, batcher = self._lanes[sentence], self._batchers[sentence]
+        self._clock.after(WAY_SECONDS / 3, lambda: batcher.taken(lane))
         self._clock.after(self._way(), lambda: self._arrived(sentence, arrival))
 
     def _arrived(self, sentence: int, arrival: HopAudio) -> None:

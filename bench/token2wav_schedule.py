@@ -10,14 +10,14 @@ import math
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from bench.modelled_engines import ModelledDecoder, ModelledLlm, Times
 from bench.modelled_request import WAY_SECONDS, ModelledRequest
 from bench.player import Player
-from bench.virtual_time import VirtualClock
+from bench.virtual_servers import VirtualServers
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.orchestrator.adaptive_limit import AdaptiveLimit, StageLoad
 from services.token2wav.batcher import Batcher
@@ -74,7 +74,8 @@ class Outcome:
 class Simulation:
     """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.holding`. widest_step: streams that share
     a step. limited: who comes when as many speak as the orchestrator would admit is refused, and does not come again.
-    sentences: of each request. ahead: whether later ones are begun early."""
+    sentences: of each request. ahead: whether later ones are begun early. replicas: of the decoder, each with a device of its own; the
+    first one shares its device with the speech-token model. tells: whether they hear of each other's streams."""
 
     def __init__(
         self,
@@ -87,16 +88,28 @@ class Simulation:
         limited: bool = False,
         sentences: int = 1,
         ahead: bool = True,
+        replicas: int = 1,
+        tells: bool = True,
     ) -> None:
-        self.clock = VirtualClock(self._end)
-        self._decoder = ModelledDecoder(self.clock, times, lambda: self._llm.working, widest_step)
-        self._llm = ModelledLlm(self.clock, times, lambda: self._decoder.working)
+        self.clock = VirtualServers(self._end)
+        self._decoders = [
+            ModelledDecoder(
+                self.clock,
+                replace(times, seed=times.seed + 1000 * number),
+                (lambda: False) if number else (lambda: self._llm.working),
+                widest_step,
+            )
+            for number in range(replicas)
+        ]
+        self._llm = ModelledLlm(self.clock, times, lambda: self._decoders[0].working)
         limits = Limits(max_streams=10_000, state_bytes=1 << 40, reserve_tokens=0)
-        self._batcher = Batcher({Profile.CONTINUOUS: self._decoder}, limits, clock=self.clock, hold_seconds=hold_seconds)
+        self._batchers = [
+            Batcher({Profile.CONTINUOUS: decoder}, limits, clock=self.clock, hold_seconds=hold_seconds) for decoder in self._decoders
+        ]
         mel, speaker = np.zeros((2 * PROMPT_TOKENS, MEL_BINS), np.float32), np.zeros(SPEAKER_DIMENSION, np.float32)
         self._voice = Voice(np.zeros(PROMPT_TOKENS, np.int64), mel, speaker)
         self._rng = random.Random(seed)
-        self._tokens, self._sentences, self._ahead = tokens, sentences, ahead
+        self._tokens, self._sentences, self._ahead, self._tells = tokens, sentences, ahead, tells
         self._times, self._open = times, 0
         self._limit = AdaptiveLimit(10_000) if limited else None
         self.limits: list[int] = []
@@ -109,13 +122,15 @@ class Simulation:
     def count_from_now(self) -> None:
         """What has been asked for before was a warm-up."""
         self.counted_from = self.clock.now()
-        self._decoder.seconds, self._decoder.widths = 0.0, []
+        for decoder in self._decoders:
+            decoder.seconds, decoder.widths = 0.0, []
 
     def run(self) -> Outcome:
         """Everything that has been asked for, to its end."""
-        self._batcher.serve()
+        self.clock.run([batcher.serve for batcher in self._batchers])
         self.outcome.seconds = self.clock.now() - self.counted_from
-        self.outcome.widths, self.outcome.busy = self._decoder.widths, self._decoder.seconds
+        self.outcome.widths = [width for decoder in self._decoders for width in decoder.widths]
+        self.outcome.busy = sum(decoder.seconds for decoder in self._decoders) / len(self._decoders)
         return self.outcome
 
     def ask(self, then: Callable[[], None] = lambda: None) -> None:
@@ -131,23 +146,25 @@ class Simulation:
                 self.outcome.add(player)
             then()
 
-        engines = self.clock, self._llm, self._batcher
+        engines = self.clock, self._llm, self._batchers
         tokens = [self._rng.randint(*self._tokens) for _ in range(self._sentences)]
-        self.clock.after(FRONTEND_SECONDS, ModelledRequest(engines, self._voice, tokens, self._way, over, ahead=self._ahead).begin)
+        request = ModelledRequest(engines, self._voice, tokens, self._way, over, ahead=self._ahead, tells=self._tells)
+        self.clock.after(FRONTEND_SECONDS, request.begin)
 
     def _way(self) -> float:
         """Seconds of a message to its listener."""
         return 2 * WAY_SECONDS + WAY_SECONDS_PER_STREAM * self._times.jitter * self._open * self._rng.expovariate(1.0)
 
     def _is_full(self) -> bool:
-        load = self._batcher.load.now
-        if self._limit is None or load is None:
+        loads = [StageLoad("token2wav", str(number), load) for number, each in enumerate(self._batchers) if (load := each.load.now)]
+        if self._limit is None or not loads:
             return False
-        self.limits.append(self._limit.of([StageLoad("token2wav", "", load)], self._open, self.clock.now()))
+        self.limits.append(self._limit.of(loads, self._open, self.clock.now()))
         return self._open >= self.limits[-1]
 
     def _end(self) -> None:
-        self._batcher.close()
+        for batcher in self._batchers:
+            batcher.close()
 
 
 def closed_loop(simulation: Simulation, streams: int, seconds: float) -> Outcome:
@@ -216,6 +233,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--sentences", type=int, default=1, help="of each request (default: %(default)s)")
     parser.add_argument("--tokens", help="of each sentence, shortest and longest, as 14,40 (default: 60,95, then 230,270)")
     parser.add_argument("--in-turn", action="store_true", help="begin no sentence before the one in front of it was sent")
+    parser.add_argument("--replicas", type=int, default=1, help="of token2wav, each on a GPU of its own (default: %(default)s)")
+    parser.add_argument("--untold", action="store_true", help="let no replica hear how many streams the others have")
+    parser.add_argument("--jitter", type=float, default=0.1, help="share by which all takes longer on average (default: %(default)g)")
     parser.add_argument("--limited", action="store_true", help="refuse those whom the orchestrator would, by what the engine measures")
     parser.add_argument("--cpu", action="store_true", help="engines that take what two cores were seen to take, not an H200")
     parser.add_argument(
@@ -228,7 +248,7 @@ def main(arguments: list[str] | None = None) -> int:
         found = Outcome()
         for seed in range(told.throws):
             simulation = Simulation(
-                Times.of_two_cores(seed=seed) if told.cpu else Times(seed=seed),
+                Times.of_two_cores(told.jitter, seed) if told.cpu else Times(jitter=told.jitter, seed=seed),
                 tokens,
                 seed=seed + 1,
                 hold_seconds=told.hold,
@@ -236,6 +256,8 @@ def main(arguments: list[str] | None = None) -> int:
                 limited=told.limited,
                 sentences=told.sentences,
                 ahead=not told.in_turn,
+                replicas=told.replicas,
+                tells=not told.untold,
             )
             if arrivals == "closed":
                 found.join(closed_loop(simulation, streams, told.seconds))

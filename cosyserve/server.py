@@ -160,7 +160,7 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
         service.info.ready = True
         if not owns_health:
             await service.set_serving(True)
-        log.info("%s is ready", name)
+        log.info("%s is loaded", name)
         yield service
     finally:
         await service.drain()

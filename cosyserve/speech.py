@@ -11,7 +11,7 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.channel import as_error
-from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Unavailable
+from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
 from cosyserve.first_audible import FirstAudible
 from cosyserve.reading import read
 from cosyserve.utterance import Chunk, Header, Summary, TextWarning, WordTime, read_header, read_summary, read_warning
@@ -19,6 +19,9 @@ from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc, warning_pb2
 
 _RECONNECT_SECONDS = 30.0
 _BACK_OFF_SECONDS = 0.2
+_LONGEST_BACK_OFF_SECONDS = 2.0
+RESUME_SECONDS = 60.0
+"""Long enough for a server that was killed to be started again and to load its models."""
 
 
 class Speech:
@@ -32,7 +35,9 @@ class Speech:
         bytes_per_sample: int,
         seconds: float | None,
         resumptions: int,
+        resume_seconds: float,
     ) -> None:
+        """resumptions, resume_seconds: as in `cosyserve.client.Client.synthesize`."""
         self.header: Header | None = None
         """Set with the first chunk."""
         self.words: list[WordTime] = []
@@ -54,7 +59,12 @@ class Speech:
         self.bytes_per_sample = bytes_per_sample
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._resumptions = resumptions
+        self._resume_seconds = resume_seconds
         self._failures = 0
+        """In a row, since the last audio."""
+        self._lost_at: float | None = None
+        """When the first of these failures was seen, on the monotonic clock."""
+        self._closed = False
         self._call: Any = None
         self._last: Summary | None = None
         self._expected_index = 0
@@ -89,6 +99,7 @@ class Speech:
 
     async def close(self) -> None:
         """Hang up if the stream is still going on; a task that waits for its next chunk is cancelled."""
+        self._closed = True
         if self._call is not None:
             self._call.cancel()
 
@@ -160,7 +171,7 @@ class Speech:
         chunk = Chunk(audio, self._given, self._position)
         self._given += 1
         self._position += len(audio) // self.bytes_per_sample
-        self._failures = 0
+        self._failures, self._lost_at = 0, None
         return chunk
 
     def _time(self, audio: bytes) -> None:
@@ -172,19 +183,41 @@ class Speech:
         if self._audible is not None:
             self._audible.arrived(now, audio)
 
+    @property
+    def _can_be_repeated(self) -> bool:
+        """Whether the request can be sent again as it was."""
+        return True
+
+    def _may_take_up(self, error: CosyserveError) -> bool:
+        """Whether asking again for what is missing may help. A stream that was heard is not given up for a server that is full, either."""
+        if self._closed or not self._can_be_repeated:
+            return False
+        if isinstance(error, Unavailable) and self._failures < self._resumptions:
+            return True
+        return self.header is not None and isinstance(error, Unavailable | Overloaded) and self._resume_left() > 0
+
+    def _resume_left(self) -> float:
+        """Seconds that are left to take up a lost stream."""
+        return self._resume_seconds - (0.0 if self._lost_at is None else time.monotonic() - self._lost_at)
+
     async def _take_up_again(self, error: CosyserveError, cause: grpc.aio.AioRpcError) -> None:
-        """Have the next step ask for what is missing. Raises `error` when that would not help or was tried often enough."""
-        if not isinstance(error, Unavailable) or self._failures >= self._resumptions:
+        """Have the next step ask for what is missing. Raises `error` when that would not help, or was tried often or long enough."""
+        self._lost_at = time.monotonic() if self._lost_at is None else self._lost_at
+        if not self._may_take_up(error):
             raise error from cause
-        delay = error.retry_after or _BACK_OFF_SECONDS * 2**self._failures
+        delay = error.retry_after or min(_BACK_OFF_SECONDS * 2**self._failures, _LONGEST_BACK_OFF_SECONDS)
+        by_number = isinstance(error, Unavailable) and self._failures < self._resumptions
+        if not by_number and delay > self._resume_left():
+            raise error from cause
         if self._deadline is not None and time.monotonic() + delay >= self._deadline:
             raise DeadlineExceeded(f"the time given is over; before that: {error.message}") from cause
         self._failures += 1
         self.resumed += 1
         await asyncio.sleep(delay)
+        patience = _RECONNECT_SECONDS if by_number else min(self._resume_left(), _RECONNECT_SECONDS)
         remaining = self._remaining()
         with contextlib.suppress(TimeoutError):  # then the call itself says what is wrong
-            async with asyncio.timeout(_RECONNECT_SECONDS if remaining is None else min(_RECONNECT_SECONDS, remaining)):
+            async with asyncio.timeout(patience if remaining is None else min(patience, remaining)):
                 await self._channel.channel_ready()
         if self.header is not None:
             self.request.seed = self.header.seed

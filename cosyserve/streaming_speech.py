@@ -9,16 +9,18 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.channel import as_error
-from cosyserve.errors import InvalidRequest
+from cosyserve.errors import CosyserveError, InvalidRequest
 from cosyserve.speech import Speech
 from cosyserve.utterance import Chunk
 from cosyserve.v1 import synthesis_pb2
+from cosyserve.written import Written
 
 Request = synthesis_pb2.StreamingSynthesizeRequest
 
 
 class StreamingSpeech(Speech):
-    """Write text and iterate to hear it, in one task or in two. A lost connection is raised as Unavailable: only the caller knows the text.
+    """Write text and iterate to hear it, in one task or in two. A lost connection is taken up by the task that iterates: all text is
+    sent again, and what is written meanwhile behind it.
 
     async with client.streaming_synthesize() as speech:
         await speech.write("Hello, ")
@@ -35,14 +37,20 @@ class StreamingSpeech(Speech):
         bytes_per_sample: int,
         seconds: float | None,
         fragments: AsyncIterable[str] | None,
+        resume_seconds: float,
     ) -> None:
         """fragments: text that is written by itself, to its end, once the call has begun. What it raises ends the call and is raised to
         whoever listens."""
-        super().__init__(channel, target, setup.request, bytes_per_sample, seconds, resumptions=0)
+        super().__init__(channel, target, setup.request, bytes_per_sample, seconds, resumptions=0, resume_seconds=resume_seconds)
         self._setup = setup
         self._fragments = fragments
         self._pouring: asyncio.Task[None] | None = None
-        self._ready: asyncio.Future[None] | None = None
+        self._written = Written()
+        self._sending: asyncio.Task[None] | None = None
+        """The only one that writes to the call."""
+        self._sent = 0
+        """Parts that the present call has taken."""
+        self._moved = asyncio.Event()
         self._failed: Exception | None = None
 
     async def write(self, fragment: str) -> None:
@@ -59,23 +67,31 @@ class StreamingSpeech(Speech):
 
     async def finish(self) -> None:
         """The text is over."""
-        await self._started()
-        await self._told(self._call.done_writing())
+        await self._write(None)
 
     async def close(self) -> None:
-        if self._pouring is not None:
-            self._pouring.cancel()
-            await asyncio.gather(self._pouring, return_exceptions=True)
+        tasks = [task for task in (self._pouring, self._sending) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await super().close()
 
+    @property
+    def _can_be_repeated(self) -> bool:
+        return self._written.whole and not self._setup.buffer_delay_milliseconds
+
     def _begin(self, seconds: float | None) -> Any:
+        if self._failed is not None:
+            raise self._failed
         call: Any = self._stub.StreamingSynthesize(  # type: ignore[call-arg]  # written to, not given an iterator
             timeout=seconds, metadata=tuple(telemetry.outgoing())
         )
-        self._ready = asyncio.ensure_future(self._introduce(call))
-        # Whoever writes next is told of a failure; so is whoever listens.
-        self._ready.add_done_callback(lambda ready: ready.cancelled() or ready.exception())
-        if self._fragments is not None:
+        if self._sending is not None:
+            self._sending.cancel()
+        self._sent = 0
+        self._sending = asyncio.create_task(self._send(call))
+        self._sending.add_done_callback(self._on_sent)
+        if self._fragments is not None and self._pouring is None:
             self._pouring = asyncio.create_task(self._pour(self._fragments))
         return call
 
@@ -87,31 +103,50 @@ class StreamingSpeech(Speech):
                 raise
         raise self._failed
 
-    async def _introduce(self, call: Any) -> None:
+    async def _send(self, call: Any) -> None:
+        """The setup, then everything that was and will be written, in order."""
         await call.write(Request(setup=self._setup))
         # A write that crosses a refusal would replace its status by its own.
         await call.initial_metadata()
+        while True:
+            while self._sent < len(self._written):
+                part = self._written.part(self._sent)
+                await (call.done_writing() if part is None else call.write(part))
+                self._sent += 1
+                self._written.passed(self._sent)
+                self._move()
+            await self._moved.wait()
 
-    async def _started(self) -> None:
+    def _move(self) -> None:
+        # A fresh event for the next change: each task that waits on the old one is woken exactly once.
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+    def _on_sent(self, sending: "asyncio.Task[None]") -> None:
+        if not sending.cancelled():
+            sending.exception()  # raised by `_write`, and by the iteration
+        self._move()
+
+    async def _write(self, part: Request | None) -> None:
+        """part: None for the end of the text. Returns when the call has taken it, or when the call is lost and will be taken up."""
+        place = self._written.add(part)
+        self._move()
         if self._call is None:
             self._call = self._begin_call()
-        if self._ready is not None:
-            await self._told(self._ready)
+        while self._sent < place:
+            if self._sending is not None and self._sending.done():
+                error = await self._error()
+                if not self._may_take_up(error):
+                    raise error
+                return
+            await self._moved.wait()
 
-    async def _write(self, request: Request) -> None:
-        await self._started()
-        await self._told(self._call.write(request))
-
-    async def _told(self, step: Any) -> None:
-        try:
-            await step
-        except grpc.aio.AioRpcError as error:
-            raise as_error(error, f"server at {self._target}") from error
-        except asyncio.InvalidStateError as error:
-            status = await self._status()
-            if status.code() is grpc.StatusCode.OK:
-                raise InvalidRequest("the synthesis is over, nothing can be written to it") from error
-            raise as_error(status, f"server at {self._target}") from error
+    async def _error(self) -> CosyserveError:
+        """What ended the call."""
+        status = await self._status()
+        if status.code() is grpc.StatusCode.OK:
+            return InvalidRequest("the synthesis is over, nothing can be written to it")
+        return as_error(status, f"server at {self._target}")
 
     async def _status(self) -> grpc.aio.AioRpcError:
         call = self._call
@@ -119,12 +154,10 @@ class StreamingSpeech(Speech):
 
     async def _pour(self, fragments: AsyncIterable[str]) -> None:
         """A write on a dead call is passed over: the iteration tells why it died."""
-        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            if self._ready is not None:
-                await self._ready
+        with contextlib.suppress(CosyserveError):
             async for fragment in self._theirs(fragments):
-                await self._call.write(Request(text=fragment))
-            await self._call.done_writing()
+                await self.write(fragment)
+            await self.finish()
 
     async def _theirs(self, fragments: AsyncIterable[str]) -> AsyncIterator[str]:
         """`fragments`; an error of theirs ends the call, so that half a text does not pass for a whole one."""

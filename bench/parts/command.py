@@ -14,6 +14,7 @@ from bench.parts.ledger import DONE, Ledger
 from bench.parts.part import Part, chosen
 from bench.parts.running import run
 from bench.parts.subject import Subject, subject
+from cosyserve.interrupts import heeded
 
 Report = Callable[[Path, Sequence[Part], Ledger], None]
 """Writes the report of what is in the directory."""
@@ -56,7 +57,8 @@ def execute(options: argparse.Namespace, parts: Sequence[Part], report: Report, 
         ledger.forget(part)
     print(ledger.subject, file=sys.stderr)
     try:
-        asyncio.run(run(wanted, ledger, options.budget))
+        with heeded():  # parts are stopped by SIGINT, and inherit how it is taken
+            asyncio.run(run(wanted, ledger, options.budget))
     except KeyboardInterrupt:
         print("stopped; the same command goes on from here", file=sys.stderr)
     report(out, parts, ledger)

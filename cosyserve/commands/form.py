@@ -43,7 +43,11 @@ def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
         "--first-hop", type=whole(0, 2**31 - 1), default=0, metavar="TOKENS", help="fewest tokens before the first sound (default: 1)"
     )
     parser.add_argument(
-        "--resume", type=whole(0, 1000), default=3, metavar="N", help="times in a row to take up a lost connection (default: 3)"
+        "--resume",
+        type=whole(0, 1000),
+        default=3,
+        metavar="N",
+        help="times in a row to ask a server that cannot be reached; speech that was begun is taken up for 60 s (default: 3)",
     )
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up so long after connecting began (default: never)")
     add_server(parser)

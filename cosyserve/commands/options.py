@@ -140,6 +140,36 @@ def replicas(text: str) -> dict[str, int]:
     return {name: int(count) for name, count in named.items()}
 
 
+def devices(text: str) -> dict[str, list[str]]:
+    """argparse type of e.g. "token2wav=cuda:0,cuda:1,llm=cuda:0": a name with = begins the list of a service."""
+    return _lists(text, "token2wav=cuda:0,cuda:1,llm=cuda:0")
+
+
+def ports(text: str) -> dict[str, list[int]]:
+    """argparse type of e.g. "frontend=50052,llm=50053,token2wav=50054,50060"."""
+    form = "frontend=50052,llm=50053,token2wav=50054"
+    named = _lists(text, form)
+    if not all(port.isdecimal() for listed in named.values() for port in listed):
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+    return {name: [int(port) for port in listed] for name, listed in named.items()}
+
+
+def _lists(text: str, form: str) -> dict[str, list[str]]:
+    """What stands behind each name, up to the next one."""
+    found: dict[str, list[str]] = {}
+    listed: list[str] | None = None
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if equals and name not in found:
+            listed = found.setdefault(name, [])
+        elif equals:
+            listed = None
+        if listed is None or not (value if equals else name) or (equals and not name):
+            raise argparse.ArgumentTypeError(f"{text!r} is not of the form {form}")
+        listed.append(value if equals else name)
+    return found
+
+
 def _named(text: str, form: str) -> dict[str, str]:
     """What stands behind each name."""
     found: dict[str, str] = {}

@@ -6,7 +6,7 @@ import functools
 import signal
 from collections.abc import Mapping
 
-from cosyserve.commands.options import SERVER, add_stack, model_directory, replicas, voices_url
+from cosyserve.commands.options import SERVER, add_stack, devices, model_directory, ports, replicas, voices_url
 from cosyserve.supervision.layout import WITH_BACKEND
 from cosyserve.supervision.stack import Stack, running_stack
 
@@ -19,9 +19,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
-    """Where and how the services run: --listen, --replicas, --voices, --drain, --strict."""
+    """Where and how the services run: --listen, --ports, --replicas, --devices, --voices, --drain, --strict."""
     parser.add_argument(
         "--listen", default=SERVER, metavar="HOST:PORT", help="public endpoint; port 0 takes a free one (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--ports",
+        type=ports,
+        default={},
+        metavar="LIST",
+        help="of the stages, on the loopback, such as frontend=50052,llm=50053,token2wav=50054; further replicas have the ports behind it "
+        "(default: free ones)",
+    )
+    parser.add_argument(
+        "--devices",
+        type=devices,
+        default={},
+        metavar="LIST",
+        help="one replica on each, such as token2wav=cuda:0,cuda:1,llm=cuda:0 (default: --replicas and the device of the engines)",
     )
     parser.add_argument("--replicas", type=replicas, default={}, metavar="LIST", help="such as token2wav=2,llm=1 (default: one of each)")
     parser.add_argument(
@@ -51,6 +66,8 @@ async def serve(
             model_directory(arguments.model),
             listen=arguments.listen,
             replicas=arguments.replicas,
+            devices=arguments.devices,
+            ports=arguments.ports,
             backend=backend,
             device=device,
             gpu_sharing=arguments.gpu_sharing,
@@ -62,6 +79,7 @@ async def serve(
             stop.stack = stack
             counts = ", ".join(f"{child.name}.{child.replica}" for child in stack.children)
             tell(f"ready: {stack.address} ({counts}); Ctrl-C stops all")
+            tell(f'try: cosyserve say "It works." --output it-works.wav --server {stack.address}')
             await stack.wait()
     except asyncio.CancelledError:
         if not stop.asked:

@@ -7,17 +7,17 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
-import itertools
 import json
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from cosyserve.errors import SettingsError
 from cosyserve.gpu_facts import gpu_is_there
+from cosyserve.supervision.devices import named_gpus
 from cosyserve.supervision.layout import Place
 
 VARIABLE = "COSYSERVE_GPU_SHARING"
@@ -51,62 +51,70 @@ def finds_a_daemon(environ: Mapping[str, str]) -> bool:
 async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIterator[list[Place]]:
     """The same places, told how to share a GPU that several of them use; a daemon that this needs lives as long as the block.
 
-    A daemon that is there already, by CUDA_MPS_PIPE_DIRECTORY or at NVIDIA's usual place, is used as it is. One line to `report` says
-    which way the GPU is shared; nothing is said and done where nobody shares one. Device settings are never touched.
+    A daemon that is there already, by CUDA_MPS_PIPE_DIRECTORY or at NVIDIA's usual place, is used as it is. One of our own serves all GPUs
+    that several engines use. One line to `report` for each of these GPUs says which way it is shared; nothing is said and done where no GPU
+    is shared. Device settings are never touched.
     """
-    sharers = _sharers(places)
-    if not sharers:
+    groups = _groups(places)
+    if not groups:
         yield places
         return
-    names = ", ".join(place.label for place in sharers)
-    in_turns = f"{names} share a GPU in turns"
     if way == "off":
-        report(f"{in_turns}: {VARIABLE}=off")
+        _each(groups, report, lambda names: f"{names} share a GPU in turns: {VARIABLE}=off")
         yield places
         return
-    together = f"{names} run on one GPU at the same time"
-    environ = sharers[0].environ
+
+    def in_turns(reason: str) -> Callable[[str], str]:
+        return lambda names: f"warning: {names} share a GPU in turns: {reason}"
+
+    def together(daemon: str) -> Callable[[str], str]:
+        return lambda names: f"{names} run on one GPU at the same time, through {daemon}"
+
+    environ = groups[0][0].environ
     if finds_a_daemon(environ):
         if await _answers(environ):
-            report(f"{together}, through the MPS daemon that is there")
-            yield _told(places, sharers, {})
+            _each(groups, report, together("the MPS daemon that is there"))
+            yield _told(places, groups, {})
             return
         if _PIPES in environ:
-            report(f"warning: {in_turns}: {_PIPES} is set, but no MPS daemon answers there")
+            _each(groups, report, in_turns(f"{_PIPES} is set, but no MPS daemon answers there"))
             yield places
             return
-    if any(count > 1 for count in collections.Counter(_decoders(sharers)).values()):
-        # Both would compute all the time; and beside each other only one of them may have programs that wait for each other.
-        report(f"warning: {in_turns}: more than one of them is token2wav; give each a GPU of its own")
+    # Two decoders would both compute all the time; and beside each other only one of them may have programs that wait for each other.
+    crowded = [group for group in groups if sum(place.service == "token2wav" for place in group) > 1]
+    _each(crowded, report, in_turns("more than one of them is token2wav; give each a GPU of its own"))
+    groups = [group for group in groups if group not in crowded]
+    if not groups:
         yield places
         return
     program = shutil.which(PROGRAM, path=environ.get("PATH"))
     if program is None:
-        report(f"warning: {in_turns}: {PROGRAM} is not on this machine")
+        _each(groups, report, in_turns(f"{PROGRAM} is not on this machine"))
         yield places
         return
     async with _Keeper(program, environ, report) as keeper:
         if keeper.pipes is None:
-            report(f"warning: {in_turns}: {keeper.reason}")
+            _each(groups, report, in_turns(keeper.reason))
             yield places
         else:
-            report(f"{together}, through an MPS daemon of their own")
-            yield _told(places, sharers, {_PIPES: keeper.pipes})
+            _each(groups, report, together("an MPS daemon of their own"))
+            yield _told(places, groups, {_PIPES: keeper.pipes})
 
 
-def _sharers(places: list[Place]) -> list[Place]:
-    """Engine processes whose GPU another one uses too."""
+def _each(groups: Sequence[Sequence[Place]], report: Report, line: Callable[[str], str]) -> None:
+    """One line for each GPU; `line` makes it of the names of those that share it."""
+    for group in groups:
+        report(line(", ".join(place.label for place in group)))
+
+
+def _groups(places: Sequence[Place]) -> list[list[Place]]:
+    """Engine processes whose GPU another one uses too, by GPU."""
     by_device: dict[str, list[Place]] = collections.defaultdict(list)
     for place in places:
         device = _device(place)
         if device is not None:
             by_device[device].append(place)
-    return [place for group in by_device.values() if len(group) > 1 for place in group]
-
-
-def _decoders(sharers: list[Place]) -> list[str | None]:
-    """The GPU of each token2wav process."""
-    return [_device(place) for place in sharers if place.service == "token2wav"]
+    return [group for group in by_device.values() if len(group) > 1]
 
 
 def _device(place: Place) -> str | None:
@@ -122,17 +130,14 @@ def _device(place: Place) -> str | None:
     visible = place.environ.get(_VISIBLE)
     if visible is None:
         return number or "0"
-    # CUDA numbers those before the first that is no GPU.
-    named = list(itertools.takewhile(_names_a_gpu, (name.strip() for name in visible.split(","))))
+    named = named_gpus(visible)
     at = int(number or 0)
     return named[at] if at < len(named) else None
 
 
-def _names_a_gpu(name: str) -> bool:
-    return name.isdecimal() or name.startswith(("GPU-", "MIG-"))
+def _told(places: list[Place], groups: Sequence[Sequence[Place]], environ: Mapping[str, str]) -> list[Place]:
+    sharers = {place for group in groups for place in group}
 
-
-def _told(places: list[Place], sharers: list[Place], environ: Mapping[str, str]) -> list[Place]:
     def told(place: Place) -> Place:
         if place not in sharers:
             return place

@@ -1,14 +1,16 @@
 """Which services run on this machine, where they listen and what they are told."""
 
+import dataclasses
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cosyserve.errors import SettingsError
 from cosyserve.settings import require_meant
-from cosyserve.supervision.ports import free_ports
+from cosyserve.supervision.devices import checked_devices, variables
+from cosyserve.supervision.ports import chosen_ports
 
 STAGES = ("frontend", "llm", "token2wav")
 ORCHESTRATOR = "orchestrator"
@@ -43,13 +45,19 @@ def lay_out(
     device: str | None,
     drain_seconds: float,
     environ: Mapping[str, str],
+    devices: Mapping[str, Sequence[str]] | None = None,
+    ports: Mapping[str, Sequence[int]] | None = None,
 ) -> list[Place]:
     """All processes of one machine, the orchestrator last. backend: of both engines, or of llm, token2wav or each; who gets none is left to
-    COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND.
+    COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND. devices: of a stage, cpu or cuda:N for each of its replicas, in place of their
+    number and of `device`. ports: of a stage, on the loopback; its further replicas have those behind the last one; free ones without.
 
     Other COSYSERVE_* variables of the user's environment pass through, `environ` goes on top. Raises SettingsError for a misspelt
-    variable, an unknown service, a number of replicas outside 1 to 16, a malformed address or one that is in use.
+    variable, an unknown service, a number of replicas outside 1 to 16, devices that are not there or contradict it, a malformed address, and
+    an address or port that is in use.
     """
+    devices = devices or {}
+    replicas = checked_devices(WITH_BACKEND, devices, replicas)
     for service, count in replicas.items():
         if service not in STAGES:
             raise SettingsError(f"{service!r} has no replicas; services that can have some: {', '.join(STAGES)}")
@@ -57,9 +65,9 @@ def lay_out(
             raise SettingsError(f"{count} replicas of {service} were asked for, allowed are 1 to {_MOST_REPLICAS}")
     require_meant(os.environ)
     counts = {stage: replicas.get(stage, 1) for stage in STAGES}
-    ports = iter(free_ports(sum(counts.values()) + 1))
-    addresses = {stage: [f"127.0.0.1:{next(ports)}" for _ in range(count)] for stage, count in counts.items()}
-    public = _public(listen, next(ports))
+    chosen, spare = chosen_ports(counts, ports or {}, _port_of(listen))
+    addresses = {stage: [f"127.0.0.1:{port}" for port in chosen[stage]] for stage in STAGES}
+    public = _public(listen, spare)
     everyone = {**os.environ, **environ}
 
     def place(service: str, replica: int, address: str, told: Mapping[str, str]) -> Place:
@@ -75,7 +83,10 @@ def lay_out(
         if stage in WITH_BACKEND:
             name = backend if isinstance(backend, str) else (backend or {}).get(stage)
             told |= ({"BACKEND": name} if name else {}) | ({"DEVICE": device} if device else {})
-        places += [place(stage, replica, address, told) for replica, address in enumerate(addresses[stage])]
+        for replica, address in enumerate(addresses[stage]):
+            made = place(stage, replica, address, told)
+            own = variables(stage, devices[stage][replica], everyone) if stage in devices else {}
+            places.append(dataclasses.replace(made, environ={**made.environ, **own}))
     return [*places, place(ORCHESTRATOR, 0, public, {stage.upper(): ",".join(addresses[stage]) for stage in STAGES})]
 
 
@@ -97,6 +108,11 @@ def checked_address(listen: str) -> tuple[str, int]:
         except OSError as error:
             raise SettingsError(f"cannot listen on {listen}: {error.strerror}") from error
     return host, int(port)
+
+
+def _port_of(listen: str) -> int:
+    """Of the public door; 0 where a free one is taken. Raises SettingsError as `checked_address`."""
+    return int(listen.rpartition(":")[2]) if checked_address(listen)[1] else 0
 
 
 def _public(listen: str, spare: int) -> str:

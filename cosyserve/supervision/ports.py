@@ -2,6 +2,9 @@
 
 import random
 import socket
+from collections.abc import Mapping, Sequence
+
+from cosyserve.errors import SettingsError
 
 _FIRST, _LAST = 20_000, 32_000
 
@@ -17,10 +20,50 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
         if len(found) == count:
             return found
         with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
+            if not _is_free(probe, host, port):
                 continue
             found.append(port)
     raise OSError(f"fewer than {count} free ports from {_FIRST} to {_LAST} on {host}")
+
+
+def chosen_ports(counts: Mapping[str, int], wanted: Mapping[str, Sequence[int]], public: int) -> tuple[dict[str, list[int]], int]:
+    """The ports of so many replicas of each stage, and a spare one for the public door.
+
+    wanted: of a stage the ports of its first replicas; the others have those that follow the last one. Stages without have free ones.
+    public: port of the public door, 0 where it takes the spare one. Raises SettingsError for an unknown stage, more ports than replicas, a
+    port outside 1 to 65535, one that is given twice, and one on which something listens.
+    """
+    named = {stage: _continued(stage, counts, ports) for stage, ports in wanted.items()}
+    owners = {public: "the public door"} if public else {}
+    for stage, ports in named.items():
+        for replica, port in enumerate(ports):
+            owner = f"{stage}.{replica}"
+            if not 1 <= port <= 65535:
+                raise SettingsError(f"--ports: {owner} would listen on port {port}; allowed are 1 to 65535")
+            if port in owners:
+                raise SettingsError(f"--ports: {owner} would listen on port {port}, which {owners[port]} has")
+            owners[port] = owner
+            with socket.socket() as probe:
+                if not _is_free(probe, "127.0.0.1", port):
+                    raise SettingsError(f"--ports: {owner} cannot listen on 127.0.0.1:{port}: it is in use, or not allowed for this user")
+    missing = sum(count for stage, count in counts.items() if stage not in named) + 1
+    spare = iter([port for port in free_ports(missing + len(owners)) if port not in owners])
+    return {stage: named.get(stage) or [next(spare) for _ in range(count)] for stage, count in counts.items()}, next(spare)
+
+
+def _continued(stage: str, counts: Mapping[str, int], ports: Sequence[int]) -> list[int]:
+    if stage not in counts:
+        raise SettingsError(f"--ports: {stage!r} is no stage; there are {', '.join(counts)}")
+    more = counts[stage] - len(ports)
+    if more < 0:
+        raise SettingsError(f"--ports names {len(ports)} ports for {stage}, which has {counts[stage]} replica{'s' * (counts[stage] != 1)}")
+    return [*ports, *range(ports[-1] + 1, ports[-1] + 1 + more)]
+
+
+def _is_free(probe: socket.socket, host: str, port: int) -> bool:
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        probe.bind((host, port))
+    except OSError:
+        return False
+    return True

@@ -1,9 +1,9 @@
-"""All services on one machine as child processes of this one: started together, watched, replaced when they can be, stopped cleanly."""
+"""All services on one machine as child processes of this one: started together, watched, restarted when they end, stopped cleanly."""
 
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,10 +11,12 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.supervision.child import Child, exit_text
 from cosyserve.supervision.gpu_sharing import shared_gpu, wanted_way
 from cosyserve.supervision.layout import ORCHESTRATOR, Place, lay_out
+from cosyserve.supervision.liveness import until_silent
 
 _MOST_RESTARTS = 5
+"""In a row."""
 _STEADY_SECONDS = 60.0
-"""Who has served this long has its restarts forgotten."""
+"""A process that has served this long has its restarts forgotten."""
 _FIRST_BACK_OFF_SECONDS = 0.5
 _STOP_MARGIN_SECONDS = 10.0
 """An interpreter with a tensor library takes its time to end when the machine is busy."""
@@ -120,7 +122,7 @@ class Stack:
                 await asyncio.wait(late)
 
     async def _keep(self, place: Place) -> None:
-        """Run the service of `place`, again and again while that makes sense."""
+        """Run the service of `place`, and start it again when it ends: up to `_MOST_RESTARTS` times in a row, each after twice the time."""
         loop = asyncio.get_running_loop()
         restarts = 0
         while True:
@@ -129,23 +131,24 @@ class Stack:
             if self._stopping.is_set():
                 return
             end = f"{place.label} {exit_text(code)}{'' if served else ' while loading'}"
-            first = not self._first_serving[place].is_set()
-            if first or not self._has_substitute(place):
-                said = "".join(f"\n  {line}" for line in self._children[place].last_lines)
-                raise StackFailed(f"{end}{'; its last lines:' + said if said else ''}")
+            if not self._first_serving[place].is_set():
+                raise StackFailed(end + self._last_words(place))
             restarts = 1 if served and loop.time() - begin > _STEADY_SECONDS else restarts + 1
             if restarts > _MOST_RESTARTS:
+                if not self._others_go_on(place):
+                    raise StackFailed(f"{end}, {_MOST_RESTARTS} restarts did not help{self._last_words(place)}")
                 self._report(f"{end}, {_MOST_RESTARTS} restarts did not help; the other replicas of {place.service} go on without it")
                 return
             delay = _FIRST_BACK_OFF_SECONDS * 2 ** (restarts - 1)
-            self._report(f"{end}; another replica lives, starting it again in {delay:.1f} s")
+            meanwhile = "another replica lives" if self._has_substitute(place) else f"no other {place.service} serves"
+            self._report(f"{end}; {meanwhile}, starting it again in {delay:.1f} s (restart {restarts} of at most {_MOST_RESTARTS})")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._stopping.wait()
                     return
 
     async def _live(self, place: Place) -> tuple[int, bool]:
-        """One life of one process: its exit code and whether it ever served."""
+        """One life of one process: its exit code and whether it ever served. One that has served and freezes is killed."""
         loop = asyncio.get_running_loop()
         begin = loop.time()
         child = await Child.start(f"services.{place.service}", place.label, place.address, place.environ, self._log)
@@ -158,10 +161,32 @@ class Stack:
         if child.serving:
             self._report(f"{place.label} serving after {loop.time() - begin:.1f} s")
             self._first_serving[place].set()
+            await self._watch(place, child, ended)
         elif serving.done():
             serving.result()
         serving.cancel()
         return await ended, child.serving
+
+    async def _watch(self, place: Place, child: Child, ended: "asyncio.Task[int]") -> None:
+        """Return when `child` has ended or the stack is being stopped; kill it when it answers no more."""
+        silent = asyncio.create_task(until_silent(place.address, self._drain_seconds + _STOP_MARGIN_SECONDS))
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait((ended, silent, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            silent.cancel()
+            stopping.cancel()
+        if silent.done() and not silent.cancelled() and not ended.done() and not self._stopping.is_set():
+            self._report(f"{place.label} {silent.result()} and is killed")
+            child.send(signal.SIGKILL)
+
+    def _last_words(self, place: Place) -> str:
+        said = "".join(f"\n  {line}" for line in self._children[place].last_lines)
+        return f"; its last lines:{said}" if said else ""
+
+    def _others_go_on(self, place: Place) -> bool:
+        """Whether another replica of the same stage has not been given up, be it serving or about to be."""
+        return any(not keeper.done() for other, keeper in self._keepers.items() if other.service == place.service and other is not place)
 
     def _has_substitute(self, place: Place) -> bool:
         others = (child for other, child in self._children.items() if other.service == place.service and other != place)
@@ -184,6 +209,8 @@ async def running_stack(
     replicas: Mapping[str, int] | None = None,
     backend: str | Mapping[str, str] | None = "torch",
     device: str | None = None,
+    devices: Mapping[str, Sequence[str]] | None = None,
+    ports: Mapping[str, Sequence[int]] | None = None,
     environ: Mapping[str, str] | None = None,
     gpu_sharing: str | None = None,
     drain_seconds: float = 5.0,
@@ -193,14 +220,17 @@ async def running_stack(
     """All services of `model` while the block runs; the block begins when the public door is SERVING.
 
     replicas: how many of a stage, e.g. {"token2wav": 2}; one of each without. backend: of both engines, or {"llm": ..., "token2wav": ...};
-    None: as the environment says. environ: variables for all children. gpu_sharing: how engines share a GPU, auto or off
-    (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log: gets each line that a child prints, with its name
-    before it. report: gets what happens to the children. A stage's only replica that dies stops all the others: `Stack.wait` raises then.
+    None: as the environment says. devices, ports: of a stage, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how
+    engines share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log: gets each line that a
+    child prints, with its name before it. report: gets what happens to the children. A process that ends, or gives no health answer for
+    8 s, is started again while the others serve on; when five restarts in a row did not help and its stage has no other replica, all end
+    and `Stack.wait` raises.
     Raises StackFailed when a child ends while loading, ModelError without a model directory, SettingsError for the rest.
     """
-    places = lay_out(ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {})
-    async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as told:
-        stack = Stack(told, drain_seconds, log, report)
+    told = ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {}, devices, ports
+    places = await asyncio.to_thread(lay_out, *told)  # nvidia-smi may be asked
+    async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
+        stack = Stack(shared, drain_seconds, log, report)
         try:
             await stack.start()
             yield stack

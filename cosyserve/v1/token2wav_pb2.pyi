@@ -144,6 +144,7 @@ class DecodeSetup(google.protobuf.message.Message):
     HOLDS_SILENCE_FIELD_NUMBER: builtins.int
     LISTENER_SECONDS_FIELD_NUMBER: builtins.int
     UTTERANCE_FIELD_NUMBER: builtins.int
+    CALLER_STREAMS_FIELD_NUMBER: builtins.int
     prompt_mel: builtins.bytes
     """Mel of the prompt: little-endian float32, exactly [2 * prompt_speech_tokens, 80], time-major. Otherwise: INVALID_ARGUMENT."""
     speaker_embedding: builtins.bytes
@@ -177,6 +178,11 @@ class DecodeSetup(google.protobuf.message.Message):
     """A number that the sentences of one request share and no other request has; 0 (default): none. While an earlier sentence of the request is
     being decoded by the same process, listener_seconds is not used: the first sound of this one is due when that one has been played.
     """
+    caller_streams: builtins.int
+    """Sentences that the caller has decoded at this moment on all replicas of this stage together, this one included. Sound takes longer to its
+    listener where one caller speaks with many, however few of them are decoded here; that decides when a first piece is handed out, and no
+    sample. Default 0: not told, those that are decoded here count. Negative: INVALID_ARGUMENT.
+    """
     @property
     def prompt_speech_tokens(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Speech tokens of the voice's prompt, at most 1500, ids 0 to 6560. Otherwise: INVALID_ARGUMENT."""
@@ -207,9 +213,10 @@ class DecodeSetup(google.protobuf.message.Message):
         holds_silence: builtins.bool = ...,
         listener_seconds: builtins.float = ...,
         utterance: builtins.int = ...,
+        caller_streams: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "hops", b"hops"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["expected_identity", b"expected_identity", "guards", b"guards", "holds_silence", b"holds_silence", "hops", b"hops", "listener_seconds", b"listener_seconds", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "utterance", b"utterance", "voice_hash", b"voice_hash"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["caller_streams", b"caller_streams", "expected_identity", b"expected_identity", "guards", b"guards", "holds_silence", b"holds_silence", "hops", b"hops", "listener_seconds", b"listener_seconds", "profile", b"profile", "prompt_mel", b"prompt_mel", "prompt_speech_tokens", b"prompt_speech_tokens", "seed", b"seed", "sentence_index", b"sentence_index", "speaker_embedding", b"speaker_embedding", "speed", b"speed", "start_sample", b"start_sample", "utterance", b"utterance", "voice_hash", b"voice_hash"]) -> None: ...
 
 global___DecodeSetup = DecodeSetup
 

@@ -12,6 +12,7 @@ from cosyserve.first_audible import FirstAudible
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, warning_pb2
 from services.orchestrator.engines import Engines
 from services.orchestrator.pipeline import Account, Milliseconds
+from services.orchestrator.request_log import Figures, tell
 from services.orchestrator.silence import Play
 from services.orchestrator.silence_trimming import Trimming
 from services.orchestrator.text_warnings import TextWarning
@@ -44,6 +45,10 @@ class Reply:
         """How many of the warnings the caller knows of."""
         self._place = utterance.start_sample
         self._writing: asyncio.Future[None] | None = None
+        tell(self._figures)
+
+    def _figures(self) -> Figures:
+        return figures_of(self._account, (self._place - self._utterance.start_sample) / self._utterance.sample_rate, self._audible)
 
     async def stream(self, speak: Callable[[Play, Account], Awaitable[None]]) -> None:
         """Send what `speak` plays, to its end. Raises what it raises, OutOfRange when the caller resumes behind the end, CallerStalled."""
@@ -174,6 +179,11 @@ def summary_of(account: Account, audio_seconds: float, audible: FirstAudible) ->
         removed_end_milliseconds=_milliseconds_of(account.trimming.removed_end),
         warnings=[warning_message(warning) for warning in account.warnings.known],
     )
+
+
+def figures_of(account: Account, audio_seconds: float, audible: FirstAudible) -> Figures:
+    """For the log. audio_seconds: of what was sent. audible: on the clock of the account."""
+    return Figures(account.voice, audio_seconds, account.first_sound_milliseconds, 1000 * (audible.seconds or 0.0))
 
 
 def _milliseconds_of(samples: int) -> float:

@@ -19,7 +19,8 @@ from services.orchestrator.conversion import convert
 from services.orchestrator.deadline import within
 from services.orchestrator.departures import ARRIVING_TEXT, RECORDING, TEXT
 from services.orchestrator.pipeline import Account, Stages, refuse_longer, speak
-from services.orchestrator.reply import Reply, header_of, output_of, summary_of, take_words
+from services.orchestrator.reply import Reply, figures_of, header_of, output_of, summary_of, take_words
+from services.orchestrator.request_log import logged, tell
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.voice_servicer import VoiceMethods
 from services.orchestrator.voice_stage import VoiceStage
@@ -37,6 +38,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         self._settings = settings
         self.admission = Admission(settings.max_streams)
 
+    @logged
     async def Synthesize(  # type: ignore[override]  # writes from a coroutine, so that an error of any stage ends the call
         self, request: synthesis_pb2.SynthesizeRequest, context: Context
     ) -> None:
@@ -45,6 +47,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
             async with within(self._settings.max_request_seconds, context.time_remaining()):
                 await Reply(utterance, context, self._settings.reader_seconds).stream(partial(speak, utterance, self._stages))
 
+    @logged
     async def ConvertVoice(  # type: ignore[override]  # as Synthesize
         self, request: synthesis_pb2.ConvertVoiceRequest, context: Context
     ) -> None:
@@ -54,6 +57,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
                 reply = Reply(utterance, context, self._settings.reader_seconds)
                 await reply.stream(partial(convert, utterance, request.audio, self._stages))
 
+    @logged
     async def StreamingSynthesize(  # type: ignore[override]  # as Synthesize
         self, requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest], context: Context
     ) -> None:
@@ -74,6 +78,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
                     place.cut_short = True
                     await reply.break_off()
 
+    @logged
     async def SynthesizeUnary(
         self, request: synthesis_pb2.SynthesizeUnaryRequest, context: Context
     ) -> synthesis_pb2.SynthesizeUnaryResponse:
@@ -93,6 +98,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         audio, audible = b"".join(pieces), FirstAudible(out.encoding, out.sample_rate)
         account.sounded()
         audible.arrived(account.milliseconds / 1000, audio)
+        tell(partial(figures_of, account, out.position / out.sample_rate, audible))
         return synthesis_pb2.SynthesizeUnaryResponse(
             audio=audio,
             header=header_of(utterance, account),

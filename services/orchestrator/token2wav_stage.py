@@ -74,6 +74,7 @@ class Token2WavStage:
             finished = False
             if listener is not None:
                 setup.utterance, setup.listener_seconds = listener.utterance, listener.seconds()
+            setup.caller_streams = sum(each.calls for each in self.replicas.replicas())
             stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
             with hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call, pulse.paused() if silent else contextlib.nullcontext():
                 async with asyncio.TaskGroup() as group:

@@ -22,9 +22,10 @@ SINGLE_HOLD_SECONDS = 2.0
 LONGEST_HOLD_SECONDS = 5.0
 """Most that a setting may say."""
 MARGIN_SECONDS = 0.0075
-"""By which the second piece should be made before the first has been played, times the root of how many streams there are: its way to the
-player is longer where many speak. Seen on an H200 (`python -m bench.gpu --part closed`): 0.042 s are enough for 32 streams, 0.04 for 64,
-0.08 for 128; 0.026 for 32 and 0.04 for 128 are not."""
+"""By which the second piece should be made before the first has been played, times the root of how many streams there are on all replicas:
+its way to the player is longer where many speak, and all speak through one orchestrator. Seen on an H200 (`python -m bench.gpu --part
+closed`): 0.042 s are enough for 32 streams, 0.04 for 64, 0.08 for 128; 0.026 for 32 and 0.04 for 128 are not. With two replicas and the
+margin of the 32 streams of each, 1 % of the players of 64 ran dry (`python -m bench.token2wav_schedule --replicas 2`)."""
 SINGLE_MARGIN_SECONDS = 0.015
 """The same in an engine of single steps, beyond the worst of its latest forecasts, for a stream that is alone."""
 CROWD_MARGIN_SECONDS = 0.04
@@ -67,7 +68,7 @@ class Holding:
         """Streams whose held sound may go. `works`: the step that begins now, if one does. Nothing waits for one of another profile, which
         may take seconds."""
         blocks, begun = sum(work.due.blocks for work in works), {work.lane for work in works}
-        soon = now + self._costs.slow(blocks) + _margin(len(lanes))
+        soon = now + self._costs.slow(blocks) + _margin(lanes)
         decoder = works[0].lane.decoder if works else None
         return [
             lane
@@ -100,7 +101,7 @@ class Holding:
             return self._until_single(lane, behind, lanes, now)
         # What has yet to come comes while some step is under way and goes with the one after it; what is there may not fit into the next.
         there = max(now, (lane.fed or now) + missing * self._pace.expected) if missing else now
-        until = there + self._costs.two_more + _margin(len(lanes)) - lane.held_seconds
+        until = there + self._costs.two_more + _margin(lanes) - lane.held_seconds
         if until <= now or until > last:  # the second piece comes in time, or waiting cannot help
             return now
         return until if there > now else last  # overdue: released when tokens or a step change the forecast
@@ -132,5 +133,7 @@ def _single_margin(streams: int) -> float:
     return SINGLE_MARGIN_SECONDS + CROWD_MARGIN_SECONDS * (streams - 1)
 
 
-def _margin(streams: int) -> float:
-    return MARGIN_SECONDS * math.sqrt(streams)
+def _margin(lanes: Sequence[Lane]) -> float:
+    """lanes: in the order in which they were opened; what the latest setup says of the caller holds for all."""
+    told = lanes[-1].sentence.caller_streams if lanes else 0
+    return MARGIN_SECONDS * math.sqrt(max(len(lanes), told))

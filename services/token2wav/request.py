@@ -118,6 +118,8 @@ class Sentence:
     """Sound of earlier sentences that the listener still has to play."""
     utterance: int = 0
     """Number of the request, which its sentences share; 0: not known."""
+    caller_streams: int = 0
+    """Sentences that its caller has under way on all replicas when this one begins; 0: not told."""
 
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:
@@ -128,6 +130,8 @@ class Sentence:
             raise InvalidRequest(f"start_sample is {self.start_sample}; it must not be negative")
         if not 0 <= self.listener_seconds < math.inf:
             raise InvalidRequest(f"listener_seconds is {self.listener_seconds:g}; it must be a number from 0")
+        if self.caller_streams < 0:
+            raise InvalidRequest(f"caller_streams is {self.caller_streams}; it must not be negative")
 
     @property
     def is_continued(self) -> bool:

@@ -175,6 +175,7 @@ def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:
         holds_silence=setup.holds_silence,
         listener_seconds=setup.listener_seconds,
         utterance=setup.utterance,
+        caller_streams=setup.caller_streams,
     )
 
 

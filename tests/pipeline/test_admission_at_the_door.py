@@ -133,3 +133,25 @@ async def test_the_decoder_is_told_what_the_listener_has_left() -> None:
     # 15 tokens of 40 ms and a pause of 200 ms; all of it was made within a fraction of that.
     assert 0.4 < second.listener_seconds <= 0.8
     assert second.listener_seconds + 0.4 < third.listener_seconds <= 1.6
+
+
+async def test_each_decoder_is_told_how_many_streams_all_of_them_have() -> None:
+    """Two replicas, each of which sees two of four."""
+    async with stack({"token2wav": 2}) as running:
+        scripts = running.scripts["token2wav"]
+        open_now, all_open = 0, asyncio.Event()
+
+        async def together(context: Any, sent: int) -> None:
+            nonlocal open_now
+            if sent == 0:
+                open_now += 1
+                if open_now == 4:
+                    all_open.set()
+                await all_open.wait()
+
+        for script in scripts:
+            script.decode = together
+        await asyncio.gather(*(speak(running, "word") for _ in range(4)))
+        assert [len(script.decode_setups) for script in scripts] == [2, 2]
+        told = sorted(setup.caller_streams for script in scripts for setup in script.decode_setups)
+    assert told == [1, 2, 3, 4]

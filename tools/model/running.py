@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 
 from cosyserve.errors import ModelError, SettingsError
+from cosyserve.interrupts import heeded
 
 _INTERRUPTED = 130
 
@@ -12,7 +13,8 @@ _INTERRUPTED = 130
 def run(main: Callable[[], int]) -> int:
     """Exit status of `main`."""
     try:
-        return main()
+        with heeded():
+            return main()
     except (ModelError, SettingsError, OSError) as error:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
         print(f"cosyserve: {error}{'; make room and run it again: what is done is kept' if full else ''}", file=sys.stderr)

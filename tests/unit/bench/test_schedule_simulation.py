@@ -31,6 +31,25 @@ def test_without_holding_players_run_dry() -> None:
     assert sum(found.first_sound(0.95) for found in held) < 1.5 * sum(found.first_sound(0.95) for found in plain)
 
 
+def test_with_two_decoders_the_margin_is_that_of_the_whole_crowd() -> None:
+    """64 players of two replicas, on ways as long as 64 make them: with the margin of the 32 that each replica sees, some run dry."""
+
+    def heard(*, tells: bool) -> list[float]:
+        simulations = [Simulation(Times(seed=seed, jitter=0.3), SHORT, seed=seed + 1, replicas=2, tells=tells) for seed in (0, 1)]
+        return [closed_loop(each, 64, 5).gap_free for each in simulations]
+
+    crowd, alone = heard(tells=True), heard(tells=False)
+    assert min(crowd) > 0.998
+    assert sum(alone) < sum(crowd) - 0.01
+
+
+def test_two_decoders_speak_more_and_the_same_again() -> None:
+    one, two, again = (closed_loop(Simulation(Times(jitter=0.0), SHORT, replicas=count), 64, 4) for count in (1, 2, 2))
+    assert two == again
+    assert two.gap_free == 1.0
+    assert two.audio / two.seconds > 1.4 * one.audio / one.seconds
+
+
 def test_the_same_again() -> None:
     first, second = (poisson(Simulation(Times(jitter=0.0), SHORT), 32, 4, 3.1) for _ in range(2))
     assert first == second

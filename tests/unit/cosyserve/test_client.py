@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
@@ -190,16 +191,41 @@ async def test_a_lost_stream_is_taken_up_where_it_stopped() -> None:
 async def test_tries_without_progress_are_bounded() -> None:
     async with _door(_broken_after(1), _broken_after(0)) as (client, door):
         with pytest.raises(errors.Unavailable, match="going away"):
-            await client.synthesize("x", resumptions=2).read()
+            await client.synthesize("x", resumptions=2, resume_seconds=0).read()
     assert len(door.requests) == 3
 
 
-async def test_without_resumptions_a_lost_connection_is_raised_at_once() -> None:
+async def test_what_was_begun_is_taken_up_for_so_many_seconds() -> None:
+    """However often that takes; a server that is full is waited for, too."""
+
+    async def full(request: Any, context: Any) -> AsyncIterator[Any]:
+        raise errors.Overloaded("no place", retry_after=0.05)
+        yield
+
+    begun = time.monotonic()
+    async with _door(_broken_after(1), full, *[_broken_after(0, 0.05)] * 6, _complete) as (client, door):
+        assert await client.synthesize("x").read() == WHOLE
+        assert len(door.requests) == 9
+    async with _door(_broken_after(1), _broken_after(0, 0.1)) as (client, door):
+        with pytest.raises(errors.Unavailable, match="going away"):
+            await client.synthesize("x", resume_seconds=0.5).read()
+        assert 3 <= len(door.requests) <= 6
+    assert time.monotonic() - begun < 10
+
+
+async def test_what_never_began_is_raised_at_once() -> None:
+    async with _door(_broken_after(0)) as (client, door):
+        with pytest.raises(errors.Unavailable, match="going away"):
+            await client.synthesize("x").read()
+    assert len(door.requests) == 1
+
+
+async def test_a_lost_connection_is_raised_at_once_where_nothing_shall_be_resumed() -> None:
     async with _door(_broken_after(2)) as (client, door):
         heard: list[bytes] = []
 
         async def listen() -> None:
-            async for chunk in client.synthesize("x", seed=3):
+            async for chunk in client.synthesize("x", seed=3, resume_seconds=0):
                 heard.append(chunk.audio)  # noqa: PERF401 - what arrived before the error counts
 
         with pytest.raises(errors.Unavailable):

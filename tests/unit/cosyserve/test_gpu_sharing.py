@@ -289,3 +289,36 @@ async def test_two_decoders_on_one_gpu_take_turns(told: Told, tmp_path: Path) ->
         "warning: llm.0, token2wav.0, token2wav.1 share a GPU in turns: more than one of them is token2wav; give each a GPU of its own"
     ]
     assert not _calls(tmp_path)
+
+
+def _spread(told: Told, *engines: tuple[str, str]) -> list[Place]:
+    """Engines by service and the one GPU that each sees."""
+    environ = told()[0].environ
+    return [
+        Place(service, number, "127.0.0.1:1", {**environ, f"COSYSERVE_{service.upper()}_DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": gpu})
+        for number, (service, gpu) in enumerate(engines)
+    ]
+
+
+async def test_each_gpu_that_is_shared_is_told_by_itself_and_one_daemon_serves_all(told: Told, tmp_path: Path) -> None:
+    lines: list[str] = []
+    engines = (("llm", "0"), ("token2wav", "0"), ("llm", "1"), ("token2wav", "1"), ("token2wav", "2"))
+    async with shared_gpu(_spread(told, *engines), "auto", lines.append) as places:
+        pipes = [place.environ.get("CUDA_MPS_PIPE_DIRECTORY") for place in places]
+    assert len(set(pipes[:4])) == 1
+    assert pipes[0] is not None
+    assert pipes[4] is None
+    way = "run on one GPU at the same time, through an MPS daemon of their own"
+    assert lines == [f"llm.0, token2wav.1 {way}", f"llm.2, token2wav.3 {way}"]
+    assert [call[0] for call in _calls(tmp_path)] == ["-d", "quit -t 3"]
+
+
+async def test_two_decoders_on_one_gpu_leave_the_other_gpu_its_daemon(told: Told) -> None:
+    lines: list[str] = []
+    engines = (("token2wav", "0"), ("token2wav", "0"), ("llm", "1"), ("token2wav", "1"))
+    async with shared_gpu(_spread(told, *engines), "auto", lines.append) as places:
+        assert [bool(place.environ.get("CUDA_MPS_PIPE_DIRECTORY")) for place in places] == [False, False, True, True]
+    assert lines == [
+        "warning: token2wav.0, token2wav.1 share a GPU in turns: more than one of them is token2wav; give each a GPU of its own",
+        "llm.2, token2wav.3 run on one GPU at the same time, through an MPS daemon of their own",
+    ]

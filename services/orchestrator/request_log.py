@@ -1,0 +1,103 @@
+"""One line of the log for each request that speaks: its id, what it got, when, and how it ended. Never its text."""
+
+import asyncio
+import contextlib
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any, TypeVar
+
+import grpc
+from opentelemetry import trace
+
+from cosyserve.errors import CosyserveError
+from cosyserve.interceptors import LEAVING
+
+log = logging.getLogger(__name__)
+Context = grpc.aio.ServicerContext[Any, Any]
+ID_KEY = "x-request-id"
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """voice: its id, empty before it is known. audio_seconds: of what was sent. first_byte, first_audible: milliseconds since admission,
+    as in the summary; 0: there was none."""
+
+    voice: str = ""
+    audio_seconds: float = 0.0
+    first_byte: float = 0.0
+    first_audible: float = 0.0
+
+
+class Line:
+    """The line of one request. figures: asked when the request is over."""
+
+    def __init__(self) -> None:
+        self.figures: Callable[[], Figures] = Figures
+
+
+_LINE: ContextVar[Line | None] = ContextVar("line of the request", default=None)
+Servicer = TypeVar("Servicer")
+Request = TypeVar("Request")
+Answer = TypeVar("Answer")
+Method = Callable[[Servicer, Request, Context], Awaitable[Answer]]
+
+
+def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Request, Answer]:
+    """A method of the public door, each call of which writes its line when it is over."""
+
+    @wraps(method)
+    async def call(self: Servicer, request: Request, context: Context) -> Answer:
+        with _one_line(method.__name__, context):
+            return await method(self, request, context)
+
+    return call
+
+
+def tell(figures: Callable[[], Figures]) -> None:
+    """Give the function that knows what the present call gets; it is called when the call is over. Without effect outside a call that is
+    logged."""
+    if (line := _LINE.get()) is not None:
+        line.figures = figures
+
+
+@contextlib.contextmanager
+def _one_line(method: str, context: Context) -> Iterator[None]:
+    """Write the line when the block is left, however it is left. Raises what the block raises."""
+    line, status = Line(), "OK"
+    _LINE.set(line)
+    try:
+        yield
+    except asyncio.CancelledError as ended:
+        status = "UNAVAILABLE" if LEAVING in ended.args else "CANCELLED"
+        raise
+    except BaseException as error:
+        status = _status(error)
+        raise
+    finally:
+        found = line.figures()
+        log.info(
+            "request %s %s voice=%s audio=%.2f s first_byte=%.0f ms first_audible=%.0f ms status=%s",
+            *(_id_of(context), method, found.voice or "-", found.audio_seconds, found.first_byte, found.first_audible, status),
+        )
+
+
+def _id_of(context: Context) -> str:
+    """What the caller sent as x-request-id, if it is one; else the trace of the call; else one of its own."""
+    for key, value in context.invocation_metadata() or ():
+        if key == ID_KEY and isinstance(value, str) and _ID.fullmatch(value):
+            return value
+    span = trace.get_current_span().get_span_context()
+    return trace.format_trace_id(span.trace_id) if span.is_valid else secrets.token_hex(8)
+
+
+def _status(error: BaseException) -> str:
+    """The name of the status that the caller reads; a fault of ours that has none is INTERNAL."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((told for inner in error.exceptions if (told := _status(inner)) != "INTERNAL"), "INTERNAL")
+    return error.code.name if isinstance(error, CosyserveError) else "INTERNAL"

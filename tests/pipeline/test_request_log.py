@@ -1,0 +1,109 @@
+"""One line of the orchestrator's log for each request that speaks."""
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from cosyserve.interceptors import EdgeInterceptor
+from cosyserve.v1 import synthesis_pb2
+from services.orchestrator.request_log import logged
+from tests.pipeline.calling import busy, hang, speak, status_of
+from tests.pipeline.scripted import stack
+
+LINE = re.compile(
+    r"request (?P<id>\S+) (?P<method>\w+) voice=(?P<voice>\S+) audio=(?P<audio>[\d.]+) s "
+    r"first_byte=(?P<byte>\d+) ms first_audible=(?P<audible>\d+) ms status=(?P<status>\w+)"
+)
+Lines = Callable[[], list[dict[str, str]]]
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Lines:
+    """What was logged of requests."""
+    caplog.set_level(logging.INFO)
+
+    def found() -> list[dict[str, str]]:
+        return [match.groupdict() for record in caplog.records if (match := LINE.fullmatch(record.getMessage()))]
+
+    return found
+
+
+async def test_a_request_that_was_spoken(lines: Lines, caplog: pytest.LogCaptureFixture) -> None:
+    async with stack() as running:
+        audio, responses = await speak(running, "confidential words")
+        request = synthesis_pb2.SynthesizeRequest(text="more", sentence_pause_milliseconds=0)
+        call = running.stub.Synthesize(request, metadata=(("x-request-id", "order-7"),))
+        assert [response async for response in call]
+        unary = await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(text="whole"))
+    first, second, third = lines()
+    summary = responses[-1].summary
+    assert (first["method"], first["voice"], first["status"]) == ("Synthesize", "anna", "OK")
+    assert first["audio"] == f"{len(audio) / 48_000:.2f}"
+    assert int(first["byte"]) == round(summary.first_sound_milliseconds)
+    assert int(first["audible"]) == round(summary.first_audible_milliseconds)
+    assert re.fullmatch(r"[0-9a-f]{16,32}", first["id"])
+    assert (second["id"], second["audio"]) == ("order-7", f"{20 * 0.04:.2f}")
+    assert (third["method"], third["audio"]) == ("SynthesizeUnary", f"{len(unary.audio) / 48_000:.2f}")
+    assert "confidential" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"), [({"speed": 9.0}, "INVALID_ARGUMENT"), ({"voice": "nobody\nrequest"}, "NOT_FOUND")], ids=["speed", "voice"]
+)
+async def test_a_request_that_is_refused(lines: Lines, fields: dict[str, Any], status: str) -> None:
+    async with stack() as running:
+        assert (await status_of(running, "word", **fields)).code().name == status
+    (line,) = lines()
+    assert (line["voice"], line["audio"], line["byte"], line["status"]) == ("-", "0.00", "0", status)
+
+
+async def test_ids_that_are_none_are_not_written(lines: Lines, caplog: pytest.LogCaptureFixture) -> None:
+    async with stack() as running:
+        request = synthesis_pb2.SynthesizeRequest(text="word")
+        for wrong in ("a b", "x" * 65, "a=b status=OK"):
+            assert [one async for one in running.stub.Synthesize(request, metadata=(("x-request-id", wrong),))]
+    assert [len(line["id"]) for line in lines()] == [16, 16, 16]
+
+
+async def test_a_caller_that_hangs_up(lines: Lines) -> None:
+    async with stack() as running:
+        running.scripts["token2wav"][0].decode = hang
+        call = running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="word"))
+        reading = asyncio.ensure_future(call.read())
+        await busy(running, "token2wav")
+        call.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        async with asyncio.timeout(10):
+            while not lines():
+                await asyncio.sleep(0.01)
+        assert lines()[0]["status"] == "CANCELLED"
+
+
+async def test_a_call_that_outlasts_the_drain(lines: Lines) -> None:
+    """As the interceptor of every service ends it, out of a TaskGroup too."""
+
+    @logged
+    async def method(servicer: None, request: None, context: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hang())
+            begun.set()
+
+    begun, edge = asyncio.Event(), EdgeInterceptor()
+    context = SimpleNamespace(invocation_metadata=lambda: (), abort=_abort)
+    call = asyncio.create_task(edge._guard(lambda request, told: method(None, request, told), "/a/B")(None, context))  # type: ignore[arg-type]
+    await begun.wait()
+    await edge.drain(0.0)
+    with pytest.raises(grpc.aio.AbortError):
+        await call
+    assert [line["status"] for line in lines()] == ["UNAVAILABLE"]
+
+
+async def _abort(code: grpc.StatusCode, *_: object, **__: object) -> None:
+    assert code is grpc.StatusCode.UNAVAILABLE
+    raise grpc.aio.AbortError

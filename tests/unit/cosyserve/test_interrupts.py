@@ -1,0 +1,50 @@
+"""Programs hear a Ctrl-C also where their parent ignored it, as nohup and job runners do."""
+
+import signal
+import subprocess
+import sys
+import threading
+
+from cosyserve.interrupts import heeded
+
+
+def test_a_child_that_inherited_a_deaf_ear_is_interrupted() -> None:
+    program = (
+        "import signal, time\n"
+        "from cosyserve.interrupts import heeded\n"
+        "assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN\n"
+        "try:\n"
+        "    with heeded():\n"
+        "        print('up', flush=True)\n"
+        "        time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('heard', signal.getsignal(signal.SIGINT) is signal.SIG_IGN)\n"
+    )
+    command = ["sh", "-c", 'trap \'\' INT; exec "$0" -c "$1"', sys.executable, program]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30)[0] == "heard True\n"
+    assert process.returncode == 0
+
+
+def test_other_handlers_and_other_threads_are_left_alone() -> None:
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        ours = signal.getsignal(signal.SIGINT)
+        with heeded():
+            assert signal.getsignal(signal.SIGINT) is ours
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        seen: list[object] = []
+
+        def enter() -> None:
+            with heeded():
+                seen.append(signal.getsignal(signal.SIGINT))
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        assert seen == [signal.SIG_IGN]
+    finally:
+        signal.signal(signal.SIGINT, before)
