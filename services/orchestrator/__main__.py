@@ -62,6 +62,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
         asked.warm_up,
         asked.ask,
     )
+    service.info.admit(servicer.admission.admit)
     service.info.measure(admitted=lambda: (servicer.admission.limit, servicer.admission.active))
 
     async def follow_health() -> None:

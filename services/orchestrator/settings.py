@@ -19,6 +19,10 @@ class OrchestratorSettings(ServerSettings):
     token2wav: tuple[str, ...]
     max_message_bytes: int = 22 * 1024 * 1024
     """Room for two recordings of 10 MiB: what is to be converted, and whom to speak like."""
+    max_connections: int = 256
+    max_streams_per_connection: int = 128
+    max_incoming_messages: int = 8
+    warm_up_from: tuple[str, ...] = ()
     max_streams: int = 16
     """Requests at once, at most what the stages behind it take; more are refused with RESOURCE_EXHAUSTED and a retry hint. One
     that brings two recordings of the largest size holds 80 MB while it lasts."""
