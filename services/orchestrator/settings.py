@@ -20,7 +20,7 @@ class OrchestratorSettings(ServerSettings):
     max_message_bytes: int = 22 * 1024 * 1024
     """Room for two recordings of 10 MiB: what is to be converted, and whom to speak like."""
     max_connections: int = 256
-    max_streams_per_connection: int = 128
+    max_streams_per_connection: int = 512
     max_incoming_messages: int = 8
     warm_up_from: tuple[str, ...] = ()
     max_streams: int = 16
