@@ -26,7 +26,8 @@ def channel_options(
     """
     options = [
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        # In grpcio this is how long an attempt to connect may take: less than a far or busy server needs would never connect.
+        ("grpc.min_reconnect_backoff_ms", 1_000),
         ("grpc.max_reconnect_backoff_ms", round(longest_back_off * 1000)),
         *_keepalive(PING_SECONDS, ANSWER_SECONDS),
         ("grpc.http2.max_pings_without_data", 0),

@@ -23,6 +23,7 @@ class OrchestratorSettings(ServerSettings):
     max_streams_per_connection: int = 512
     max_incoming_messages: int = 8
     warm_up_from: tuple[str, ...] = ()
+    """Callers of the public door are strangers, also those of private networks."""
     max_streams: int = 16
     """Requests at once, at most what the stages behind it take; more are refused with RESOURCE_EXHAUSTED and a retry hint. One
     that brings two recordings of the largest size holds 80 MB while it lasts."""

@@ -81,8 +81,10 @@ class RawConnection:
             self._credit[stream] -= room
             self.sent[stream] += room
             sent += room
-            with contextlib.suppress(ConnectionError):
+            try:
                 await self._writer.drain()
+            except ConnectionError:
+                self._over()
         return max(sent - 5, 0)
 
     async def changed(self) -> None:
