@@ -16,13 +16,12 @@ _SERVER_ANSWER_SECONDS: Final = 10.0
 _WINDOW_BYTES: Final = 64 * 1024
 
 
-def channel_options(
-    max_message_bytes: int | None = None, *, without_calls: bool = False, own_connection: bool = False, longest_back_off: float = 1.0
-) -> Options:
-    """Of a channel to one of our services: a frozen process is noticed `PING_SECONDS + ANSWER_SECONDS` after its last sign of life.
+def channel_options(max_message_bytes: int | None = None, *, own_connection: bool = False, longest_back_off: float = 1.0) -> Options:
+    """Of a channel to one of our services: while a call is under way, a frozen process is noticed `PING_SECONDS + ANSWER_SECONDS` after its
+    last sign of life.
 
-    max_message_bytes: in each direction; None leaves what grpcio has. without_calls: ask for signs of life while no call is under way, too.
-    own_connection: share no connection with another channel of this process. longest_back_off: seconds between two attempts to connect.
+    max_message_bytes: in each direction; None leaves what grpcio has. own_connection: share no connection with another channel of this
+    process. longest_back_off: seconds between two attempts to connect.
     """
     options = [
         ("grpc.initial_reconnect_backoff_ms", 100),
@@ -32,8 +31,6 @@ def channel_options(
         *_keepalive(PING_SECONDS, ANSWER_SECONDS),
         ("grpc.http2.max_pings_without_data", 0),
     ]
-    if without_calls:
-        options.append(("grpc.keepalive_permit_without_calls", 1))
     if own_connection:
         options.append(("grpc.use_local_subchannel_pool", 1))
     if max_message_bytes is not None:
