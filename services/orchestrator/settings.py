@@ -39,7 +39,8 @@ class OrchestratorSettings(ServerSettings):
     max_stream_seconds: float = 14_400.0
     """A StreamingSynthesize that takes longer ends with DEADLINE_EXCEEDED."""
     idle_seconds: float = 30.0
-    """A StreamingSynthesize on which no message comes for so long ends with DEADLINE_EXCEEDED, unless it asks otherwise; 1 to 180."""
+    """A StreamingSynthesize on which no message comes for so long ends with DEADLINE_EXCEEDED, unless it asks otherwise; 1 to 180. One
+    that is kept open by blank text alone, without audio, lends its place after that time."""
     max_unary_seconds: float = 60.0
     """Longest utterance that SynthesizeUnary gives at once."""
     max_request_seconds: float = 3_600.0
