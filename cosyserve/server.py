@@ -54,7 +54,7 @@ class ServerSettings:
     """First messages received at once, each of which may hold max_message_bytes; other calls wait for their turn."""
     first_message_seconds: float = 30.0
     """A call whose first message is not complete after this long ends with DEADLINE_EXCEEDED."""
-    warm_up_from: tuple[str, ...] = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+    warm_up_from: tuple[str, ...] = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
     """Networks (CIDR) whose hosts may call WarmUp, beside this host: where the orchestrators are."""
     log_level: str = "INFO"
 
