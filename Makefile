@@ -1,5 +1,5 @@
 # Every habit of this repository is a target; CI calls these and nothing else.
-# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, REPLIES_ARGS, BENCH_ARGS, MODEL=DIR (bench-cpu, quality, up, verify),
+# Overridable: PYTHON, PYTEST_ARGS, QUALITY_ARGS, REPLIES_ARGS, BENCH_ARGS, ATTACK_ARGS, MODEL=DIR (bench-cpu, quality, up, verify),
 # TORCH_INDEX_URL (where torch comes from, e.g. PyTorch's CPU index).
 
 SHELL := /bin/bash
@@ -11,6 +11,7 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 QUALITY_ARGS ?=
 BENCH_ARGS ?=
+ATTACK_ARGS ?=
 MODEL ?=
 TORCH_INDEX_URL ?=
 
@@ -20,7 +21,7 @@ PROTOS_VENV := .venv-protos
 VLLM := build/vllm
 PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 
-.PHONY: help setup protos lint test test-vllm types soak fuzz demo up bench-cpu bench-gpu quality verify clean
+.PHONY: help setup protos lint test test-vllm types attack chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +49,12 @@ test: setup ## Run every test that needs no GPU, a file at a time to each core (
 
 test-vllm: $(VLLM)/.ready ## Run the backend of vLLM on the real library, its wheel for CPUs (3.1 GB of disk, ten minutes; PYTEST_ARGS)
 	OMP_NUM_THREADS=1 PYTHONPATH= $(VLLM)/bin/python -m pytest tests/vllm $(PYTEST_ARGS)
+
+chaos: setup ## Freeze each kind of process, idle and under load: noticed, replaced, used again? (three minutes)
+	$(BIN)/python -m pytest -m "chaos or not chaos" tests/chaos $(PYTEST_ARGS)
+
+attack: setup ## Half-sent uploads, empty streams, callers that never read and more against a running stack: does every limit hold?
+	$(BIN)/python -m tools.attack $(ATTACK_ARGS)
 
 types: setup ## Check what calls TensorRT against its published types (needs npm)
 	@test -d build/stubs/tensorrt || $(BIN)/pip install --quiet --no-deps --target build/stubs tensorrt-stubs==10.13.0.35.1

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import grpc
 from google.protobuf import any_pb2
@@ -16,6 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import errors
+from cosyserve.transport import channel_options
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ _LOST_STATUS: Final = "Internal error from Core"
 _BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
     grpc.StatusCode.NOT_FOUND: errors.NotFound,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
     grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
     grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
     grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
@@ -55,25 +57,14 @@ class ReplicaSet:
     """All replicas of one stage. Create and use inside one event loop; `on_change` is called when `serving` may have changed."""
 
     def __init__(self, stage: str, service: str, targets: Sequence[str], max_message_bytes: int, on_change: Callable[[], None]) -> None:
-        options = [
-            ("grpc.max_receive_message_length", max_message_bytes),
-            ("grpc.max_send_message_length", max_message_bytes),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1_000),
-            # A frozen process is noticed after these eight seconds of silence.
-            ("grpc.keepalive_time_ms", 5_000),
-            ("grpc.keepalive_timeout_ms", 3_000),
-            ("grpc.http2.max_pings_without_data", 0),
-            ("grpc.lb_policy_name", "round_robin"),
-            # Replicas on one host must not share a connection pool entry of another process's channel.
-            ("grpc.use_local_subchannel_pool", 1),
-        ]
+        # Replicas on one host must not share a connection pool entry of another process's channel.
+        options = channel_options(max_message_bytes, own_connection=True)
+        options_of_stage: list[tuple[str, Any]] = [*options, ("grpc.lb_policy_name", "round_robin")]
         self.stage = stage
         self._service = service
         self._on_change = on_change
         self._changed = asyncio.Event()
-        self._replicas = [Replica(target, grpc.aio.insecure_channel(target, options=options)) for target in targets]
+        self._replicas = [Replica(target, grpc.aio.insecure_channel(target, options=options_of_stage)) for target in targets]
         self._watches = [asyncio.create_task(self._watch(replica)) for replica in self._replicas]
 
     @property

@@ -17,6 +17,7 @@ from cosyserve.connecting import connect
 from cosyserve.speech import RESUME_SECONDS, Speech
 from cosyserve.streaming_speech import StreamingSpeech
 from cosyserve.synthesis_options import ConversionOptions, SynthesisOptions, UnaryOptions, request_of, setup_of
+from cosyserve.transport import channel_options
 from cosyserve.utterance import Header, Mode, Summary, read_header, read_summary
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
@@ -36,13 +37,7 @@ class Client(VoiceCalls):
     def __init__(self, target: str) -> None:
         """target: host:port; nothing is sent before the first call."""
         self.target = target
-        options = [
-            ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.min_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 1_000),
-        ]
-        self._channel = grpc.aio.insecure_channel(target, options=options)
+        self._channel = grpc.aio.insecure_channel(target, options=channel_options(_MAX_MESSAGE_BYTES))
         super().__init__(target, self._channel)
         self._stub = cast("synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(self._channel))
 

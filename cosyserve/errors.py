@@ -3,6 +3,7 @@
 CosyserveError
 ├── InvalidRequest        INVALID_ARGUMENT     the caller's values; says which, where and the allowed range
 ├── NotFound              NOT_FOUND            no such voice
+├── PermissionDenied      PERMISSION_DENIED    the method is not for this caller; says for whom it is
 ├── AlreadyExists         ALREADY_EXISTS       a voice of that id is there
 ├── OutOfRange            OUT_OF_RANGE         a resume point behind the end of the audio
 ├── FailedPrecondition    FAILED_PRECONDITION  another engine than the one that began the request; what the voice, model or peer lacks
@@ -67,6 +68,10 @@ class InvalidRequest(CosyserveError):
 
 class NotFound(CosyserveError):
     code = grpc.StatusCode.NOT_FOUND
+
+
+class PermissionDenied(CosyserveError):
+    code = grpc.StatusCode.PERMISSION_DENIED
 
 
 class AlreadyExists(CosyserveError):

@@ -1,6 +1,7 @@
 """InfoService, the same on every service: what it is, and a run that makes it warm."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
@@ -9,6 +10,7 @@ from grpc.aio import ServicerContext
 
 from cosyserve.engine_load import Load
 from cosyserve.errors import Overloaded, Unavailable
+from cosyserve.peers import Peers
 from cosyserve.service_info import ServiceFacts, release
 from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
 
@@ -18,6 +20,7 @@ WarmUp = Callable[[], Awaitable[None]]
 StageInfos = Callable[[], Coroutine[Any, Any, tuple[list[info_pb2.ServiceInfo], list[str]]]]
 """What the stages of a service say, and the names of those that say nothing."""
 Loads = Callable[[], Load | None]
+Admit = Callable[[], contextlib.AbstractContextManager[object]]
 Admitted = Callable[[], tuple[int, int]]
 """Requests that are taken at once now, and those under way."""
 _LOADING = "this service is still loading; wait until its health is SERVING"
@@ -25,9 +28,11 @@ _RETRY_SECONDS = 1.0
 
 
 class InfoServicer(info_pb2_grpc.InfoServiceServicer):
-    """service: full name of the service that it stands beside."""
+    """service: full name of the service that it stands beside. peers: who may have it warmed up."""
 
-    def __init__(self, service: str) -> None:
+    def __init__(self, service: str, peers: Peers) -> None:
+        self._peers = peers
+        self._admit: Admit = contextlib.nullcontext
         self._service, self._began = service, time.monotonic()
         self._facts: ServiceFacts | None = None
         self._warm_up: WarmUp | None = None
@@ -41,6 +46,10 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
     def describe(self, facts: ServiceFacts, warm_up: WarmUp, stages: StageInfos | None = None) -> None:
         """Say what was loaded, and how it is warmed up."""
         self._facts, self._warm_up, self._stages = facts, warm_up, stages
+
+    def admit(self, admit: Admit) -> None:
+        """What a warm-up enters while it runs, as a request does; it raises Overloaded when there is no place."""
+        self._admit = admit
 
     def measure(self, *, load: Loads | None = None, admitted: Admitted | None = None) -> None:
         """Where to ask what changes while it serves."""
@@ -59,14 +68,17 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         return response
 
     async def WarmUp(self, request: info_pb2.WarmUpRequest, context: Context) -> info_pb2.WarmUpResponse:
-        """Raises Unavailable while loading, Overloaded while another one is under way, and what the engine raises."""
+        """Raises PermissionDenied for a caller of elsewhere (`peers`), Unavailable while loading, Overloaded while another one is under
+        way or where no request would be admitted, and what the engine raises."""
+        self._peers.require(context.peer(), "WarmUp")
         if self._warm_up is None or not self.ready:
             raise Unavailable(_LOADING, retry_after=_RETRY_SECONDS)
         if self._warming:
             raise Overloaded("a warm-up is under way", retry_after=_RETRY_SECONDS)
         self._warming, began = True, time.monotonic()
         try:
-            await self._warm_up()
+            with self._admit():
+                await self._warm_up()
         finally:
             self._warming = False
         return info_pb2.WarmUpResponse(milliseconds=(time.monotonic() - began) * 1000)

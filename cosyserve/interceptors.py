@@ -1,10 +1,10 @@
-"""The edge of every service: one span per call, our exceptions as gRPC status, and no message handed on that is none."""
+"""The edge of every service: one span per call, and our exceptions as gRPC status."""
 
 import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, NoReturn
 
 import grpc
@@ -12,7 +12,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 from cosyserve import telemetry
-from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, SpeechFault, Unavailable
+from cosyserve.errors import CosyserveError, InternalFault, SpeechFault, Unavailable
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -63,14 +63,12 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
         method: str = details.method
         if handler is not None and method == _WATCH:
-            return _rebuilt(handler, lambda behaviour: self._counted(_decoding(behaviour, handler, method)))
-        if handler is None:
+            return _rebuilt(handler, self._counted)
+        if handler is None or method.startswith("/grpc."):
             return handler
-        if method.startswith("/grpc."):
-            return _rebuilt(handler, lambda behaviour: _decoding(behaviour, handler, method))
         if self._refusing:
             return grpc.stream_stream_rpc_method_handler(_refuse)
-        return _rebuilt(handler, lambda behaviour: self._guard(behaviour, handler, method))
+        return _rebuilt(handler, lambda behaviour: self._guard(behaviour, method))
 
     def _counted(self, behaviour: Callable[[Any, Context], Awaitable[None]]) -> Callable[[Any, Context], Awaitable[None]]:
         async def watch(request: Any, context: Context) -> None:
@@ -79,12 +77,12 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
 
         return watch
 
-    def _guard(self, behaviour: Callable[[Any, Context], Any], handler: Any, method: str) -> Callable[[Any, Context], Awaitable[Any]]:
-        async def call(raw: Any, context: Context) -> Any:
+    def _guard(self, behaviour: Callable[[Any, Context], Any], method: str) -> Callable[[Any, Context], Awaitable[Any]]:
+        async def call(request: Any, context: Context) -> Any:
             parent = telemetry.incoming(context.invocation_metadata())
             with telemetry.call_span(method.lstrip("/"), parent), _member(self._calls):
                 try:
-                    result = behaviour(_request(raw, handler, method), context)
+                    result = behaviour(request, context)
                     if not inspect.isasyncgen(result):
                         return await result
                     async with contextlib.aclosing(result):
@@ -95,7 +93,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                 except asyncio.CancelledError:
                     if not self._leaving:
                         raise
-                    await _refuse(raw, context)
+                    await _refuse(request, context)
                 except Exception as error:
                     if context.done() or context.cancelled() or all(isinstance(leaf, grpc.aio.InternalError) for leaf in _leaves(error)):
                         # The caller hung up: no status reaches it, and what failed is the writing to it, which may be known first.
@@ -107,58 +105,11 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _rebuilt(handler: Any, wrap: Callable[[Any], Any]) -> Any:
-    """`handler` with its behaviour wrapped; the wrapped one is given the bytes of messages."""
+    """`handler` with its behaviour wrapped."""
     kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
-    return getattr(grpc, f"{kind}_rpc_method_handler")(wrap(getattr(handler, kind)), None, handler.response_serializer)
-
-
-def _decoding(behaviour: Any, handler: Any, method: str) -> Callable[[Any, Context], Any]:
-    """`behaviour`, given bytes, of a service that is not ours."""
-
-    async def call(raw: Any, context: Context) -> Any:
-        try:
-            result = behaviour(_request(raw, handler, method), context)
-            if not inspect.isasyncgen(result):
-                return await result
-            async with contextlib.aclosing(result):
-                async for message in result:
-                    await context.write(message)
-        except InvalidRequest as error:
-            await abort(context, error)
-
-    return call
-
-
-class _Messages:
-    """The messages of a caller that streams. Raises InvalidRequest at one that is none."""
-
-    def __init__(self, raw: AsyncIterator[bytes], decode: Callable[[bytes], Any]) -> None:
-        self._raw, self._decode = raw, decode
-        self._iterator: AsyncIterator[bytes] | None = None
-
-    def __aiter__(self) -> "_Messages":
-        return self
-
-    async def __anext__(self) -> Any:
-        if self._iterator is None:
-            # Not before: what grpc.aio makes here has to be iterated.
-            self._iterator = aiter(self._raw)
-        return self._decode(await anext(self._iterator))
-
-
-def _request(raw: Any, handler: Any, method: str) -> Any:
-    """What the behaviour is given: a message, or an iterator of messages. Raises InvalidRequest.
-
-    grpc.aio would answer a message that cannot be decoded with a status of its own and a stack trace that quotes it in the log.
-    """
-
-    def decode(data: bytes) -> Any:
-        try:
-            return handler.request_deserializer(data)
-        except Exception:
-            raise InvalidRequest(f"a message of {len(data)} bytes to {method} is no protobuf message of its request type") from None
-
-    return _Messages(raw, decode) if handler.request_streaming else decode(raw)
+    return getattr(grpc, f"{kind}_rpc_method_handler")(
+        wrap(getattr(handler, kind)), handler.request_deserializer, handler.response_serializer
+    )
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ The port answers from the first moment: health is NOT_SERVING and every other ca
 import asyncio
 import contextlib
 import gc
+import ipaddress
 import logging
 import math
 import signal
@@ -18,9 +19,13 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from cosyserve import reflection, telemetry
 from cosyserve.errors import SettingsError
+from cosyserve.first_message import FirstMessageInterceptor
 from cosyserve.info_servicer import NAME as INFO
 from cosyserve.info_servicer import InfoServicer
+from cosyserve.intake import Intake
 from cosyserve.interceptors import EdgeInterceptor
+from cosyserve.peers import Peers
+from cosyserve.transport import server_options
 from cosyserve.v1 import info_pb2_grpc
 
 log = logging.getLogger(__name__)
@@ -40,6 +45,16 @@ class ServerSettings:
     drain_seconds: float = 30.0
     """How long accepted calls may go on after SIGTERM."""
     max_message_bytes: int = 16 * 1024 * 1024
+    max_connections: int = 1_024
+    """Connections at once; a further one is closed when it is accepted."""
+    max_streams_per_connection: int = 1_024
+    """Calls at once on one connection; a gRPC client keeps further ones back until one has ended."""
+    max_incoming_messages: int = 16
+    """First messages received at once, each of which may hold max_message_bytes; other calls wait for their turn."""
+    first_message_seconds: float = 30.0
+    """A call whose first message is not complete after this long ends with DEADLINE_EXCEEDED."""
+    warm_up_from: tuple[str, ...] = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+    """Networks (CIDR) whose hosts may call WarmUp, beside this host: where the orchestrators are."""
     log_level: str = "INFO"
 
     def __post_init__(self) -> None:
@@ -47,6 +62,16 @@ class ServerSettings:
             raise ValueError(f"drain_seconds is {self.drain_seconds:g}; it must not be negative")
         if not 1 << 16 <= self.max_message_bytes < 1 << 31:
             raise ValueError(f"max_message_bytes is {self.max_message_bytes}, allowed are {1 << 16} to {(1 << 31) - 1}")
+        for name, least, most in (
+            ("max_connections", 1, 65_536),
+            ("max_streams_per_connection", 1, 65_536),
+            ("max_incoming_messages", 1, 1_024),
+            ("first_message_seconds", 0.1, 600.0),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name} is {getattr(self, name):g}, allowed are {least:g} to {most:g}")
+        for network in self.warm_up_from:
+            ipaddress.ip_network(network)
         if self.log_level.upper() not in logging.getLevelNamesMapping():
             raise ValueError(f"log_level is {self.log_level!r}, allowed are {', '.join(logging.getLevelNamesMapping())}")
 
@@ -81,13 +106,13 @@ async def _still_loading(requests: Any, context: grpc.aio.ServicerContext[Any, A
 class Service:
     """A running service: where it listens, its method table and its health."""
 
-    def __init__(self, name: str, port: int, handlers: Handlers, checks: health.aio.HealthServicer) -> None:
-        """Made inside the event loop that serves."""
+    def __init__(self, name: str, port: int, handlers: Handlers, checks: health.aio.HealthServicer, peers: Peers) -> None:
+        """Made inside the event loop that serves. peers: who may have it warmed up."""
         self.name = name
         """Full protobuf name, e.g. cosyserve.v1.LlmService."""
         self.port = port
         self.handlers = handlers
-        self.info = InfoServicer(name)
+        self.info = InfoServicer(name, peers)
         """Who answers what this service is; `load` describes it."""
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Set with the reason when the service cannot go on."""
@@ -127,19 +152,10 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
 
     owns_health: `load` publishes health itself; otherwise the service is SERVING as soon as it is loaded.
     """
-    options = [
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
-        ("grpc.max_send_message_length", settings.max_message_bytes),
-        ("grpc.so_reuseport", 0),
-        # Callers ping to notice a peer that hangs; by default many pings, or pings without data, are answered with GOAWAY.
-        ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.http2.max_ping_strikes", 0),
-        # A caller that vanished without a word holds its stream's memory until this notices.
-        ("grpc.keepalive_time_ms", 30_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
-    ]
+    options = server_options(settings.max_message_bytes, settings.max_connections, settings.max_streams_per_connection)
     edge = EdgeInterceptor()
-    server = grpc.aio.server(interceptors=[edge], options=options)
+    first_message = FirstMessageInterceptor(Intake(settings.max_incoming_messages, settings.first_message_seconds))
+    server = grpc.aio.server(interceptors=[first_message, edge], options=options)
     handlers, checks = Handlers(), health.aio.HealthServicer()
     server.add_generic_rpc_handlers((handlers,))
     health_pb2_grpc.add_HealthServicer_to_server(checks, server)
@@ -148,7 +164,7 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
         port = server.add_insecure_port(settings.listen)
     except RuntimeError as error:
         raise SettingsError(f"listen is {settings.listen!r}, which cannot be listened on (in use, or not host:port)") from error
-    service = Service(name, port, handlers, checks)
+    service = Service(name, port, handlers, checks, Peers(settings.warm_up_from))
     info_pb2_grpc.add_InfoServiceServicer_to_server(service.info, server)
     await service.set_serving(False)
     await server.start()

@@ -32,6 +32,10 @@ class Roster:
         """Return when as many replicas of each named stage are known to serve. Raises TimeoutError after a minute."""
         await self._until(lambda: all(len(self._serving[stage]) >= wanted for stage, wanted in replicas.items()))
 
+    async def lost(self, stage: str) -> None:
+        """Return when the orchestrator has lost a replica of `stage` since the last call of `returned`, as `returned` waits."""
+        await self._until(lambda: self._losses[stage] > 0)
+
     async def returned(self, stage: str, *, replicas: int = 2) -> None:
         """Return when the orchestrator has lost a replica of `stage` since the last call and knows as many as `replicas` again. Raises
         TimeoutError after a minute."""

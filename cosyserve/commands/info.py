@@ -12,6 +12,7 @@ from cosyserve.channel import as_error
 from cosyserve.commands.figures import number, plain
 from cosyserve.commands.options import add_json, add_server
 from cosyserve.connecting import connect
+from cosyserve.transport import channel_options
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 HELP = "say which engines serve, which were stepped over and why"
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     """Any service can be asked; the orchestrator adds its stages."""
-    async with grpc.aio.insecure_channel(arguments.server) as channel:
+    async with grpc.aio.insecure_channel(arguments.server, options=channel_options()) as channel:
         stub = cast("info_pb2_grpc.InfoServiceAsyncStub", info_pb2_grpc.InfoServiceStub(channel))
         await connect(channel, arguments.server)
         try:

@@ -12,12 +12,9 @@ from typing import cast
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-_CHANNEL_OPTIONS = [
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.use_local_subchannel_pool", 1),
-]
+from cosyserve.transport import channel_options
+
+_CHANNEL_OPTIONS = channel_options(own_connection=True, longest_back_off=0.5)
 _LINES_KEPT = 12
 _LONGEST_LINE = 64 * 1024
 

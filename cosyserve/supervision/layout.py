@@ -53,8 +53,8 @@ def lay_out(
     number and of `device`. ports: of a stage, on the loopback; its further replicas have those behind the last one; free ones without.
 
     Other COSYSERVE_* variables of the user's environment pass through, `environ` goes on top. Raises SettingsError for a misspelt
-    variable, an unknown service, a number of replicas outside 1 to 16, devices that are not there or contradict it, a malformed address, and
-    an address or port that is in use.
+    variable, an unknown service, a number of replicas outside 1 to 16, devices that are not there or contradict it, a malformed
+    address, and an address or port that is in use.
     """
     devices = devices or {}
     replicas = checked_devices(WITH_BACKEND, devices, replicas)

@@ -36,7 +36,9 @@ class InfoServiceStub:
         cosyserve.v1.info_pb2.WarmUpResponse,
     ]
     """Runs once what a request runs, so that the next one finds everything compiled, recorded and allocated. A service does this by itself
-    before it is ready; the orchestrator asks all its stages. One at a time: a second call is refused with RESOURCE_EXHAUSTED. A service
+    before it is ready; the orchestrator asks all its stages, and admits the call as it admits a request that speaks. One at a time: a
+    second call is refused with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network of its setting
+    WARM_UP_FROM: PERMISSION_DENIED. A service
     that is still loading answers UNAVAILABLE; an engine that cannot speak answers with what a request would get.
     """
 
@@ -58,7 +60,9 @@ class InfoServiceAsyncStub:
         cosyserve.v1.info_pb2.WarmUpResponse,
     ]
     """Runs once what a request runs, so that the next one finds everything compiled, recorded and allocated. A service does this by itself
-    before it is ready; the orchestrator asks all its stages. One at a time: a second call is refused with RESOURCE_EXHAUSTED. A service
+    before it is ready; the orchestrator asks all its stages, and admits the call as it admits a request that speaks. One at a time: a
+    second call is refused with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network of its setting
+    WARM_UP_FROM: PERMISSION_DENIED. A service
     that is still loading answers UNAVAILABLE; an engine that cannot speak answers with what a request would get.
     """
 
@@ -84,7 +88,9 @@ class InfoServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[cosyserve.v1.info_pb2.WarmUpResponse, collections.abc.Awaitable[cosyserve.v1.info_pb2.WarmUpResponse]]:
         """Runs once what a request runs, so that the next one finds everything compiled, recorded and allocated. A service does this by itself
-        before it is ready; the orchestrator asks all its stages. One at a time: a second call is refused with RESOURCE_EXHAUSTED. A service
+        before it is ready; the orchestrator asks all its stages, and admits the call as it admits a request that speaks. One at a time: a
+        second call is refused with RESOURCE_EXHAUSTED. A caller that is neither on the host of the service nor in a network of its setting
+        WARM_UP_FROM: PERMISSION_DENIED. A service
         that is still loading answers UNAVAILABLE; an engine that cannot speak answers with what a request would get.
         """
 

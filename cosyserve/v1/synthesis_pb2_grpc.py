@@ -97,7 +97,9 @@ class SynthesisServiceServicer(object):
 
     def StreamingSynthesize(self, request_iterator, context):
         """Speaks a text while it is being written: fragments of any cutting in, audio out meanwhile. The end of the request stream is the end of
-        the text. Initial metadata is sent as soon as the setup is accepted.
+        the text. Initial metadata is sent as soon as the setup is accepted. While no text has come, and when neither text came nor audio left
+        for COSYSERVE_ORCHESTRATOR_IDLE_SECONDS, a full server gives the place of the stream to another request and ends the stream with
+        RESOURCE_EXHAUSTED.
         buf:lint:ignore RPC_REQUEST_RESPONSE_UNIQUE
         buf:lint:ignore RPC_RESPONSE_STANDARD_NAME
         """

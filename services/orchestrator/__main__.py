@@ -24,6 +24,15 @@ from services.orchestrator.voice_warming import VoiceWarming
 
 SERVICE = "cosyserve.v1.SynthesisService"
 
+_DOOR_LIMITS = (
+    "max_request_seconds",
+    "max_message_bytes",
+    "max_connections",
+    "max_streams_per_connection",
+    "max_incoming_messages",
+    "first_message_seconds",
+)
+
 
 async def load(service: Service, settings: OrchestratorSettings) -> Close:
     """Open the channels; from now on the health of `service` is that of its stages."""
@@ -58,10 +67,11 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     asked = StageInfo(replica_sets)
     names = ("max_streams", "max_characters", "max_stream_characters", "max_stream_seconds", "idle_seconds", "max_unary_seconds")
     service.info.describe(
-        ServiceFacts(limits=limits_of(settings, *names, "max_request_seconds", "max_message_bytes"), libraries=libraries()),
+        ServiceFacts(limits=limits_of(settings, *names, *_DOOR_LIMITS), libraries=libraries()),
         asked.warm_up,
         asked.ask,
     )
+    service.info.admit(servicer.admission.admit)
     service.info.measure(admitted=lambda: (servicer.admission.limit, servicer.admission.active))
 
     async def follow_health() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from cosyserve.errors import Overloaded
 from services.orchestrator.departures import ANYTHING, Departures, Kind
+from services.orchestrator.lent_place import LentPlace
 
 
 class Place:
@@ -37,16 +38,20 @@ class Admission:
         self.changed = changed
         self._now = now
         self._departures = Departures()
+        self._lent: list[LentPlace] = []
 
     @contextlib.contextmanager
-    def admit(self, kind: Kind = ANYTHING, size: float = 1.0) -> Iterator["Place"]:
-        """Hold a place while the block runs. kind, size: what decides how long it takes. Raises Overloaded with a retry hint when there is
-        none."""
+    def admit(self, kind: Kind = ANYTHING, size: float = 1.0, lent: LentPlace | None = None) -> Iterator["Place"]:
+        """Hold a place while the block runs. kind, size: what decides how long it takes. lent: the place, when it may be given to another
+        request while it is idle. Raises Overloaded with a retry hint when there is none."""
+        self._reclaim()
         if self.active >= self.limit:
             retry = self._departures.next_place(self.limit, self._now())
             self.changed()
             raise Overloaded(f"{self.active} of {self.limit} {self._what} are in use; try again in {retry:.1f} s", retry_after=retry)
         self.active += 1
+        if lent is not None:
+            self._lent.append(lent)
         stay = self._departures.begins(kind, size, self._now())
         self.changed()
         place, completed = Place(), False
@@ -54,6 +59,20 @@ class Admission:
             yield place
             completed = not place.cut_short
         finally:
-            self.active -= 1
+            if lent is None or not lent.reclaimed:
+                self.active -= 1
+            if lent in self._lent:
+                self._lent.remove(lent)
             self._departures.ends(stay, self._now(), completed=completed)
             self.changed()
+
+    def _reclaim(self) -> None:
+        """Take back as many idle places, longest idle first, as make room for one request; none when that would not be enough."""
+        missing = self.active - self.limit + 1
+        idle = sorted((place for place in self._lent if place.idle), key=lambda place: place.since)
+        if not 0 < missing <= len(idle):
+            return
+        for place in idle[:missing]:
+            place.reclaim()
+            self._lent.remove(place)
+            self.active -= 1

@@ -18,10 +18,13 @@ from services.orchestrator.caller_text import CancelledByCaller, Fragment, liste
 from services.orchestrator.conversion import convert
 from services.orchestrator.deadline import within
 from services.orchestrator.departures import ARRIVING_TEXT, RECORDING, TEXT
+from services.orchestrator.lent_place import LentPlace
 from services.orchestrator.pipeline import Account, Stages, refuse_longer, speak
 from services.orchestrator.reply import Reply, figures_of, header_of, output_of, summary_of, take_words
 from services.orchestrator.request_log import logged, tell
 from services.orchestrator.settings import OrchestratorSettings
+from services.orchestrator.silence import Play
+from services.orchestrator.utterance import Utterance
 from services.orchestrator.voice_servicer import VoiceMethods
 from services.orchestrator.voice_stage import VoiceStage
 
@@ -63,8 +66,9 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
     ) -> None:
         settings = self._settings
         requests = aiter(requests)
-        utterance, waiting = validation.arriving(await _setup_of(requests, settings.idle_seconds), settings.idle_seconds)
-        with self.admission.admit(ARRIVING_TEXT) as place:
+        utterance, waiting = validation.arriving(await _setup_of(requests), settings.idle_seconds)
+        lent = LentPlace(settings.idle_seconds)
+        with self.admission.admit(ARRIVING_TEXT, lent=lent) as place:
             # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
             await context.send_initial_metadata(())
             text = ArrivingText(settings.max_waiting_characters)
@@ -72,8 +76,10 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
             async with within(settings.max_stream_seconds, context.time_remaining()):
                 try:
                     async with asyncio.TaskGroup() as group:
-                        group.create_task(listen(_fragments(requests), text, waiting, settings.max_stream_characters))
-                        await reply.stream(partial(speak, utterance, self._stages, text=text))
+                        reclaiming = group.create_task(lent.until_reclaimed())
+                        group.create_task(listen(_noted(_fragments(requests), lent), text, waiting, settings.max_stream_characters))
+                        await reply.stream(partial(_speak_in, lent, utterance, self._stages, text))
+                        reclaiming.cancel()
                 except* CancelledByCaller:
                     place.cut_short = True
                     await reply.break_off()
@@ -115,14 +121,9 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
-async def _setup_of(
-    requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest], idle_seconds: float
-) -> synthesis_pb2.StreamingSynthesizeSetup:
-    try:
-        async with asyncio.timeout(idle_seconds):
-            first = await anext(requests, None)
-    except TimeoutError as error:
-        raise errors.DeadlineExceeded(f"no setup came for {idle_seconds:g} s") from error
+async def _setup_of(requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest]) -> synthesis_pb2.StreamingSynthesizeSetup:
+    """The server waits for the first message (cosyserve.first_message), so it is there or there is none."""
+    first = await anext(requests, None)
     if first is None or first.WhichOneof("part") != "setup":
         found = "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
         raise errors.InvalidRequest(f"{found}, expected the setup")
@@ -137,3 +138,19 @@ async def _fragments(requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRe
         if len(request.text) > _LONGEST_FRAGMENT:
             raise errors.InvalidRequest(f"text has {len(request.text)} characters in one message, allowed are at most {_LONGEST_FRAGMENT}")
         yield Fragment(text=request.text, flush=part == "flush", cancel=part == "cancel")
+
+
+async def _noted(fragments: AsyncIterator[Fragment], place: LentPlace) -> AsyncIterator[Fragment]:
+    """`fragments`; blank ones are a sign of life and no use of the place."""
+    async for fragment in fragments:
+        if fragment.text.strip():
+            place.used()
+        yield fragment
+
+
+async def _speak_in(place: LentPlace, utterance: Utterance, stages: Stages, text: ArrivingText, play: Play, account: Account) -> None:
+    async def noted(audio: bytes) -> None:
+        place.used()
+        await play(audio)
+
+    await speak(utterance, stages, noted, account, text=text)

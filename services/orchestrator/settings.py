@@ -19,6 +19,11 @@ class OrchestratorSettings(ServerSettings):
     token2wav: tuple[str, ...]
     max_message_bytes: int = 22 * 1024 * 1024
     """Room for two recordings of 10 MiB: what is to be converted, and whom to speak like."""
+    max_connections: int = 256
+    max_streams_per_connection: int = 512
+    max_incoming_messages: int = 8
+    warm_up_from: tuple[str, ...] = ()
+    """Callers of the public door are strangers, also those of private networks."""
     max_streams: int = 16
     """Requests at once, at most what the stages behind it take; more are refused with RESOURCE_EXHAUSTED and a retry hint. One
     that brings two recordings of the largest size holds 80 MB while it lasts."""
@@ -34,7 +39,8 @@ class OrchestratorSettings(ServerSettings):
     max_stream_seconds: float = 14_400.0
     """A StreamingSynthesize that takes longer ends with DEADLINE_EXCEEDED."""
     idle_seconds: float = 30.0
-    """A StreamingSynthesize on which no message comes for so long ends with DEADLINE_EXCEEDED, unless it asks otherwise; 1 to 180."""
+    """A StreamingSynthesize on which no message comes for so long ends with DEADLINE_EXCEEDED, unless it asks otherwise; 1 to 180. One
+    that is kept open by blank text alone, without audio, lends its place after that time."""
     max_unary_seconds: float = 60.0
     """Longest utterance that SynthesizeUnary gives at once."""
     max_request_seconds: float = 3_600.0

@@ -15,6 +15,7 @@ import grpc
 from cosyserve.channel import Replica, ReplicaSet, as_error
 from cosyserve.engine_load import Load
 from cosyserve.errors import Unavailable
+from cosyserve.transport import channel_options
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 from services.orchestrator.adaptive_limit import StageLoad
 
@@ -95,7 +96,7 @@ async def doors(replica: Replica) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
         yield {(found or [replica.target])[0]: replica.channel}
         return
     async with contextlib.AsyncExitStack() as held:
-        yield {address: await held.enter_async_context(grpc.aio.insecure_channel(address)) for address in found}
+        yield {address: await held.enter_async_context(grpc.aio.insecure_channel(address, options=channel_options())) for address in found}
 
 
 async def addresses(target: str) -> list[str]:

@@ -22,15 +22,15 @@ PROMPT = {"prompt_text_ids": range(10, 19), "prompt_speech_tokens": range(40, 60
 
 
 @contextlib.asynccontextmanager
-async def served(by: Backend, **options: float) -> AsyncIterator[Any]:
-    """The servicer, with its options, on a backend that the test holds."""
+async def served(by: Backend, first_message_seconds: float = 30.0, **options: float) -> AsyncIterator[Any]:
+    """The servicer, with its options, on a backend that the test holds. first_message_seconds: of the server."""
 
     async def load(service: Service) -> Close:
         llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(by, **options), service.handlers)
         return by.close
 
     async with (
-        running(NAME, settings(drain_seconds=0), load) as service,
+        running(NAME, settings(drain_seconds=0, first_message_seconds=first_message_seconds), load) as service,
         grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
     ):
         yield llm_pb2_grpc.LlmServiceStub(channel)

@@ -1,5 +1,6 @@
 """Voice conversion past the speech-token model: the tokens of a recording become sound, streamed, resumed and taken over like any other."""
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -98,6 +99,9 @@ async def test_a_full_door_refuses_a_conversion() -> None:
         held = running.stub.StreamingSynthesize()
         await held.write(pb.StreamingSynthesizeRequest(setup=pb.StreamingSynthesizeSetup()))
         await held.initial_metadata()
+        # A stream without text would give its place up.
+        await held.write(pb.StreamingSynthesizeRequest(text="one sentence "))
+        await asyncio.sleep(0.1)
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await convert(running)
         held.cancel()

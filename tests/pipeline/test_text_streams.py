@@ -167,8 +167,9 @@ async def test_silence_of_the_caller_ends_the_stream(running: Stack, mode: int) 
 
 
 async def test_no_setup_at_all_ends_the_stream_too() -> None:
-    async with stack(**IMPATIENT, idle_seconds=1.0) as running:
-        assert await status(running, [], half_close=False) == (grpc.StatusCode.DEADLINE_EXCEEDED, "no setup came for 1 s")
+    async with stack(**IMPATIENT, first_message_seconds=1.0) as running:
+        told = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 1 s")
+        assert await status(running, [], half_close=False) == told
 
 
 @pytest.mark.parametrize("mode", MODES)

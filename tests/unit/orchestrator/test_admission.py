@@ -13,6 +13,7 @@ from cosyserve.errors import Overloaded
 from services.orchestrator.adaptive_limit import BACK_OFF_SECONDS, RECOVER_SECONDS, USED_SHARE, AdaptiveLimit, StageLoad
 from services.orchestrator.admission import Admission
 from services.orchestrator.departures import ANYTHING, ARRIVING_TEXT, LONGEST_SECONDS, SHORTEST_SECONDS, TEXT, Departures
+from services.orchestrator.lent_place import LentPlace
 from services.orchestrator.load_watch import LoadWatch
 from services.orchestrator.playing import Playing
 
@@ -307,3 +308,53 @@ def test_a_player_has_what_was_sent_less_what_it_has_played() -> None:
     assert playing.left == 0.0
     playing.sent(0.5)
     assert playing.left == pytest.approx(0.5)
+
+
+async def test_a_place_without_text_goes_to_another_request() -> None:
+    clock = [0.0]
+    door = Admission(2, now=lambda: clock[0])
+    places = [LentPlace(30.0, lambda: clock[0]) for _ in range(2)]
+    with door.admit(lent=places[0]):
+        clock[0] = 1.0
+        with door.admit(lent=places[1]):
+            places[0].used()
+            with door.admit():
+                assert [place.reclaimed for place in places] == [False, True]
+                assert door.active == 2
+                with pytest.raises(Overloaded, match="2 of 2 streams"), door.admit():
+                    pass
+                with pytest.raises(Overloaded, match=r"there was no text for 1\.0 s"):
+                    await told(places[1])
+            assert door.active == 1
+        assert door.active == 1
+    assert door.active == 0
+
+
+async def told(place: LentPlace) -> None:
+    async with asyncio.timeout(1):
+        await place.until_reclaimed()
+
+
+def test_a_place_whose_text_was_spoken_is_kept_for_the_idle_time() -> None:
+    clock = [0.0]
+    door = Admission(1, now=lambda: clock[0])
+    place = LentPlace(30.0, lambda: clock[0])
+    with door.admit(lent=place):
+        place.used()
+        clock[0] = 29.0
+        with pytest.raises(Overloaded), door.admit():
+            pass
+        clock[0] = 31.0
+        with door.admit():
+            assert place.reclaimed
+
+
+def test_nothing_is_taken_back_where_it_would_not_make_room() -> None:
+    door = Admission(3)
+    place = LentPlace(30.0)
+    with door.admit(), door.admit(), door.admit(lent=place):
+        door.limit = 2
+        with pytest.raises(Overloaded), door.admit():
+            pass
+        assert not place.reclaimed
+    assert door.active == 0

@@ -1,0 +1,101 @@
+"""The first message of every call is read under a time limit and in turn, before its handler sees the call.
+
+grpcio reads the only message of a unary request by itself, for as long as it takes; of a stream it reads when it is asked. On the wire both
+are the same, so every handler is served as one of streams, and what it is called with is read here.
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from cosyserve.errors import CosyserveError, DeadlineExceeded, InvalidRequest, Overloaded
+from cosyserve.intake import Intake
+from cosyserve.interceptors import Context, abort
+
+_RETRY_SECONDS = 1.0
+Decode = Callable[[bytes], Any]
+
+
+class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
+    """Stands before all others. Statuses: DEADLINE_EXCEEDED when no complete message came in time, RESOURCE_EXHAUSTED when others had to
+    be read meanwhile, INVALID_ARGUMENT when what came is no message of the method."""
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(details)
+        if handler is None or handler.request_deserializer is None:
+            return handler
+        kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+        served = self._reading(getattr(handler, kind), handler.request_deserializer, streamed=handler.request_streaming)
+        return grpc.stream_stream_rpc_method_handler(served, None, handler.response_serializer)
+
+    def _reading(self, behaviour: Callable[[Any, Context], Any], decode: Decode, *, streamed: bool) -> Callable[..., Awaitable[None]]:
+        async def call(_: object, context: Context) -> None:
+            try:
+                first = await self._first(context)
+                message = None if first is None else decoded(first, decode)
+                if message is None and not streamed:
+                    raise InvalidRequest("the call ended without a message")
+                result = behaviour(_messages(message, context, decode) if streamed else message, context)
+                if inspect.isasyncgen(result):
+                    async with contextlib.aclosing(result):
+                        async for response in result:
+                            await context.write(response)
+                elif (response := await result) is not None:
+                    await context.write(response)
+            except CosyserveError as error:
+                await abort(context, error)
+
+        return call
+
+    async def _first(self, context: Context) -> bytes | None:
+        """The bytes of the first message; None when the call ends without one."""
+        begun = asyncio.get_running_loop().time()
+        async with self._intake.turn() as turn:
+            left = begun + self._intake.seconds - asyncio.get_running_loop().time()
+            # A read that is cancelled keeps what it has taken for good (cosyserve.reading); it ends with the call.
+            reading = asyncio.ensure_future(context.read())
+            reading.add_done_callback(_seen)
+            lost = asyncio.ensure_future(turn.lost.wait())
+            try:
+                await asyncio.wait((reading, lost), timeout=max(left, 0.0), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                lost.cancel()
+            if reading.done():
+                message = reading.result()
+                return None if message is grpc.aio.EOF else message
+            if turn.lost.is_set():
+                raise Overloaded("the first message was not complete when other calls had to be read", retry_after=_RETRY_SECONDS)
+            raise DeadlineExceeded(f"the first message was not complete after {self._intake.seconds:g} s")
+
+
+def decoded(message: bytes, decode: Decode) -> Any:
+    """Raises InvalidRequest for bytes that are no such message."""
+    try:
+        return decode(message)
+    except CosyserveError:
+        raise
+    except Exception as error:  # whatever the decoder of a method raises means the same
+        raise InvalidRequest(f"the message of {len(message)} bytes cannot be decoded as one of this method") from error
+
+
+async def _messages(first: Any, context: Context, decode: Decode) -> AsyncIterator[Any]:
+    if first is None:
+        return
+    yield first
+    while (message := await context.read()) is not grpc.aio.EOF:
+        yield decoded(message, decode)
+
+
+def _seen(reading: "asyncio.Future[Any]") -> None:
+    """A read that fails after its call has been answered is told to nobody else."""
+    if not reading.cancelled():
+        reading.exception()

@@ -1,0 +1,1 @@
+"""Callers that mean harm, against a running stack: `make attack`."""

@@ -1,0 +1,85 @@
+"""`python -m tools.attack [--server HOST:PORT [--door PID]] [--only NAME ...]`: one line an attack, exit status 1 when a limit is broken.
+
+Without a server one is started, with engines that only seem to speak (--backend fake), so that what is measured is the serving.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+from cosyserve.supervision.stack import running_stack
+from tools.attack.connections import many_connections
+from tools.attack.empty_chunks import empty_chunks
+from tools.attack.empty_streams import empty_streams
+from tools.attack.finding import Attack, Finding
+from tools.attack.half_sent import half_sent
+from tools.attack.hang_ups import hang_ups
+from tools.attack.huge_fields import huge_fields
+from tools.attack.never_reading import never_reading
+from tools.attack.number_texts import number_texts
+from tools.attack.target import Target
+from tools.attack.undecodable import undecodable
+
+ATTACKS: dict[str, Attack] = {
+    "half-sent": half_sent,
+    "connections": many_connections,
+    "empty-streams": empty_streams,
+    "number-texts": number_texts,
+    "undecodable": undecodable,
+    "empty-chunks": empty_chunks,
+    "huge-fields": huge_fields,
+    "hang-ups": hang_ups,
+    "never-reading": never_reading,
+}
+_MOST_SECONDS = 120.0
+_ALL_ADMITTED = {"COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off"}
+
+
+async def attacked(target: Target, names: Sequence[str]) -> dict[str, Finding]:
+    """Run these attacks one after the other, printing a line for each. One that fails or does not end is a broken limit."""
+    findings = {}
+    for name in names:
+        try:
+            async with asyncio.timeout(_MOST_SECONDS):
+                finding = await ATTACKS[name](target)
+        except Exception as error:
+            finding = Finding(f"ended with {type(error).__name__}: {error}", f"an answer within {_MOST_SECONDS:.0f} s", held=False)
+        findings[name] = finding
+        print(f"{'ok    ' if finding.held else 'BROKEN'} {name:<14} {finding.seen} (limit: {finding.limit})", flush=True)
+    return findings
+
+
+@contextlib.asynccontextmanager
+async def _target(arguments: argparse.Namespace) -> AsyncIterator[Target]:
+    if arguments.server is not None:
+        yield Target(arguments.server, arguments.door)
+        return
+    async with running_stack(arguments.model, backend=arguments.backend, environ={**os.environ, **_ALL_ADMITTED}) as stack:
+        yield Target(stack.address, next(child.pid for child in stack.children if child.name == "orchestrator"))
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    async with _target(arguments) as target:
+        findings = await attacked(target, arguments.only or list(ATTACKS))
+    broken = [name for name, finding in findings.items() if not finding.held]
+    print(f"{len(findings) - len(broken)} of {len(findings)} limits hold{': broken are ' + ', '.join(broken) if broken else ''}")
+    return 1 if broken else 0
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tools.attack", description=__doc__)
+    parser.add_argument("--server", help="host:port of the public door of a running stack")
+    parser.add_argument("--door", type=int, help="process id of its orchestrator, when it runs here: its memory is looked at")
+    parser.add_argument("--only", nargs="+", choices=ATTACKS, metavar="NAME", help=f"some of {', '.join(ATTACKS)}")
+    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="of the stack that is started without --server")
+    parser.add_argument("--backend", default="fake", help="of its engines: fake or torch")
+    return asyncio.run(run(parser.parse_args(given)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
