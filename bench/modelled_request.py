@@ -61,8 +61,11 @@ class ModelledRequest:
         self._llm.generate(
             self._tokens[sentence],
             FIRST_TOKENS,
-            lambda new, last: self._clock.after(2 * WAY_SECONDS, lambda: self._fed(sentence, new, last)),
+            lambda new, last: self._later(sentence, new, last),
         )
+
+    def _later(self, sentence: int, new: int, last: bool) -> None:
+        self._clock.after(2 * WAY_SECONDS, lambda: self._fed(sentence, new, last))
 
     def _fed(self, sentence: int, new: int, last: bool) -> None:
         self._written[sentence].append((new, last))

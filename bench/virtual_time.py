@@ -20,9 +20,18 @@ class VirtualClock:
         """Seconds since the start."""
         return self._now
 
-    def after(self, seconds: float, event: Callable[[], None]) -> None:
-        """Let `event` happen in `seconds`; those of one moment happen in the order in which they were asked for."""
-        heapq.heappush(self._events, (self._now + seconds, next(self._numbers), event))
+    def after(self, seconds: float, event: Callable[[], None]) -> Callable[[], None]:
+        """Let `event` happen in `seconds`; those of one moment happen in the order in which they were asked for. Returns what prevents
+        it."""
+        number = next(self._numbers)
+        heapq.heappush(self._events, (self._now + seconds, number, event))
+        return lambda: self._forget(number)
+
+    def _forget(self, number: int) -> None:
+        kept = [event for event in self._events if event[1] != number]
+        if len(kept) < len(self._events):
+            heapq.heapify(kept)
+            self._events[:] = kept
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
         """Until the next event has happened or `seconds` are over."""

@@ -6,13 +6,16 @@ outside.
 """
 
 import logging
+import multiprocessing
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+_TERMINATE_SECONDS = 5.0
 
 
 class OutOfTime(Exception):
@@ -76,8 +79,10 @@ _idle: list[_Thread] = []
 def within(seconds: float, work: Callable[[], T], discard: Callable[[T], None] = lambda result: None) -> T:
     """What `work` returns, which runs in another thread; raises what it raises, and OutOfTime after `seconds`. Blocks.
 
-    discard: releases a result that comes after that; called in that other thread.
+    discard: releases a result that comes after that; called in that other thread. Processes that `work` has started by `multiprocessing`
+    are ended when its time is over: they would hold a device's memory, and this process waits for them when it ends.
     """
+    before = set(multiprocessing.active_children())
     call = _Call(work, discard)
     try:
         thread = _idle.pop()
@@ -86,6 +91,7 @@ def within(seconds: float, work: Callable[[], T], discard: Callable[[T], None] =
     thread.put(call)
     if not call.ended.wait(seconds) and call.abandon():
         thread.put(None)
+        _end_processes(started=[child for child in multiprocessing.active_children() if child not in before])
         raise OutOfTime
     _idle.append(thread)
     result, error = call.result, call.error
@@ -96,3 +102,13 @@ def within(seconds: float, work: Callable[[], T], discard: Callable[[T], None] =
         finally:
             del error
     return result  # type: ignore[no-any-return]
+
+
+def _end_processes(started: Sequence[BaseProcess]) -> None:
+    for process in started:
+        process.terminate()
+    for process in started:
+        process.join(_TERMINATE_SECONDS)
+        if process.is_alive():
+            process.kill()
+            process.join(_TERMINATE_SECONDS)

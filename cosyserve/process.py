@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from cosyserve import settings as environment
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.server import Load, ServerSettings, ServiceBroken, serve
+from cosyserve.server import Load, ServerSettings, ServiceBroken, StoppedWhileLoading, serve
 
 Settings = TypeVar("Settings", bound=ServerSettings)
 _STATUS: dict[type[Exception], int] = {ServiceBroken: 1, SettingsError: 2, ModelError: 3}
@@ -26,8 +26,19 @@ def run(name: str, prefix: str, settings: type[Settings], loader: Callable[[Sett
     try:
         told = environment.load(settings, prefix, os.environ)
         logging.basicConfig(level=told.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-        asyncio.run(serve(name, told, loader(told), owns_health=owns_health))
+        asyncio.run(_serve(name, told, loader(told), owns_health=owns_health))
     except (ServiceBroken, SettingsError, ModelError) as error:
         sys.stderr.write(f"{error}\n")
         return next(status for kind, status in _STATUS.items() if isinstance(error, kind))
     return 0
+
+
+async def _serve(name: str, told: ServerSettings, load: Load, *, owns_health: bool) -> None:
+    try:
+        await serve(name, told, load, owns_health=owns_health)
+    except StoppedWhileLoading:
+        # The thread that loads may need minutes more, and both asyncio and the interpreter would wait for it.
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

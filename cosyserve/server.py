@@ -76,6 +76,10 @@ class ServerSettings:
             raise ValueError(f"log_level is {self.log_level!r}, allowed are {', '.join(logging.getLevelNamesMapping())}")
 
 
+class StoppedWhileLoading(Exception):
+    """The process was asked to end while its engine was being loaded, which cannot be broken off from inside."""
+
+
 class ServiceBroken(Exception):
     """The engine is beyond repair and the process has to end."""
 
@@ -206,8 +210,24 @@ def _kept(load: Load) -> Load:
     return load_and_keep
 
 
+def _unless(stop: asyncio.Event, load: Load) -> Load:
+    async def load_unless_stopped(service: Service) -> Close:
+        loading, stopped = asyncio.ensure_future(load(service)), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((loading, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not loading.done():
+                raise StoppedWhileLoading
+            return loading.result()
+        finally:
+            stopped.cancel()
+            loading.cancel()
+
+    return load_unless_stopped
+
+
 async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken when the engine gave up on the way.
+    """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken when the engine gave up on the way, StoppedWhileLoading when the signal
+    came before `load` had returned.
 
     What `load` has made counts as kept for good: the garbage collector does not look at it again.
     """
@@ -216,7 +236,7 @@ async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     try:
-        async with running(name, settings, _kept(load), owns_health=owns_health) as service:
+        async with running(name, settings, _unless(stop, _kept(load)), owns_health=owns_health) as service:
             stopped = asyncio.ensure_future(stop.wait())
             await asyncio.wait((stopped, service.over), return_when=asyncio.FIRST_COMPLETED)
             stopped.cancel()

@@ -14,6 +14,11 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import distributions
 from pathlib import Path
 
+_RELEASE = re.compile(
+    r"v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview|post|rev|r|dev)[-_.]?\d*)*(-\d+)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?", re.I
+)
+"""A version that pip reads (PEP 440); packages of the distribution may have others, which pip could not be held to."""
+
 
 def plain(name: str) -> str:
     """As package indexes compare names."""
@@ -21,13 +26,17 @@ def plain(name: str) -> str:
 
 
 def installed() -> dict[str, str]:
-    """Versions by plain name."""
-    return {plain(found.metadata["Name"]): found.version for found in distributions() if found.metadata["Name"]}
+    """Versions by plain name, of the copy that Python imports where there are several."""
+    versions: dict[str, str] = {}
+    for found in distributions():
+        if found.metadata["Name"]:
+            versions.setdefault(plain(found.metadata["Name"]), found.version)
+    return versions
 
 
 def constraints(pins: str, present: Mapping[str, str]) -> str:
     """What pip is held to. pins: lines `name==version` and comments. Raises ValueError for any other line."""
-    held = [f"{name}=={version}" for name, version in sorted(present.items())]
+    held = [f"{name}=={version}" for name, version in sorted(present.items()) if version and _RELEASE.fullmatch(version)]
     for line in pins.splitlines():
         if not line.strip() or line.startswith("#"):
             continue

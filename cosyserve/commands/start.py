@@ -10,6 +10,7 @@ from cosyserve.commands.options import add_gpu_sharing, add_model, model_directo
 from cosyserve.commands.up import Stop, add_serving, serve, strictness
 from cosyserve.doctor.examination import examine
 from cosyserve.doctor.finding import State
+from cosyserve.engine_note import HOSTED
 from cosyserve.errors import SettingsError
 from cosyserve.hardware.configurations import BY_NAME, CONFIGURATIONS
 from cosyserve.hardware.machine import Machine
@@ -22,6 +23,7 @@ from cosyserve.supervision.stack import running_stack
 
 STOPPED = 130
 """Exit status after Ctrl-C or SIGTERM before anything is served; 0 from then on."""
+_HOSTED = {engine for engines in HOSTED.values() for engine in engines}
 HELP = "choose settings for this machine, prepare engines, measure, serve"
 
 
@@ -84,8 +86,11 @@ async def _prepared(arguments: argparse.Namespace) -> Plan | None:
         return None
     if noted:  # what was measured separately for each service is served together
         return await asyncio.to_thread(_own_plan, machine, model, noted)
-    fastest = min(spoken, key=lambda trial: trial.real_time_factor)
-    return next(plan for plan in plans if plan.name == fastest.name)
+    by_name = {plan.name: plan for plan in plans}
+    # A plain start would take our own engine, too: a hosted one that is hardly faster is not noted.
+    own = [trial for trial in spoken if not set(by_name[trial.name].backends.values()) & _HOSTED]
+    fastest = min(own if own and not arguments.test_all else spoken, key=lambda trial: trial.real_time_factor)
+    return by_name[fastest.name]
 
 
 def _noted(trials: list[Trial], model: Path) -> dict[str, str]:

@@ -7,7 +7,7 @@ mapping of texts, and `prompt_text_ids`, an int32 tensor, since a transcript as 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import torch
@@ -67,13 +67,24 @@ def notes_of(entry: Mapping[str, Any]) -> Notes:
     except InvalidRequest as error:
         raise ValueError(f"field {FIELD}: {error.message}") from error
     if texts["created"]:
-        try:
-            zone = datetime.fromisoformat(texts["created"]).tzinfo
-        except ValueError as error:
-            raise ValueError(f"field {FIELD}: created is {texts['created']!r}, no time of ISO 8601") from error
-        if zone is None:
-            raise ValueError(f"field {FIELD}: created is {texts['created']!r}, a time without its zone")
+        texts["created"] = _moment(texts["created"])
     return Notes(**texts, labels=named)
+
+
+def _moment(created: str) -> str:
+    """The same moment as protobuf's Timestamp reads it, in UTC. Raises ValueError."""
+    try:
+        moment = datetime.fromisoformat(created)
+        if moment.tzinfo is None:
+            raise ValueError(f"field {FIELD}: created is {created!r}, a time without its zone")
+        in_utc = moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"field {FIELD}: created is {created!r}, a year outside 1 to 9999") from error
+    except ValueError as error:
+        raise (
+            error if str(error).startswith("field ") else ValueError(f"field {FIELD}: created is {created!r}, no time of ISO 8601")
+        ) from error
+    return in_utc.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def noted_text_ids(entry: Mapping[str, Any], transcript: str) -> Tensor | None:

@@ -22,6 +22,8 @@ _BEFORE, _BEHIND = 3, 5
 _MOST_SEEN = 64
 """Characters that a grammar is shown at once: 200 cost three times as much each, and hold the interpreter lock for 60 ms."""
 _CLAUSE = re.compile(r"[^，。！？；、\n]*[，。！？；、\n]*")
+_JOINS = ".,:/-"
+"""Signs inside a number, a time, a date."""
 _NUMERAL = re.compile(r"\d")
 
 
@@ -35,7 +37,7 @@ def windows(text: str, language: str) -> Iterator[tuple[bool, str]]:
 
 def _bounded(window: str) -> Iterator[str]:
     """`window` in parts of at most 64 characters: cut behind a blank between two words that hold no written form, else behind any blank,
-    else in front of a digit whose neighbour is none, else anywhere."""
+    else in front of a digit behind a sign that does not join numbers, else between two letters that are not Latin, else anywhere."""
     while len(window) > _MOST_SEEN:
         head = window[: _MOST_SEEN + 1]
         words = list(_WORD.finditer(head))
@@ -43,8 +45,10 @@ def _bounded(window: str) -> Iterator[str]:
         blanks = [(words[at].end(), words[at][0] + words[at + 1][0]) for at in range(len(words) - 1)]
         plain = max((place for place, around in blanks if not _WRITTEN.search(around)), default=0)
         blank = max((place for place, _ in blanks), default=0)
-        edge = max((at for at in range(1, _MOST_SEEN + 1) if head[at].isdigit() and not head[at - 1].isalnum()), default=_MOST_SEEN)
-        cut = plain if plain > _MOST_SEEN // 4 else blank or edge
+        places = range(1, _MOST_SEEN + 1)
+        edge = max((at for at in places if head[at].isdigit() and not head[at - 1].isalnum() and head[at - 1] not in _JOINS), default=0)
+        between = max((at for at in places if not head[at].isascii() and not head[at - 1].isascii()), default=0)
+        cut = plain if plain > _MOST_SEEN // 4 else blank or edge or between or _MOST_SEEN
         yield window[:cut]
         window = window[cut:]
     yield window

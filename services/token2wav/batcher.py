@@ -91,7 +91,7 @@ class Batcher:
             if self._closing:
                 raise Unavailable("the decoder is closing")
             ahead, behind = neighbours(sentence, self._lanes)
-            self._budget.check_room(self._lanes, needed, follows=ahead is not None)
+            self._budget.check_room(self._lanes, needed, follows=ahead is not None or behind is not None)
             lane, now = Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load), self._clock.now()
             lane.opens(now, ahead, behind)
             self._lanes.append(lane)

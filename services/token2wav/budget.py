@@ -41,7 +41,7 @@ class Budget:
 
         follows: it is of a request that has a stream among them, where one of them does not count: each request may have one ahead.
         """
-        if not follows and sum(lane.follows is None for lane in lanes) >= self._limits.max_streams:
+        if not follows and sum(lane.follows is None or lane.follows.over for lane in lanes) >= self._limits.max_streams:
             raise Overloaded(f"all {self._limits.max_streams} streams of the decoder are taken", retry_after=RETRY_AFTER_SECONDS)
         claimed = sum(max(lane.bytes, lane.reserved) for lane in lanes)
         if lanes and claimed + needed > self._limits.state_bytes:

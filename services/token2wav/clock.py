@@ -12,8 +12,8 @@ class Clock(Protocol):
     def now(self) -> float:
         """Seconds since some fixed moment."""
 
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
-        """Let `call` happen in `seconds`, in whatever thread; it must not block."""
+    def after(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
+        """Let `call` happen in `seconds`, in whatever thread; it must not block. Returns what prevents that."""
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
         """Sleep, `changed` held, until it is notified or `seconds` are over; None: until it is notified."""
@@ -26,11 +26,12 @@ class MonotonicClock:
         """As `time.monotonic`."""
         return time.monotonic()
 
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
+    def after(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
         """In a thread of its own."""
         timer = threading.Timer(seconds, call)
         timer.daemon = True
         timer.start()
+        return timer.cancel
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
         """Sleep until notified or for `seconds`."""

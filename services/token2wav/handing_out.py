@@ -20,6 +20,8 @@ class HandingOut:
         self._forget = forget
         self.holding, self._clock, self._changed, self._lanes = holding, clock, changed, lanes
         self._step = 0
+        self._forgo: Callable[[], None] = lambda: None
+        """Prevents the next look at what is held."""
         self._under_way = False
 
     def between_steps(self) -> float | None:
@@ -40,6 +42,7 @@ class HandingOut:
     def ends(self) -> None:
         """No step is under way."""
         self._under_way = False
+        self._forgo()
         self.holding.ends()
 
     def hand_out(self, lane: Lane, now: float) -> None:
@@ -61,7 +64,7 @@ class HandingOut:
                 if self._under_way and self._step == step:
                     self._look_again_after(self._release(()))
 
-        self._clock.after(seconds, look)
+        self._forgo = self._clock.after(seconds, look)
 
     def _release(self, works: Sequence[Work]) -> float | None:
         now = self._clock.now()

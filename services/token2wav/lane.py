@@ -121,6 +121,7 @@ class Lane:
         else:
             self.has_sound = self.sentence.listener_seconds > 0
             self.plays_until = now + self.sentence.listener_seconds if self.has_sound else 0.0
+            self._begins_at = self.plays_until or now + FIRST_SOUND_SECONDS
 
     @property
     def is_spoken(self) -> bool:
@@ -132,7 +133,7 @@ class Lane:
         if self.follows is None:
             return
         begins_at = self.follows.plays_until if self.follows.over else self.follows.expected_end(now)
-        self.plays_until += begins_at - self._begins_at
+        self.plays_until = max(self.plays_until, self._begins_at) + begins_at - self._begins_at
         self._begins_at, self.has_sound = begins_at, self.has_sound or self.follows.has_sound
         if self.follows.over:
             self.follows = None

@@ -56,7 +56,7 @@ class SecondPiece:
 
     def _goes_first(self, other: Lane, lane: Lane, lanes: Sequence[Lane], now: float) -> bool:
         """Whether a step of `other` may come before the next one of `lane`, see `services.token2wav.next_step`."""
-        if other is self._under_way or other.missing_tokens() > 0:
+        if other is self._under_way or other.is_spoken or other.missing_tokens() > 0:
             return False
         if not other.has_sound and other.follows is None:
             return (other.asked or now) <= (lane.asked or now)

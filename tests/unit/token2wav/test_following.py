@@ -2,6 +2,7 @@
 
 import queue
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from cosyserve.errors import Overloaded
 from services.token2wav.batcher import Batcher
 from services.token2wav.budget import Limits
+from services.token2wav.chunking import Hop
 from services.token2wav.deadlines import FIRST_SOUND_SECONDS
 from services.token2wav.fake import FakeDecoder
 from services.token2wav.lane import Lane
 from services.token2wav.request import Profile, Sentence
+from services.token2wav.second_piece import SecondPiece
 from tests.unit.token2wav.speaking import voice
 
 
@@ -38,7 +41,7 @@ class Still:
     def wait(self, changed: object, seconds: float | None) -> None:
         raise AssertionError("nothing waits here")
 
-    def after(self, seconds: float, call: object) -> None:
+    def after(self, seconds: float, call: object) -> Callable[[], None]:
         raise AssertionError("nothing is timed here")
 
 
@@ -117,3 +120,39 @@ def test_who_has_little_left_to_play_goes_before_a_sentence_that_is_begun_early(
     works = batcher._next_step.of([ample, next_of_short], now)
     assert works[0].lane is next_of_short
     assert works[0].due.by == pytest.approx(now + 0.5)
+
+
+def test_a_first_sentence_that_comes_back_on_this_replica_moves_the_second_by_its_own_length(batcher: Batcher) -> None:
+    """The replica that decoded the first one has died; the second was begun here, knowing only what its caller said."""
+    second = opened(batcher, sentence(1, left=1.5))
+    first = opened(batcher, sentence(0, left=0.2), tokens=25)
+    second.keep_up(100.0)
+    assert second.plays_until == pytest.approx(max(101.5, first.expected_end(100.0)), abs=0.31)
+    assert opened(batcher, sentence(2)).plays_until < 103
+
+
+def test_a_request_under_way_has_a_place_for_a_sentence_in_front_of_one_that_is_there(batcher: Batcher) -> None:
+    opened(batcher, sentence(1, utterance=1))
+    opened(batcher, sentence(0, utterance=2))
+    assert opened(batcher, sentence(0, utterance=1)).followed_by is not None
+
+
+def test_a_sentence_whose_predecessor_is_over_counts_as_any_other(batcher: Batcher) -> None:
+    first = opened(batcher, sentence(0, utterance=1))
+    opened(batcher, sentence(1, utterance=1))
+    batcher.cancel(first)
+    opened(batcher, sentence(0, utterance=2))
+    with pytest.raises(Overloaded):
+        opened(batcher, sentence(0, utterance=3))
+
+
+def test_a_sentence_that_is_spoken_is_no_work_in_front_of_the_next(batcher: Batcher) -> None:
+    first = opened(batcher, sentence(0), tokens=15)
+    second = opened(batcher, sentence(1), tokens=15)
+    batcher._costs.add(1, 0.3)
+    for lane in (first, second):
+        lane.state = lane.decoder.start(lane.sentence)
+    alone = SecondPiece(batcher._costs, batcher._pace).expected(second, [second], 100.0)
+    first.asked, first.hop = 100.0, Hop(0, 0, 15, True)
+    assert first.is_spoken
+    assert SecondPiece(batcher._costs, batcher._pace).expected(second, [first, second], 100.0) == pytest.approx(alone)
