@@ -10,11 +10,12 @@ import math
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from bench.modelled_engines import ModelledDecoder, ModelledLlm, Times
+from bench.modelled_outcome import Outcome
 from bench.modelled_request import WAY_SECONDS, ModelledRequest
 from bench.player import Player
 from bench.virtual_servers import VirtualServers
@@ -29,46 +30,6 @@ FRONTEND_SECONDS = 0.004
 """From the request to ids."""
 WAY_SECONDS_PER_STREAM = 0.001
 """What each open stream adds to a message's way to the listener, on average, times the jitter of the engines."""
-
-
-@dataclass
-class Outcome:
-    """first: seconds to the first sound of each request. seconds: of the whole run. widths: grid blocks of each step of token2wav."""
-
-    first: list[float] = field(default_factory=list)
-    gaps: list[int] = field(default_factory=list)
-    stalls: list[float] = field(default_factory=list)
-    audio: float = 0.0
-    seconds: float = 0.0
-    busy: float = 0.0
-    widths: list[int] = field(default_factory=list)
-
-    def add(self, player: Player) -> None:
-        """One more request is over."""
-        assert player.first_sound is not None
-        self.first.append(player.first_sound)
-        self.gaps.append(player.gaps)
-        self.stalls.append(player.stalls)
-        self.audio += player.audio
-
-    def join(self, other: "Outcome") -> None:
-        """The other's requests and times count here, too."""
-        self.first += other.first
-        self.gaps += other.gaps
-        self.stalls += other.stalls
-        self.widths += other.widths
-        self.audio += other.audio
-        self.seconds += other.seconds
-        self.busy += other.busy
-
-    def first_sound(self, share: float) -> float:
-        """Seconds within which this share of requests sounded."""
-        return sorted(self.first)[min(int(share * len(self.first)), len(self.first) - 1)]
-
-    @property
-    def gap_free(self) -> float:
-        """Share of requests whose player never ran dry."""
-        return sum(gaps == 0 for gaps in self.gaps) / len(self.gaps)
 
 
 class Simulation:

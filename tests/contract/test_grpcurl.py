@@ -66,11 +66,11 @@ async def test_its_audio_is_what_our_client_hears(endpoint: str) -> None:
         speech = client.synthesize(TEXT, seed=5)
         ours = await speech.read()
     assert b"".join(base64.b64decode(message.get("audio", "")) for message in messages) == ours
-    assert [message.get("chunk_index", 0) for message in messages] == list(range(len(messages)))
+    assert [message.get("chunkIndex", 0) for message in messages] == list(range(len(messages)))
     assert len(messages) > 2
     assert messages[0]["header"]["seed"] == "5"
     assert [index for index, message in enumerate(messages) if "summary" in message] == [len(messages) - 1]
-    assert messages[-1]["summary"]["audio_seconds"] == len(ours) / 48_000
+    assert messages[-1]["summary"]["audioSeconds"] == len(ours) / 48_000
 
 
 def test_a_refusal_has_its_status_and_text(endpoint: str) -> None:
@@ -130,14 +130,14 @@ async def test_each_stage_can_be_called_on_its_own() -> None:
 
         (sentence,) = await ask("frontend", "FrontendService/Analyze", {"text": "It works."})
         (found,) = await ask("frontend", "FrontendService/GetVoice", {"id": "af_heart"})
-        voice, ids = found["voice"], sentence["sentence"]["token_ids"]
-        prompt = {"prompt_text_ids": voice["prompt_text_ids"], "prompt_speech_tokens": voice["prompt_speech_tokens"]}
+        voice, ids = found["voice"], sentence["sentence"]["tokenIds"]
+        prompt = {"prompt_text_ids": voice["promptTextIds"], "prompt_speech_tokens": voice["promptSpeechTokens"]}
         told = await ask("llm", "LlmService/Generate", {"setup": {**prompt, "seed": 7}, "text_ids": ids})
         tokens = [token for message in told for token in message["tokens"].get("tokens", [])]
         # The mel is that of the prompt's last tokens, two frames of 80 floats each.
-        shown = len(base64.b64decode(voice["prompt_mel"])) // (2 * 80 * 4)
-        setup = {key: voice[key] for key in ("prompt_mel", "speaker_embedding")}
-        setup["prompt_speech_tokens"] = voice["prompt_speech_tokens"][-shown:]
+        shown = len(base64.b64decode(voice["promptMel"])) // (2 * 80 * 4)
+        setup = {"prompt_mel": voice["promptMel"], "speaker_embedding": voice["speakerEmbedding"]}
+        setup["prompt_speech_tokens"] = voice["promptSpeechTokens"][-shown:]
         heard = await ask("token2wav", "Token2WavService/Decode", {"setup": {**setup, "seed": 7}, "speech_tokens": tokens})
         audio = b"".join(base64.b64decode(message["audio"].get("audio", "")) for message in heard)
         async with Client(stack.address) as client:

@@ -45,4 +45,4 @@ async def test_twice_fails_when_it_is_guarded() -> None:
         assert joined(await generate(stub, IDS)) == TWICE
         error = await status(generate(stub, IDS, guards=True))
     assert error.code() is grpc.StatusCode.INTERNAL
-    assert isinstance(as_error(error, "llm", "here"), Repeated)
+    assert isinstance(as_error(error, "llm at here"), Repeated)

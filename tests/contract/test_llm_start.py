@@ -42,7 +42,7 @@ def test_unusable_settings_end_with_2(environment: dict[str, str], message: str)
 def test_a_step_down_that_is_refused_ends_with_2() -> None:
     status, said = start(LISTEN="127.0.0.1:0", MODEL=str(TINY), STRICT="true", LOG_LEVEL="ERROR")
     assert (status, said.count("\n")) == (2, 1)
-    assert said.startswith("COSYSERVE_LLM_STRICT is true and tensorrt_llm cannot serve: ")
+    assert said.startswith("COSYSERVE_LLM_STRICT is true and fused cannot serve: ")
 
 
 def test_an_unusable_model_ends_with_3(tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ async def the_other_commands(stack: Stack, tmp_path: Path) -> None:
             assert run("import", str(tmp_path / file), *storage) == "1 voices: me\n"
             again = json.loads(run("show", "me", "--json", *server))
             assert again["content_hash"] == first["content_hash"]
-            assert again["transcript"] == (SPOKEN if file == "triton.pt" else "")
+            assert again["transcript"] == SPOKEN
         assert "me" in run(*server)
 
     await asyncio.to_thread(all_of_them)

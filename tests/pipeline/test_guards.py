@@ -49,7 +49,7 @@ async def fault_of(stub: Any, text: str = TEXT, **fields: Any) -> SpeechFault:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await heard(stub, text, **fields)
     assert caught.value.code() == grpc.StatusCode.INTERNAL
-    error = as_error(caught.value, "server", "here")
+    error = as_error(caught.value, "server at here")
     assert isinstance(error, SpeechFault)
     return error
 

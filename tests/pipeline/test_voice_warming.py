@@ -65,7 +65,7 @@ async def test_a_voice_that_fails_leaves_the_others_warm(caplog: pytest.LogCaptu
     task = asyncio.create_task(warming.run())
     await _until(lambda: warmed == ["bert"])
     task.cancel()
-    assert "'anna' is not warm on token2wav at here:1: full" in caplog.text
+    assert "a voice is not warm on token2wav at here:1: RESOURCE_EXHAUSTED" in caplog.text
     assert "gone" not in caplog.text
 
 

@@ -68,8 +68,8 @@ async def test_what_was_built_is_what_is_served(
 
 
 def _on_cpu(plain: object) -> object:
-    def init(self: object, name: str, path: Path, device: object, built: object) -> None:
-        plain(self, name, path, CPU, built)  # type: ignore[operator]
+    def init(self: object, name: str, path: Path, device: object, built: object, *, host_code: bool) -> None:
+        plain(self, name, path, CPU, built, host_code=host_code)  # type: ignore[operator]
 
     return init
 
@@ -197,7 +197,7 @@ def test_plans_for_other_machines_are_found_there_and_only_by_those_who_ask(tmp_
     with pytest.raises(backend.ModelError, match="compatibility is none, it was built for hardware"):
         load_backend("tensorrt", settings(tmp_path, device="cuda"))
     taken = []
-    monkeypatch.setattr(trt, "TensorRTEngine", lambda component, *_: taken.append(component) or pytest.fail("enough"))
+    monkeypatch.setattr(trt, "TensorRTEngine", lambda component, *_, **how: taken.append(component) or pytest.fail("enough"))
     with pytest.raises(pytest.fail.Exception):
         load_backend("tensorrt", settings(tmp_path, device="cuda", engine_compatibility="hardware+version"))
     assert taken == ["encoder"]
