@@ -1,4 +1,4 @@
-"""A line in which hosts are served in rotation, the connections of a host in rotation, and the items of a connection in order of arrival."""
+"""A line in which hosts are served in rotation, the connections of a host too, and the items of a connection in order of arrival."""
 
 from collections import deque
 from typing import Generic, TypeVar

@@ -25,15 +25,14 @@ async def empty_calls(target: Target) -> Finding:
         watch = watched.Watch(_CHECK)
         await watch.read()
         doors = [await held.enter_async_context(connected(target.address)) for _ in _METHODS]
-        attacks = [asyncio.create_task(_call_on(door, method)) for door, method in zip(doors, _METHODS, strict=True)]
+        for door, method in zip(doors, _METHODS, strict=True):
+            held.callback(asyncio.create_task(_call_on(door, method)).cancel)
         answers, waits = [], []
         begin = loop.time()
         while loop.time() - begin < _SECONDS:
             answers.append(await _health(target))
             waits.append(await target.tiny())
             await asyncio.sleep(0.5)
-        for attack in attacks:
-            attack.cancel()
         # The call ends with its connection, and that with the process.
         same = not watch.done()
         watch.cancel()

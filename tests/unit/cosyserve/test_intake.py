@@ -9,7 +9,6 @@ from cosyserve import intake
 from cosyserve.errors import DeadlineExceeded, Overloaded, Unavailable
 from cosyserve.intake import Intake, Turn
 
-
 HERE, ELSEWHERE = "ipv4:10.0.0.1:1000", "ipv4:10.0.0.2:1000"
 
 
@@ -23,7 +22,8 @@ async def linger(gate: Intake, peer: str = HERE) -> Turn:
 
     async def hold() -> None:
         async with gate.turn(peer) as turn:
-            taken.set_result(turn)
+            if not taken.done():
+                taken.set_result(turn)
             await turn.lost.wait()
 
     holding.append(asyncio.create_task(hold()))
