@@ -173,7 +173,7 @@ async def test_the_line_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
         elsewhere = asyncio.create_task(call(ELSEWHERE))
         with pytest.raises(Overloaded, match="2 calls wait"):
             await waiting[1]
-    assert await asyncio.gather(waiting[0], elsewhere) == [HERE, ELSEWHERE]
+    assert [*await asyncio.gather(waiting[0], elsewhere)] == [HERE, ELSEWHERE]
 
 
 async def test_a_caller_that_hangs_up_while_waiting_leaves_nothing() -> None:
