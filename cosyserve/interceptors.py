@@ -72,7 +72,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
 
     def _counted(self, behaviour: Callable[[Any, Context], Awaitable[None]]) -> Callable[[Any, Context], Awaitable[None]]:
         async def watch(request: Any, context: Context) -> None:
-            with _member(self._watches):
+            with member(self._watches):
                 await behaviour(request, context)
 
         return watch
@@ -80,8 +80,10 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
     def _guard(self, behaviour: Callable[[Any, Context], Any], method: str) -> Callable[[Any, Context], Awaitable[Any]]:
         async def call(request: Any, context: Context) -> Any:
             parent = telemetry.incoming(context.invocation_metadata())
-            with telemetry.call_span(method.lstrip("/"), parent), _member(self._calls):
+            with telemetry.call_span(method.lstrip("/"), parent), member(self._calls):
                 try:
+                    if self._refusing:  # since its handler was chosen its first message was awaited
+                        raise leaving()
                     result = behaviour(request, context)
                     if not inspect.isasyncgen(result):
                         return await result
@@ -113,7 +115,7 @@ def _rebuilt(handler: Any, wrap: Callable[[Any], Any]) -> Any:
 
 
 @contextlib.contextmanager
-def _member(tasks: set[asyncio.Task[Any]]) -> Iterator[None]:
+def member(tasks: set[asyncio.Task[Any]]) -> Iterator[None]:
     """The current task is among `tasks` while the block runs."""
     task = asyncio.current_task()
     if task is None:
@@ -125,8 +127,13 @@ def _member(tasks: set[asyncio.Task[Any]]) -> Iterator[None]:
         tasks.discard(task)
 
 
+def leaving() -> Unavailable:
+    """What a call is refused with while the server drains."""
+    return Unavailable("this server is leaving; send the request again", retry_after=_RETRY_SECONDS)
+
+
 async def _refuse(request: Any, context: Context) -> None:
-    await abort(context, Unavailable("this server is leaving; send the request again", retry_after=_RETRY_SECONDS))
+    await abort(context, leaving())
 
 
 def as_served(error: BaseException, method: str) -> CosyserveError:

@@ -26,6 +26,15 @@ class Peers:
             )
 
 
+def host_of(peer: str) -> str:
+    """What stands for the host of a caller that gRPC names `peer`: its IPv4 address, the network of 64 bits in which its IPv6 address is
+    (one host may take any of them), `peer` itself when it has no address."""
+    address = _address_of(peer)
+    if address is None:
+        return peer
+    return str(address) if address.version == 4 else str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+
+
 def _address_of(peer: str) -> Address | None:
     kind, _, rest = urllib.parse.unquote(peer).partition(":")
     if kind not in ("ipv4", "ipv6"):

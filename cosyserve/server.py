@@ -22,7 +22,6 @@ from cosyserve.errors import SettingsError
 from cosyserve.first_message import FirstMessageInterceptor
 from cosyserve.info_servicer import NAME as INFO
 from cosyserve.info_servicer import InfoServicer
-from cosyserve.intake import Intake
 from cosyserve.interceptors import EdgeInterceptor
 from cosyserve.peers import Peers
 from cosyserve.transport import server_options
@@ -158,7 +157,7 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
     """
     options = server_options(settings.max_message_bytes, settings.max_connections, settings.max_streams_per_connection)
     edge = EdgeInterceptor()
-    first_message = FirstMessageInterceptor(Intake(settings.max_incoming_messages, settings.first_message_seconds))
+    first_message = FirstMessageInterceptor(settings.max_incoming_messages, settings.first_message_seconds)
     server = grpc.aio.server(interceptors=[first_message, edge], options=options)
     handlers, checks = Handlers(), health.aio.HealthServicer()
     server.add_generic_rpc_handlers((handlers,))
@@ -186,7 +185,8 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
         await service.drain()
         # Nothing that is left in a broken engine is worth waiting for, not even its thread.
         patience = 0.0 if service.over.done() else settings.drain_seconds
-        await edge.refuse(min(_NOTICE_SECONDS, patience))
+        notice = min(_NOTICE_SECONDS, patience)
+        await asyncio.gather(edge.refuse(notice), first_message.refuse(notice))
         # From here on connections are refused, too. Who still watches our health is not waited for.
         refusing = asyncio.ensure_future(server.stop(patience + _LONGER_THAN_DRAIN))
         await edge.drain(patience)

@@ -41,11 +41,12 @@ class Running:
 class Stack:
     """The services of one machine. Made by `running_stack`."""
 
-    def __init__(self, places: list[Place], drain_seconds: float, log: Log, report: Log) -> None:
+    def __init__(self, places: list[Place], drain_seconds: float, log: Log, report: Log, *, restart_frozen: bool = True) -> None:
         self.address = places[-1].address
         """host:port of the public door."""
         self._places = places
         self._drain_seconds = drain_seconds
+        self._restart_frozen = restart_frozen
         self._log = log
         self._report = report
         self._children: dict[Place, Child] = {}
@@ -168,8 +169,10 @@ class Stack:
         return await ended, child.serving
 
     async def _watch(self, place: Place, child: Child, ended: "asyncio.Task[int]") -> None:
-        """Return when `child` has ended or the stack is being stopped; kill it when it answers no more."""
-        silent = asyncio.create_task(until_silent(place.address, self._drain_seconds + _STOP_MARGIN_SECONDS))
+        """Return when `child` has ended or the stack is being stopped; kill it when it answers no more and frozen processes are to be
+        restarted."""
+        judge = until_silent(place.address, self._drain_seconds + _STOP_MARGIN_SECONDS) if self._restart_frozen else asyncio.Event().wait()
+        silent = asyncio.create_task(judge)
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             await asyncio.wait((ended, silent, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -214,6 +217,7 @@ async def running_stack(
     environ: Mapping[str, str] | None = None,
     gpu_sharing: str | None = None,
     drain_seconds: float = 5.0,
+    restart_frozen: bool = True,
     log: Log = lambda line: None,
     report: Log = lambda line: None,
 ) -> AsyncIterator[Stack]:
@@ -224,13 +228,14 @@ async def running_stack(
     engines share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log: gets each line that a
     child prints, with its name before it. report: gets what happens to the children. A process that ends, or gives no health answer for
     8 s, is started again while the others serve on; when five restarts in a row did not help and its stage has no other replica, all end
-    and `Stack.wait` raises.
+    and `Stack.wait` raises. restart_frozen: False leaves a process alone that gives no answer, for a debugger that holds it, or a test that
+    stops it and lets it go on.
     Raises StackFailed when a child ends while loading, ModelError without a model directory, SettingsError for the rest.
     """
     told = ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {}, devices, ports
     places = await asyncio.to_thread(lay_out, *told)  # nvidia-smi may be asked
     async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
-        stack = Stack(shared, drain_seconds, log, report)
+        stack = Stack(shared, drain_seconds, log, report, restart_frozen=restart_frozen)
         try:
             await stack.start()
             yield stack

@@ -41,9 +41,9 @@ class Watched:
 
 @contextlib.asynccontextmanager
 async def watched() -> AsyncIterator[Watched]:
-    """Fake engines; all replicas are known when the block begins."""
+    """Fake engines; all replicas are known when the block begins. A frozen process is left alone: it comes back as it was."""
     roster = Roster()
-    async with running_stack(TINY, replicas=dict.fromkeys(_STAGES, 2), backend="fake", log=roster) as stack:
+    async with running_stack(TINY, replicas=dict.fromkeys(_STAGES, 2), backend="fake", restart_frozen=False, log=roster) as stack:
         found = Watched(stack, roster)
         await found.complete()
         yield found

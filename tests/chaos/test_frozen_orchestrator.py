@@ -19,7 +19,7 @@ LONG = "This is one of many sentences that are all spoken. " * 150
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack() -> AsyncIterator[Stack]:
-    async with running_stack(TINY, backend="fake") as running:
+    async with running_stack(TINY, backend="fake", restart_frozen=False) as running:
         yield running
 
 
@@ -38,11 +38,11 @@ async def test_a_stream_is_resumed_when_the_door_answers_again(stack: Stack) -> 
 
 @pytest.mark.chaos
 @pytest.mark.parametrize("method", ["voices", "streaming"])
-async def test_what_cannot_be_resumed_fails_in_time(stack: Stack, method: str) -> None:
+async def test_what_is_not_to_be_resumed_fails_in_time(stack: Stack, method: str) -> None:
     loop = asyncio.get_running_loop()
     async with Client(stack.address) as client:
         await client.voices()
-        speech = client.streaming_synthesize(seed=1)
+        speech = client.streaming_synthesize(seed=1, resume_seconds=0)
         await speech.write(FIRST_HALF)
         await anext(speech)
         stack.kill("orchestrator", number=signal.SIGSTOP)
@@ -53,3 +53,19 @@ async def test_what_cannot_be_resumed_fails_in_time(stack: Stack, method: str) -
             assert loop.time() - begin < NOTICED_SECONDS
         finally:
             stack.kill("orchestrator", number=signal.SIGCONT)
+
+
+@pytest.mark.chaos
+async def test_a_frozen_door_is_replaced_and_the_stream_goes_on() -> None:
+    reports: list[str] = []
+    async with running_stack(TINY, backend="fake", report=reports.append) as stack, Client(stack.address) as client:
+        undisturbed = await client.synthesize(LONG, seed=3).read()
+        [frozen] = [child.pid for child in stack.children if child.name == "orchestrator"]
+        async with client.synthesize(LONG, seed=3) as speech:
+            heard = (await anext(speech)).audio
+            stack.kill("orchestrator", number=signal.SIGSTOP)
+            heard += await asyncio.wait_for(speech.read(), 60)
+        assert [child.pid for child in stack.children if child.name == "orchestrator"] != [frozen]
+    assert "orchestrator.0 gave no health answer for 8 s and is killed" in reports
+    assert speech.resumed >= 1
+    assert heard == undisturbed

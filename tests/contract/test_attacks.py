@@ -21,7 +21,7 @@ async def target() -> AsyncIterator[Target]:
         yield Target(stack.address, next(child.pid for child in stack.children if child.name == "orchestrator"))
 
 
-@pytest.mark.parametrize("name", ["half-sent", "connections", "empty-streams", "undecodable", "hang-ups", "never-reading"])
+@pytest.mark.parametrize("name", ["half-sent", "connections", "empty-streams", "empty-calls", "undecodable", "hang-ups", "never-reading"])
 async def test_the_limit_holds(target: Target, name: str) -> None:
     finding = (await attacked(target, [name]))[name]
     assert finding.held, finding

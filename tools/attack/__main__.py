@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cosyserve.supervision.stack import running_stack
 from tools.attack.connections import many_connections
+from tools.attack.empty_calls import empty_calls
 from tools.attack.empty_chunks import empty_chunks
 from tools.attack.empty_streams import empty_streams
 from tools.attack.finding import Attack, Finding
@@ -28,6 +29,7 @@ ATTACKS: dict[str, Attack] = {
     "half-sent": half_sent,
     "connections": many_connections,
     "empty-streams": empty_streams,
+    "empty-calls": empty_calls,
     "number-texts": number_texts,
     "undecodable": undecodable,
     "empty-chunks": empty_chunks,

@@ -76,6 +76,31 @@ async def test_a_small_request_is_answered_beside_half_sent_ones() -> None:
             assert [message.audio async for message in call] == [b"now"]
 
 
+@pytest.mark.parametrize("attacked_method", [SYNTHESIZE, "/grpc.health.v1.Health/Check"])
+async def test_calls_that_never_send_starve_neither_health_nor_a_request(attacked_method: str) -> None:
+    async with attacked(max_incoming_messages=8, first_message_seconds=30.0) as (service, raw):
+
+        async def attack() -> None:
+            while True:
+                raw.call(attacked_method)
+                await asyncio.sleep(0.02)
+
+        attacking = asyncio.create_task(attack())
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        try:
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}", options=options) as channel:
+                health: Any = health_pb2_grpc.HealthStub(channel)
+                for _ in range(4):
+                    await asyncio.sleep(0.5)
+                    await health.Check(health_pb2.HealthCheckRequest(), timeout=1)
+                    call = synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(
+                        synthesis_pb2.SynthesizeRequest(text="now"), timeout=1
+                    )
+                    assert [message.audio async for message in call] == [b"now"]
+        finally:
+            attacking.cancel()
+
+
 async def test_connections_and_streams_are_limited() -> None:
     async with attacked(max_connections=2, max_streams_per_connection=7) as (service, raw):
         assert raw.most_streams == 7

@@ -20,10 +20,12 @@ State = health_pb2.HealthCheckResponse
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "_ASK_SECONDS", 0.2)
+    monkeypatch.setattr(liveness, "SILENT_SECONDS", 0.8)
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """Answers the n-th question as `answers` says: with a state, or None for not at all; the last from then on."""
+    """Answers the n-th question as `answers` says: with a state, or a status, after some seconds, or None for not at all; the last from
+    then on."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers, self.asked = answers, 0
@@ -33,6 +35,11 @@ class Health(health_pb2_grpc.HealthServicer):
         self.asked += 1
         if answer is None:
             await asyncio.Event().wait()
+        if isinstance(answer, float):
+            await asyncio.sleep(answer)
+            return State(status=State.SERVING)
+        if isinstance(answer, grpc.StatusCode):
+            await context.abort(answer, "as the test says")
         return State(status=answer)
 
 
@@ -51,8 +58,32 @@ async def listening(health: Health) -> AsyncIterator[tuple[str, Callable[[], Any
 async def test_three_questions_in_a_row_without_an_answer() -> None:
     health = Health(State.SERVING, None, None, State.NOT_SERVING, None)
     async with listening(health) as (address, _):
-        assert await asyncio.wait_for(until_silent(address, 60), 20) == "gave no health answer for 8 s"
+        assert await asyncio.wait_for(until_silent(address, 60), 20) == "gave no health answer for 0.8 s"
     assert health.asked == 4 + 3, "two without an answer, and one that came, begin the count anew"
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL])
+async def test_a_status_that_the_process_sends_is_an_answer(code: grpc.StatusCode) -> None:
+    health = Health(code)
+    async with listening(health) as (address, _):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(until_silent(address, 0.5), 2.0)
+    assert 5 <= health.asked <= 11, "one question every 0.2 s"
+
+
+async def test_a_status_that_a_process_sends_before_it_freezes_begins_the_silence() -> None:
+    loop = asyncio.get_running_loop()
+    async with listening(Health(grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.DEADLINE_EXCEEDED, None)) as (address, _):
+        begin = loop.time()
+        assert await asyncio.wait_for(until_silent(address, 60), 20) == "gave no health answer for 0.8 s"
+        assert loop.time() - begin > 0.2 + 0.55
+
+
+async def test_a_busy_process_that_answers_late_is_not_silent() -> None:
+    """Each answer takes twice as long as the time between two questions."""
+    async with listening(Health(0.4)) as (address, _):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(until_silent(address, 60), 3.0)
 
 
 async def test_a_port_that_is_not_read() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -58,6 +59,57 @@ async def test_drain_finishes_the_accepted_call_and_refuses_a_new_one() -> None:
         assert (await accepted.read()).audio == b"last"
         assert await accepted.read() is grpc.aio.EOF
     await asyncio.wait_for(serving, 5)
+
+
+async def test_calls_that_are_not_read_are_refused_when_the_server_leaves() -> None:
+    """One has a turn, one waits for its own, and one sends its message in the moment in which the server leaves; another one is served."""
+    begun = 0
+
+    async def behaviour(requests: Any, context: Any) -> AsyncIterator[Any]:
+        nonlocal begun
+        async for _ in requests:
+            begun += 1
+            yield synthesis_pb2.SynthesizeResponse()
+            await asyncio.sleep(2)
+
+    class Servicer(synthesis_pb2_grpc.SynthesisServiceServicer):
+        StreamingSynthesize = staticmethod(behaviour)
+
+    async def load(service: Service) -> Any:
+        synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(Servicer(), service.handlers)
+        return nothing
+
+    leave, ready = asyncio.Event(), asyncio.Event()
+    ports: list[int] = []
+
+    async def serve_until_left() -> None:
+        async with running(NAME, replace(SETTINGS, max_incoming_messages=2), load) as service:
+            ports.append(service.port)
+            ready.set()
+            await leave.wait()
+
+    serving = asyncio.create_task(serve_until_left())
+    await ready.wait()
+    message = synthesis_pb2.StreamingSynthesizeRequest()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as channel:
+        stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+        accepted = stub.StreamingSynthesize()
+        await accepted.write(message)
+        await accepted.read()
+        unread = [stub.StreamingSynthesize() for _ in range(3)]
+        await asyncio.sleep(0.2)
+        leave.set()
+        await unread[0].write(message)
+        for call in unread:
+            status = await asyncio.wait_for(status_of(call), 1)
+            assert status.code() is grpc.StatusCode.UNAVAILABLE
+            assert status.details() == "this server is leaving; send the request again"
+            assert retry_delay(status) == 1.0
+        await accepted.done_writing()
+        assert await accepted.read() is grpc.aio.EOF
+        assert await accepted.code() is grpc.StatusCode.OK
+    await asyncio.wait_for(serving, 5)
+    assert begun == 1
 
 
 async def test_what_was_loaded_is_closed_also_when_the_block_fails() -> None:
