@@ -97,8 +97,7 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
                         raise
                     await _refuse(request, context)
                 except Exception as error:
-                    if context.done() or context.cancelled() or all(isinstance(leaf, grpc.aio.InternalError) for leaf in _leaves(error)):
-                        # The caller hung up: no status reaches it, and what failed is the writing to it, which may be known first.
+                    if hung_up(context, error):
                         log.debug("%s was hung up on", method)
                         raise asyncio.CancelledError from None
                     await abort(context, as_served(error, method))
@@ -134,6 +133,12 @@ def leaving() -> Unavailable:
 
 async def _refuse(request: Any, context: Context) -> None:
     await abort(context, leaving())
+
+
+def hung_up(context: Context, error: BaseException) -> bool:
+    """Whether the call ends with `error` because its caller hung up: no status reaches it. What fails is the writing to it, which may be
+    known first."""
+    return context.done() or context.cancelled() or all(isinstance(leaf, grpc.aio.InternalError) for leaf in _leaves(error))
 
 
 def as_served(error: BaseException, method: str) -> CosyserveError:

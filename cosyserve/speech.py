@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc, warning_pb2
 _RECONNECT_SECONDS = 30.0
 _BACK_OFF_SECONDS = 0.2
 _LONGEST_BACK_OFF_SECONDS = 2.0
+_MOST_DOUBLINGS = 10
 RESUME_SECONDS = 60.0
 """Long enough for a server that was killed to be started again and to load its models."""
 
@@ -64,7 +65,7 @@ class Speech:
         """In a row, since the last audio."""
         self._lost_at: float | None = None
         """When the first of these failures was seen, on the monotonic clock."""
-        self._closed = False
+        self._closed = asyncio.Event()
         self._call: Any = None
         self._last: Summary | None = None
         self._expected_index = 0
@@ -82,6 +83,8 @@ class Speech:
 
     async def __anext__(self) -> Chunk:
         while self.summary is None:
+            if self._closed.is_set():
+                raise asyncio.CancelledError
             try:
                 response = await self._next()
             except grpc.aio.AioRpcError as lost:
@@ -98,8 +101,9 @@ class Speech:
         return b"".join([chunk.audio async for chunk in self])
 
     async def close(self) -> None:
-        """Hang up if the stream is still going on; a task that waits for its next chunk is cancelled."""
-        self._closed = True
+        """Hang up if the stream is still going on, also while it is taken up again; a task that waits for its next chunk is cancelled, and
+        no call is begun any more."""
+        self._closed.set()
         if self._call is not None:
             self._call.cancel()
 
@@ -190,7 +194,7 @@ class Speech:
 
     def _may_take_up(self, error: CosyserveError) -> bool:
         """Whether asking again for what is missing may help. A stream that was heard is not given up for a server that is full, either."""
-        if self._closed or not self._can_be_repeated:
+        if self._closed.is_set() or not self._can_be_repeated:
             return False
         if isinstance(error, Unavailable) and self._failures < self._resumptions:
             return True
@@ -205,7 +209,7 @@ class Speech:
         self._lost_at = time.monotonic() if self._lost_at is None else self._lost_at
         if not self._may_take_up(error):
             raise error from cause
-        delay = error.retry_after or min(_BACK_OFF_SECONDS * 2**self._failures, _LONGEST_BACK_OFF_SECONDS)
+        delay = error.retry_after or min(_BACK_OFF_SECONDS * 2 ** min(self._failures, _MOST_DOUBLINGS), _LONGEST_BACK_OFF_SECONDS)
         by_number = isinstance(error, Unavailable) and self._failures < self._resumptions
         if not by_number and delay > self._resume_left():
             raise error from cause
@@ -213,15 +217,27 @@ class Speech:
             raise DeadlineExceeded(f"the time given is over; before that: {error.message}") from cause
         self._failures += 1
         self.resumed += 1
-        await asyncio.sleep(delay)
+        await self._unless_closed(asyncio.sleep(delay))
         patience = _RECONNECT_SECONDS if by_number else min(self._resume_left(), _RECONNECT_SECONDS)
         remaining = self._remaining()
         with contextlib.suppress(TimeoutError):  # then the call itself says what is wrong
             async with asyncio.timeout(patience if remaining is None else min(patience, remaining)):
-                await self._channel.channel_ready()
+                await self._unless_closed(self._channel.channel_ready())
         if self.header is not None:
             self.request.seed = self.header.seed
             self.request.start_sample = self._position
             self.request.engine = self.header.engine
             self.request.onset = synthesis_pb2.Onset.Value(f"ONSET_{self.header.onset.upper()}")
         self._call = None
+
+    async def _unless_closed(self, waiting: Coroutine[Any, Any, None]) -> None:
+        """Wait for it. Raises CancelledError as soon as the stream is closed."""
+        tasks = asyncio.ensure_future(waiting), asyncio.ensure_future(self._closed.wait())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if self._closed.is_set():
+            raise asyncio.CancelledError
+        await tasks[0]

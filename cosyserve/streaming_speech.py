@@ -54,7 +54,8 @@ class StreamingSpeech(Speech):
         self._failed: Exception | None = None
 
     async def write(self, fragment: str) -> None:
-        """More text, in any cutting. Waits while the server is behind. Raises what ended the call, should it be over."""
+        """More text, in any cutting. Waits while the server is behind. Raises what ended the call, should it be over, and InvalidRequest
+        after finish() or close(), as the other methods that write."""
         await self._write(Request(text=fragment))
 
     async def flush(self) -> None:
@@ -62,7 +63,8 @@ class StreamingSpeech(Speech):
         await self._write(Request(flush=synthesis_pb2.Flush()))
 
     async def cancel(self) -> None:
-        """Have the server stop at once; the iteration ends with what was sent until then, and a summary that says so."""
+        """Have the server stop at once; the iteration ends with what was sent until then, and a summary that says so. After finish() the
+        server reads nothing more: close() hangs up then."""
         await self._write(Request(cancel=synthesis_pb2.Cancel()))
 
     async def finish(self) -> None:
@@ -70,11 +72,17 @@ class StreamingSpeech(Speech):
         await self._write(None)
 
     async def close(self) -> None:
+        # First of all: the task that iterates must not begin another call while the writers of this one end.
+        self._closed.set()
+        await asyncio.gather(*self._stop_writing(), return_exceptions=True)
+        await super().close()
+
+    def _stop_writing(self) -> "list[asyncio.Task[None]]":
+        """Cancel the tasks that write, and return them."""
         tasks = [task for task in (self._pouring, self._sending) if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await super().close()
+        return tasks
 
     @property
     def _can_be_repeated(self) -> bool:
@@ -101,10 +109,15 @@ class StreamingSpeech(Speech):
         except asyncio.CancelledError:
             if self._failed is None:
                 raise
+        except Exception:  # StopAsyncIteration behind the summary, too
+            if self._call is not None and self._call.done():
+                self._stop_writing()
+            raise
+        self._stop_writing()
         raise self._failed
 
     async def _send(self, call: Any) -> None:
-        """The setup, then everything that was and will be written, in order."""
+        """The setup, then everything that was and will be written, in order, to the end of the text."""
         await call.write(Request(setup=self._setup))
         # A write that crosses a refusal would replace its status by its own.
         await call.initial_metadata()
@@ -115,6 +128,8 @@ class StreamingSpeech(Speech):
                 self._sent += 1
                 self._written.passed(self._sent)
                 self._move()
+                if part is None:
+                    return
             await self._moved.wait()
 
     def _move(self) -> None:
@@ -129,6 +144,9 @@ class StreamingSpeech(Speech):
 
     async def _write(self, part: Request | None) -> None:
         """part: None for the end of the text. Returns when the call has taken it, or when the call is lost and will be taken up."""
+        if self._written.ended or self._closed.is_set():
+            how = "its text was ended" if self._written.ended else "it was closed"
+            raise InvalidRequest(f"nothing can be written to this synthesis: {how}")
         place = self._written.add(part)
         self._move()
         if self._call is None:

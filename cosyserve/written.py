@@ -15,6 +15,8 @@ class Written:
         self._parts: list[Part] = []
         self._first = 0
         self._characters = 0
+        self.ended = False
+        """Whether the end of the text was added."""
 
     @property
     def whole(self) -> bool:
@@ -24,6 +26,7 @@ class Written:
     def add(self, part: Part) -> int:
         """Keep one more part; returns how many there are with it."""
         self._parts.append(part)
+        self.ended = self.ended or part is None
         self._characters += max(len(part.text), 1) if part is not None else 1
         return len(self)
 

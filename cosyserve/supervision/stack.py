@@ -124,17 +124,15 @@ class Stack:
 
     async def _keep(self, place: Place) -> None:
         """Run the service of `place`, and start it again when it ends: up to `_MOST_RESTARTS` times in a row, each after twice the time."""
-        loop = asyncio.get_running_loop()
         restarts = 0
         while True:
-            begin = loop.time()
-            code, served = await self._live(place)
+            code, served_seconds = await self._live(place)
             if self._stopping.is_set():
                 return
-            end = f"{place.label} {exit_text(code)}{'' if served else ' while loading'}"
+            end = f"{place.label} {exit_text(code)}{'' if served_seconds is not None else ' while loading'}"
             if not self._first_serving[place].is_set():
                 raise StackFailed(end + self._last_words(place))
-            restarts = 1 if served and loop.time() - begin > _STEADY_SECONDS else restarts + 1
+            restarts = 1 if served_seconds is not None and served_seconds > _STEADY_SECONDS else restarts + 1
             if restarts > _MOST_RESTARTS:
                 if not self._others_go_on(place):
                     raise StackFailed(f"{end}, {_MOST_RESTARTS} restarts did not help{self._last_words(place)}")
@@ -148,8 +146,9 @@ class Stack:
                     await self._stopping.wait()
                     return
 
-    async def _live(self, place: Place) -> tuple[int, bool]:
-        """One life of one process: its exit code and whether it ever served. One that has served and freezes is killed."""
+    async def _live(self, place: Place) -> tuple[int, float | None]:
+        """One life of one process: its exit code, and for how many seconds it served, None if it never did. One that has served and freezes
+        is killed."""
         loop = asyncio.get_running_loop()
         begin = loop.time()
         child = await Child.start(f"services.{place.service}", place.label, place.address, place.environ, self._log)
@@ -159,14 +158,16 @@ class Stack:
         ended = asyncio.create_task(child.ended())
         serving = asyncio.create_task(child.until_serving())
         await asyncio.wait((ended, serving), return_when=asyncio.FIRST_COMPLETED)
+        serving_since = loop.time()
         if child.serving:
-            self._report(f"{place.label} serving after {loop.time() - begin:.1f} s")
+            self._report(f"{place.label} serving after {serving_since - begin:.1f} s")
             self._first_serving[place].set()
             await self._watch(place, child, ended)
         elif serving.done():
             serving.result()
         serving.cancel()
-        return await ended, child.serving
+        code = await ended
+        return code, loop.time() - serving_since if child.serving else None
 
     async def _watch(self, place: Place, child: Child, ended: "asyncio.Task[int]") -> None:
         """Return when `child` has ended or the stack is being stopped; kill it when it answers no more and frozen processes are to be

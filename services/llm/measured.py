@@ -13,8 +13,8 @@ CALIBRATION_TOKENS = 25
 
 
 class MeasuredGeneration:
-    """Generates as `backend` does, for the event loop. load: of the sentences whose text is there as a whole; one whose text arrives waits
-    for its writer, so what it takes says nothing about the engine."""
+    """Generates as `backend` does, for the event loop. load: of the sentences whose text is there as a whole, without those that are
+    hung up before any speech; one whose text arrives waits for its writer, so what it takes says nothing about the engine."""
 
     def __init__(self, backend: Backend) -> None:
         self.load = EngineLoad()
@@ -28,13 +28,13 @@ class MeasuredGeneration:
                 async for hop in hops:
                     yield hop
                 return
-            self._meter.begins()
+            work = self._meter.begins()
             try:
                 async for hop in hops:
-                    self._meter.made(len(hop.tokens) / TOKENS_PER_SECOND)
+                    self._meter.made(work, len(hop.tokens) / TOKENS_PER_SECOND)
                     yield hop
             finally:
-                self._meter.ends()
+                self._meter.ends(work)
 
     async def calibrate(self) -> None:
         """Measure about a second of speech. Raises what the backend raises."""

@@ -56,26 +56,31 @@ async def listen(fragments: AsyncIterator[Fragment], text: ArrivingText, waiting
 
 
 async def _next(fragments: AsyncIterator[Fragment], text: ArrivingText, waiting: Waiting) -> Fragment | None:
-    """The next message, None at the end. Waits for it with one read: a read that is cancelled may swallow a message."""
+    """The next message, None at the end. Waits for it with one read, which is never cancelled: that may swallow a message, and keeps native
+    memory (cosyserve.reading). A read that is not waited for any longer ends with the call."""
     reading = asyncio.ensure_future(anext(fragments, None))
-    try:
-        if waiting.delay_seconds is not None and waiting.delay_seconds < waiting.idle_seconds:
-            if await _done(reading, waiting.delay_seconds):
-                return reading.result()
-            text.flush(Flush(FEWEST_DELAYED_WORDS))
-            left = waiting.idle_seconds - waiting.delay_seconds
-        else:
-            left = waiting.idle_seconds
-        if await _done(reading, left):
+    reading.add_done_callback(_seen)
+    if waiting.delay_seconds is not None and waiting.delay_seconds < waiting.idle_seconds:
+        if await _done(reading, waiting.delay_seconds):
             return reading.result()
-        raise DeadlineExceeded(
-            f"no message came for {waiting.idle_seconds:g} s behind {text.received} characters of text; "
-            "expected text, a flush, a cancel or the end of the stream"
-        )
-    finally:
-        reading.cancel()
+        text.flush(Flush(FEWEST_DELAYED_WORDS))
+        left = waiting.idle_seconds - waiting.delay_seconds
+    else:
+        left = waiting.idle_seconds
+    if await _done(reading, left):
+        return reading.result()
+    raise DeadlineExceeded(
+        f"no message came for {waiting.idle_seconds:g} s behind {text.received} characters of text; "
+        "expected text, a flush, a cancel or the end of the stream"
+    )
 
 
 async def _done(reading: "asyncio.Future[Fragment | None]", seconds: float) -> bool:
     done, _ = await asyncio.wait((reading,), timeout=seconds)
     return bool(done)
+
+
+def _seen(reading: "asyncio.Future[Fragment | None]") -> None:
+    """Has the error of a read that is not waited for any longer not logged as one that was forgotten: the call is over."""
+    if not reading.cancelled():
+        reading.exception()

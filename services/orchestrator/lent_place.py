@@ -1,8 +1,9 @@
 """A place that is held by a caller who may have nothing to speak yet: another request gets it when it needs it."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from cosyserve.errors import Overloaded
 
@@ -11,13 +12,14 @@ _RETRY_SECONDS = 1.0
 
 class LentPlace:
     """Of a stream whose text arrives over time. Until the first text it is idle; after that, when neither text came nor audio left for
-    `idle_seconds`. now: seconds that only grow."""
+    `idle_seconds`; never while audio waits for the caller to take it. now: seconds that only grow."""
 
     def __init__(self, idle_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._idle_seconds = idle_seconds
         self._now = now
         self._since = now()
         self._written = False
+        self._sending = 0
         self._reclaimed = asyncio.Event()
 
     @property
@@ -28,7 +30,7 @@ class LentPlace:
     @property
     def idle(self) -> bool:
         """Whether the place would not be missed."""
-        return not self._written or self._now() - self._since > self._idle_seconds
+        return not self._sending and (not self._written or self._now() - self._since > self._idle_seconds)
 
     @property
     def since(self) -> float:
@@ -39,6 +41,17 @@ class LentPlace:
         """Text came that can be spoken, or audio left."""
         self._written = True
         self._since = self._now()
+
+    @contextlib.contextmanager
+    def sending(self) -> Iterator[None]:
+        """The place is in use while the block runs, and until `idle_seconds` after it: audio is being sent, however slowly it is taken."""
+        self._sending += 1
+        self.used()
+        try:
+            yield
+        finally:
+            self._sending -= 1
+            self.used()
 
     def reclaim(self) -> None:
         """Give it to another request; who waits in `until_reclaimed` is told."""

@@ -37,12 +37,12 @@ class LoadWatch:
             self._changed.clear()
             try:
                 loads = await self._ask()
+                most_active, self._most_active = self._most_active, self._admission.active
+                limit = self._limit.of(loads, most_active, time.monotonic())
             except Exception:
-                log.exception("the stages could not be asked what speech costs them; the limit stays at %d", self._admission.limit)
+                log.exception("what speech costs the stages could not be found out; the limit stays at %d", self._admission.limit)
                 await asyncio.sleep(self._least_seconds)
                 continue
-            most_active, self._most_active = self._most_active, self._admission.active
-            limit = self._limit.of(loads, most_active, time.monotonic())
             if limit != self._admission.limit:
                 told = ", ".join(f"{one.stage} at {one.replica}: {one.load.real_time_factor:.3f}" for one in loads)
                 log.info("%d requests are admitted at once, before it were %d (real-time factors: %s)", limit, self._admission.limit, told)

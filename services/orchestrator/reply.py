@@ -1,6 +1,7 @@
 """The answer of the public door as it takes shape: sound to protobuf, messages numbered and placed in time."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
@@ -31,9 +32,17 @@ _LAST_MESSAGE_SECONDS = 0.5
 class Reply:
     """The response stream of one call that speaks: numbers its messages, places them in time."""
 
-    def __init__(self, utterance: Utterance, context: Context, reader_seconds: float) -> None:
+    def __init__(
+        self,
+        utterance: Utterance,
+        context: Context,
+        reader_seconds: float,
+        sending: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        """reader_seconds: how long the caller may take for one message. sending: entered while a message is being sent."""
         self._utterance = utterance
         self._reader_seconds = reader_seconds
+        self._sending = sending
         self._context = context
         self._account = Account(engines=Engines(wanted=utterance.engine))
         self._out = output_of(utterance)
@@ -96,7 +105,8 @@ class Reply:
         self._place += len(audio) // self._out.encoding.bytes_per_sample
         self._writing = asyncio.ensure_future(self._context.write(message))
         self._writing.add_done_callback(_seen)
-        await self._written(self._writing)
+        with self._sending():
+            await self._written(self._writing)
 
     async def _written(self, writing: "asyncio.Future[None]") -> None:
         """Shielded: a write that has begun goes on when the pipeline is cancelled, and neither another nor a status can be sent before it

@@ -15,7 +15,7 @@ import grpc
 from opentelemetry import trace
 
 from cosyserve.errors import CosyserveError
-from cosyserve.interceptors import LEAVING
+from cosyserve.interceptors import LEAVING, hung_up
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -77,7 +77,7 @@ def _one_line(method: str, context: Context) -> Iterator[None]:
         status = "UNAVAILABLE" if LEAVING in ended.args else "CANCELLED"
         raise
     except BaseException as error:
-        status = _status(error)
+        status = "CANCELLED" if hung_up(context, error) else _status(error)
         raise
     finally:
         found = line.figures()

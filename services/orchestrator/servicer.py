@@ -72,7 +72,7 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
             # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
             await context.send_initial_metadata(())
             text = ArrivingText(settings.max_waiting_characters)
-            reply = Reply(utterance, context, settings.reader_seconds)
+            reply = Reply(utterance, context, settings.reader_seconds, lent.sending)
             async with within(settings.max_stream_seconds, context.time_remaining()):
                 try:
                     async with asyncio.TaskGroup() as group:

@@ -6,6 +6,7 @@ here each is asked by itself.
 
 import asyncio
 import contextlib
+import math
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar, cast
@@ -21,6 +22,9 @@ from services.orchestrator.adaptive_limit import StageLoad
 
 PATIENCE_SECONDS = 2.0
 WARM_UP_SECONDS = 120.0
+KEPT_ROUNDS = 30
+"""So many rounds in a row the last load of a replica that serves and does not answer is taken for its present one: it may have no time to
+answer because it has too much to speak."""
 T = TypeVar("T")
 
 
@@ -32,11 +36,19 @@ class Answer(NamedTuple, Generic[T]):
     told: T | grpc.aio.AioRpcError
 
 
+class _Known(NamedTuple):
+    """load: what a replica said last. silent_rounds: so many times in a row it has not answered since."""
+
+    load: StageLoad
+    silent_rounds: int = 0
+
+
 class StageInfo:
     """Of these stages, all their replicas."""
 
     def __init__(self, stages: Sequence[ReplicaSet]) -> None:
         self._stages = stages
+        self._known: dict[tuple[str, str], _Known] = {}
 
     async def ask(self) -> tuple[list[info_pb2.ServiceInfo], list[str]]:
         """What each replica says of itself, and who did not answer: `stage: STATUS`."""
@@ -47,16 +59,19 @@ class StageInfo:
 
     async def loads(self, *, everywhere: bool) -> list[StageLoad]:
         """What speech costs each replica that serves and tells it. everywhere: on any device, otherwise on CPUs, where speech is slow
-        enough for it to be a limit; fakes cost nothing."""
+        enough for it to be a limit; fakes cost nothing. One that does not answer is taken to cost what it said last, `KEPT_ROUNDS` times in
+        a row."""
         answers = await self._of_all(lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=PATIENCE_SECONDS), serving=True)
-        found: list[StageLoad] = []
+        known: dict[tuple[str, str], _Known] = {}
         for stage, address, answer in answers:
-            if not isinstance(answer, info_pb2.GetInfoResponse) or not answer.info.HasField("load"):
-                continue
-            told, engine = answer.info.load, answer.info.identity
-            if everywhere or (engine.device.startswith("cpu") and engine.backend != "fake"):
-                found.append(StageLoad(stage.stage, address, Load(told.real_time_factor, told.pieces, told.late_pieces)))
-        return found
+            before = self._known.get((stage.stage, address))
+            if isinstance(answer, info_pb2.GetInfoResponse):
+                if (load := _load_of(answer.info, everywhere=everywhere)) is not None:
+                    known[stage.stage, address] = _Known(StageLoad(stage.stage, address, load))
+            elif before is not None and before.silent_rounds < KEPT_ROUNDS:
+                known[stage.stage, address] = before._replace(silent_rounds=before.silent_rounds + 1)
+        self._known = known
+        return [one.load for one in known.values()]
 
     async def warm_up(self) -> None:
         """Warm up every replica that serves. Raises what the first one that fails says, Unavailable when a stage has none."""
@@ -86,6 +101,16 @@ class StageInfo:
 
         pairs = [(stage, replica) for stage in self._stages for replica in (stage.serving_replicas() if serving else stage.replicas())]
         return [answer for answers in await asyncio.gather(*(each(*pair) for pair in pairs)) for answer in answers]
+
+
+def _load_of(info: info_pb2.ServiceInfo, *, everywhere: bool) -> Load | None:
+    """What speech costs a replica; None where it does not count, or where the replica tells no cost that can be."""
+    told, engine = info.load, info.identity
+    if not info.HasField("load") or not 0 < told.real_time_factor < math.inf:
+        return None
+    if everywhere or (engine.device.startswith("cpu") and engine.backend != "fake"):
+        return Load(told.real_time_factor, told.pieces, told.late_pieces)
+    return None
 
 
 @contextlib.asynccontextmanager

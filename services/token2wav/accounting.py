@@ -14,11 +14,25 @@ Results = Sequence[Decoded | CosyserveError | None]
 
 
 def account(works: Sequence[Work], results: Results, seconds: float, costs: StepCosts, load: EngineLoad) -> None:
-    """Tell `costs` and `load` of a step that took so long."""
+    """Tell `costs` and `load` of a step that took so long. `load` is told of a step that made no sound when its streams make some, not
+    when they are cancelled before."""
     if _tells_costs(works, results):
         costs.add(sum(work.worked for work in works), max([seconds, *(_alone(one) for one in results if isinstance(one, Decoded))]))
     if not _makes_kept_prompt(works):
-        load.worked(seconds, sum(one.samples.size for one in results if isinstance(one, Decoded)) / SAMPLE_RATE)
+        _cost_of_speech(works, results, seconds, load)
+
+
+def _cost_of_speech(works: Sequence[Work], results: Results, seconds: float, load: EngineLoad) -> None:
+    made = [(work.lane, one.samples.size) for work, one in zip(works, results, strict=True) if isinstance(one, Decoded)]
+    samples = sum(size for _, size in made)
+    if not samples:
+        for lane, _ in made:
+            lane.silent_seconds += seconds / len(made)
+        return
+    for lane, size in made:
+        if size:
+            seconds, lane.silent_seconds = seconds + lane.silent_seconds, 0.0
+    load.worked(seconds, samples / SAMPLE_RATE)
 
 
 def _alone(decoded: Decoded) -> float:

@@ -103,6 +103,8 @@ class Lane:
     """Told once when the next hop is finished: somebody has foretold it."""
     _spoken: int = 0
     """Samples made before those that are held."""
+    silent_seconds: float = 0.0
+    """Its share of steps that made no sound for any stream; they are part of what speech costs as soon as it has made some."""
     served: int = 0
     """Number of the last step that this stream took part in."""
     made: list[Decoded] = field(default_factory=list)

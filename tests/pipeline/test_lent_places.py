@@ -8,7 +8,7 @@ import pytest
 
 from cosyserve import peers
 from cosyserve.v1 import info_pb2, info_pb2_grpc
-from tests.pipeline.calling import IMPATIENT, TEXT, all_idle, hang, speak, status_of
+from tests.pipeline.calling import IMPATIENT, TEXT, all_idle, busy, hang, speak, status_of
 from tests.pipeline.scripted import Stack, expected_audio, stack
 from tests.pipeline.test_text_streams import rest, setup, texts
 
@@ -59,6 +59,21 @@ async def test_a_stream_that_lost_its_place_does_not_free_another_one() -> None:
         assert (await status_of(running)).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         speaking.cancel()
         await asyncio.gather(speaking, return_exceptions=True)
+
+
+async def test_a_caller_who_takes_its_audio_slowly_keeps_its_place() -> None:
+    """For longer than a place may be idle, and no longer than a caller may take no audio."""
+    text = "x" * 1600 + " "
+    async with stack(max_streams=1, idle_seconds=1.0, reader_seconds=20.0) as running:
+        call = running.stub.StreamingSynthesize(timeout=60)
+        for message in (setup(idle=60_000), *texts(text)):
+            await call.write(message)
+        await call.done_writing()
+        await busy(running, "token2wav")
+        for _ in range(8):
+            await asyncio.sleep(0.5)
+            assert (await status_of(running)).code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert b"".join(response.audio for response in await rest(call)) == expected_audio(text)
 
 
 async def test_a_warm_up_is_admitted_like_a_request() -> None:

@@ -85,6 +85,37 @@ async def test_a_caller_that_hangs_up(lines: Lines) -> None:
         assert lines()[0]["status"] == "CANCELLED"
 
 
+@pytest.mark.parametrize("known", [True, False])
+async def test_a_caller_that_hangs_up_in_mid_write(lines: Lines, known: bool) -> None:
+    """The write fails, possibly in a TaskGroup, and possibly before it is known that the call is over."""
+
+    @logged
+    async def method(servicer: None, request: None, context: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_fails(grpc.aio.InternalError("write failed") if not known else RuntimeError("the call is over")))
+
+    context = SimpleNamespace(invocation_metadata=lambda: (), done=lambda: known, cancelled=lambda: known)
+    call = EdgeInterceptor()._guard(lambda request, told: method(None, request, told), "/a/B")
+    with pytest.raises(asyncio.CancelledError):
+        await call(None, context)  # type: ignore[arg-type]
+    assert [line["status"] for line in lines()] == ["CANCELLED"]
+
+
+async def test_a_fault_of_ours_is_no_hanging_up(lines: Lines) -> None:
+    @logged
+    async def method(servicer: None, request: None, context: Any) -> None:
+        await _fails(RuntimeError("a bug"))
+
+    context = SimpleNamespace(invocation_metadata=lambda: (), done=lambda: False, cancelled=lambda: False)
+    with pytest.raises(RuntimeError):
+        await method(None, None, context)  # type: ignore[arg-type]
+    assert [line["status"] for line in lines()] == ["INTERNAL"]
+
+
+async def _fails(error: Exception) -> None:
+    raise error
+
+
 async def test_a_call_that_outlasts_the_drain(lines: Lines) -> None:
     """As the interceptor of every service ends it, out of a TaskGroup too."""
 

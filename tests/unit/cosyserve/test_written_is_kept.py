@@ -22,6 +22,10 @@ class Speller(synthesis_pb2_grpc.SynthesisServiceServicer):
         self.breaks = breaks
         self.setups: list[Any] = []
         self.heard: list[list[str]] = []
+        self.ends_at = 1 << 30
+        """So many samples are all, whatever else is written."""
+        self.may_speak = asyncio.Event()
+        self.may_speak.set()
 
     async def StreamingSynthesize(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
         call, at, index = len(self.setups), 0, 0
@@ -41,8 +45,11 @@ class Speller(synthesis_pb2_grpc.SynthesisServiceServicer):
                 audio = request.text[begin - first :].encode("utf-16-le")
                 yield RESPONSE(audio=audio, chunk_index=index, start_sample=begin, header=None if index else header)
                 index += 1
+            if at >= self.ends_at:
+                break
             if at >= end:
                 raise errors.Unavailable("going away", retry_after=0.01)
+        await self.may_speak.wait()
         yield RESPONSE(chunk_index=index, start_sample=at, summary=synthesis_pb2.SynthesisSummary(sentences=1))
 
 
@@ -120,3 +127,51 @@ async def test_a_text_that_is_too_long_to_be_kept_is_forgotten(monkeypatch: pyte
         kept.add(synthesis_pb2.StreamingSynthesizeRequest(text=fragment))
     kept.passed(2)
     assert (len(kept), kept.whole, getattr(kept.part(2), "text", "")) == (3, False, "g")
+
+
+async def test_nothing_is_left_waiting_when_it_was_heard_to_its_end() -> None:
+    """Without `async with`: no task of it goes on, and nothing can be written any more."""
+    async with speller() as (client, _):
+        before = asyncio.all_tasks()
+        speech = client.streaming_synthesize()
+        await speech.write("abc")
+        await speech.finish()
+        assert (await asyncio.wait_for(speech.read(), 20)).decode("utf-16-le") == "abc"
+        await asyncio.sleep(0.1)
+        assert {task for task in asyncio.all_tasks() - before if "_send" in repr(task)} == set()
+
+
+async def test_nothing_is_left_waiting_when_the_server_ended_it() -> None:
+    """As it does when it was told to cancel: the text has no end. Text that is still to come is not asked for."""
+    stopped = asyncio.Event()
+
+    async def fragments() -> AsyncIterator[str]:
+        try:
+            yield "abc"
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    async with speller() as (client, door):
+        door.ends_at = 3
+        before = asyncio.all_tasks()
+        speech = client.streaming_synthesize(fragments())
+        assert (await asyncio.wait_for(speech.read(), 20)).decode("utf-16-le") == "abc"
+        await asyncio.wait_for(stopped.wait(), 1)
+        await asyncio.sleep(0)
+        assert {task for task in asyncio.all_tasks() - before if "_send" in repr(task) or "_pour" in repr(task)} == set()
+        with pytest.raises(errors.InvalidRequest, match="the synthesis is over"):
+            await asyncio.wait_for(speech.write("more"), 1)
+
+
+async def test_what_is_written_behind_the_end_is_refused_at_once() -> None:
+    """The server, which has not spoken yet, goes on with what it has."""
+    async with speller() as (client, door), client.streaming_synthesize() as speech:
+        await speech.write("abc")
+        await speech.finish()
+        door.may_speak.clear()
+        for write in (lambda: speech.write("more"), speech.flush, speech.finish, speech.cancel):
+            with pytest.raises(errors.InvalidRequest, match="its text was ended"):
+                await asyncio.wait_for(write(), 1)
+        door.may_speak.set()
+        assert (await asyncio.wait_for(speech.read(), 20)).decode("utf-16-le") == "abc"

@@ -261,6 +261,29 @@ async def test_a_round_that_fails_is_not_the_last_one() -> None:
     assert admission.limit == 2
 
 
+async def test_a_round_whose_answer_cannot_be_reckoned_with_is_not_the_last_one(caplog: pytest.LogCaptureFixture) -> None:
+    """The limit stays as it is, and the next round counts."""
+    admission, told = Admission(8), [StageLoad("llm", "0", Load(0.0))]
+
+    async def ask() -> list[StageLoad]:
+        return told
+
+    watch = LoadWatch(admission, ask, least_seconds=0.01)
+    running = asyncio.create_task(watch.run())
+    watch.changed()
+    async with asyncio.timeout(5):
+        while not caplog.records and not running.done():
+            await asyncio.sleep(0.001)
+        assert admission.limit == 8
+        told = loads(0.4)
+        watch.changed()
+        while admission.limit == 8:
+            assert not running.done()
+            await asyncio.sleep(0.001)
+    running.cancel()
+    assert admission.limit == 2
+
+
 def test_what_speech_costs_is_that_of_the_latest_half_minute() -> None:
     load = EngineLoad()
     assert load.now is None
@@ -280,18 +303,18 @@ def test_what_speech_costs_is_that_of_the_latest_half_minute() -> None:
 def test_an_engine_that_shares_its_time_is_busy_while_anything_is_in() -> None:
     now, load = 0.0, EngineLoad()
     meter = BusyMeter(load, lambda: now)
-    meter.begins()
+    first = meter.begins()
     now = 1.0
-    meter.begins()
+    second = meter.begins()
     now = 3.0
-    meter.made(5.0)
-    meter.ends()
+    meter.made(first, 5.0)
+    meter.ends(second)
     now = 4.0
-    meter.ends()
+    meter.ends(first)
     now = 100.0  # idle
-    meter.begins()
+    third = meter.begins()
     now = 101.0
-    meter.made(5.0)
+    meter.made(third, 5.0)
     assert load.now is not None
     assert load.now.real_time_factor == pytest.approx(5.0 / 10.0)
 
@@ -358,3 +381,22 @@ def test_nothing_is_taken_back_where_it_would_not_make_room() -> None:
             pass
         assert not place.reclaimed
     assert door.active == 0
+
+
+def test_a_place_whose_audio_is_taken_slowly_is_in_use() -> None:
+    """And for the idle time after the caller has taken it."""
+    clock = [0.0]
+    door = Admission(1, now=lambda: clock[0])
+    place = LentPlace(30.0, lambda: clock[0])
+    with door.admit(lent=place):
+        place.used()
+        with place.sending():
+            clock[0] = 50.0
+            with pytest.raises(Overloaded), door.admit():
+                pass
+        clock[0] = 79.0
+        with pytest.raises(Overloaded), door.admit():
+            pass
+        clock[0] = 81.0
+        with door.admit():
+            assert place.reclaimed

@@ -31,3 +31,31 @@ def test_a_block_that_was_begun_early_costs_its_whole_time(flow: tuple[int, int]
     costs, load = StepCosts(), EngineLoad()
     account([work()], [Decoded(np.zeros(24_000, np.float32), 25, 50, flow, vocoder)], 0.1, costs, load)
     assert costs.slow(1) == pytest.approx(expected)
+
+
+def decoded(seconds_of_sound: float) -> Decoded:
+    return Decoded(np.zeros(round(24_000 * seconds_of_sound), np.float32), 25, 50, (0, 0), (0, 0) if seconds_of_sound else None)
+
+
+def test_steps_inside_the_prompt_are_part_of_what_the_speech_behind_it_costs() -> None:
+    costs, load, one, other = StepCosts(), EngineLoad(), work(), work()
+    account([one, other], [decoded(0.0), decoded(0.0)], 0.4, costs, load)
+    account([one], [decoded(0.0)], 0.1, costs, load)
+    assert load.now is None
+    account([one], [decoded(1.0)], 0.2, costs, load)
+    assert load.now is not None
+    assert load.now.real_time_factor == pytest.approx(0.5)
+    account([one, other], [decoded(1.0), decoded(1.0)], 0.2, costs, load)
+    assert load.now is not None
+    assert load.now.real_time_factor == pytest.approx(0.9 / 3)
+
+
+@pytest.mark.parametrize("made", [None, decoded(0.0)])
+def test_steps_of_streams_that_are_cancelled_before_any_sound_are_not(made: Decoded | None) -> None:
+    costs, load, speaking = StepCosts(), EngineLoad(), work()
+    account([speaking], [decoded(5.0)], 0.5, costs, load)
+    for _ in range(100):
+        account([work()], [made], 0.3, costs, load)
+    account([speaking], [decoded(5.0)], 0.5, costs, load)
+    assert load.now is not None
+    assert load.now.real_time_factor == pytest.approx(0.1)

@@ -169,7 +169,7 @@ def test_what_is_served_is_held_until_it_is_released(tmp_path: Path, monkeypatch
     assert [(verdict.reason, verdict.held) for verdict in judge_engines(EngineCache(tmp_path), nothing)] == [(None, True)] * 5
     served.release()
     assert not any(verdict.held for verdict in judge_engines(EngineCache(tmp_path), nothing))
-    monkeypatch.setattr(trt, "TensorRTEngine", lambda *given: pytest.fail("a plan that cannot be loaded"))
+    monkeypatch.setattr(trt, "TensorRTEngine", lambda *given, **how: pytest.fail("a plan that cannot be loaded"))
     with pytest.raises(pytest.fail.Exception):
         load_backend("tensorrt", settings(tmp_path, device="cuda"))
     assert not any(verdict.held for verdict in judge_engines(EngineCache(tmp_path), nothing)), "a rung that was stepped over holds nothing"

@@ -1,0 +1,99 @@
+"""What speech costs the stages, as they tell it over real connections: also when one has no time to answer, or tells what cannot be."""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from cosyserve.channel import Replica
+from cosyserve.engine_load import Load
+from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
+from services.orchestrator import stage_info
+from services.orchestrator.adaptive_limit import AdaptiveLimit
+from services.orchestrator.stage_info import StageInfo
+
+
+class Telling(info_pb2_grpc.InfoServiceServicer):
+    """One replica. factor: what it tells, None: nothing. silent: it does not answer."""
+
+    def __init__(self, factor: float | None) -> None:
+        self.factor, self.silent = factor, False
+
+    async def GetInfo(self, request: Any, context: Any) -> Any:
+        if self.silent:
+            await asyncio.Event().wait()
+        load = None if self.factor is None else info_pb2.EngineLoad(real_time_factor=self.factor, pieces=5)
+        identity = identity_pb2.EngineIdentity(device="cpu", backend="torch")
+        return info_pb2.GetInfoResponse(info=info_pb2.ServiceInfo(identity=identity, load=load))
+
+
+@contextlib.asynccontextmanager
+async def stage(*tellers: Telling) -> AsyncIterator[tuple[StageInfo, list[Replica]]]:
+    """One stage of these replicas, which all serve as long as they are in the list."""
+    async with contextlib.AsyncExitStack() as exits:
+        replicas = []
+        for teller in tellers:
+            server = grpc.aio.server()
+            info_pb2_grpc.add_InfoServiceServicer_to_server(teller, server)
+            target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+            await server.start()
+            exits.push_async_callback(server.stop, 0)
+            replicas.append(Replica(target, await exits.enter_async_context(grpc.aio.insecure_channel(target))))
+        found: Any = SimpleNamespace(stage="token2wav", serving_replicas=lambda: list(replicas))
+        yield StageInfo([found]), replicas
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_info, "PATIENCE_SECONDS", 0.1)
+
+
+async def factors(info: StageInfo) -> list[float]:
+    return [one.load.real_time_factor for one in await info.loads(everywhere=False)]
+
+
+async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last() -> None:
+    one, other = Telling(0.4), Telling(0.2)
+    async with stage(one, other) as (info, _):
+        limit = AdaptiveLimit(16)
+        assert limit.of(await info.loads(everywhere=False), 4, 0.0) == 6
+        one.silent = other.silent = True
+        loads = await info.loads(everywhere=False)
+        assert [each.load for each in loads] == [Load(0.4, 5), Load(0.2, 5)]
+        assert limit.of(loads, 4, 1.0) == 6
+        one.silent = False
+        one.factor = 0.8
+        assert await factors(info) == [0.8, 0.2]
+
+
+async def test_it_does_so_for_some_rounds_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage_info, "PATIENCE_SECONDS", 0.02)
+    assert stage_info.KEPT_ROUNDS > 3
+    monkeypatch.setattr(stage_info, "KEPT_ROUNDS", 3)
+    teller = Telling(0.4)
+    async with stage(teller) as (info, _):
+        async with asyncio.timeout(10):
+            while not await factors(info):
+                pass
+        teller.silent = True
+        assert [await factors(info) for _ in range(4)] == [[0.4]] * 3 + [[]]
+
+
+async def test_one_that_serves_no_longer_costs_nothing() -> None:
+    one, other = Telling(0.4), Telling(0.2)
+    async with stage(one, other) as (info, replicas):
+        assert await factors(info) == [0.4, 0.2]
+        one.silent = True
+        del replicas[0]
+        assert await factors(info) == [0.2]
+
+
+@pytest.mark.parametrize("factor", [0.0, -1.0, math.nan, math.inf, None])
+async def test_a_cost_that_cannot_be_is_not_told(factor: float | None) -> None:
+    async with stage(Telling(factor), Telling(0.2)) as (info, _):
+        assert await factors(info) == [0.2]
