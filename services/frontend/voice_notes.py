@@ -84,7 +84,7 @@ def _moment(created: str) -> str:
         raise (
             error if str(error).startswith("field ") else ValueError(f"field {FIELD}: created is {created!r}, no time of ISO 8601")
         ) from error
-    return in_utc.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return in_utc.isoformat(timespec="microseconds")
 
 
 def noted_text_ids(entry: Mapping[str, Any], transcript: str) -> Tensor | None:

@@ -112,7 +112,8 @@ async def test_unary_and_upstream_speak_the_same_tokens(stack: WholeStack) -> No
 
 
 async def test_hanging_up_stops_the_engines(stack: WholeStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No decode pass and no Euler step begins once a stage has seen the hang-up, but the one beginning just then; memory is free again."""
+    """No decode pass and no Euler step begins once a stage has seen the hang-up, but those beginning just then: one pass, and one step in each
+    of the two threads that may be in the flow. Memory is free again."""
     loop = asyncio.get_running_loop()
     text = "word " * 38
     seen: dict[str, list[int]] = {"llm": [], "token2wav": []}
@@ -121,8 +122,8 @@ async def test_hanging_up_stops_the_engines(stack: WholeStack, monkeypatch: pyte
         cancel = owner.cancel
 
         def watched(stream: Any) -> None:
-            seen[stage].append(count())
             cancel(stream)
+            seen[stage].append(count())
 
         monkeypatch.setattr(owner, "cancel", watched)
 
@@ -139,7 +140,7 @@ async def test_hanging_up_stops_the_engines(stack: WholeStack, monkeypatch: pyte
         idle = loop.time() - hung_up
         await asyncio.sleep(0.3)
         assert stack.llm.engine.stats.passes - seen["llm"][-1] <= 1
-        assert stack.token2wav.euler_steps() - seen["token2wav"][-1] <= 1
+        assert stack.token2wav.euler_steps() - seen["token2wav"][-1] <= 2
         assert stack.llm.engine.stats.reserved_kv_bytes == 0
         assert stack.batcher.stats().state_bytes == 0
         longest = stack.llm.engine.stats.longest_step_seconds, stack.batcher.stats().longest_step_seconds
