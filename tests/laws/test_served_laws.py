@@ -112,8 +112,8 @@ async def test_unary_and_upstream_speak_the_same_tokens(stack: WholeStack) -> No
 
 
 async def test_hanging_up_stops_the_engines(stack: WholeStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No decode pass and no Euler step begins once a stage has seen the hang-up, but those beginning just then: one pass, and one step in each
-    of the two threads that may be in the flow. Memory is free again."""
+    """No decode pass and no Euler step begins once a stage has seen the hang-up, but those beginning just then: one pass, and one step in
+    each of the two threads that may be in the flow. Memory is free again."""
     loop = asyncio.get_running_loop()
     text = "word " * 38
     seen: dict[str, list[int]] = {"llm": [], "token2wav": []}
