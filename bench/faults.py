@@ -32,6 +32,8 @@ BEFORE_SECONDS = 4.0
 RESUMPTIONS = 20
 """How often a request that has not begun is sent again: what counts here is that it is answered in the end."""
 REPLICAS = dict.fromkeys(STAGES, 2)
+ENVIRON = {"COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off"}
+"""The load is chosen here: who is refused says nothing about a fault."""
 WHOLE_SECONDS = 90.0
 """For all processes to serve again behind a run."""
 
@@ -153,7 +155,7 @@ def holds(run: Run, control: Run, limit: float) -> bool:
 async def measure(told: argparse.Namespace) -> bool:
     """The table; whether everything holds."""
     every, voices = True, told.voices.split(",")
-    async with running_stack(told.model, replicas=REPLICAS, backend=told.backend, device="cpu", environ={}, report=_report) as stack:
+    async with running_stack(told.model, replicas=REPLICAS, backend=told.backend, device="cpu", environ=ENVIRON, report=_report) as stack:
         control = await listen(stack.address, voices, told.streams, told.control_seconds)
         if control.failed or not control.digests:
             raise StackFailed(f"the control failed: {control.failed[:3]}")
