@@ -128,7 +128,7 @@ async def until_whole(stack: Stack) -> None:
     """Return when every process serves. Raises TimeoutError after a minute and a half."""
     wanted = sum(REPLICAS.values()) + 1
     async with asyncio.timeout(WHOLE_SECONDS):
-        while sum(child.serving for child in stack.children) < wanted:  # noqa: ASYNC110 - a stack tells a person, not a program
+        while sum(child.serving for child in stack.children) < wanted:  # noqa: ASYNC110 - a stack has no event for it
             await asyncio.sleep(0.2)
     # The orchestrator hears of it by its own watch.
     await asyncio.sleep(1.0)
@@ -152,19 +152,20 @@ def holds(run: Run, control: Run, limit: float) -> bool:
     return bool(run.digests) and same and not run.failed and run.dry <= limit
 
 
-async def measure(told: argparse.Namespace) -> bool:
-    """The table; whether everything holds."""
-    every, voices = True, told.voices.split(",")
-    async with running_stack(told.model, replicas=REPLICAS, backend=told.backend, device="cpu", environ=ENVIRON, report=_report) as stack:
-        control = await listen(stack.address, voices, told.streams, told.control_seconds)
+async def measure(options: argparse.Namespace) -> bool:
+    """Print the table; returns whether every limit holds."""
+    every, voices = True, options.voices.split(",")
+    services = running_stack(options.model, replicas=REPLICAS, backend=options.backend, device="cpu", environ=ENVIRON, report=_report)
+    async with services as stack:
+        control = await listen(stack.address, voices, options.streams, options.control_seconds)
         if control.failed or not control.digests:
             raise StackFailed(f"the control failed: {control.failed[:3]}")
         print(HEAD)
         print(row("-", "control", control, control, control.dry), flush=True)
-        for fault in faults(told.only):
+        for fault in faults(options.only):
             limit = control.dry + fault.limit
             striking = asyncio.create_task(strike(stack, fault))
-            run = await listen(stack.address, voices, told.streams, told.seconds, len(control.digests))
+            run = await listen(stack.address, voices, options.streams, options.seconds, len(control.digests))
             await striking
             await until_whole(stack)
             print(row(fault.stage, fault.name, run, control, limit), flush=True)
@@ -189,10 +190,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--streams", type=int, default=2, help="askers at once (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run (default: %(default)g)")
     parser.add_argument("--control-seconds", type=float, default=40.0, help="of the control (default: %(default)g)")
-    told = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            return 0 if asyncio.run(measure(told)) else 1
+            return 0 if asyncio.run(measure(options)) else 1
         except (CosyserveError, StackFailed, OSError, TimeoutError) as error:
             print(f"bench.faults: {error}", file=sys.stderr)
     return 1

@@ -6,8 +6,10 @@ that come too late: the limit then falls below those under way, and rises again 
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from cosyserve.engine_load import Load
 
@@ -25,11 +27,11 @@ LEAST_LATE = 2
 
 @dataclass(frozen=True)
 class StageLoad:
-    """stage: its name. replica: what tells this process from others of the stage."""
+    """stage: its name. replica: what tells this process from others of the stage. load: None for one that serves and has spoken nothing."""
 
     stage: str
     replica: str
-    load: Load
+    load: Load | None
 
 
 class AdaptiveLimit:
@@ -60,17 +62,22 @@ class AdaptiveLimit:
         return measured if self._backed_off is None else self._backed_off
 
     def _measured(self, loads: Sequence[StageLoad]) -> int:
-        streams: dict[str, float] = {}
+        replicas = Counter(one.stage for one in loads)
+        streams: dict[str, list[float]] = {}
         for one in loads:
-            streams[one.stage] = streams.get(one.stage, 0.0) + 1 / one.load.real_time_factor
-        return max(min([self._most, *(math.floor(USED_SHARE * each) for each in streams.values())]), 1)
+            if one.load is not None:
+                streams.setdefault(one.stage, []).append(1 / one.load.real_time_factor)
+        # A replica that has spoken nothing counts as the others of its stage do: a limit without it might keep it from ever speaking.
+        able = (replicas[stage] * fmean(each) for stage, each in streams.items())
+        return max(min([self._most, *(math.floor(USED_SHARE * each) for each in able)]), 1)
 
     def _since_last(self, loads: Sequence[StageLoad]) -> tuple[int, int]:
         """Pieces, and late ones, since the last call; nothing of a replica that is new or has begun anew."""
         pieces = late = 0
-        for one in loads:
-            before = self._seen.get((one.stage, one.replica))
-            if before is not None and before.pieces <= one.load.pieces:
-                pieces, late = pieces + one.load.pieces - before.pieces, late + one.load.late_pieces - before.late_pieces
-        self._seen = {(one.stage, one.replica): one.load for one in loads}
+        now = {(one.stage, one.replica): one.load for one in loads if one.load is not None}
+        for replica, load in now.items():
+            before = self._seen.get(replica)
+            if before is not None and before.pieces <= load.pieces:
+                pieces, late = pieces + load.pieces - before.pieces, late + load.late_pieces - before.late_pieces
+        self._seen = now
         return pieces, late

@@ -44,7 +44,13 @@ class LoadWatch:
                 await asyncio.sleep(self._least_seconds)
                 continue
             if limit != self._admission.limit:
-                told = ", ".join(f"{one.stage} at {one.replica}: {one.load.real_time_factor:.3f}" for one in loads)
-                log.info("%d requests are admitted at once, before it were %d (real-time factors: %s)", limit, self._admission.limit, told)
+                factors = ", ".join(f"{one.stage} at {one.replica}: {_factor(one)}" for one in loads)
+                log.info(
+                    "%d requests are admitted at once, before it were %d (real-time factors: %s)", limit, self._admission.limit, factors
+                )
                 self._admission.limit = limit
             await asyncio.sleep(self._least_seconds)
+
+
+def _factor(one: StageLoad) -> str:
+    return "not measured" if one.load is None else f"{one.load.real_time_factor:.3f}"

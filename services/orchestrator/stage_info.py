@@ -58,16 +58,15 @@ class StageInfo:
         return told, [f"{stage}: {error.code().name}" for stage, error in silent]
 
     async def loads(self, *, everywhere: bool) -> list[StageLoad]:
-        """What speech costs each replica that serves and tells it. everywhere: on any device, otherwise on CPUs, where speech is slow
-        enough for it to be a limit; fakes cost nothing. One that does not answer is taken to cost what it said last, `KEPT_ROUNDS` times in
-        a row."""
+        """What speech costs each replica that serves. everywhere: on any device, otherwise on CPUs, where speech is slow enough for it to
+        be a limit; fakes cost nothing. One that does not answer is taken to cost what it said last, `KEPT_ROUNDS` times in a row."""
         answers = await self._of_all(lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=PATIENCE_SECONDS), serving=True)
         known: dict[tuple[str, str], _Known] = {}
         for stage, address, answer in answers:
             before = self._known.get((stage.stage, address))
             if isinstance(answer, info_pb2.GetInfoResponse):
-                if (load := _load_of(answer.info, everywhere=everywhere)) is not None:
-                    known[stage.stage, address] = _Known(StageLoad(stage.stage, address, load))
+                if everywhere or _costs_much(answer.info):
+                    known[stage.stage, address] = _Known(StageLoad(stage.stage, address, _load_of(answer.info)))
             elif before is not None and before.silent_rounds < KEPT_ROUNDS:
                 known[stage.stage, address] = before._replace(silent_rounds=before.silent_rounds + 1)
         self._known = known
@@ -103,14 +102,16 @@ class StageInfo:
         return [answer for answers in await asyncio.gather(*(each(*pair) for pair in pairs)) for answer in answers]
 
 
-def _load_of(info: info_pb2.ServiceInfo, *, everywhere: bool) -> Load | None:
-    """What speech costs a replica; None where it does not count, or where the replica tells no cost that can be."""
-    told, engine = info.load, info.identity
-    if not info.HasField("load") or not 0 < told.real_time_factor < math.inf:
+def _costs_much(info: info_pb2.ServiceInfo) -> bool:
+    """Whether a replica speaks so slowly that it may be a limit."""
+    return info.identity.device.startswith("cpu") and info.identity.backend != "fake"
+
+
+def _load_of(info: info_pb2.ServiceInfo) -> Load | None:
+    """What speech costs a replica; None where it reports no cost that is possible, as before it has spoken."""
+    if not info.HasField("load") or not 0 < info.load.real_time_factor < math.inf:
         return None
-    if everywhere or (engine.device.startswith("cpu") and engine.backend != "fake"):
-        return Load(told.real_time_factor, told.pieces, told.late_pieces)
-    return None
+    return Load(info.load.real_time_factor, info.load.pieces, info.load.late_pieces)
 
 
 @contextlib.asynccontextmanager

@@ -167,6 +167,14 @@ def loads(rtf: float, *, llm: float = 0.05, pieces: int = 0, late: int = 0, repl
     return stages + [StageLoad("token2wav", str(at), Load(rtf, pieces, late)) for at in range(replicas)]
 
 
+def test_a_replica_that_has_spoken_nothing_counts_as_the_others_of_its_stage() -> None:
+    """Without it one request would be admitted, and the least busy choice would give each one to the first replica."""
+    silent = StageLoad("token2wav", "new", None)
+    assert AdaptiveLimit(16).of(loads(0.5), 0, 0.0) == 1
+    assert AdaptiveLimit(16).of([*loads(0.5), silent], 0, 0.0) == int(USED_SHARE * 2 / 0.5) == 3
+    assert AdaptiveLimit(16).of([silent], 0, 0.0) == 16
+
+
 def test_as_many_are_admitted_as_the_slowest_stage_can_speak() -> None:
     assert AdaptiveLimit(16).of([], 0, 0.0) == 16
     assert AdaptiveLimit(16).of(loads(0.2), 0, 0.0) == int(USED_SHARE / 0.2) == 4

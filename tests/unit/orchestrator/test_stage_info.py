@@ -53,8 +53,8 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage_info, "PATIENCE_SECONDS", 0.1)
 
 
-async def factors(info: StageInfo) -> list[float]:
-    return [one.load.real_time_factor for one in await info.loads(everywhere=False)]
+async def factors(info: StageInfo) -> list[float | None]:
+    return [one.load and one.load.real_time_factor for one in await info.loads(everywhere=False)]
 
 
 async def test_a_replica_that_has_no_time_to_answer_costs_what_it_said_last() -> None:
@@ -96,4 +96,4 @@ async def test_one_that_serves_no_longer_costs_nothing() -> None:
 @pytest.mark.parametrize("factor", [0.0, -1.0, math.nan, math.inf, None])
 async def test_a_cost_that_cannot_be_is_not_told(factor: float | None) -> None:
     async with stage(Telling(factor), Telling(0.2)) as (info, _):
-        assert await factors(info) == [0.2]
+        assert await factors(info) == [None, 0.2]
