@@ -78,7 +78,7 @@ def tokenised(analyzer: Analyzer, text: str) -> int:
     return sum(len(sentence.token_ids) for sentence in analyzer.sentences(text))
 
 
-def told(spent: list[float]) -> str:
+def described(spent: list[float]) -> str:
     """Median and 95th percentile."""
     return f"median {statistics.median(spent):.2f} ms, p95 {statistics.quantiles(spent, n=20)[-1]:.2f} ms"
 
@@ -102,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
             texts = [request(number, sentences) for number in range(options.requests + 20)]
             for kind, work in (("normalised", partial(normalised, analyzer)), ("split and tokenised too", partial(tokenised, analyzer))):
                 milliseconds(work, texts[:20])
-                print(f"{model}: {CHARACTERS} characters, {language}, {kind}: {told(milliseconds(work, texts[20:]))}")
+                print(f"{model}: {CHARACTERS} characters, {language}, {kind}: {described(milliseconds(work, texts[20:]))}")
     return 0
 
 

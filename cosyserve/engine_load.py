@@ -30,7 +30,8 @@ class EngineLoad:
 
     def worked(self, busy_seconds: float, speech_seconds: float) -> None:
         """The engine worked so long for streams that are spoken and made so much speech, possibly none. Work for callers who hung up before
-        any speech is not told: it is not the cost of a stream that is spoken, and whoever hangs up often would lower the limit for all."""
+        any speech is left out: it is not the cost of a stream that is spoken, and a caller who hangs up often would lower the limit for
+        all."""
         with self._lock:
             self._busy, self._speech = self._busy + busy_seconds, self._speech + speech_seconds
             if speech_seconds <= 0 and self._worked:

@@ -132,6 +132,6 @@ async def _messages(first: Any, context: Context, decode: Decode) -> AsyncIterat
 
 
 def _seen(reading: "asyncio.Future[Any]") -> None:
-    """A read that fails after its call has been answered is told to nobody else."""
+    """A read that fails after its call has been answered is reported to no other."""
     if not reading.cancelled():
         reading.exception()

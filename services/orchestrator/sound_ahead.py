@@ -53,7 +53,8 @@ class SentencesAhead:
 
     def __init__(self, written: "asyncio.Queue[TokenStream | None]") -> None:
         self._written = written
-        self._tasks: list[asyncio.Future[Any]] = []
+        self._tasks: set[asyncio.Future[Any]] = set()
+        """Those under way: a request may have any number of sentences."""
 
     async def first(self) -> Upcoming:
         """The first sentence, or one behind a sentence without sound."""
@@ -68,7 +69,7 @@ class SentencesAhead:
         are known. decode: decodes a sentence; None: none is begun early.
         """
         task = asyncio.create_task(self._behind(current, over, until_played, decode))
-        self._tasks.append(task)
+        self._keep(task)
         return task
 
     async def _behind(
@@ -83,8 +84,12 @@ class SentencesAhead:
         if stream is None or stream.sentence.silent or over.is_set() or decode is None or current.fault is not None:
             return Upcoming(stream)
         sound = SoundAhead(decode(stream))
-        self._tasks.append(sound.task)
+        self._keep(sound.task)
         return Upcoming(stream, sound)
+
+    def _keep(self, task: "asyncio.Future[Any]") -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """End everything that is still under way."""

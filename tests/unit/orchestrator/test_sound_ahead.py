@@ -1,0 +1,61 @@
+"""Sentences that are begun before their turn: what a long request keeps of those that are over, and what is ended with it."""
+
+import asyncio
+
+from services.orchestrator.silence import Play
+from services.orchestrator.sound_ahead import Decode, sentences_ahead
+from services.orchestrator.token2wav_stage import Decoded
+from services.orchestrator.token_stream import Made, TokenStream
+from services.orchestrator.utterance import Sentence
+
+
+def written(index: int) -> TokenStream:
+    stream = TokenStream(Sentence(index, (1,)), seed=0)
+    stream.extend([1] * 20)
+    stream.finish(Made(0.0, 0.0, 0.0))
+    return stream
+
+
+async def play(audio: bytes) -> None:
+    pass
+
+
+def decode(stream: TokenStream) -> Decode:
+    async def decoded(play: Play) -> Decoded:
+        await play(b"")
+        return Decoded()
+
+    return decoded
+
+
+async def test_a_request_of_many_sentences_keeps_nothing_of_those_that_are_over() -> None:
+    queue: asyncio.Queue[TokenStream | None] = asyncio.Queue()
+    for index in range(50):
+        queue.put_nowait(written(index))
+    queue.put_nowait(None)
+    begun_early, most = 0, 0
+    async with sentences_ahead(queue) as sentences:
+        upcoming = await sentences.first()
+        while upcoming.stream is not None:
+            over = asyncio.Event()
+            following = sentences.behind(upcoming.stream, over, lambda: 0.5, decode)
+            if upcoming.sound is not None:
+                begun_early += 1
+                await upcoming.sound.play(play)
+            upcoming = await following
+            over.set()
+            await asyncio.sleep(0)
+            most = max(most, len(sentences._tasks))
+    assert begun_early == 49
+    assert most <= 2
+
+
+async def test_what_was_begun_early_ends_with_the_request() -> None:
+    queue: asyncio.Queue[TokenStream | None] = asyncio.Queue()
+    queue.put_nowait(written(1))
+    async with sentences_ahead(queue) as sentences:
+        upcoming = await sentences.behind(written(0), asyncio.Event(), lambda: 0.5, decode)
+        assert upcoming.sound is not None
+        await asyncio.sleep(0)
+        assert not upcoming.sound.task.done()
+    assert upcoming.sound.task.cancelled()
