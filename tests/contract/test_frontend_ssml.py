@@ -1,19 +1,15 @@
 """SSML documents and warnings over real gRPC: what a caller of the frontend is told, and with which status."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from cosyserve.server import running
-from cosyserve.v1 import frontend_pb2 as pb
-from cosyserve.v1 import frontend_pb2_grpc
 from cosyserve.v1.warning_pb2 import TextWarning
-from services.frontend.__main__ import SERVICE, load
 from services.frontend.settings import FrontendSettings
-from tests.contract.conversation import conversation
+from tests.contract.frontend_calls import analyze, served, stream
 
 DEMO = Path(__file__).parents[2] / "models" / "demo"
 DOCUMENT = (
@@ -25,23 +21,8 @@ DOCUMENT = (
 @pytest.fixture
 async def stub() -> AsyncIterator[Any]:
     settings = FrontendSettings(listen="127.0.0.1:0", model=DEMO, drain_seconds=1)
-    async with (
-        running(SERVICE, settings, lambda service: load(service, settings)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
-        yield frontend_pb2_grpc.FrontendServiceStub(channel)
-
-
-async def analyze(stub: Any, text: str, **setup: Any) -> list[Any]:
-    return [response async for response in stub.Analyze(pb.AnalyzeRequest(setup=pb.AnalyzeSetup(**setup), text=text))]
-
-
-async def stream(stub: Any, fragments: list[str], **setup: Any) -> list[Any]:
-    def requests() -> Iterator[pb.AnalyzeStreamRequest]:
-        yield pb.AnalyzeStreamRequest(setup=pb.AnalyzeSetup(**setup))
-        yield from (pb.AnalyzeStreamRequest(text=fragment) for fragment in fragments)
-
-    return list(await conversation(stub.AnalyzeStream(), requests()))
+    async with served(settings) as stub:
+        yield stub
 
 
 async def refusal(answer: Any) -> str:

@@ -1,18 +1,14 @@
 """What a request may ask of its text, over real gRPC: pauses, pronunciations, control tokens."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from cosyserve.server import running
-from cosyserve.v1 import frontend_pb2 as pb
-from cosyserve.v1 import frontend_pb2_grpc
-from services.frontend.__main__ import SERVICE, load
 from services.frontend.settings import FrontendSettings
-from tests.contract.conversation import conversation
+from tests.contract.frontend_calls import analyze, served, stream
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 TEXT = "[pause 1s]First one here.[pause 200ms] [pause 300ms]Then 2 more. <break time='0.5s'/>"
@@ -21,23 +17,8 @@ TEXT = "[pause 1s]First one here.[pause 200ms] [pause 300ms]Then 2 more. <break 
 @pytest.fixture
 async def stub() -> AsyncIterator[Any]:
     settings = FrontendSettings(listen="127.0.0.1:0", model=TINY, default_voice="zs_a", drain_seconds=1)
-    async with (
-        running(SERVICE, settings, lambda service: load(service, settings)) as service,
-        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
-    ):
-        yield frontend_pb2_grpc.FrontendServiceStub(channel)
-
-
-async def analyze(stub: Any, text: str, **setup: Any) -> list[Any]:
-    return [response async for response in stub.Analyze(pb.AnalyzeRequest(setup=pb.AnalyzeSetup(**setup), text=text))]
-
-
-async def stream(stub: Any, fragments: list[str], **setup: Any) -> list[Any]:
-    def requests() -> Iterator[pb.AnalyzeStreamRequest]:
-        yield pb.AnalyzeStreamRequest(setup=pb.AnalyzeSetup(**setup))
-        yield from (pb.AnalyzeStreamRequest(text=fragment) for fragment in fragments)
-
-    return list(await conversation(stub.AnalyzeStream(), requests()))
+    async with served(settings) as stub:
+        yield stub
 
 
 async def test_pauses_come_with_the_sentence_behind_them_and_the_last_by_itself(stub: Any) -> None:
