@@ -5,6 +5,8 @@ the voice looked up in a table. Two small terms keep every level of every digit 
 first reader still says nothing but blank) and ask that a disguised recording gives the digits of the clean one. What is kept is the
 moving average of the weights at its best held-out phone error in the second half. Encoding, alignment and export follow after the
 minutes of training.
+
+With `--encoder FILE` the encoder of a bundled tokenizer is kept as it is and only the readers learn (`kept_encoder`).
 """
 
 import argparse
@@ -25,6 +27,7 @@ from recipes.demo_voice.tokenizer.augment import disguised, stretch, stretched
 from recipes.demo_voice.tokenizer.evaluate import evaluate, mel_error, sound_loss
 from recipes.demo_voice.tokenizer.examples import Examples
 from recipes.demo_voice.tokenizer.export import export
+from recipes.demo_voice.tokenizer.kept_encoder import read_encoder
 from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.trained import ONNX, TrainedTokenizer, write
@@ -47,9 +50,16 @@ class Training:
         torch.manual_seed(options.seed)
         sizes = Sizes(options.digits, len(examples.phones.symbols), len(examples.voices), options.width)
         self.network = Network(sizes, options.dropout).to(self._device).train()
+        self._encoder_kept = options.encoder is not None
+        if self._encoder_kept:
+            read_encoder(options.encoder, self.network.encoder)
         self._judge = Network(sizes).to(self._device).eval().requires_grad_(False)
         self._optimiser = torch.optim.AdamW(
-            self.network.parameters(), self._peak, betas=(0.9, 0.98), weight_decay=0.05, fused=self._device.type == "cuda"
+            [each for each in self.network.parameters() if each.requires_grad],
+            self._peak,
+            betas=(0.9, 0.98),
+            weight_decay=0.05,
+            fused=self._device.type == "cuda",
         )
         self._average = parameters.Average(dict(self.network.named_parameters()), options.decay)
         self.best: dict[str, Tensor] = dict(self._average.values)
@@ -89,6 +99,7 @@ class Training:
             self.network.eval()
             clean = codes.bounded(self.network.encoder(log_mel, frames))
             self.network.train()
+            self.network.encoder.train(not self._encoder_kept)
         with self._autocast():
             values = self.network.encoder(heard, frames)
             found = codes.bounded(values)
@@ -197,6 +208,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--minutes", type=float, default=5.0, help="training time, interruptions not counted")
     found.add_argument("--steps", type=int, default=10**9, help="optimiser steps at most")
     found.add_argument("--digits", type=int, default=5, help="ternary digits of a code: 3^digits codes")
+    found.add_argument("--encoder", type=Path, metavar="FILE", help="keep the encoder of this speech_tokenizer_v2.onnx")
     found.add_argument("--name", default="tokenizer", help="folder of the results within the work folder")
     found.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     found.add_argument("--batch", type=int, default=12_000, help="tokens a batch, padding included")

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from recipes.demo_voice import progress
+from recipes.demo_voice import parameters, progress
 from recipes.demo_voice.tokenizer import codes, train
 from recipes.demo_voice.tokenizer.alignment import align
 from recipes.demo_voice.tokenizer.augment import disguised, stretched
 from recipes.demo_voice.tokenizer.examples import Examples
+from recipes.demo_voice.tokenizer.kept_encoder import read_encoder
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.phones import Phones, distance, greedy
 from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, ONNX, PLACES, SETTINGS, WEIGHTS, TrainedTokenizer
@@ -195,6 +197,23 @@ def test_training_leaves_what_later_stages_read(work: Path, monkeypatch: pytest.
     steps = [json.loads(line)["step"] for line in (folder / "journal.jsonl").read_text(encoding="utf-8").splitlines()]
     assert steps[0] == 1
     assert steps[-1] == 3
+
+
+def test_a_kept_encoder_gives_the_codes_that_it_gave_while_its_readers_learn(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "plot", lambda *_: None)
+    run = [str(work), "--device", "cpu", "--width", "32", "--minutes", "60", "--digits", "4", "--report-seconds", "0"]
+    train.main([*run, "--name", "first", "--steps", "1"])
+    train.main([*run, "--name", "second", "--steps", "2", "--seed", "2", "--encoder", str(work / "first" / ONNX)])
+    assert np.array_equal(np.load(work / "first" / CODES), np.load(work / "second" / CODES))
+    weights = [parameters.load(work / name / WEIGHTS) for name in ("first", "second")]
+    equal = {name.split(".")[0]: True for name in weights[0]}
+    for name, found in weights[0].items():
+        assert isinstance(found, Tensor)
+        assert isinstance(weights[1][name], Tensor)
+        equal[name.split(".")[0]] &= torch.equal(found, weights[1][name])
+    assert equal == {"encoder": True, "phones": False, "mel": False}
+    with pytest.raises(ValueError, match=r"'halve.weight' is \[32, 128, 3\], expected \[48, 128, 3\]"):
+        read_encoder(work / "first" / ONNX, Network(replace(SIZES, width=48)).encoder)
 
 
 def test_phones_of_codes_reads_each_row_to_its_end() -> None:
