@@ -6,6 +6,8 @@ import os
 import sys
 from typing import NoReturn
 
+from cosyserve.commands.failure import FAILED, tell
+
 HELP = "fetch, inspect, convert and build models"
 _STEPS = {
     "download": "fetch a published model directory",
@@ -30,13 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     module = f"tools.model.{arguments.step}"
+    as_json = "--json" in arguments.rest
     if importlib.util.find_spec("tools") is None or importlib.util.find_spec(module) is None:
-        print(f"cosyserve: model {arguments.step} is not part of this installation: run it in a checkout", file=sys.stderr)
-        return 1
+        return tell("", f"model {arguments.step} is not part of this installation: run it in a checkout", FAILED, as_json=as_json)
     missing = [library for library in _NEEDS.get(arguments.step, ()) if importlib.util.find_spec(library) is None]
     if missing:
-        print(f"cosyserve: model {arguments.step} needs {' and '.join(missing)}: pip install 'cosyserve[cpu,engines]'", file=sys.stderr)
-        return 1
+        needed = f"model {arguments.step} needs {' and '.join(missing)}: pip install 'cosyserve[cpu,engines]'"
+        return tell("", needed, FAILED, as_json=as_json)
     return _become([sys.executable, "-m", module, *arguments.rest])
 
 

@@ -6,6 +6,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
+from cosyserve.commands.failure import FAILED, tell
 from cosyserve.commands.options import add_json
 
 HELP = "compare the engines with the reference outputs of a model directory"
@@ -18,8 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     if any(importlib.util.find_spec(name) is None for name in ("tools", "torch")):
-        print("cosyserve: verify needs the engines: pip install 'cosyserve[cpu]', or run it in a checkout", file=sys.stderr)
-        return 1
+        needed = "verify needs the engines: pip install 'cosyserve[cpu]', or run it in a checkout"
+        return tell("", needed, FAILED, as_json=arguments.json)
     command = [sys.executable, "-m", "tools.verify", str(arguments.directory), *(["--json"] if arguments.json else [])]
     process = await asyncio.create_subprocess_exec(*command)
     try:

@@ -95,8 +95,20 @@ def test_a_model_without_references_does_not_pass(tmp_path: Path, capsys: pytest
 
 
 def test_no_directory_and_no_model_have_their_own_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main([str(tmp_path / "nothing")])
-    assert stopped.value.code == 2
+    assert main([str(tmp_path / "nothing")]) == 2
+    assert f"{tmp_path}/nothing: no such directory" in capsys.readouterr().err
     assert main([str(tmp_path)]) == 3
     assert "cosyvoice2.yaml: missing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"), [(["nothing"], 2, "no such directory"), (["."], 3, "missing"), ([], 2, "required")]
+)
+def test_a_failure_is_an_object_where_one_was_asked_for(
+    arguments: list[str], status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*arguments, "--json"]) == status
+    printed = capsys.readouterr()
+    assert message in json.loads(printed.out)["error"]["message"]
+    assert not printed.err

@@ -5,7 +5,6 @@ it was built for: checkpoint, precision, limits, GPU, driver, TensorRT-LLM and T
 builder load the Hugging Face form as it is (`convert --target hf`). Source of the arguments: compatibility specification section 7.4.
 """
 
-import argparse
 import os
 import shlex
 import shutil
@@ -15,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cosyserve.commands.failure import Parser
 from cosyserve.engine_cache import Engine, EngineCache, EngineKey, default_directory
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.gpu_facts import library_versions, machine_gpus
@@ -118,7 +118,7 @@ def build(checkpoint: Path, cache: EngineCache, limits: Limits, number: int) -> 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     default = Limits()
-    parser = argparse.ArgumentParser(prog="cosyserve model build llm", description="Build the TensorRT-LLM engine for this GPU.")
+    parser = Parser(prog="cosyserve model build llm", description="Build the TensorRT-LLM engine for this GPU.")
     parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="what convert --target trtllm-1.x or trtllm-0.20 made")
     parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
     for option, value, told in (

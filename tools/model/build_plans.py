@@ -4,7 +4,6 @@ Exports the graphs first if they are not there. Each plan is kept as soon as it 
 was. Plans are for this GPU, driver and TensorRT alone.
 """
 
-import argparse
 import logging
 import sys
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from cosyserve.commands.failure import Parser
 from cosyserve.engine_cache import EngineCache, default_directory
 from cosyserve.engine_use import engine_held
 from cosyserve.errors import SettingsError
@@ -88,7 +88,7 @@ def _write(graph: Path, component: str, shapes: Sequence[Profile], options: Plan
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="cosyserve model build", description="Build the TensorRT plans of token2wav for this GPU.")
+    parser = Parser(prog="cosyserve model build", description="Build the TensorRT plans of token2wav for this GPU.")
     parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
     parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp16", help="of the estimator's products (default: %(default)s)")

@@ -5,7 +5,6 @@ Targets: hf (Hugging Face directory, for TensorRT-LLM's LLM API and transformers
 of a tensor (16 MiB), whatever the size of the model; a run that was cut off goes on where it was.
 """
 
-import argparse
 import json
 import math
 import sys
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from cosyserve.commands.failure import Parser
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from tools.model import hugging_face, tensorrt_llm, vllm
@@ -76,7 +76,7 @@ def convert(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="cosyserve model convert", description="Write the speech-token model for another engine.")
+    parser = Parser(prog="cosyserve model convert", description="Write the speech-token model for another engine.")
     parser.add_argument("source", type=Path, metavar="MODEL", help="model directory with llm.pt, or a Hugging Face directory made of one")
     parser.add_argument("--target", required=True, choices=sorted(TARGETS), help="engine that shall load it")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="directory to make")

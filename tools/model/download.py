@@ -4,7 +4,6 @@ Carries on where a run before broke off, checks room on the disk first, and sha2
 names, else the one recorded at the first download (download.json in DIR), else the hub's own. Proxies: HTTPS_PROXY, NO_PROXY.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from cosyserve.commands.failure import Parser
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import FileLock
 from tools.model.hubs import Hub, Mirror, hub_named
@@ -146,7 +146,7 @@ def _say(told: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="cosyserve model download", description="Fetch the published CosyVoice2-0.5B.")
+    parser = Parser(prog="cosyserve model download", description="Fetch the published CosyVoice2-0.5B.")
     parser.add_argument("target", type=Path, metavar="DIR", help="model directory to fill")
     parser.add_argument("--from", dest="hub", choices=_HUBS, default=_HUBS[0], help="hub (default: %(default)s)")
     parser.add_argument("--mirror", metavar="DIR|URL", help="a directory, or a web server, with the files laid out as in a model directory")

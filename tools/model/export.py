@@ -4,7 +4,6 @@ Four files: encoder, estimator, pitch and filter (`tools.model.*_graph` say what
 What is there already is not made again; --out copies the files to where they can be looked at.
 """
 
-import argparse
 import logging
 import shutil
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import onnx
 
+from cosyserve.commands.failure import Parser
 from cosyserve.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
 from services.token2wav.engines.keys import COMPONENTS, OWN, PRECISIONS, graph_file, graphs_key, published_estimator
@@ -73,7 +73,7 @@ def graphs_bytes(model: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="cosyserve model export", description="Write the graphs of token2wav as ONNX files.")
+    parser = Parser(prog="cosyserve model export", description="Write the graphs of token2wav as ONNX files.")
     parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
     parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the estimator's products (default: %(default)s)")

@@ -1,12 +1,12 @@
 """`python -m tools.model.inspect DIR`: what a model directory, or a conversion of one, holds and what serving it needs."""
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from cosyserve.commands.failure import Parser
 from cosyserve.engine_cache import EngineCache, default_directory
 from cosyserve.errors import ModelError
 from tools.model.description import describe_conversion, describe_model
@@ -55,7 +55,7 @@ def _value(key: str, value: object) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="cosyserve model inspect", description="Say what a directory holds, and what serving it needs.")
+    parser = Parser(prog="cosyserve model inspect", description="Say what a directory holds, and what serving it needs.")
     parser.add_argument("directory", type=Path, metavar="DIR", help="model directory, or a conversion of one")
     parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
     parser.add_argument("--quick", action="store_true", help="no hashes: neither the identity nor the engines are told")

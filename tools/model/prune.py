@@ -5,7 +5,6 @@ behind. An entry goes when it was made of none of the models given, or for anoth
 here; what cannot be known here (no GPU visible, a library not installed) is no reason. What a running service holds is kept.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cosyserve.commands.failure import Parser
 from cosyserve.engine_cache import MANIFEST, EngineCache, default_directory
 from cosyserve.engine_fit import unfit
 from cosyserve.engine_use import is_locked, locked_alone
@@ -108,7 +108,7 @@ def model_hashes(models: Sequence[Path]) -> frozenset[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="cosyserve model prune", description="Remove engines and conversions that nothing here uses.")
+    parser = Parser(prog="cosyserve model prune", description="Remove engines and conversions that nothing here uses.")
     parser.add_argument("--model", type=Path, action="append", metavar="DIR", help="a model directory in use; give it once for each")
     parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
     parser.add_argument("--conversions", type=Path, action="append", default=[], metavar="DIR", help="folder of conversions to judge too")

@@ -1,9 +1,13 @@
-"""How a command of this package ends: 0 done, 1 it failed and one line on standard error says why, 2 wrong usage."""
+"""How a command of this package ends: 0 done, 1 it failed, 2 wrong usage.
+
+One line on standard error says why; with --json one object on standard output.
+"""
 
 import errno
 import sys
 from collections.abc import Callable
 
+from cosyserve.commands.failure import FAILED, WRONG_USAGE, WrongUsage, tell
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.interrupts import heeded
 
@@ -12,13 +16,16 @@ _INTERRUPTED = 130
 
 def run(main: Callable[[], int]) -> int:
     """Exit status of `main`."""
+    as_json = "--json" in sys.argv[1:]
     try:
         with heeded():
             return main()
+    except WrongUsage as error:
+        if not as_json:
+            sys.stderr.write(error.usage)
+        return tell("", str(error), WRONG_USAGE, as_json=as_json)
     except (ModelError, SettingsError, OSError) as error:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        print(f"cosyserve: {error}{'; make room and run it again: what is done is kept' if full else ''}", file=sys.stderr)
-        return 1
+        return tell("", f"{error}{'; make room and run it again: what is done is kept' if full else ''}", FAILED, as_json=as_json)
     except KeyboardInterrupt:
-        print("cosyserve: stopped; the next run goes on from here", file=sys.stderr)
-        return _INTERRUPTED
+        return tell("", "stopped; the next run goes on from here", _INTERRUPTED, as_json=as_json)

@@ -4,6 +4,8 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 
+from cosyserve.commands.failure import FAILED, tell
+
 TOKEN2WAV = "token2wav"
 
 
@@ -17,7 +19,7 @@ def dispatched(usage: str, stages: Mapping[str, str], arguments: Sequence[str] |
     try:
         module = importlib.import_module(stages[stage])
     except ModuleNotFoundError as error:
-        print(f"cosyserve: this needs {error.name} for {stage}: pip install 'cosyserve[cpu,engines]'", file=sys.stderr)
-        return 1
+        needed = f"this needs {error.name} for {stage}: pip install 'cosyserve[cpu,engines]'"
+        return tell("", needed, FAILED, as_json="--json" in given)
     status: int = module.main(given)
     return status

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cosyserve.commands.failure import Parser
 from cosyserve.engine_cache import default_directory
 from cosyserve.engine_use import engine_held
 from cosyserve.errors import ModelError
@@ -167,9 +168,7 @@ def judged(sentences: Sequence[Agreement]) -> tuple[Report, list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="cosyserve model verify llm", description="Compare a conversion, or an engine, with the torch path."
-    )
+    parser = Parser(prog="cosyserve model verify llm", description="Compare a conversion, or an engine, with the torch path.")
     parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
     parser.add_argument("conversion", type=Path, nargs="?", metavar="CONVERSION", help="what cosyserve model convert made of it")
     parser.add_argument("--runtime", choices=HOSTED, default=None, help="have this engine speak, on the GPU")

@@ -17,6 +17,7 @@ from pathlib import Path
 import onnx
 import torch
 
+from cosyserve.commands.failure import Parser
 from cosyserve.engine_cache import Engine as CachedEngine
 from cosyserve.engine_cache import EngineCache, default_directory
 from cosyserve.engine_use import engine_held
@@ -110,7 +111,7 @@ def _gpu(name: str) -> torch.device:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="cosyserve model verify token2wav", description="Compare graphs or plans with the torch path.")
+    parser = Parser(prog="cosyserve model verify token2wav", description="Compare graphs or plans with the torch path.")
     parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
     parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the estimator's products (default: %(default)s)")

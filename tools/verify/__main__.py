@@ -18,12 +18,14 @@ from pathlib import Path
 
 import torch
 
+from cosyserve.commands.failure import WRONG_USAGE, Parser, WrongUsage, tell
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from tools.verify.accounting import check_all_compared
 from tools.verify.report import Report
 
 STAGES = ("text", "features", "llm", "flow", "vocoder", "token2wav")
+_NOT_COMPARED = 3
 Verify = Callable[[Path, Report], None]
 
 
@@ -73,22 +75,29 @@ def all_ok(reports: dict[str, Report]) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.verify", description="Compare a model directory with its reference arrays.")
+    parser = Parser(prog="python -m tools.verify", description="Compare a model directory with its reference arrays.")
     parser.add_argument("directory", type=Path, help="model directory with llm.npz, flow_mel.npz, ... and arrays.json beside the weights")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of one operation, as a service has them (default: %(default)s)")
-    options = parser.parse_args(arguments)
+    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _compare(parser, parser.parse_args(arguments))
+    except WrongUsage as error:
+        if not as_json:
+            sys.stderr.write(error.usage)
+        return tell("", str(error), WRONG_USAGE, as_json=as_json)
+    except ModelError as error:
+        return tell("", str(error), _NOT_COMPARED, as_json=as_json)
+
+
+def _compare(parser: Parser, options: argparse.Namespace) -> int:
     if not options.directory.is_dir():
         parser.error(f"{options.directory}: no such directory")
     if options.threads < 1:
         parser.error(f"--threads is {options.threads}, must be at least 1")
     torch.set_num_threads(options.threads)
     began = time.perf_counter()
-    try:
-        reports = run(options.directory)
-    except ModelError as error:
-        print(error, file=sys.stderr)
-        return 3
+    reports = run(options.directory)
     seconds = time.perf_counter() - began
     print(as_json(options.directory, reports, seconds) if options.json else render(reports, seconds))
     return 0 if all_ok(reports) else 1

@@ -345,7 +345,7 @@ def test_the_catalogue_names_what_serving_reads() -> None:
     assert catalogue.repositories["modelscope"].name == "iic/CosyVoice2-0.5B"
 
 
-def test_the_command_fetches_from_a_mirror_and_fails_in_one_line(server: FileServer, tmp_path: Path) -> None:
+def test_the_command_fetches_from_a_mirror_and_fails_with_one_object(server: FileServer, tmp_path: Path) -> None:
     catalogue = tmp_path / "catalogue.toml"
     names = "".join(f'[files."{path[1:]}"]\nfor = "a test"\nabout = 1\n' for path in FILES)
     hubs = "".join(f'[{hub}]\nrepository = "a/b"\nrevision = "main"\n' for hub in ("huggingface", "modelscope"))
@@ -362,5 +362,5 @@ def test_the_command_fetches_from_a_mirror_and_fails_in_one_line(server: FileSer
     assert (told["bytes"], told["trusted_on_first_use"]) == (len(LARGE) + len(SMALL), ["cosyvoice2.yaml", "llm.pt"])
     assert "llm.pt" in done.stderr
     failed = call("--mirror", str(tmp_path / "nowhere"))
-    assert (failed.returncode, failed.stdout) == (1, "")
-    assert failed.stderr.strip() == f"cosyserve: {tmp_path / 'nowhere'}: no such directory"
+    assert (failed.returncode, failed.stderr) == (1, "")
+    assert json.loads(failed.stdout)["error"]["message"] == f"{tmp_path / 'nowhere'}: no such directory"

@@ -1,6 +1,7 @@
 """`cosyserve model`: a step that cannot run here says so in one line."""
 
 import importlib.util
+import json
 import os
 import signal
 import subprocess
@@ -47,6 +48,24 @@ def test_what_is_missing_is_told(
     without(monkeypatch, *missing)
     assert main(["model", step, "x"]) == 1
     assert capsys.readouterr().err.startswith(f"cosyserve: {said}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["inspect", "nothing"], 1, "nothing: no such directory"),
+        (["inspect"], 2, "the following arguments are required: DIR"),
+        (["convert", "nothing"], 2, "the following arguments are required: --target, --output"),
+        (["prune", "--older-than", "soon"], 2, "soon"),
+    ],
+)
+def test_a_failure_is_an_object_where_one_was_asked_for(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
+    command = [sys.executable, "-m", "cosyserve", "model", *arguments, "--json"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == status
+    assert said in json.loads(ended.stdout)["error"]["message"], ended.stdout
+    assert not ended.stderr
 
 
 def test_a_stage_whose_library_is_missing_says_so() -> None:
