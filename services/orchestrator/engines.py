@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from cosyserve.errors import FailedPrecondition
 from cosyserve.identity import Identity
 
+ASSEMBLY = 2
+"""Revision of how sentences are joined: pauses between them and trimming of silence. Raise it with each change that moves a sample, so that
+a request which an earlier release began is refused in place of being resumed at other samples."""
+
 
 @dataclass
 class Engines:
@@ -18,8 +22,8 @@ class Engines:
 
     @property
     def name(self) -> str:
-        """Opaque; equal exactly when both engines are. Settled when the first audio is there."""
-        return hashlib.sha256(repr((self.llm, self.token2wav)).encode()).hexdigest()[:16]
+        """Opaque; equal exactly when both engines and ASSEMBLY are. Settled when the first audio is there."""
+        return hashlib.sha256(repr((self.llm, self.token2wav, ASSEMBLY)).encode()).hexdigest()[:16]
 
     def require(self) -> None:
         """Raise FailedPrecondition when the request resumes one that other engines began. To be called with the first audio."""

@@ -1,5 +1,9 @@
 """The silence between two sentences, where the request leaves it to us."""
 
+import pytest
+
+from cosyserve.errors import FailedPrecondition
+from services.orchestrator import engines
 from services.orchestrator.sentence_pause import LONG_TOKENS, SENTENCE_PAUSE_MILLISECONDS, SHORT_TOKENS, default_pause
 
 
@@ -9,3 +13,17 @@ def test_short_replies_follow_at_once_and_sentences_after_a_breath() -> None:
     assert default_pause(35) == 100
     between = [default_pause(tokens) for tokens in range(SHORT_TOKENS, LONG_TOKENS + 1)]
     assert between == sorted(between)
+
+
+def test_other_pauses_are_another_assembly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes here moves the samples of a request that is resumed: with new values comes a new ASSEMBLY."""
+    assert (engines.ASSEMBLY, [default_pause(tokens) for tokens in (20, 25, 30, 35, 40, 45, 50, 60, 80)]) == (
+        2,
+        [0, 33, 67, 100, 133, 167, 200, 200, 200],
+    )
+    begun = engines.Engines()
+    resumed = engines.Engines(wanted=begun.name)
+    resumed.require()
+    monkeypatch.setattr(engines, "ASSEMBLY", 3)
+    with pytest.raises(FailedPrecondition, match="the request was begun by engines"):
+        resumed.require()
