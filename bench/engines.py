@@ -21,10 +21,10 @@ from services.frontend.wetext_package import WeText
 from services.llm.request import Generation, Grouping, Prompt, Sampling
 from services.llm.settings import LlmSettings
 from services.llm.torch_backend import TorchBackend
-from services.token2wav.backend import Backend, EngineSettings, load_backend
-from services.token2wav.batcher import Batcher
-from services.token2wav.budget import Limits
-from services.token2wav.request import Profile, Sentence, Voice
+from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream
 from services.token2wav.warm_up import warm_up
 

@@ -9,9 +9,9 @@ import numpy as np
 from bench.virtual_time import VirtualClock
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, SAMPLES_PER_TOKEN
-from services.token2wav.chunking import grid_blocks
-from services.token2wav.decoder import Decoded, Stride
-from services.token2wav.request import Sentence, Voice
+from services.token2wav.inputs.chunking import grid_blocks
+from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.inputs.request import Sentence, Voice
 
 HELD_BACK = 10
 """Tokens that the vocoder keeps back."""

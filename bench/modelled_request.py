@@ -9,9 +9,9 @@ from bench.player import Player
 from bench.virtual_time import VirtualClock
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.orchestrator.sound_ahead import LISTENER_SECONDS
-from services.token2wav.batcher import Batcher
-from services.token2wav.lane import HopAudio, Lane
-from services.token2wav.request import Sentence, Voice
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.stream_slot import HopAudio, Lane
+from services.token2wav.inputs.request import Sentence, Voice
 
 FIRST_TOKENS = 16
 WAY_SECONDS = 0.0015

@@ -16,8 +16,8 @@ from pathlib import Path
 from bench.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken, text_ids
 from bench.parts.kept import Kept
 from bench.serving import TEXTS
-from services.token2wav.batcher import Batcher
-from services.token2wav.request import Profile
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.inputs.request import Profile
 
 BATCHES = (1, 2, 4, 8, 16)
 STATE_BYTES = 16 << 30

@@ -21,9 +21,9 @@ from bench.player import Player
 from bench.virtual_servers import VirtualServers
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.orchestrator.adaptive_limit import AdaptiveLimit, StageLoad
-from services.token2wav.batcher import Batcher
-from services.token2wav.budget import Limits
-from services.token2wav.request import MAX_TOKENS, Profile, Voice
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.inputs.request import MAX_TOKENS, Profile, Voice
 
 PROMPT_TOKENS = 87
 FRONTEND_SECONDS = 0.004
@@ -33,7 +33,7 @@ WAY_SECONDS_PER_STREAM = 0.001
 
 
 class Simulation:
-    """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.holding`. widest_step: streams that share
+    """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.scheduling.first_chunk_delay`. widest_step: streams that share
     a step. limited: who comes when as many speak as the orchestrator would admit is refused, and does not come again.
     sentences: of each request. ahead: whether later ones are begun early. replicas: of the decoder, each with a device of its own; the
     first one shares its device with the speech-token model. tells: whether they hear of each other's streams."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class VirtualClock:
-    """A `services.token2wav.clock.Clock`. Everything happens in the thread that waits or works. on_end: called when nothing can happen
+    """A `services.token2wav.scheduling.clock.Clock`. Everything happens in the thread that waits or works. on_end: called when nothing can happen
     any more though somebody waits."""
 
     def __init__(self, on_end: Callable[[], None]) -> None:

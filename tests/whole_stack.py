@@ -18,8 +18,8 @@ from services.llm.settings import LlmSettings
 from services.llm.torch_backend import TorchBackend
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
-from services.token2wav.backend import Backend, EngineSettings, load_backend
-from services.token2wav.batcher import Batcher, Limits
+from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.scheduling.batcher import Batcher, Limits
 from services.token2wav.servicer import Token2WavServicer
 from tests.pipeline.scripted import until_serving
 

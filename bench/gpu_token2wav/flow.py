@@ -12,10 +12,10 @@ from bench.device_time import timed
 from bench.gpu.stack import state_bytes
 from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, apart, filled, random_flow, spread
 from services.token2wav.flow.flow import Flow
-from services.token2wav.gpu import flow as flow_module
-from services.token2wav.gpu.flow import PagedFlow, Way
-from services.token2wav.gpu.launch import Launcher
-from services.token2wav.gpu.layout import Layout
+from services.token2wav.gpu.paged_flow import flow as flow_module
+from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
+from services.token2wav.gpu.device.launcher import Launcher
+from services.token2wav.gpu.paged_flow.page_layout import Layout
 
 AGAIN = (4, 8, 16, 32, 64, 128)
 """Blocks of sentences that are made again."""

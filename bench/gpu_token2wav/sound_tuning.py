@@ -10,10 +10,10 @@ import torch
 
 from bench.device_time import timed
 from bench.gpu_token2wav.published import DEVICE, RUN, graphed, random_vocoder
-from services.token2wav.gpu.launch import MANY, Grid, Launcher, Tile, Tiles
-from services.token2wav.gpu.sound_tiles import SOUND_TILES
-from services.token2wav.gpu.vocoder import WindowedVocoder
-from services.token2wav.gpu.windows import WINDOW_FRAMES, Render
+from services.token2wav.gpu.device.launcher import MANY, Grid, Launcher, Tile, Tiles
+from services.token2wav.gpu.windowed_vocoder.tiles import SOUND_TILES
+from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
+from services.token2wav.gpu.windowed_vocoder.window_batches import WINDOW_FRAMES, Render
 
 Launched = tuple[Any, Grid, tuple[Any, ...], dict[str, Any]]
 BATCHES = (1, 4, 8, 16, 32)

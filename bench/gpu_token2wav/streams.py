@@ -15,16 +15,16 @@ from bench.device_time import timed
 from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, apart, random_flow, random_vocoder
 from bench.player import BYTES_PER_SAMPLE, Player
 from cosyserve.spec import SAMPLE_RATE
-from services.token2wav.batcher import Batcher
-from services.token2wav.budget import Limits
-from services.token2wav.continuous import as_prompt
-from services.token2wav.decoder import Decoded, Stride
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.decoders.continuous import as_prompt
+from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.gpu.decoder import PagedDecoder
-from services.token2wav.gpu.flow import PagedFlow
-from services.token2wav.gpu.launch import Launcher
-from services.token2wav.gpu.units import Unit
-from services.token2wav.gpu.vocoder import WindowedVocoder
-from services.token2wav.request import Profile, Sentence, Voice
+from services.token2wav.gpu.paged_flow.flow import PagedFlow
+from services.token2wav.gpu.device.launcher import Launcher
+from services.token2wav.gpu.paged_flow.unit_table import Unit
+from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
+from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream
 from services.token2wav.vocoder.vocoder import Vocoder
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bench.device_time import timed
 from bench.gpu_token2wav.published import DEVICE, PUBLISHED, RUN, Someone, filled, graphed, random_flow, spread
-from services.token2wav.gpu.flow import PagedFlow, Way
-from services.token2wav.gpu.launch import MANY, Launcher, Tile
+from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
+from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 
 CHOICES: dict[str, list[Tile]] = {
     "qkv": [

@@ -10,9 +10,9 @@ from torch import Tensor
 from bench.device_time import timed
 from bench.gpu_token2wav.published import DEVICE, RUN, apart, random_vocoder
 from bench.gpu_token2wav.sound_tuning import Share
-from services.token2wav.gpu.launch import Launcher
-from services.token2wav.gpu.vocoder import WindowedVocoder
-from services.token2wav.gpu.windows import Render
+from services.token2wav.gpu.device.launcher import Launcher
+from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
+from services.token2wav.gpu.windowed_vocoder.window_batches import Render
 from services.token2wav.vocoder.vocoder import Vocoder
 
 BATCHES = (1, 2, 4, 8, 16, 32)

@@ -16,11 +16,11 @@ from cosyserve.process import run
 from cosyserve.server import Close, ServerSettings, Service
 from cosyserve.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import token2wav_pb2_grpc
-from services.token2wav.backend import Backend, EngineSettings
-from services.token2wav.batcher import Batcher
-from services.token2wav.budget import Limits
-from services.token2wav.holding import LONGEST_HOLD_SECONDS
-from services.token2wav.rungs import load_chosen
+from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.scheduling.first_chunk_delay import LONGEST_HOLD_SECONDS
+from services.token2wav.loading import load_chosen
 from services.token2wav.servicer import Token2WavServicer
 from services.token2wav.warm_up import warm_up
 

@@ -11,11 +11,11 @@ from cosyserve import telemetry
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.identity import Identity
 from cosyserve.v1 import identity_pb2, profile_pb2, token2wav_pb2, token2wav_pb2_grpc
-from services.token2wav.batcher import Batcher
-from services.token2wav.lane import PROMPT_CACHED
-from services.token2wav.request import Growth, Hops, Profile, Sentence, Voice
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.stream_slot import PROMPT_CACHED
+from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream, Piece
-from services.token2wav.trimming import trimmed
+from services.token2wav.inputs.prompt_trimming import trimmed
 
 Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.DecodeStreamResponse)
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -29,7 +29,7 @@ MESSAGE_BYTES = 1_000_000
 
 class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
     """Stateless: everything lives in the call or in the batcher. idle_seconds: how long DecodeStream waits for tokens. first_hop_tokens:
-    see `services.token2wav.trimming`."""
+    see `services.token2wav.inputs.prompt_trimming`."""
 
     def __init__(self, identity: Identity, batcher: Batcher, idle_seconds: float = 60.0, first_hop_tokens: int = 0) -> None:
         self._identity = identity

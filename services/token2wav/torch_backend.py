@@ -9,14 +9,14 @@ from cosyserve.errors import SettingsError
 from cosyserve.identity import Identity
 from cosyserve.kernel_cache import Key, keep_kernels
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.backend import Backend, EngineSettings
-from services.token2wav.blocks_ahead import BlocksAhead, core_to_spare
-from services.token2wav.continuous import ContinuousDecoder
+from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.decoders.blocks_ahead import BlocksAhead, core_to_spare
+from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.flow.flow import Flow, load_flow
-from services.token2wav.gpu.suitability import Unsuitable, check_device, kernels_compile
-from services.token2wav.offline import OfflineDecoder
-from services.token2wav.request import Profile
-from services.token2wav.upstream import UpstreamDecoder
+from services.token2wav.gpu.device.suitability import Unsuitable, check_device, kernels_compile
+from services.token2wav.decoders.offline import OfflineDecoder
+from services.token2wav.inputs.request import Profile
+from services.token2wav.decoders.upstream import UpstreamDecoder
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 
 log = logging.getLogger(__name__)

@@ -14,10 +14,10 @@ from cosyserve.errors import CosyserveError
 from cosyserve.ladder import Footing
 from cosyserve.server import ServiceBroken, serve
 from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
-from services.token2wav.backend import Backend
-from services.token2wav.decoder import Decoded, Stride
-from services.token2wav.fake import FakeDecoder, FakeState, load_fake
-from services.token2wav.request import Profile
+from services.token2wav.decoders.backend import Backend
+from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.fake import FakeDecoder, FakeState, load_fake
+from services.token2wav.inputs.request import Profile
 from tests.contract.token2wav_service import setup
 from tests.unit.token2wav.speaking import tokens
 

@@ -12,7 +12,7 @@ from cosyserve import telemetry
 from cosyserve.channel import retry_delay
 from cosyserve.timing import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
-from services.token2wav.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings, load_backend
 from tests.contract.conversation import conversation
 from tests.contract.token2wav_service import Loopback, rest, said, serving, setup
 from tests.unit.token2wav.speaking import tokens

@@ -10,8 +10,8 @@ import grpc
 from cosyserve.server import Close, ServerSettings, Service, running
 from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.__main__ import NAME
-from services.token2wav.backend import Backend
-from services.token2wav.batcher import Batcher
+from services.token2wav.decoders.backend import Backend
+from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.servicer import Token2WavServicer
 from tests.unit.token2wav.speaking import batching, voice
 

@@ -6,7 +6,7 @@ import pytest
 
 from services.llm.settings import LlmSettings
 from services.llm.torch_backend import TorchBackend
-from services.token2wav.backend import EngineSettings
+from services.token2wav.decoders.backend import EngineSettings
 from tests.gpu import compiling
 from tests.gpu.compiling import LOADS, compile_all, directories
 
@@ -57,7 +57,7 @@ def test_every_engine_is_asked_for_as_the_tests_load_it(monkeypatch: pytest.Monk
         asked.append((told.model.name, told.device, told.gpu_precision, f"{told.gpu_engine} {told.gpu_vocoder}"))
 
     monkeypatch.setattr(TorchBackend, "load", llm)
-    monkeypatch.setattr("services.token2wav.backend.load_backend", token2wav)
+    monkeypatch.setattr("services.token2wav.decoders.backend.load_backend", token2wav)
     for load in LOADS.values():
         load()
     assert len(asked) - asked.count(("", "", "", "closed")) == len(LOADS)

@@ -18,7 +18,7 @@ from services.llm.sampling import GreedyChooser
 from services.llm.whole_text import WholeText
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.vocoder.vocoder import load_vocoder
-from services.token2wav.voice_prompt import VoicePrompt
+from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 TINY = ModelDirectory(Path(__file__).parents[1] / "golden" / "tiny")

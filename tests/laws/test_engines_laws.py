@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from services.token2wav.backend import Backend
-from services.token2wav.batcher import Batcher
-from services.token2wav.request import Growth, Hops, Sentence
+from services.token2wav.decoders.backend import Backend
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.inputs.request import Growth, Hops, Sentence
 from tests.unit.token2wav.speaking import batching, speak, tokens, voice
-from tests.unit.token2wav_engines.engines import onnx_backend
+from tests.unit.token2wav.engines.engines import onnx_backend
 
 
 @pytest.fixture(scope="module")

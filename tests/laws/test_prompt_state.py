@@ -6,9 +6,9 @@ import gc
 import numpy as np
 import pytest
 
-from services.token2wav.continuous import ContinuousDecoder, ContinuousState
-from services.token2wav.decoder import Stride
-from services.token2wav.request import Profile, Sentence
+from services.token2wav.decoders.continuous import ContinuousDecoder, ContinuousState
+from services.token2wav.decoders.interface import Stride
+from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, speak, tokens, torch_backend, voice
 

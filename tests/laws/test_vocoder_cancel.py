@@ -8,12 +8,12 @@ import torch
 
 from cosyserve import philox
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.cancellation import Cancelled
-from services.token2wav.decoder import Stride
+from services.token2wav.inputs.cancellation import Cancelled
+from services.token2wav.decoders.interface import Stride
 from services.token2wav.flow.flow import load_flow
-from services.token2wav.offline import OfflineDecoder
-from services.token2wav.request import Profile, Sentence
-from services.token2wav.upstream import UpstreamDecoder
+from services.token2wav.decoders.offline import OfflineDecoder
+from services.token2wav.inputs.request import Profile, Sentence
+from services.token2wav.decoders.upstream import UpstreamDecoder
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tests.unit.token2wav.speaking import tokens, voice
 

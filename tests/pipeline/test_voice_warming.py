@@ -12,8 +12,8 @@ from cosyserve.errors import NotFound, Overloaded
 from cosyserve.v1 import voice_pb2
 from services.orchestrator.prompting import Shown, Voice
 from services.orchestrator.voice_warming import VoiceWarming
-from services.token2wav.continuous import ContinuousDecoder
-from services.token2wav.request import Profile
+from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.inputs.request import Profile
 from tests.pipeline.calling import speak
 from tests.pipeline.scripted import expected_audio, prompted_voice, stack
 from tests.whole_stack import whole_stack

@@ -18,7 +18,7 @@ from cosyserve.engine_cache import EngineCache, default_directory
 from cosyserve.engine_use import engine_held
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.engines.keys import (
+from services.token2wav.engines.cache_keys import (
     COMPATIBILITIES,
     COMPONENTS,
     NO_COMPATIBILITY,
@@ -28,11 +28,11 @@ from services.token2wav.engines.keys import (
     plan_file,
     plan_key,
 )
-from services.token2wav.engines.machine import machine_facts
+from services.token2wav.engines.machine_facts import machine_facts
 from services.token2wav.engines.shapes import Profile, profiles
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.torch_backend import device_of
-from services.token2wav.trt import on_device, tensorrt_library
+from services.token2wav.engines.tensorrt import on_device, tensorrt_library
 from tools.model.export import export
 from tools.model.graph import Precision
 from tools.model.plan import PlanOptions, build_plan

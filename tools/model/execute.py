@@ -9,11 +9,11 @@ import onnx
 import torch
 
 from cosyserve.errors import SettingsError
-from services.token2wav.engines.keys import COMPONENTS
+from services.token2wav.engines.cache_keys import COMPONENTS
 from services.token2wav.engines.onnx_runtime import onnx_library
 from services.token2wav.engines.shapes import Profile
 from services.token2wav.engines.slots import Slots, filled
-from services.token2wav.trt import TensorRTEngine, on_device
+from services.token2wav.engines.tensorrt import TensorRTEngine, on_device
 from tools.model.graph import Array, Precision, write
 from tools.model.plan import PlanOptions, build_plan
 

@@ -15,7 +15,7 @@ import onnx
 from cosyserve.commands.failure import Parser
 from cosyserve.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
-from services.token2wav.engines.keys import COMPONENTS, OWN, PRECISIONS, graph_file, graphs_key, published_estimator
+from services.token2wav.engines.cache_keys import COMPONENTS, OWN, PRECISIONS, graph_file, graphs_key, published_estimator
 from services.token2wav.torch_backend import WEIGHTS
 from tools.model.calibration import scales_of
 from tools.model.encoder_graph import encoder_graph

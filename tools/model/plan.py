@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cosyserve.errors import ModelError
-from services.token2wav.engines.keys import HARDWARE, NO_COMPATIBILITY, VERSION
+from services.token2wav.engines.cache_keys import HARDWARE, NO_COMPATIBILITY, VERSION
 from services.token2wav.engines.shapes import Profile
-from services.token2wav.trt import NO_START
+from services.token2wav.engines.tensorrt import NO_START
 from tools.model.plan_progress import Progress, monitor
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class PlanError(ModelError):
 @dataclass(frozen=True)
 class PlanOptions:
     """workspace_bytes: scratch memory that a layer may ask for. timing_cache: file of measured kernels, read and written, None: not kept.
-    level: 0 to 5, how long the builder searches. compatibility: `services.token2wav.engines.keys`."""
+    level: 0 to 5, how long the builder searches. compatibility: `services.token2wav.engines.cache_keys`."""
 
     workspace_bytes: int = 4 << 30
     timing_cache: Path | None = None

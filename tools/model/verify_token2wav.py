@@ -22,8 +22,8 @@ from cosyserve.engine_cache import Engine as CachedEngine
 from cosyserve.engine_cache import EngineCache, default_directory
 from cosyserve.engine_use import engine_held
 from cosyserve.errors import SettingsError
-from services.token2wav.engines.commands import build_command
-from services.token2wav.engines.keys import (
+from services.token2wav.engines.build_commands import build_command
+from services.token2wav.engines.cache_keys import (
     COMPATIBILITIES,
     COMPONENTS,
     NO_COMPATIBILITY,
@@ -34,11 +34,11 @@ from services.token2wav.engines.keys import (
     plan_file,
     plan_key,
 )
-from services.token2wav.engines.machine import machine_facts
+from services.token2wav.engines.machine_facts import machine_facts
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.slots import Slots
 from services.token2wav.torch_backend import device_of
-from services.token2wav.trt import TensorRTEngine, tensorrt_library
+from services.token2wav.engines.tensorrt import TensorRTEngine, tensorrt_library
 from tools.model.cases import MOST_STREAMS, Case, Reference
 from tools.model.compare import compare
 from tools.model.execute import Execute, by_tensorrt, on_cpu, on_cuda, once

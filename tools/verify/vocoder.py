@@ -12,7 +12,7 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from services.token2wav.vocoder.crossfade import OVERLAP_SAMPLES, crossfade, hamming_window
-from services.token2wav.vocoder.stretch import MelStretch
+from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tools.verify.report import Report
 

@@ -19,7 +19,7 @@ from bench.gpu.sharing.worker import Answer, serve
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 from services.token2wav.flow.flow import load_flow
-from services.token2wav.voice_prompt import VoicePrompt
+from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 GAP_SECONDS = 0.003
 """Between two passes, so that they begin at any place of the other process's steps."""
@@ -89,7 +89,7 @@ class PagedPasses:
 
     def _made(self, way: str) -> Any:
         from bench.gpu_token2wav.published import PUBLISHED
-        from services.token2wav.gpu.flow import PagedFlow, Way
+        from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 
         meeting = 0 if way == APART else None
         flow = PagedFlow(PUBLISHED, self._weights, pages=PAGES, buckets=(1, 2, COLD), meeting_units=meeting)

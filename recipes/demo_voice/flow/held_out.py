@@ -12,7 +12,7 @@ from recipes.demo_voice.flow.corpus import Batch, Corpus
 from recipes.demo_voice.flow.objective import Chances, losses, mask_of, mu_of, shown
 from recipes.demo_voice.flow.pieces import Draws, equally_long
 from services.token2wav.flow.network import Network
-from services.token2wav.flow.past import Window
+from services.token2wav.flow.stream_cache import Window
 from services.token2wav.flow.solver import ROWS, Solver
 from services.token2wav.flow.weights import FlowConfig
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_MEL_FRAME
 from services.token2wav.engines.runtime import Shape, Shapes
-from services.token2wav.request import MAX_PROMPT_TOKENS, MAX_TOKENS
+from services.token2wav.inputs.request import MAX_PROMPT_TOKENS, MAX_TOKENS
 
 USUAL_TOKENS = 1000
 """Prompt and sentence of 40 seconds: streams up to here may share a batch."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.token2wav.flow.layers import LayerNorm, Linear, Tensors
-from services.token2wav.flow.past import Window
+from services.token2wav.flow.stream_cache import Window
 
 _QUERIES_AT_ONCE = 512
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.token2wav.flow.layers import LayerNorm, Linear, ProductConvolution, Tensors, mish, ordered
-from services.token2wav.flow.past import Window
+from services.token2wav.flow.stream_cache import Window
 
 
 class Mask:

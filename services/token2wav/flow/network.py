@@ -11,7 +11,7 @@ from torch import Tensor
 from services.token2wav.flow.encoder import Encoder
 from services.token2wav.flow.estimator import Estimator
 from services.token2wav.flow.layers import Linear, Tensors
-from services.token2wav.flow.past import Window
+from services.token2wav.flow.stream_cache import Window
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
 
 

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault
 from cosyserve.spec import EULER_STEPS
-from services.token2wav.flow.past import Past
-from services.token2wav.voice_prompt import VoicePrompt
+from services.token2wav.flow.stream_cache import Past
+from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 NOTHING = Past()
 NOTHING_PER_STEP = (NOTHING,) * EULER_STEPS

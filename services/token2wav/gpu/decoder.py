@@ -14,24 +14,24 @@ from torch import Tensor
 
 from cosyserve.errors import CosyserveError, NonFinite, Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS
-from services.token2wav.continuous import as_prompt
-from services.token2wav.decoder import Decoded, Stride
+from services.token2wav.decoders.continuous import as_prompt
+from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.flow.checks import check_length, check_voice
-from services.token2wav.flow.sane import LARGEST
-from services.token2wav.gpu.blocks import Blocks
-from services.token2wav.gpu.landing import Landing
-from services.token2wav.gpu.pages import PagedPrompts, Pages
-from services.token2wav.gpu.sounding import ReadableSounding, Sounding
-from services.token2wav.gpu.state import PagedState, Slots, border
-from services.token2wav.gpu.turn import Turn
-from services.token2wav.prompt_cache import PromptCacheStats
-from services.token2wav.request import Sentence, Voice
-from services.token2wav.vocoder.stretch import MelStretch
+from services.token2wav.flow.mel_range import LARGEST
+from services.token2wav.gpu.flow_step import Blocks
+from services.token2wav.gpu.device.host_staging import Landing
+from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages
+from services.token2wav.gpu.vocoder_step import ReadableSounding, Sounding
+from services.token2wav.gpu.stream_state import PagedState, Slots, border
+from services.token2wav.gpu.step_work import Turn
+from services.token2wav.decoders.prompt_cache import PromptCacheStats
+from services.token2wav.inputs.request import Sentence, Voice
+from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import Vocoder
 
 if TYPE_CHECKING:  # both need triton, and who owns what can be seen without it
-    from services.token2wav.gpu.flow import PagedFlow
-    from services.token2wav.gpu.vocoder import WindowedVocoder
+    from services.token2wav.gpu.paged_flow.flow import PagedFlow
+    from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 
 _NO_SAMPLES = np.zeros(0, np.float32)
 

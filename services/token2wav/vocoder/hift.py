@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
-from services.token2wav.cancellation import Stop, never, unless
+from services.token2wav.inputs.cancellation import Stop, never, unless
 from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
-from services.token2wav.vocoder.receptive import LevelPlan, Plan, Span, plan, residual_reach
+from services.token2wav.vocoder.receptive_field import LevelPlan, Plan, Span, plan, residual_reach
 from services.token2wav.vocoder.spectrum import Spectrum
 
 LAST_SLOPE = 0.01

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from cosyserve import philox
 from cosyserve.spec import SAMPLE_RATE
-from services.token2wav.cancellation import Stop, never, unless
+from services.token2wav.inputs.cancellation import Stop, never, unless
 
 
 def draw(seed: int, sentence: int, first: int, end: int, harmonics: int, stop: Stop = never) -> Tensor:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from services.token2wav.vocoder.receptive import Span
+from services.token2wav.vocoder.receptive_field import Span
 
 
 class Spectrum:

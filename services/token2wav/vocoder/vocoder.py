@@ -15,13 +15,13 @@ from torch import Tensor
 from cosyserve.errors import InternalFault, InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLES_PER_MEL_FRAME
-from services.token2wav.cancellation import Cancelled, Stop, never, unless
+from services.token2wav.inputs.cancellation import Cancelled, Stop, never, unless
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.crossfade import OVERLAP_FRAMES, OVERLAP_SAMPLES, crossfade, hamming_window
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork
 from services.token2wav.vocoder.noise import draw
-from services.token2wav.vocoder.receptive import context
+from services.token2wav.vocoder.receptive_field import context
 from services.token2wav.vocoder.source import Phase, Source, joined
 from services.token2wav.vocoder.state import UpstreamVocoderState, VocoderState
 from services.token2wav.vocoder.weights import load_weights

@@ -23,7 +23,7 @@ from cosyserve.errors import Unavailable
 from cosyserve.supervision.layout import Place
 from cosyserve.v1 import token2wav_pb2
 from services.llm.request import Hop
-from services.token2wav.backend import EngineSettings, load_backend
+from services.token2wav.decoders.backend import EngineSettings, load_backend
 from tests.contract.token2wav_service import serving
 from tests.unit.cosyserve.fake_mps import put_program
 from tests.unit.token2wav.speaking import GOLDEN

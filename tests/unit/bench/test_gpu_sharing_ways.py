@@ -20,10 +20,10 @@ from bench.gpu.sharing.rows import AHEAD, APART, COLD, EARLY, HIGH, MEETING, NOR
 from bench.gpu_token2wav import published
 from services.llm.gpu import decode, runner, start
 from services.llm.gpu.tuning import TABLE
-from services.token2wav.gpu.flow import PagedFlow, Way
-from services.token2wav.gpu.units import Unit
+from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
+from services.token2wav.gpu.paged_flow.unit_table import Unit
 from tests.unit.token2wav.speaking import GOLDEN
-from tests.unit.token2wav_gpu.small_flow import SMALL, random_tensors
+from tests.unit.token2wav.gpu.small_flow import SMALL, random_tensors
 
 
 class Event:

@@ -20,10 +20,10 @@ from bench.gpu.floors import Floors
 from bench.gpu.parts import VOCODER_SHARDS, Plan, parts
 from bench.gpu_token2wav import __main__ as command
 from bench.gpu_token2wav import flow, machine, published, streams, tuning, vocoder
-from services.token2wav.gpu.flow import PagedFlow
-from services.token2wav.gpu.vocoder import WindowedVocoder
-from tests.unit.token2wav_gpu.small_flow import SMALL, random_tensors
-from tests.unit.token2wav_gpu.test_windowed_vocoder import small
+from services.token2wav.gpu.paged_flow.flow import PagedFlow
+from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
+from tests.unit.token2wav.gpu.small_flow import SMALL, random_tensors
+from tests.unit.token2wav.gpu.test_windowed_vocoder import small
 
 ROOM = 150_000_000_000
 

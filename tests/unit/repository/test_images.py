@@ -21,7 +21,7 @@ from services.frontend.settings import FrontendSettings
 from services.llm.settings import LlmSettings
 from services.orchestrator.settings import OrchestratorSettings
 from services.token2wav.__main__ import Token2WavSettings
-from services.token2wav.trt import INSTALL
+from services.token2wav.engines.tensorrt import INSTALL
 
 ROOT = Path(__file__).parents[3]
 PORTS = {"frontend": 50052, "llm": 50053, "token2wav": 50054, "orchestrator": 50051}

@@ -7,7 +7,7 @@ from cosyserve.hardware.machine import Machine
 from cosyserve.settings import load
 from services.llm.settings import LlmSettings
 from services.token2wav.__main__ import Token2WavSettings
-from services.token2wav.backend import BACKENDS
+from services.token2wav.decoders.backend import BACKENDS
 from tests.unit.doctor.fake_gpu import gpu, machine
 
 TENSORRT = {"tensorrt__cu12": "10.13.0.35"}

@@ -12,7 +12,7 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.starting import engines
 from cosyserve.starting.engines import PARTS, WEIGHTS, built, commands, converted_directory
 from cosyserve.starting.plan import chosen, compared, forced, planned
-from services.token2wav.engines import keys
+from services.token2wav.engines import cache_keys as keys
 from services.token2wav.torch_backend import WEIGHTS as SERVED_WEIGHTS
 from tests.unit.doctor.fake_gpu import gpu, machine
 

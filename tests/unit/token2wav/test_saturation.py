@@ -6,8 +6,8 @@ import torch
 from numpy.typing import NDArray
 
 from cosyserve.errors import Absurd
-from services.token2wav.flow.sane import LARGEST, all_sane, sane
-from services.token2wav.saturation import LIMIT, MOST, WINDOW_SAMPLES, SaturationGuard
+from services.token2wav.flow.mel_range import LARGEST, all_sane, sane
+from services.token2wav.guards.saturation import LIMIT, MOST, WINDOW_SAMPLES, SaturationGuard
 
 RATE = 24_000
 

@@ -1,1 +1,1 @@
-"""Triton kernels. Each takes whole static buffers; which rows mean something is in device tables (`services.token2wav.gpu.units`)."""
+"""Triton kernels. Each takes whole static buffers; which rows mean something is in device tables (`services.token2wav.gpu.paged_flow.unit_table`)."""

@@ -8,7 +8,7 @@ meets one table of sines and cosines of n w, which is the same for all heads and
 import triton
 import triton.language as tl
 
-from services.token2wav.gpu.kernels.chain import announce, wait
+from services.token2wav.gpu.kernels.dependent_launch import announce, wait
 from services.token2wav.gpu.kernels.linear import normalised, product
 
 

@@ -8,7 +8,7 @@ norm's scale and shift are folded into the weights that follow it. Weights are [
 import triton
 import triton.language as tl
 
-from services.token2wav.gpu.kernels.chain import announce, wait
+from services.token2wav.gpu.kernels.dependent_launch import announce, wait
 
 NONE, GELU, SILU = 0, 1, 2
 

@@ -7,7 +7,7 @@ Rows are the frames of all windows, one window behind the other; frame `i` of a 
 import triton
 import triton.language as tl
 
-from services.token2wav.gpu.kernels.chain import announce, wait
+from services.token2wav.gpu.kernels.dependent_launch import announce, wait
 
 
 @triton.jit

@@ -1,0 +1,129 @@
+"""A decoder without a model: each token is a tone. For development, tests and load tests of everything around the engine.
+
+It obeys the laws of the real one: the same cuts, the same lengths at every speed, samples that depend on the request alone. It
+needs no tensor library.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cosyserve import philox
+from cosyserve.errors import CosyserveError
+from cosyserve.identity import Identity
+from cosyserve.spec import MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME, SAMPLES_PER_TOKEN, SPEECH_VOCABULARY
+from services.token2wav.decoders.backend import Backend
+from services.token2wav.inputs.chunking import next_border
+from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.inputs.request import Profile, Sentence, Voice
+
+HOLD_BACK_SAMPLES = 8 * SAMPLES_PER_TOKEN
+"""What a step keeps back unless it is the last, about as much as the real vocoder."""
+
+
+@dataclass(eq=False)
+class FakeState:
+    """position counts the prompt; samples is how many were handed out."""
+
+    sentence: Sentence
+    position: int = 0
+    samples: int = 0
+    cancelled: threading.Event = field(default_factory=threading.Event)
+    prompt_cached: None = None
+    recomputing: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Pretended memory: a kibibyte, and one for each token."""
+        return 1024 * (1 + self.position)
+
+    def reach(self, end: int) -> int:
+        """One grid block in the continuous profile, the hop in the others."""
+        return next_border(self.position, end) if self.sentence.profile is Profile.CONTINUOUS else end
+
+    def early(self, tokens: int) -> int:
+        """Nothing is done ahead."""
+        return 0
+
+    def cancel(self) -> None:
+        """Wakes the step that pretends to work. May be called from any thread."""
+        self.cancelled.set()
+
+
+class FakeDecoder:
+    """token_seconds: simulated work per token, given up at once when the stream is cancelled. fault, share: see `EngineSettings`."""
+
+    widest_step = 1
+    goes_on_without_room = False
+    token_bytes = 1024
+
+    def __init__(self, token_seconds: float = 0.0, fault: str = "", share: float = 1.0) -> None:
+        self.steps = 0
+        self._token_seconds = token_seconds
+        self._fault, self._share = fault, share
+
+    def start(self, sentence: Sentence) -> FakeState:
+        """A stream at the first prompt token."""
+        return FakeState(sentence)
+
+    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+        """One stride of each stream, one after the other; see `Decoder.step`."""
+        return [self._one(stride) for stride in strides]
+
+    def start_bytes(self, voice: Voice) -> int:
+        """Pretended memory for the prompt."""
+        return 1024 * (1 + len(voice.tokens))
+
+    def _one(self, stride: Stride[FakeState]) -> Decoded | None:
+        began, state = time.time_ns(), stride.state
+        self.steps += 1
+        work = stride.until - state.position
+        if state.cancelled.wait(work * self._token_seconds):
+            return None
+        middle = time.time_ns()
+        prompt = len(state.sentence.voice.tokens)
+        spoken, before = max(stride.until - prompt, 0), max(state.position - prompt, 0)
+        state.position = stride.until
+        end = _length(spoken, state.sentence.speed) - (0 if stride.final else HOLD_BACK_SAMPLES)
+        samples = self._spoilt(tone(stride.tokens, state.sentence, state.samples, max(end, state.samples)), state)
+        state.samples += samples.size
+        frames = (spoken - before) * MEL_FRAMES_PER_TOKEN
+        return Decoded(samples, work, frames, (began, middle), (middle, time.time_ns()))
+
+    def _spoilt(self, samples: NDArray[np.float32], state: FakeState) -> NDArray[np.float32]:
+        """What becomes of samples from `state.samples` on when the fake is told to misbehave."""
+        sentence = state.sentence
+        if not self._fault or philox.uniform(sentence.seed, sentence.sentence_index, 0, 0) >= self._share:
+            return samples
+        places = state.samples + np.arange(samples.size)
+        if self._fault == "non_finite":
+            return np.where(places < SAMPLE_RATE // 2, samples, np.float32(np.nan))
+        if self._fault == "pause":
+            return np.where((places < SAMPLE_RATE // 2) | (places >= 9 * SAMPLE_RATE // 2), samples, np.float32(0))
+        if self._fault == "saturated":
+            return np.where(samples >= 0, np.float32(0.99), np.float32(-0.99))
+        return np.zeros_like(samples)
+
+
+def tone(tokens: NDArray[np.int64], sentence: Sentence, begin: int, end: int) -> NDArray[np.float32]:
+    """Samples begin to end of the sentence: a token names a pitch of 200 to 1000 Hz, seed and sentence its loudness."""
+    places = np.arange(begin, end)
+    spoken = np.minimum((places * sentence.speed).astype(np.int64) // SAMPLES_PER_TOKEN, len(tokens) - 1)
+    pitch = 200.0 + 800.0 * tokens[spoken] / SPEECH_VOCABULARY
+    loudness = 0.2 + 0.1 * math.sin(sentence.seed % 1009 + 0.37 * sentence.sentence_index)
+    return (loudness * np.sin(2 * np.pi * pitch * places / SAMPLE_RATE)).astype(np.float32)
+
+
+def _length(tokens: int, speed: float) -> int:
+    return int(tokens * MEL_FRAMES_PER_TOKEN / speed) * SAMPLES_PER_MEL_FRAME
+
+
+def load_fake(token_seconds: float, fault: str = "", share: float = 1.0) -> Backend:
+    """The fake behind all profiles; its steps count for its Euler steps."""
+    decoder = FakeDecoder(token_seconds, fault, share)
+    return Backend(Identity("tones", "fake", "float32", "cpu"), dict.fromkeys(Profile, decoder), lambda: decoder.steps)

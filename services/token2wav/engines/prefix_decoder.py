@@ -1,0 +1,145 @@
+"""The served profile by engines: each block with everything before it, under streaming masks.
+
+What a block sees does not depend on hops, since every step is one block of the grid, computed in the shape that its end alone decides. So
+the law holds as with kept state: streamed = whole. The price is that a block costs as much as its whole prefix: a sentence of n
+blocks costs about n / 2 times what it costs with kept state (`docs/engines.md` has figures).
+"""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cosyserve.errors import CosyserveError, NonFinite
+from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
+from services.token2wav.inputs.chunking import next_border
+from services.token2wav.decoders.continuous import as_prompt
+from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.engines.flow import EngineFlow, Prefix
+from services.token2wav.engines.shapes import USUAL_TOKENS, padded
+from services.token2wav.flow.checks import check_length, check_tokens, check_voice
+from services.token2wav.decoders.whole_hop import OneStepState
+from services.token2wav.inputs.request import Sentence, Voice
+from services.token2wav.vocoder.state import VocoderState
+from services.token2wav.vocoder.time_stretch import MelStretch, StretchState
+from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.window import window_frames
+
+
+@dataclass(eq=False, kw_only=True)
+class PrefixState(OneStepState):
+    """One stream: the flow keeps nothing of it, stretch and vocoder what they need."""
+
+    speaker: Tensor
+    stretch: StretchState
+    vocoder: VocoderState
+    fault: CosyserveError | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Memory held between steps; it does not grow."""
+        return self.stretch.bytes + self.vocoder.bytes
+
+    def reach(self, end: int) -> int:
+        """The next border of the grid, at most `end`; the prompt's own borders are passed over, as nothing is kept there."""
+        return next_border(self.position, end)
+
+    def cancel(self) -> None:
+        """Flow and vocoder leave this stream out as soon as they can. May be called from any thread."""
+        self.cancelled = self.vocoder.cancelled = True
+
+
+class PrefixDecoder:
+    """Streams whose prefixes are padded to one length are a batch; batches of a step run beside each other in as many slots as there
+    are."""
+
+    goes_on_without_room = False
+    token_bytes = 0
+
+    def __init__(self, flow: EngineFlow, vocoder: Vocoder, *, widest_step: int, slots: int) -> None:
+        self.widest_step = widest_step
+        self.flow = flow
+        self._vocoder = vocoder
+        self._threads = ThreadPoolExecutor(slots, thread_name_prefix="token2wav-slot")
+
+    def start(self, sentence: Sentence) -> PrefixState:
+        """A stream behind its prompt; nothing is computed yet. Raises InvalidRequest for a voice that the model cannot use."""
+        voice = as_prompt(sentence.voice)
+        check_voice(voice, self.flow.config)
+        check_length(len(voice.tokens))
+        return PrefixState(
+            voice=voice,
+            position=len(voice.tokens),
+            speaker=self.flow.speaker(voice),
+            stretch=MelStretch.start(sentence.speed, self.flow.device),
+            vocoder=self._vocoder.start(
+                sentence.seed,
+                sentence.sentence_index,
+                MEL_FRAMES_PER_TOKEN * (-len(voice.tokens) % CHUNK_TOKENS),
+                window_frames(sentence.speed),
+            ),
+        )
+
+    def start_bytes(self, voice: Voice) -> int:
+        """0: no state of the prompt is kept between steps."""
+        return 0
+
+    @torch.inference_mode()
+    def step(self, strides: Sequence[Stride[PrefixState]]) -> list[Decoded | CosyserveError | None]:
+        """One grid block of each stream through flow, stretch and vocoder; see `Decoder.step`."""
+        began = time.time_ns()
+        prefixes = [self._prefix(stride) for stride in strides]
+        mels = self._mels(prefixes)
+        middle = time.time_ns()
+        results: list[Decoded | CosyserveError | None] = [None] * len(strides)
+        work = []
+        for at, (stride, mel) in enumerate(zip(strides, mels, strict=True)):
+            if mel is None or stride.state.cancelled:
+                continue
+            if not bool(torch.isfinite(mel).all()):
+                results[at] = NonFinite(f"the flow produced values that are not finite behind token {stride.state.position}")
+                continue
+            work.append((at, stride, mel[:, MEL_FRAMES_PER_TOKEN * stride.state.position :]))
+        sounds = self._vocoder.step(
+            [stride.state.vocoder for _, stride, _ in work],
+            [MelStretch.step(stride.state.stretch, mel, stride.final) for _, stride, mel in work],
+            [stride.final for _, stride, _ in work],
+        )
+        end = time.time_ns()
+        for (at, stride, mel), sound in zip(work, sounds, strict=True):
+            if sound is None:
+                results[at] = stride.state.vocoder.fault
+                continue
+            tokens, stride.state.position = stride.until, stride.until
+            results[at] = Decoded(np.asarray(sound.cpu().numpy()), tokens, mel.shape[1], (began, middle), (middle, end))
+        return results
+
+    def _prefix(self, stride: Stride[PrefixState]) -> Prefix:
+        state = stride.state
+        spoken = torch.from_numpy(stride.tokens)
+        if spoken.numel():
+            check_tokens(spoken, self.flow.config.vocabulary)
+        known = torch.cat([state.voice.tokens, spoken])
+        check_length(stride.until)
+        ahead = known[stride.until : stride.until + LOOKAHEAD_TOKENS]
+        return Prefix(known[: stride.until], ahead, state.voice.mel, state.speaker, state.stop)
+
+    def _mels(self, prefixes: Sequence[Prefix]) -> list[Tensor | None]:
+        """The mel of each prefix [80, 2n], batches side by side in the slots."""
+        groups: dict[int, list[int]] = {}
+        for at, prefix in enumerate(prefixes):
+            groups.setdefault(padded(prefix.ids.numel()), []).append(at)
+        batches: list[list[int]] = []
+        for length, members in groups.items():
+            most = self.flow.batch if length <= USUAL_TOKENS else 1
+            batches += [members[first : first + most] for first in range(0, len(members), most)]
+        mels: list[Tensor | None] = [None] * len(prefixes)
+        made = self._threads.map(lambda batch: self.flow.prefixes([prefixes[at] for at in batch], streaming=True), batches)
+        for batch, rows in zip(batches, made, strict=True):
+            for at, mel in zip(batch, rows, strict=True):
+                mels[at] = mel
+        return mels

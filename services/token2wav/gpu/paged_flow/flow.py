@@ -1,0 +1,187 @@
+"""The flow on a GPU: batches of grid blocks, whose state lies in pages of one pool; one CUDA graph for each batch size."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
+from services.token2wav.flow.layers import Linear, Tensors
+from services.token2wav.flow.solver import ROWS, noise_table
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
+from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
+from services.token2wav.gpu.device.launcher import EXACT_TILES, Launcher, ceil
+from services.token2wav.gpu.paged_flow.page_layout import Layout
+from services.token2wav.gpu.device.grid_barrier import may_meet
+from services.token2wav.gpu.paged_flow.transformers import meeting_programs
+from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
+
+BUCKETS = (1, 2, 4, 8, 16, 32)
+LONG_BUCKETS = (48, 64, 96, 128)
+"""Of sentences that are made again from their start and are longer than a batch."""
+MEETING_CHANNELS = (128, 256)
+"""Of flows whose feed-forwards may meet: a program's share of the weights is wide enough for the matrix units, and fits beside its rows."""
+BY_HEAD = 4
+"""Units of a batch at most whose attention has the product behind it in its launch, where feed-forwards meet."""
+LONG_PAGES = 8
+"""From more pages on, the keys of small batches are split."""
+
+
+class Way(Enum):
+    """Graphs of the same pass: over few pages, over many, and over scratch pages."""
+
+    SHORT = 0
+    LONG = 1
+    RECOMPUTED = 2
+
+
+@dataclass
+class PagedFlowStats:
+    """Since the start."""
+
+    passes: int = 0
+    units: int = 0
+    euler_steps: int = 0
+    """Counted for each unit."""
+    longest_seconds: float = 0.0
+
+
+def widest_meeting(sizes: Sequence[int], launch: Launcher, channels: int, multiprocessors: int) -> int:
+    """Units of a pass up to which every one of `sizes` has no more feed-forward programs than there are multiprocessors; 0: none."""
+    widest = 0
+    for size in sorted(sizes):
+        rows = size * ROWS * CHUNK_FRAMES
+        tile = launch.tile("feed forward", rows)
+        if meeting_programs(tile, channels) * ceil(rows, tile.rows) > multiprocessors:
+            break
+        widest = size
+    return widest
+
+
+class PagedFlow:
+    """Weights, static buffers and the pool. For one owner thread; who owns which page is decided outside (`pages`).
+
+    dtype: of products' operands, of the pages, and of what heads add. pages: in the pool, allocated here. Page 0 is nobody's: units that
+    fill a batch up write there. meeting_units, by_head: see `TransformerRoom`. `recompute` makes a sentence from its start in one pass,
+    over scratch pages that no step or layer outlives.
+    """
+
+    def __init__(
+        self, config: FlowConfig, tensors: Mapping[str, Tensor], *, pages: int, dtype: torch.dtype = torch.bfloat16,
+        buckets: Sequence[int] = BUCKETS, most: int | None = None, launch: Launcher | None = None,
+        meeting_units: int | None = None, by_head: int = BY_HEAD,
+    ) -> None:  # fmt: skip
+        device = tensors["encoder_proj.bias"].device
+        self.config, self.device, self.dtype = config, device, dtype
+        self.layout, self.scratch_layout = Layout(config), Layout(config, kept=False)
+        self.buckets = tuple(sorted(buckets))
+        self.stats = PagedFlowStats()
+        launch = launch or Launcher(chained=device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0))
+        if dtype == torch.float32 and not launch.tiles:
+            launch = Launcher(launch.chained, EXACT_TILES)
+        self.launch = launch
+        self.most = max(self.buckets[-1], most or 0)
+        """Blocks in one pass at most, more than the largest bucket only where a sentence is made again."""
+        self._long_buckets = tuple(size for size in LONG_BUCKETS if self.buckets[-1] < size <= self.most)
+        weights = Tensors(tensors)
+        with torch.inference_mode():
+            self.pool = torch.zeros(pages * self.layout.elements, dtype=dtype, device=device)
+            self._scratch = torch.zeros((self.most + 1) * self.scratch_layout.elements, dtype=dtype, device=device)
+            self._table = UnitTable(self.most, device)
+            self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
+            meeting = self._meeting() if meeting_units is None else meeting_units
+            self._estimator = PagedEstimator(config, tensors, self.most, dtype, launch, meeting_units=meeting, by_head=by_head)
+            self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
+            self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
+        self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}
+
+    def _meeting(self) -> int:
+        """Units whose feed-forward programs are all at once on the device, one to a multiprocessor; 0 where they are not known to be, or
+        another process has such programs there."""
+        channels = self.config.channels
+        if self.device.type != "cuda" or self.dtype != torch.bfloat16 or channels not in MEETING_CHANNELS:
+            return 0
+        gpu = torch.cuda.get_device_properties(self.device)
+        widest = widest_meeting(self.buckets, self.launch, channels, gpu.multi_processor_count)
+        return widest if widest and may_meet(str(gpu.uuid)) else 0
+
+    @property
+    def page_bytes(self) -> int:
+        """Memory of one page."""
+        return self.layout.elements * self.dtype.itemsize
+
+    @torch.inference_mode()
+    def speaker(self, embedding: Tensor) -> Tensor:
+        """float32 [192] -> [80] on the device: the embedding at unit length, projected."""
+        return self._speaker(F.normalize(embedding.to(self.device, torch.float32), dim=-1))
+
+    @torch.inference_mode()
+    def capture(self, ways: Sequence[Way] = tuple(Way)) -> float:
+        """Record the graphs of every bucket, compiling its kernels; returns the seconds it took. Without them passes launch eagerly: a few
+        thousand kernels by hand, while no other thread of Python runs."""
+        began = time.perf_counter()
+        pool = torch.cuda.graph_pool_handle()
+        for way in ways:
+            for bucket in reversed(self._sizes(way)):
+                if way is Way.LONG and bucket > self._estimator.split_units:
+                    continue
+                self._table.fill([self._nobody()], bucket)
+                self._launch(bucket, way)
+                torch.cuda.synchronize(self.device)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=pool):
+                    self._launch(bucket, way)
+                self._graphs[bucket, way] = graph
+        torch.cuda.synchronize(self.device)
+        return time.perf_counter() - began
+
+    def run(self, units: Sequence[Unit]) -> Tensor:
+        """One pass, at most the largest bucket: mel float32 [units, 50, 80], valid until the next; frames behind a short block's end mean
+        nothing. Work is queued on the current stream."""
+        return self._pass(units, self._way(units))
+
+    def recompute(self, units: Sequence[Unit]) -> Tensor:
+        """The same for all blocks of one stream from its first on, at most `most`, each with a page of 1..most of its own; no page of the
+        pool is read or written."""
+        return self._pass(units, Way.RECOMPUTED)
+
+    @torch.inference_mode()
+    def _pass(self, units: Sequence[Unit], way: Way) -> Tensor:
+        bucket = self._bucket(len(units), way)
+        self._table.fill(units, bucket)
+        graph = self._graphs.get((bucket, way))
+        if graph is None:
+            self._launch(bucket, way)
+        else:
+            graph.replay()
+        self.stats.passes += 1
+        self.stats.units += len(units)
+        self.stats.euler_steps += EULER_STEPS * len(units)
+        return self._estimator.x[: len(units)]
+
+    def _sizes(self, way: Way) -> tuple[int, ...]:
+        return self.buckets + self._long_buckets if way is Way.RECOMPUTED else self.buckets
+
+    def _bucket(self, units: int, way: Way) -> int:
+        return next((size for size in self._sizes(way) if size >= units), units)
+
+    def _way(self, units: Sequence[Unit]) -> Way:
+        # What is launched is the bucket, and what splits keys has room for so many units.
+        many = self._bucket(len(units), Way.LONG) <= self._estimator.split_units and max(len(unit.pages) for unit in units) > LONG_PAGES
+        return Way.LONG if many else Way.SHORT
+
+    def _launch(self, units: int, way: Way) -> None:
+        pool, layout = (self._scratch, self.scratch_layout) if way is Way.RECOMPUTED else (self.pool, self.layout)
+        self._encoder(self._table, pool, layout, units)
+        self._estimator.prepare(self._encoder.mu, self._noise, self._table, pool, layout, units)
+        for step in range(EULER_STEPS):
+            self._estimator.step(step, self._table, pool, layout, units, long=way is Way.LONG)
+
+    def _nobody(self) -> Unit:
+        speaker = torch.zeros_like(self._table.speaker[0])
+        return Unit([0], torch.zeros(1, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), speaker)

@@ -1,0 +1,1 @@
+"""The vocoder over fixed windows of several streams at once, in CUDA graphs."""

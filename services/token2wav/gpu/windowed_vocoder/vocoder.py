@@ -1,0 +1,189 @@
+"""The vocoder on a GPU: windows of 50 frames of several streams at once, one CUDA graph for each batch size.
+
+A window looks at its frames, 21 before and 20 after, wherever in the sentence it lies; masks stand for the ends of the sentence. So
+every window has the same shape, and one may render fewer frames than 50: what lies behind them is thrown away. Which frames a window
+renders changes no sample by more than rounding. What a stream leaves behind is mel in a ring and the phase of its harmonics.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
+from services.token2wav.gpu.kernels.pitch import phases
+from services.token2wav.gpu.kernels.excitation import analysed, excitation, overlapped, short_frames
+from services.token2wav.gpu.device.launcher import Launcher, ceil, power
+from services.token2wav.gpu.windowed_vocoder.pitch_network import PitchNetwork
+from services.token2wav.gpu.windowed_vocoder.filter_network import MEL_WIDTH, SoundNetwork
+from services.token2wav.gpu.windowed_vocoder.tiles import SOUND_TILES
+from services.token2wav.gpu.paged_flow.unit_table import Staging
+from services.token2wav.gpu.windowed_vocoder.window_shape import WindowShape, count
+from services.token2wav.gpu.windowed_vocoder.window_batches import WINDOW_FRAMES, Render
+from services.token2wav.vocoder.config import VocoderConfig
+from services.token2wav.vocoder.f0 import F0Predictor
+from services.token2wav.vocoder.hift import LARGEST_MAGNITUDE
+from services.token2wav.vocoder.receptive_field import context
+
+RING_FRAMES = 128
+ENDLESS = 1 << 20
+"""Frames of a sentence whose end is not known."""
+SPARE_SLOT = 0
+_FIELDS = ("slot", "first", "end", "count", "seed0", "seed1", "sentence")
+_NOBODY = np.array([[SPARE_SLOT, 0, ENDLESS, 1, 0, 0, 0]], np.int32).T
+
+
+class WindowedVocoder:
+    """Weights, static buffers, and the memory of `slots` streams, of which slot 0 is nobody's. For one owner thread.
+
+    precision: of the filter's products. ieee: float32; tf32x3: the same within rounding, from three products each; tf32; bfloat16.
+    """
+
+    def __init__(
+        self, config: VocoderConfig, weights: dict[str, Tensor], device: torch.device, *, slots: int, buckets: Sequence[int] = (1, 2,
+        4, 8, 16, 32),
+        launch: Launcher | None = None, precision: str = "float16", lengths: Sequence[int] = (10, WINDOW_FRAMES),
+        side_streams: bool = True,
+    ) -> None:  # fmt: skip
+        self.config, self.device, self.buckets = config, device, tuple(sorted(buckets))
+        launch = launch or Launcher()
+        self.hold_back_frames = context(config).hold_back(F0Predictor.reach)
+        self.shapes = {frames: WindowShape(config, frames) for frames in sorted(lengths)}
+        longest = self.shapes[max(lengths)]
+        most = -(-self.buckets[-1] // 32) * 32  # so that the rows of tables are aligned, and kernels compiled once
+        with torch.inference_mode():
+            self._network = SoundNetwork(config, weights, list(self.shapes.values()), most, device, launch, precision, side_streams)
+            self._pitch = PitchNetwork(weights, most * longest.mel_frames, device, launch)
+            self._merge = tuple(
+                weights[f"m_source.l_linear.{name}"].to(device, torch.float32).flatten().contiguous() for name in ("weight", "bias")
+            )
+            self.ring = torch.zeros(slots, RING_FRAMES, MEL_BINS, device=device)
+            self.phase = torch.zeros(slots, config.harmonics, dtype=torch.float64, device=device)
+            self._table = torch.zeros(len(_FIELDS), most, dtype=torch.int32, device=device)
+            self._staging = Staging(self._table)
+            self._rows = torch.zeros(most * WINDOW_FRAMES, dtype=torch.int64, device=device)
+            self._rows_staging = Staging(self._rows)
+            self._window = torch.hann_window(config.n_fft, periodic=True, device=device)
+            self._analysis, self._synthesis = _bases(config.n_fft, self._window, self._network.spectrum_width)
+            self._turns, self._centres = (
+                torch.zeros(most * longest.mel_frames * config.harmonics, dtype=torch.float64, device=device) for _ in range(2)
+            )
+            self._excitation = torch.zeros(most * count(longest.source), device=device)
+            self._short = torch.zeros(most * count(longest.post) * config.n_fft, device=device)
+            self.samples = torch.zeros(most * longest.frames * SAMPLES_PER_MEL_FRAME, device=device)
+        self._launch = launch
+        self._graphs: dict[tuple[int, int], torch.cuda.CUDAGraph] = {}
+
+    @torch.inference_mode()
+    def forget(self, slot: int) -> None:
+        """A new sentence begins in `slot`."""
+        self.phase[slot].zero_()
+
+    @torch.inference_mode()
+    def write(self, slots: Sequence[int], frames: Sequence[int], mels: Sequence[Tensor]) -> None:
+        """Put mels[i] float32 [n, 80], n at most 50, into the ring of slots[i] as frames frames[i].. of its sentence."""
+        most = self.buckets[-1]
+        for part in range(0, len(mels), most):
+            given, host, count = mels[part : part + most], self._rows_staging.begin(), 0
+            for slot, at, mel in zip(slots[part : part + most], frames[part : part + most], given, strict=True):
+                host[count : count + len(mel)] = slot * RING_FRAMES + (np.arange(at, at + len(mel)) % RING_FRAMES)
+                count += len(mel)
+            self._rows_staging.send()
+            self.ring.view(-1, MEL_BINS).index_copy_(0, self._rows[:count], torch.cat(list(given)) if len(given) > 1 else given[0])
+
+    @torch.inference_mode()
+    def run(self, windows: Sequence[Render], frames: int = WINDOW_FRAMES) -> Tensor:
+        """Samples float32 [windows, 480 * frames], valid until the next call, of which the first 480 * count of each row mean something.
+
+        frames: one of `shapes`, at least every count.
+        """
+        bucket = next(size for size in self.buckets if size >= len(windows))
+        host = self._staging.begin()
+        host[:, :bucket] = _NOBODY
+        for at, each in enumerate(windows):
+            ends = ENDLESS if each.end is None else each.end
+            host[:, at] = (each.slot, each.first, ends, each.count, _word(each.seed), _word(each.seed >> 32), _word(each.sentence))
+        self._staging.send()
+        graph = self._graphs.get((frames, bucket))
+        if graph is None:
+            self._render(bucket, self.shapes[frames])
+        else:
+            graph.replay()
+        samples = SAMPLES_PER_MEL_FRAME * frames
+        return self.samples[: len(windows) * samples].view(-1, samples)
+
+    @torch.inference_mode()
+    def capture(self) -> None:
+        """Record the graph of every bucket and length."""
+        pool = torch.cuda.graph_pool_handle()
+        for frames, shape in self.shapes.items():
+            for bucket in reversed(self.buckets):
+                self.run([Render(SPARE_SLOT, 0, 1, None, 0, 0)] * bucket, frames)
+                torch.cuda.synchronize(self.device)
+                graph = torch.cuda.CUDAGraph()
+                with torch.cuda.graph(graph, pool=pool):
+                    self._render(bucket, shape)
+                self._graphs[frames, bucket] = graph
+
+    def _render(self, batch: int, shape: WindowShape) -> None:
+        slot, first, end, length = self._table[:4]
+        f0 = self._pitch(self.ring, self._network.mel.tensor, MEL_WIDTH, slot, first, end, batch, shape)
+        pitched = shape.mel_frames - 2 * F0Predictor.reach
+        self._launch(
+            phases, (batch,), f0, slot, length, self.phase, self._turns, self._centres, shape.mel_frames, F0Predictor.reach, pitched,
+            RATE=SAMPLE_RATE, HOP=SAMPLES_PER_MEL_FRAME, H=self.config.harmonics, HP=power(self.config.harmonics), BF=power(pitched),
+        )  # fmt: skip
+        self._make_source(f0, first, end, batch, shape)
+        planes = self._network(shape, first, end, batch)
+        self._synthesise(planes, first, end, batch, shape)
+
+    def _make_source(self, f0: Tensor, first: Tensor, end: Tensor, batch: int, shape: WindowShape) -> None:
+        config, samples, columns = self.config, count(shape.source), count(shape.spectrum)
+        block = self._launch.tile("excitation", batch, SOUND_TILES).rows
+        self._launch(
+            excitation, (ceil(samples, block), batch), f0, self._centres, self._turns, *self._merge, self._excitation, first, end,
+            self._table[4:], batch, samples, shape.mel_frames, F0Predictor.reach, shape.mel_frames - 2 * F0Predictor.reach,
+            self._table.shape[1], shape.source.start, shape.pitched_before, config.nsf_alpha, config.nsf_sigma, config.nsf_voiced_threshold,
+            H=config.harmonics, HOP=SAMPLES_PER_MEL_FRAME, BLOCK=block,
+        )  # fmt: skip
+        self._launch(
+            analysed, (ceil(columns, 64), batch), self._excitation, self._analysis, self._network.spectrum.tensor, first, end, samples,
+            columns, shape.source.start, shape.spectrum.start, HOP=SAMPLES_PER_MEL_FRAME, RATE=SAMPLES_PER_MEL_FRAME // config.hop_len,
+            FFT=config.n_fft, STEP=config.hop_len, N=self._network.spectrum_width, BM=64,
+        )  # fmt: skip
+
+    def _synthesise(self, planes: Tensor, first: Tensor, end: Tensor, batch: int, shape: WindowShape) -> None:
+        config, columns, samples = self.config, count(shape.post), SAMPLES_PER_MEL_FRAME * shape.frames
+        self._launch(
+            short_frames, (ceil(batch * columns, 64),), planes, self._synthesis, self._short, batch * columns,
+            WIDTH=self._network.planes_width, BINS=config.bins, BP=power(config.bins), FFT=config.n_fft, LARGEST=LARGEST_MAGNITUDE, BM=64,
+        )  # fmt: skip
+        self._launch(
+            overlapped, (ceil(samples, 512), batch), self._short, self._window, self.samples, first, end, columns, samples,
+            shape.post.start, config.audio_limit, HOP=SAMPLES_PER_MEL_FRAME, RATE=SAMPLES_PER_MEL_FRAME // config.hop_len,
+            FFT=config.n_fft, STEP=config.hop_len, BLOCK=512,
+        )  # fmt: skip
+
+
+def _word(value: int) -> int:
+    """Its lowest 32 bits as the int32 with the same."""
+    value &= 0xFFFFFFFF
+    return value - (value >> 31 << 32)
+
+
+def _bases(n_fft: int, window: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The transforms as matrices with the window in them: [n_fft, width] to real parts and imaginary parts side by side; and
+    [2, bins, n_fft] back from them."""
+    bins = n_fft // 2 + 1
+    tap = torch.arange(n_fft, dtype=torch.float64, device=window.device)
+    angle = 2 * torch.pi / n_fft * torch.arange(bins, dtype=torch.float64, device=window.device)[:, None] * tap
+    wave = torch.cat((angle.cos(), -angle.sin())) * window.double()
+    analysis = torch.zeros(n_fft, width, device=window.device)
+    analysis[:, : 2 * bins] = wave.T.float()
+    twice = torch.full((bins, 1), 2.0, dtype=torch.float64, device=window.device)
+    twice[0] = twice[-1] = 1.0
+    synthesis = torch.zeros(2, power(bins), n_fft, device=window.device)
+    synthesis[0, :bins] = (twice * angle.cos() / n_fft * window.double()).float()
+    synthesis[1, :bins] = (-twice * angle.sin() / n_fft * window.double()).float()
+    return analysis, synthesis

@@ -1,0 +1,102 @@
+"""The vocoder's convolutions as `kernels.sound` takes them: operands of one type, [taps, outputs, channels], widths of whole tiles."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from services.token2wav.gpu.device.launcher import ceil
+
+Weights = dict[str, Tensor]
+OPERANDS = {
+    "ieee": torch.float32, "tf32": torch.float32, "tf32x3": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
+}  # fmt: skip
+"""Type of what is multiplied, by precision."""
+
+
+def wide(channels: int) -> int:
+    """Channels that a buffer has for so many of a layer; the others are zeros."""
+    return ceil(channels, 16) * 16
+
+
+class Convolution:
+    """One or several variants of a layer. weights: per variant [N, C, taps].
+
+    In float16 each output has its weights scaled by a power of two to be near 1: exact, and nothing is too small for the type.
+    summed: the variants' sum is wanted. leads: by which column of its input, counted from its own, each variant begins.
+    """
+
+    def __init__(
+        self, weights: list[Tensor], biases: list[Tensor], dilations: list[int], leads: list[int], dtype: torch.dtype, *,
+        summed: bool = False,
+    ) -> None:  # fmt: skip
+        n, c = weights[0].shape[:2]
+        self.out, self.channels, self.variants = wide(n), wide(c), len(weights)
+        taps = [weight.shape[2] for weight in weights]
+        padded = [F.pad(weight.float(), (0, 0, 0, self.channels - c, 0, self.out - n)).permute(2, 0, 1) for weight in weights]
+        flat = torch.cat(padded)
+        largest = flat.abs().amax(dim=(0, 2))
+        exponent = torch.where(largest > 0, -torch.ceil(torch.log2(largest.clamp_min(1e-30))), 0.0)
+        exponent = exponent if dtype == torch.float16 else torch.zeros_like(exponent)
+        self.weight = (flat * torch.exp2(exponent)[None, :, None]).to(dtype).contiguous()
+        self.scale = torch.exp2(-exponent).contiguous()
+        bias = F.pad(torch.stack(biases).float(), (0, self.out - n))
+        self.bias = (bias.sum(0, keepdim=True) if summed else bias).contiguous()
+        first = [sum(taps[:at]) for at in range(len(taps))]
+        rows = list(zip(taps, dilations, first, leads, strict=True))
+        self.shapes = torch.tensor(rows, dtype=torch.int32).to(flat.device)
+        self.summed = self.variants if summed else 1
+
+
+class Snakes:
+    """Activations of several variants, from their alphas [C] each."""
+
+    def __init__(self, alphas: list[Tensor]) -> None:
+        channels = alphas[0].shape[0]
+        alpha = torch.stack(alphas).double()
+        padding = (0, wide(channels) - channels)
+        self.turns = F.pad(alpha / math.pi, padding).float().contiguous()
+        self.inverses = F.pad(1.0 / (alpha + 1e-9), padding).float().contiguous()
+        self.count = len(alphas)
+
+
+class Blocks:
+    """Residual blocks side by side, those with more taps first, since they take longest: per dilation a pair of convolutions and the
+    activations before each. averaged: the mean of the blocks is wanted."""
+
+    def __init__(
+        self, weights: Weights, names: list[str], kernels: list[int], dilations: list[tuple[int, ...]], dtype: torch.dtype, *,
+        averaged: bool,
+    ) -> None:  # fmt: skip
+        order = sorted(range(len(names)), key=lambda at: -kernels[at])
+        names, kernels, dilations = [names[at] for at in order], [kernels[at] for at in order], [dilations[at] for at in order]
+        self.variants, last = len(names), len(dilations[0]) - 1
+
+        def convolution(part: int, at: int) -> Convolution:
+            widths = [each[at] if part == 1 else 1 for each in dilations]
+            leads = [-(kernel // 2) * width for kernel, width in zip(kernels, widths, strict=True)]
+            given, biases = ([weights[f"{name}.convs{part}.{at}.{kind}"] for name in names] for kind in ("weight", "bias"))
+            return Convolution(given, biases, widths, leads, dtype, summed=averaged and part == 2 and at == last)
+
+        def snakes(part: int, at: int) -> Snakes:
+            return Snakes([weights[f"{name}.activations{part}.{at}.alpha"] for name in names])
+
+        self.steps = [(snakes(1, at), convolution(1, at), snakes(2, at), convolution(2, at)) for at in range(last + 1)]
+
+
+def raising(weight: Tensor, bias: Tensor, rate: int, dtype: torch.dtype) -> Convolution:
+    """A transposed convolution [in, out, K] as one that makes `rate` columns at once from ceil(K / rate) taps, oldest first."""
+    c_in, c_out, kernel = weight.shape
+    taps, out = ceil(kernel, rate), wide(c_out)
+    padded = torch.zeros(c_in, out, taps * rate, device=weight.device)
+    padded[:, :c_out, :kernel] = weight
+    # Column q * rate + r sees input q - t through kernel place r + t * rate; tap 0 here is the oldest input, t = taps - 1.
+    grouped = padded.view(c_in, out, taps, rate).flip(2).permute(3, 1, 0, 2).reshape(rate * out, c_in, taps)
+    return Convolution([grouped], [F.pad(bias, (0, out - c_out)).repeat(rate)], [1], [1 - taps], dtype)
+
+
+def strided(weight: Tensor, bias: Tensor, width: int, dtype: torch.dtype) -> Convolution:
+    """A convolution [C, channels, K] over columns of `width` elements as one tap of K * width channels, column by column."""
+    padded = F.pad(weight, (0, 0, 0, width - weight.shape[1]))
+    return Convolution([padded.transpose(1, 2).flatten(1)[:, :, None]], [bias], [1], [0], dtype)

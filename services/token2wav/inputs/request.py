@@ -1,0 +1,160 @@
+"""What a caller may ask of the decoder, checked before any work is done."""
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cosyserve.errors import InvalidRequest
+from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION, SPEECH_VOCABULARY
+
+MAX_TOKENS = 4096
+"""Longest sentence; with the longest prompt it stays inside the flow's 15,000 frames of noise."""
+MAX_PROMPT_TOKENS = 1500
+MIN_SPEED, MAX_SPEED = 0.5, 2.0
+
+
+class Profile(Enum):
+    """Which arithmetic is followed; values as in Profile of profile.proto."""
+
+    CONTINUOUS = 1
+    UPSTREAM = 2
+    OFFLINE = 3
+
+
+class Growth(Enum):
+    """How later hops follow the first; values as in HopSchedule.Growth of profile.proto."""
+
+    FIXED = 1
+    EXPONENTIAL = 2
+
+
+@dataclass(frozen=True)
+class Hops:
+    """Where the caller wants the cuts. growth None: fixed in continuous, exponential in upstream."""
+
+    first_hop_tokens: int = 1
+    growth: Growth | None = None
+    max_hop_tokens: int = 100
+
+    def __post_init__(self) -> None:
+        _within("hops.first_hop_tokens", self.first_hop_tokens, 1, 100)
+        _within("hops.max_hop_tokens", self.max_hop_tokens, 25, 400)
+
+
+@dataclass(frozen=True, eq=False)
+class Voice:
+    """The voice as it came with the request.
+
+    tokens: int64 [P], 25 Hz. mel: float32 [2P, 80], 50 Hz, time-major. embedding: float32 [192].
+    key: content hash under which the prompt's state may be kept; empty: not kept.
+    """
+
+    tokens: NDArray[np.int64]
+    mel: NDArray[np.float32]
+    embedding: NDArray[np.float32]
+    key: str = ""
+
+    @cached_property
+    def state_key(self) -> str:
+        """Name of the state behind the prompt, empty when it must not be kept.
+
+        The caller's key alone would let one request decide what another hears, so what came under that key is part of the name,
+        each part behind its length: without it bytes could move from one part into the next under the same name.
+        """
+        if not self.key:
+            return ""
+        key = self.key.encode()
+        digest = hashlib.sha256(len(key).to_bytes(8, "little") + key)
+        for array in (self.tokens, self.mel, self.embedding):
+            digest.update(array.nbytes.to_bytes(8, "little"))
+            digest.update(array.tobytes())
+        return digest.hexdigest()
+
+    @classmethod
+    def from_bytes(cls, tokens: list[int], mel: bytes, embedding: bytes, key: str) -> "Voice":
+        """mel, embedding: little-endian float32. Raises InvalidRequest for sizes and values that do not fit."""
+        if len(tokens) > MAX_PROMPT_TOKENS:
+            raise InvalidRequest(f"prompt_speech_tokens has {len(tokens)} tokens; at most {MAX_PROMPT_TOKENS} are allowed")
+        frames = MEL_FRAMES_PER_TOKEN * len(tokens)
+        needed = frames * MEL_BINS * 4
+        if len(mel) != needed:
+            raise InvalidRequest(
+                f"prompt_mel has {len(mel)} bytes; {len(tokens)} prompt tokens need float32 [{frames}, {MEL_BINS}] = {needed} bytes"
+            )
+        if len(embedding) != SPEAKER_DIMENSION * 4:
+            raise InvalidRequest(
+                f"speaker_embedding has {len(embedding)} bytes; float32 [{SPEAKER_DIMENSION}] = {SPEAKER_DIMENSION * 4} bytes are needed"
+            )
+        return cls(
+            checked_tokens("prompt_speech_tokens", tokens),
+            _finite("prompt_mel", mel).reshape(frames, MEL_BINS),
+            _finite("speaker_embedding", embedding),
+            key,
+        )
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """Everything that, with the tokens, decides the samples of one sentence, and where they are cut."""
+
+    voice: Voice
+    seed: int = 0
+    sentence_index: int = 0
+    profile: Profile = Profile.CONTINUOUS
+    hops: Hops = field(default_factory=Hops)
+    speed: float = 1.0
+    start_sample: int = 0
+    """Samples before it are known to the caller and not sent."""
+    guards: bool = False
+    """Whether silence is an error, see `services.token2wav.guards.silence`."""
+    holds_silence: bool = False
+    """With guards: whether nothing leaves before something can be heard."""
+    listener_seconds: float = 0.0
+    """Sound of earlier sentences that the listener still has to play."""
+    utterance: int = 0
+    """Number of the request, which its sentences share; 0: not known."""
+    caller_streams: int = 0
+    """Sentences that its caller has under way on all replicas when this one begins; 0: not told."""
+
+    def __post_init__(self) -> None:
+        if not MIN_SPEED <= self.speed <= MAX_SPEED:
+            raise InvalidRequest(f"speed is {self.speed:g}; {MIN_SPEED:g} to {MAX_SPEED:g} is allowed")
+        if self.profile is Profile.UPSTREAM and self.speed != 1.0:
+            raise InvalidRequest(f"speed is {self.speed:g}; PROFILE_UPSTREAM speaks at 1 only")
+        if self.start_sample < 0:
+            raise InvalidRequest(f"start_sample is {self.start_sample}; it must not be negative")
+        if not 0 <= self.listener_seconds < math.inf:
+            raise InvalidRequest(f"listener_seconds is {self.listener_seconds:g}; it must be a number from 0")
+        if self.caller_streams < 0:
+            raise InvalidRequest(f"caller_streams is {self.caller_streams}; it must not be negative")
+
+    @property
+    def is_continued(self) -> bool:
+        """Whether its listener has heard something of the request before."""
+        return self.sentence_index > 0 or self.start_sample > 0
+
+
+def checked_tokens(name: str, tokens: list[int]) -> NDArray[np.int64]:
+    """int64 [n]; raises InvalidRequest naming the first id that is no speech token."""
+    ids = np.asarray(tokens, dtype=np.int64)
+    wrong = np.flatnonzero((ids < 0) | (ids >= SPEECH_VOCABULARY))
+    if wrong.size:
+        raise InvalidRequest(f"{name}[{wrong[0]}] is {ids[wrong[0]]}; speech token ids are 0 to {SPEECH_VOCABULARY - 1}")
+    return ids
+
+
+def _finite(name: str, raw: bytes) -> NDArray[np.float32]:
+    values = np.frombuffer(raw, dtype="<f4").astype(np.float32)
+    if not np.isfinite(values).all():
+        raise InvalidRequest(f"{name} holds a value that is not a finite number")
+    return values
+
+
+def _within(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise InvalidRequest(f"{name} is {value}; {low} to {high} is allowed")

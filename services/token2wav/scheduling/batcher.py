@@ -1,0 +1,247 @@
+"""One thread owns the engine and takes the due work of all streams through it, one grid block per stream and step.
+
+A new stream waits for no more than the step under way: who goes next, and how many together, is decided by when players run dry
+(deadlines). A first piece waits for the second where that one would come too late (holding). A sentence of the offline profile is one long
+step and goes when no stream has work to do. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cosyserve.engine_load import EngineLoad
+from cosyserve.errors import CosyserveError, InternalFault, Unavailable
+from services.token2wav.scheduling.accounting import account
+from services.token2wav.scheduling.memory_budget import Budget, Limits, held
+from services.token2wav.inputs.chunking import schedule
+from services.token2wav.scheduling.clock import Clock, MonotonicClock
+from services.token2wav.decoders.interface import Decoded, Decoder
+from services.token2wav.scheduling.engine_health import EngineHealth, OnFault
+from services.token2wav.scheduling.delivery import HandingOut
+from services.token2wav.scheduling.first_chunk_delay import Holding
+from services.token2wav.scheduling.stream_slot import Deliver, Lane, neighbours
+from services.token2wav.scheduling.next_step import NextStep, Work
+from services.token2wav.inputs.request import Profile, Sentence
+from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.token_pace import TokenPace
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Stats:
+    """streams, state_bytes: now. The others since the start; longest_step_seconds is how long a cancelled stream may linger at most."""
+
+    streams: int
+    state_bytes: int
+    peak_state_bytes: int
+    steps: int
+    longest_step_seconds: float
+
+
+class Batcher:
+    """All methods but `close` return at once and may be called from the event loop.
+
+    on_fault: told when the engine is broken: its thread has died, or three steps in a row failed with what is no CosyserveError.
+    hold_seconds: see `Holding`. clock: what time is; where one is given, whoever gives it calls `serve` in a thread of his own.
+    """
+
+    def __init__(
+        self,
+        decoders: Mapping[Profile, Decoder[Any]],
+        limits: Limits,
+        on_fault: OnFault | None = None,
+        *,
+        hold_seconds: float | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._decoders = decoders
+        self._clock: Clock = clock or MonotonicClock()
+        self.load, self._costs, self._pace = EngineLoad(), StepCosts(), TokenPace()
+        batches = any(each.widest_step > 1 for each in decoders.values())
+        holding = Holding(hold_seconds, self._costs, self._pace, batches=batches)
+        self._budget = Budget(limits)
+        self._next_step = NextStep(self._costs, self._budget, batches=batches)
+        self._health = EngineHealth(on_fault)
+        self._changed = threading.Condition()
+        self._lanes: list[Lane] = []
+        self._out = HandingOut(holding, self._clock, self._changed, self._lanes, self._forget)
+        self._in_step: set[Lane] = set()
+        self._closing, self._steps, self._longest = False, 0, 0.0
+        self._thread: threading.Thread | None = None
+        if clock is None:
+            self._thread = threading.Thread(target=self.serve, name="token2wav-engine", daemon=True)
+            self._thread.start()
+
+    def open(self, sentence: Sentence, deliver: Deliver) -> Lane:
+        """Admit a stream; `deliver` gets its finished hops and, in the end, what went wrong.
+
+        Raises Overloaded when all places are taken or its prompt and reserve do not fit into the state budget, Unavailable when closing.
+        """
+        decoder = self._decoders[sentence.profile]
+        prompt = decoder.start_bytes(sentence.voice)
+        needed = self._budget.needed(prompt, decoder.token_bytes)
+        cuts = schedule(sentence.profile, len(sentence.voice.tokens), sentence.hops)
+        with self._changed:
+            if self._closing:
+                raise Unavailable("the decoder is closing")
+            ahead, behind = neighbours(sentence, self._lanes)
+            self._budget.check_room(self._lanes, needed, follows=ahead is not None or behind is not None)
+            lane, now = Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load), self._clock.now()
+            lane.opens(now, ahead, behind)
+            self._lanes.append(lane)
+            self._changed.notify()
+        return lane
+
+    def feed(self, lane: Lane, tokens: NDArray[np.int64]) -> None:
+        """More generated tokens, int64 [n] at 25 Hz, already checked; without effect on a stream that is over."""
+        with self._changed:
+            lane.tokens, now = np.concatenate([lane.tokens, tokens]), self._clock.now()
+            if lane.fed is not None:
+                self._pace.add(len(tokens), now - lane.fed)
+            lane.fed = now
+            self._changed.notify()
+
+    def finish(self, lane: Lane) -> None:
+        """No more tokens will come."""
+        with self._changed:
+            lane.finished = True
+            self._changed.notify()
+
+    def taken(self, lane: Lane) -> None:
+        """The reader has one more of the delivered hops; with the last of them the next one may begin."""
+        with self._changed:
+            lane.untaken = max(lane.untaken - 1, 0)
+            self._changed.notify()
+
+    def cancel(self, lane: Lane) -> None:
+        """Stop and forget a stream: at once, or, if it is being computed, before its next Euler step."""
+        with self._changed:
+            lane.cancelled = True
+            if lane.state is not None:
+                lane.state.cancel()
+            if lane not in self._in_step:
+                self._forget(lane)
+            self._changed.notify()
+
+    def stats(self) -> Stats:
+        """Counts and bytes as they are now, seconds since the start."""
+        with self._changed:
+            return Stats(len(self._lanes), held(self._lanes), self._budget.peak, self._steps, self._longest)
+
+    def close(self) -> None:
+        """End every stream with Unavailable and the thread after its step. Blocks for that long."""
+        with self._changed:
+            self._closing = True
+            for lane in self._lanes:
+                if lane.state is not None:
+                    lane.state.cancel()
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def serve(self) -> None:
+        """The engine's thread: until `close`."""
+        error: CosyserveError = Unavailable("the decoder is closing")
+        try:
+            while self._turn():
+                pass
+        except BaseException as cause:
+            error = InternalFault("the decoder's thread has ended; the log has the details")
+            log.exception("the decoder's thread failed")
+            self._health.broke(f"the decoder's thread ended with {type(cause).__name__}: {cause}")
+        finally:
+            with self._changed:
+                self._closing = True
+                for lane in list(self._lanes):
+                    self._end(lane, error)
+
+    def _turn(self) -> bool:
+        """One step; False when closing. Its frame must not outlive it: it holds the states of streams that may be over."""
+        if (works := self._next()) is not None:
+            self._step(works)
+        return works is not None
+
+    def _next(self) -> list[Work] | None:
+        """The next step, streams started as they come; waits for work, None when closing."""
+        while True:
+            with self._changed:
+                for lane in self._in_step:
+                    if lane.cancelled:
+                        self._forget(lane)
+                self._in_step.clear()
+                self._out.ends()
+                while not self._closing:
+                    new = [lane for lane in self._lanes if lane.state is None]
+                    due = [] if new else self._next_step.of(self._lanes, self._clock.now())
+                    if new or due:
+                        break
+                    self._clock.wait(self._changed, self._out.between_steps())
+                if self._closing:
+                    return None
+                self._in_step.update(new or [work.lane for work in due])
+                self._out.begins(due)
+            if due:
+                return due
+            for lane in new:
+                self._start(lane)
+
+    def _start(self, lane: Lane) -> None:
+        try:
+            state = lane.decoder.start(lane.sentence)
+        except Exception as error:
+            self._end(lane, self._health.failed(error, "the start of a stream"))
+            return
+        with self._changed:
+            lane.state = state
+            self._budget.account(self._lanes)
+
+    def _step(self, works: list[Work]) -> None:
+        self._steps += 1
+        began = self._clock.now()
+        try:
+            results = works[0].lane.decoder.step([work.stride for work in works])
+        except Exception as error:
+            told = self._health.failed(error, f"a step of {len(works)} streams")
+            for work in works:
+                self._end(work.lane, told)
+            return
+        self._health.worked()
+        now = self._clock.now()
+        self._longest = max(self._longest, now - began)
+        account(works, results, now - began, self._costs, self.load)
+        with self._changed:
+            self._budget.account(self._lanes)
+        for work, decoded in zip(works, results, strict=True):
+            self._keep(work, decoded, now)
+
+    def _keep(self, work: Work, decoded: Decoded | CosyserveError | None, now: float) -> None:
+        """What a step made for a stream. It is handed out at once unless it may be held; then the next turn decides."""
+        lane = work.lane
+        if isinstance(decoded, CosyserveError):
+            self._end(lane, decoded)
+            return
+        with self._changed:
+            if lane.cancelled or decoded is None:
+                return
+            lane.served = self._steps
+            if not lane.add(decoded, work.stride.until, now) or self._out.holding.may_hold(lane):
+                return
+            self._out.hand_out(lane, now)
+
+    def _end(self, lane: Lane, error: CosyserveError) -> None:
+        with self._changed:
+            self._forget(lane)
+        if not lane.cancelled:
+            lane.deliver(error)
+
+    def _forget(self, lane: Lane) -> None:
+        lane.state, lane.held, lane.over = None, None, True
+        lane.made.clear()
+        if lane in self._lanes:
+            self._lanes.remove(lane)

@@ -1,0 +1,35 @@
+"""The fake obeys the laws it stands in for."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from services.token2wav.decoders.backend import EngineSettings, load_backend
+from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
+from tests.unit.token2wav.speaking import batching, speak, tokens, voice
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+@pytest.mark.parametrize("prompt", [0, 20, 25])
+async def test_streamed_is_whole(profile: Profile, prompt: int) -> None:
+    speeds = [1.0] if profile is Profile.UPSTREAM else [0.5, 1.0, 1.3]
+    schedules = [Hops(), Hops(40), Hops(100, Growth.EXPONENTIAL, 400)]
+    async with batching(load_backend("fake", EngineSettings()).decoders) as batcher:
+        for speed in speeds:
+            made = {
+                await speak(batcher, Sentence(voice(prompt), seed=4, profile=profile, hops=hops, speed=speed), tokens(77), message)
+                for hops, message in product(schedules, [3, 1000])
+            }
+            assert len(made) == 1
+            assert len(made.pop()) == 2 * 480 * int(2 * 77 / speed)
+
+
+async def test_tokens_seed_and_sentence_are_heard() -> None:
+    async with batching(load_backend("fake", EngineSettings()).decoders) as batcher:
+        requests = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
+        made = {
+            await speak(batcher, Sentence(voice(0), seed=seed, sentence_index=index), tokens(5, offset)) for seed, index, offset in requests
+        }
+        assert len(made) == 4
+        assert all(np.abs(np.frombuffer(audio, "<i2")).max() > 2000 for audio in made)

@@ -1,0 +1,60 @@
+"""What the tests of the engines share: the golden model's graphs in a cache, and backends over them."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cosyserve.engine_cache import EngineCache
+from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.engines.backend import assemble
+from services.token2wav.engines.cache_keys import graph_file, plan_file, plan_key
+from services.token2wav.engines.runtime import Engine
+from services.token2wav.engines.shapes import Profile
+from services.token2wav.engines.artifacts import Stored
+from tests.unit.token2wav.speaking import GOLDEN
+from tests.unit.token2wav.engines import fake_tensorrt
+from tools.model.export import export
+from tools.model.graph import Precision
+from tools.model.plan import PlanOptions, build_plan
+
+CPU = torch.device("cpu")
+MACHINE = {"gpu": "a test", "compute_capability": "9.0", "tensorrt": fake_tensorrt.__version__, "driver": "none"}
+
+
+def settings(cache: Path, **changed: Any) -> EngineSettings:
+    return EngineSettings(**({"model": GOLDEN, "threads": 1, "engines": cache, "widest_step": 4} | changed))
+
+
+def onnx_backend(cache: Path, **changed: Any) -> Backend:
+    """The exported graphs by ONNX Runtime."""
+    given = settings(cache, **changed)
+    export(GOLDEN, EngineCache(cache), Precision(given.engine_precision))
+    return load_backend("onnxruntime", given)
+
+
+def fake_trt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`import tensorrt` gives the stand-in."""
+    monkeypatch.setitem(sys.modules, "tensorrt", fake_tensorrt)
+    fake_tensorrt.record.clear()
+
+
+def trt_backend(cache: Path, **changed: Any) -> Backend:
+    """`services.token2wav.engines.tensorrt` over the stand-in, on the CPU; plans are built as the tool builds them."""
+    from services.token2wav.engines.tensorrt import TensorRTEngine
+
+    given, engines = settings(cache, **changed), EngineCache(cache)
+    export(GOLDEN, engines, Precision(given.engine_precision))
+
+    def load(component: str, stored: Stored, built: Sequence[Profile]) -> Engine:
+        def build(directory: Path) -> None:
+            plan = build_plan(stored.graphs.file(graph_file(component)), built, PlanOptions())
+            (directory / plan_file(component)).write_bytes(plan)
+
+        plan = engines.obtain(plan_key(component, stored.graphs.key, MACHINE, built), build)
+        return TensorRTEngine(component, plan.file(plan_file(component)), CPU, built)
+
+    return assemble(GOLDEN, given, CPU, "tensorrt", load)

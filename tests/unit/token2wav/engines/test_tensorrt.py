@@ -1,0 +1,226 @@
+"""`services.token2wav.engines.tensorrt` and the tool that builds plans, over a stand-in for tensorrt that knows the rules and computes."""
+
+import asyncio
+import builtins
+import io
+import re
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosyserve.doctor.support import SUPPORT
+from cosyserve.engine_cache import EngineCache
+from cosyserve.errors import InternalFault, ModelError, SettingsError
+from services.token2wav.decoders.backend import load_backend
+from services.token2wav.engines.shapes import Profile as Shapes
+from services.token2wav.engines.shapes import profiles
+from services.token2wav.inputs.request import Hops, Profile, Sentence
+from services.token2wav.engines.tensorrt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
+from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
+from tests.unit.token2wav.engines import fake_tensorrt
+from tests.unit.token2wav.engines.engines import CPU, fake_trt, settings, trt_backend
+from tests.unit.token2wav.engines.fake_tensorrt import record
+from tools.model.graph import Precision
+from tools.model.plan import PlanError, PlanOptions, build_plan
+from tools.model.plan_progress import Progress
+
+
+@pytest.fixture(autouse=True)
+def _library(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_trt(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("engines")
+
+
+def samples(audio: bytes) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    return np.frombuffer(audio, "<i2") / 32768
+
+
+@pytest.mark.parametrize("profile", list(Profile))
+async def test_it_speaks_as_torch_does(cache: Path, profile: Profile) -> None:
+    sentence = Sentence(voice(20), seed=7, profile=profile)
+    async with batching(trt_backend(cache).decoders) as engines, batching(torch_backend().decoders) as plain:
+        made, wanted = samples(await speak(engines, sentence, tokens(40))), samples(await speak(plain, sentence, tokens(40)))
+    assert wanted.std() > 0.05
+    assert np.abs(made - wanted).max() < 2e-3
+
+
+async def test_streamed_is_whole_and_batched_is_alone(cache: Path) -> None:
+    async with batching(trt_backend(cache, engine_contexts=2).decoders) as batcher:
+        cuts = {await speak(batcher, Sentence(voice(20), seed=3, hops=hops), tokens(64), 9) for hops in (Hops(), Hops(100))}
+        assert len(cuts) == 1
+        requests = [(Sentence(voice(20 * i), seed=i), tokens(30, offset=i)) for i in range(4)]
+        alone = [await speak(batcher, *request) for request in requests]
+        record.clear()
+        record.slow = 0.001
+        together = await asyncio.gather(*(speak(batcher, *request) for request in requests))
+    for one, other in zip(alone, together, strict=True):
+        assert np.abs(samples(one) - samples(other)).max() < 1e-3
+    estimators = [run for run in record.executions if run.engine == "estimator"]
+    assert max(run.shapes["x"][0] for run in estimators) > 2
+    assert record.most_at_once == 2, "both slots work at once, and never more"
+
+
+async def test_addresses_stay_and_shapes_make_contexts_once(cache: Path) -> None:
+    """What a recorded graph relies on: at one shape, in one slot, every execution reads and writes the same places."""
+    async with batching(trt_backend(cache, engine_contexts=1).decoders) as batcher:
+        await speak(batcher, Sentence(voice(20), seed=1), tokens(60))
+        contexts = record.contexts
+        record.executions.clear()
+        for seed in (2, 3):
+            await speak(batcher, Sentence(voice(20), seed=seed), tokens(60))
+    assert record.contexts == contexts
+    places: dict[tuple[str, object], set[object]] = {}
+    for run in record.executions:
+        key = (run.engine, tuple(sorted(run.shapes.items())))
+        places.setdefault(key, set()).add((tuple(sorted(run.addresses.items())), run.scratch))
+    assert all(len(found) == 1 for found in places.values())
+    assert {run.engine for run in record.executions} == {"encoder", "estimator", "pitch", "filter"}
+
+
+async def test_an_execution_that_is_refused_ends_its_step_and_no_other(cache: Path) -> None:
+    async with batching(trt_backend(cache, engine_contexts=1).decoders) as batcher:
+        whole = await speak(batcher, Sentence(voice(0), seed=1), tokens(30))
+        record.fail_after = 7
+        with pytest.raises(InternalFault, match=r"engine (estimator|encoder): the execution was not queued"):
+            await speak(batcher, Sentence(voice(0), seed=1), tokens(30))
+        record.fail_after = None
+        assert await speak(batcher, Sentence(voice(0), seed=1), tokens(30)) == whole
+
+
+def test_a_plan_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "estimator.plan").write_bytes(b"of another version")
+    with pytest.raises(ModelError, match=r"TensorRT 10\.13\.0\.35 cannot read this plan; remove it and build it again"):
+        TensorRTEngine("estimator", tmp_path / "estimator.plan", CPU, [])
+
+
+def test_a_plan_with_other_profiles_is_refused(cache: Path, tmp_path: Path) -> None:
+    trt_backend(cache)
+    plan = next(cache.glob("token2wav.pitch-*/pitch.plan"))
+    with pytest.raises(ModelError, match=r"profile 0 takes mel from .* needed is"):
+        TensorRTEngine("pitch", plan, CPU, profiles("pitch", 9))
+    with pytest.raises(ModelError, match="1 profiles, 2 are needed"):
+        TensorRTEngine("pitch", plan, CPU, profiles("pitch", 4) * 2)
+
+
+def test_shapes_outside_of_the_plan_are_refused_before_the_call(cache: Path) -> None:
+    trt_backend(cache)
+    engine = TensorRTEngine("pitch", next(cache.glob("token2wav.pitch-*/pitch.plan")), CPU, profiles("pitch", 4))
+    assert engine.refusal({"mel": (5, 80, 20)}).startswith("no profile of the plan covers")
+    with pytest.raises(InternalFault, match="no profile of the plan covers"):
+        engine.context({"mel": (5, 80, 20)}, 0)
+
+
+def test_what_tensorrt_says_by_raising_or_by_zero_is_a_fault_that_names_it(cache: Path) -> None:
+    trt_backend(cache)
+    engine = TensorRTEngine("pitch", next(cache.glob("token2wav.pitch-*/pitch.plan")), CPU, profiles("pitch", 4))
+    record.no_profile = True
+    with pytest.raises(InternalFault, match=r"engine pitch: profile 0 or its shapes were not taken \(Error in set optimization profile"):
+        engine.context({"mel": (1, 80, 50)}, 0)
+    record.no_profile, record.no_scratch = False, True
+    with pytest.raises(InternalFault, match="engine pitch: the scratch memory that these shapes need could not be worked out"):
+        engine.context({"mel": (1, 80, 50)}, 0)
+    record.no_scratch = False
+    assert engine.context({"mel": (1, 80, 50)}, 0).scratch_bytes > 0
+
+
+def test_only_a_plan_for_several_versions_may_bring_code_for_the_cpu(cache: Path) -> None:
+    trt_backend(cache)
+    plan = next(cache.glob("token2wav.pitch-*/pitch.plan"))
+    record.host_code.clear()
+    TensorRTEngine("pitch", plan, CPU, profiles("pitch", 4))
+    TensorRTEngine("pitch", plan, CPU, profiles("pitch", 4), host_code=True)
+    assert record.host_code == [False, True]
+
+
+@pytest.mark.parametrize("version", ["11.4.0.106", "10.9.0.34"])
+def test_a_release_that_has_not_been_run_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake_tensorrt, "__version__", version)
+    with pytest.raises(SettingsError, match=rf"TensorRT {re.escape(version)} is installed, 10\.10 to below 11 can be served"):
+        tensorrt_library()
+
+
+def test_releases_that_are_served_are_those_of_the_doctor() -> None:
+    (library,) = (library for library in SUPPORT if library.name == "tensorrt")
+    assert (library.oldest, library.below) == (OLDEST, BELOW)
+
+
+def test_without_the_library_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+    monkeypatch.setitem(sys.modules, "tensorrt", None)
+    with pytest.raises(SettingsError, match="needs the package tensorrt: pip install tensorrt-cu13"):
+        load_backend("tensorrt", settings(cache))
+    monkeypatch.setitem(sys.modules, "tensorrt", types.ModuleType("tensorrt"))
+    with pytest.raises(SettingsError, match="has no runtime in it"):
+        tensorrt_library()
+
+
+def test_a_library_that_cannot_be_loaded_or_cannot_begin_says_so(monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path) -> None:
+    def refuse(name: str, *given: object) -> types.ModuleType:
+        if name == "tensorrt":
+            raise OSError("libnvinfer.so.10: cannot open shared object file")
+        return plain(name, *given)
+
+    record.driver = False
+    (tmp_path / "estimator.plan").write_bytes(b"")
+    with pytest.raises(SettingsError, match=r"TensorRT 10\.13\.0\.35 cannot begin here: .*cosyserve doctor --gpu"):
+        TensorRTEngine("estimator", tmp_path / "estimator.plan", CPU, [])
+    with pytest.raises(PlanError, match="cannot begin here"):
+        build_plan(graph(cache, "pitch"), profiles("pitch", 2), PlanOptions())
+    plain = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(SettingsError, match=r"cannot be loaded \(libnvinfer.*pip install tensorrt-cu13"):
+        tensorrt_library()
+
+
+def test_it_needs_a_gpu(cache: Path) -> None:
+    with pytest.raises(SettingsError, match="backend tensorrt needs a GPU; device is 'cpu'"):
+        load_backend("tensorrt", settings(cache))
+
+
+def graph(cache: Path, component: str) -> Path:
+    from tools.model.export import export
+
+    return export(GOLDEN, EngineCache(cache), Precision.FP32).file(f"{component}.onnx")
+
+
+def test_building_tells_its_progress_and_keeps_its_measurements(cache: Path, tmp_path: Path) -> None:
+    told, timing = io.StringIO(), tmp_path / "timing.cache"
+    timing.write_bytes(b"of another GPU")
+    options = PlanOptions(timing_cache=timing, compatibility="hardware+version", level=5)
+    plan = build_plan(graph(cache, "pitch"), profiles("pitch", 2), options, Progress("pitch", told))
+    assert plan.startswith(fake_tensorrt.MAGIC)
+    assert told.getvalue() == "pitch: Building 50%\n"
+    assert timing.read_bytes() == b"measured on the test"
+    assert [path.name for path in tmp_path.iterdir()] == ["timing.cache"]
+
+
+def test_a_plan_is_worth_more_than_its_measurements(cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Where they cannot be read or kept the plan is built all the same."""
+    (tmp_path / "timing.cache").mkdir()
+    options = PlanOptions(timing_cache=tmp_path / "timing.cache")
+    assert build_plan(graph(cache, "pitch"), profiles("pitch", 2), options).startswith(fake_tensorrt.MAGIC)
+    assert "what was measured is not kept" in caplog.text
+    assert [path.name for path in tmp_path.iterdir()] == ["timing.cache"]
+
+
+def test_a_build_can_be_stopped_and_a_graph_refused(cache: Path, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="built no plan"):
+        build_plan(graph(cache, "pitch"), profiles("pitch", 2), PlanOptions(), Progress("pitch", io.StringIO(), stop=lambda: True))
+    (tmp_path / "bad.onnx").write_bytes(b"no graph")
+    with pytest.raises(PlanError, match="does not take this graph: no such operator"):
+        build_plan(tmp_path / "bad.onnx", profiles("pitch", 2), PlanOptions())
+    with pytest.raises(PlanError, match="the graph's inputs are mel; the profile has"):
+        build_plan(graph(cache, "pitch"), profiles("filter", 2), PlanOptions())
+
+
+def test_the_published_estimator_has_a_profile_of_its_own() -> None:
+    usual, longest = profiles("estimator", 16, masked=False)
+    assert isinstance(usual, Shapes)
+    assert "attention" not in usual.most
+    assert (usual.most["x"][0], longest.most["x"][0]) == (2, 2)

@@ -1,0 +1,158 @@
+"""The parts of the flow against what the compatibility specification says of them."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from services.token2wav.flow import solver
+from services.token2wav.flow.checkpoint import read_flow_tensors
+from services.token2wav.flow.conformer import relative_positions
+from services.token2wav.flow.flow import load_flow
+from services.token2wav.flow.layers import Convolution, ProductConvolution
+from services.token2wav.flow.stream_cache import Past, Window, chunk_mask
+from services.token2wav.flow.state import FlowState
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.inputs.voice_prompt import VoicePrompt
+
+TINY = ModelDirectory(Path(__file__).parents[2] / "golden" / "tiny")
+CPU = torch.device("cpu")
+
+
+def test_the_noise_is_the_published_one_and_leaves_the_global_generator_alone() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    noise = solver.noise_table()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert noise.shape == (80, 15000)
+    torch.testing.assert_close(noise[0, :4], torch.tensor([-1.12583983, -1.15236020, -0.25057858, -0.43387881]), atol=1e-8, rtol=0)
+    assert float(noise[79, -1]) == pytest.approx(-0.08329441, abs=1e-8)
+
+
+def test_other_noise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = torch.zeros(1, 80, 15000)
+    monkeypatch.setattr(solver.torch, "randn", lambda *shape, generator: drawn)
+    with pytest.raises(ModelError, match="noise table has sha256"):
+        solver.noise_table()
+
+
+def test_the_schedule_accumulates_its_time() -> None:
+    """Each dt leads from the accumulated t to the grid's next point, so ten of them end at 1."""
+    grid, schedule = solver.time_grid(), solver.euler_schedule()
+    assert len(schedule) == 10
+    assert [schedule[0][0], float(grid[10])] == [0.0, pytest.approx(1.0)]
+    for (t, dt), after in zip(schedule, grid[1:], strict=True):
+        assert t + dt == pytest.approx(float(after), abs=1e-7)
+    assert schedule[0][1] == pytest.approx(0.01231166, abs=1e-7)
+
+
+def test_relative_positions_start_at_the_farthest_key() -> None:
+    table = relative_positions(keys=5, queries=2, width=6, device=CPU)
+    assert table.shape == (6, 6)
+    distance = torch.arange(4, -2, -1, dtype=torch.float32)
+    torch.testing.assert_close(table[:, 0], distance.sin())
+    torch.testing.assert_close(table[:, 3], (distance * 10000 ** (-2 / 6)).cos())
+
+
+@pytest.mark.parametrize("length", [1, 5, 1030])
+def test_distances_are_picked_as_the_shift_picks_them(length: int) -> None:
+    """Attention by gathering equals attention by the published shift of a [T, 2T - 1] matrix; 1030 queries take several slices."""
+    flow = load_flow(TINY, CPU)
+    attention, width, heads = flow.encoder.layers[0]._attention, flow.config.encoder_width, flow.config.encoder_heads
+    x = torch.randn(1, length, width, generator=torch.Generator().manual_seed(1))
+    positions = relative_positions(length, length, width, CPU)
+
+    def split(y: Tensor) -> Tensor:
+        return y.view(1, length, heads, -1).transpose(1, 2)
+
+    q, k, v = (split(y) for y in attention._in(x).chunk(3, dim=2))
+    by_distance = (q + attention._distance_bias) @ attention._position(positions).view(-1, heads, width // heads).permute(1, 2, 0)
+    if length > 1:
+        padded = F.pad(by_distance, (1, 0)).view(1, heads, 2 * length, length)
+        by_distance = padded[:, :, 1:].reshape(1, heads, length, 2 * length - 1)[..., :length]
+    score = ((q + attention._content_bias) @ k.transpose(2, 3) + by_distance) / (width // heads) ** 0.5
+    want = attention._out((score.softmax(3) @ v).transpose(1, 2).reshape(1, length, width))
+    torch.testing.assert_close(attention(x, Window.whole(1), [positions], None), want, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("taps", [1, 3, 5])
+def test_a_convolution_as_one_product(taps: int) -> None:
+    generator = torch.Generator().manual_seed(taps)
+    weight, bias, x = (torch.randn(shape, generator=generator) for shape in ((7, 4, taps), (7,), (3, 20, 4)))
+    plain = Convolution(weight, bias)
+    made = ProductConvolution(plain)(x)
+    assert made.shape == (3, 21 - taps, 7)
+    torch.testing.assert_close(made, plain(x), atol=1e-5, rtol=0)
+    with torch.inference_mode():
+        assert torch.equal(ProductConvolution(plain)(x), made), "what is trained is what is served"
+
+
+def test_chunks_see_themselves_and_all_before() -> None:
+    assert chunk_mask(5, 2, CPU).int().tolist() == [[1, 1, 0, 0, 0]] * 2 + [[1, 1, 1, 1, 0]] * 2 + [[1, 1, 1, 1, 1]]
+
+
+def test_a_window_hands_each_layer_its_own_past() -> None:
+    pasts = [Past(), Past()]
+    first = torch.arange(12.0).view(2, 3, 2)
+    for block in (first, first + 100):
+        window = Window(pasts, rows=1)
+        seen = [window.before(block, 2), window.before(-block, 1)]
+        known = window.keys_values(torch.stack((block, -block)).unsqueeze(2))
+        pasts = window.after()
+    assert torch.equal(seen[0], torch.cat((first[:, -2:], first + 100), dim=1))
+    assert torch.equal(seen[1], torch.cat((-first[:, -1:], -first - 100), dim=1))
+    assert torch.equal(known[1][0, 0, 0], torch.cat((first, first + 100), dim=1)[1])
+    assert pasts[0].bytes == 4 * (2 * 2 + 1 * 2 + 2 * 6 * 2)
+
+
+def test_half_precision_files_are_widened_and_the_encoder_stays_wide(tmp_path: Path) -> None:
+    (tmp_path / "cosyvoice2.yaml").write_text(TINY.file("cosyvoice2.yaml").read_text())
+    tensors = torch.load(TINY.file("flow.pt"), weights_only=True)
+    torch.save({name: tensor.half() for name, tensor in tensors.items()}, tmp_path / "flow.pt")
+    directory = ModelDirectory(tmp_path)
+    read = read_flow_tensors(directory, FlowConfig.read(directory), CPU, torch.bfloat16)
+    assert {tensor.dtype for name, tensor in read.items() if name.startswith("decoder.")} == {torch.bfloat16}
+    assert {tensor.dtype for name, tensor in read.items() if not name.startswith("decoder.")} == {torch.float32}
+    torch.testing.assert_close(read["encoder_proj.weight"], tensors["encoder_proj.weight"].half().float(), atol=0, rtol=0)
+
+
+def test_a_narrow_estimator_stays_near_the_wide_one() -> None:
+    voice, tokens = VoicePrompt(torch.arange(10), torch.zeros(20, 80), torch.ones(192)), torch.arange(15)
+    mels = []
+    for dtype in (torch.float32, torch.bfloat16):
+        flow = load_flow(TINY, CPU, dtype)
+        state = flow.start(voice)
+        mels.append(flow.blocks([state], [torch.cat((voice.tokens, tokens))], [tokens[:0]])[0])
+        assert mels[-1].dtype == torch.float32
+        assert grown(state) == 50 * flow.config.state_bytes_per_frame(dtype)
+    assert 0 < (mels[0] - mels[1]).abs().max() < 0.2
+
+
+def grown(state: FlowState) -> int:
+    """Bytes of keys and values."""
+    pasts = (state.encoder, *state.steps)
+    return sum(block.nbytes for past in pasts for attention in past.attentions for block in attention)
+
+
+def test_the_published_sizes_cost_what_the_documentation_says() -> None:
+    sizes = {"vocabulary": 6561, "speaker": 192, "input_width": 512, "encoder_width": 512, "encoder_heads": 8, "encoder_feed_forward": 2048}
+    published = FlowConfig(
+        **sizes, encoder_layers=6, channels=256, estimator_heads=8, head_width=64, transformers=4, middle=12, guidance=0.7
+    )
+    assert published.state_bytes_per_frame() == 4_616_192
+    assert published.state_bytes_per_frame(torch.float16) == 2_322_432
+
+
+def test_the_yaml_may_turn_the_starting_noise_down(tmp_path: Path) -> None:
+    shutil.copytree(TINY.path, tmp_path / "model")
+    plain = load_flow(ModelDirectory(tmp_path / "model"), CPU)
+    yaml = tmp_path / "model" / "cosyvoice2.yaml"
+    yaml.write_text(yaml.read_text().replace("spk_emb_dim: 80\n", "spk_emb_dim: 80\n        temperature: 0.25\n"))
+    turned_down = load_flow(ModelDirectory(tmp_path / "model"), CPU)
+    assert torch.equal(plain.noise, solver.noise_table().T)
+    assert torch.equal(turned_down.noise, 0.25 * solver.noise_table().T)

@@ -1,0 +1,93 @@
+"""`python -m tests.unit.token2wav.gpu.hopper UNITS..`: every kernel of a pass, compiled for Hopper as it would be launched, on any machine.
+
+Prints what each takes as JSON: {"kernel", "constants", "registers", "stack", "local", "shared"}; bytes, but for registers of a thread.
+Weights have the published widths, of which the kernels depend, and few layers.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from bench.real_size import PUBLISHED_FLOW
+from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
+from services.token2wav.gpu.device.launcher import Grid, Launcher
+from tests.unit.token2wav.gpu.small_flow import random_tensors
+
+TARGET = GPUTarget("cuda", 90, 32)
+CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
+TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int32: "*i32", torch.int64: "*i64", torch.float64: "*fp64"}
+
+
+@dataclass(frozen=True)
+class Recorder(Launcher):
+    """Launches nothing. sources: what would have been compiled, by kernel, types and constants."""
+
+    sources: dict[str, tuple[ASTSource, dict[str, Any]]] = field(default_factory=dict)
+
+    def __call__(self, kernel: Any, grid: Grid, *arguments: Any, warps: int = 4, stages: int = 3, **constants: Any) -> None:
+        constants["CHAINED"] = True
+        signature, values, aligned = {}, {}, {}
+        for at, parameter in enumerate(kernel.params):
+            argument = arguments[at] if at < len(arguments) else constants[parameter.name]
+            one = isinstance(argument, int) and argument == 1 and not parameter.do_not_specialize
+            if parameter.is_constexpr or one:
+                signature[parameter.name], values[at,] = "constexpr", argument
+                continue
+            whole = isinstance(argument, int)
+            signature[parameter.name] = "i32" if whole else "fp32" if isinstance(argument, float) else TYPES[argument.dtype]
+            divides = not parameter.do_not_specialize and argument % 16 == 0 if whole else isinstance(argument, torch.Tensor)
+            if divides:
+                aligned[at,] = [["tt.divisibility", 16]]
+        options = {"num_warps": warps, "num_stages": stages, "launch_pdl": True}
+        name = f"{kernel.__name__} {signature} {values} {sorted(aligned)} {options}"
+        source = ASTSource(fn=kernel, signature=signature, constexprs=values, attrs=aligned)
+        self.sources.setdefault(name, (source, options))
+
+
+def resources(source: ASTSource, options: dict[str, Any]) -> dict[str, Any]:
+    """What the machine code takes."""
+    compiled = triton.compile(source, target=TARGET, options=options)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(compiled.asm["cubin"])
+        file.flush()
+        told = subprocess.run([CUOBJDUMP, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
+    found = {name.lower(): int(re.search(rf"{name}:(\d+)", told)[1]) for name in ("REG", "STACK", "LOCAL")}  # type: ignore[index]
+    constants = {source.fn.arg_names[at[0]]: value for at, value in source.constants.items()}
+    shared = compiled.metadata.shared
+    return {"kernel": source.fn.__name__, "constants": constants, "registers": found.pop("reg"), **found, "shared": shared}
+
+
+@torch.inference_mode()
+def recorded(units: int) -> Recorder:
+    """Of passes over so many units, every way, with programs that meet and without."""
+    config, recorder = replace(PUBLISHED_FLOW, encoder_layers=1, middle=1, transformers=1), Recorder(chained=True)
+    tensors = random_tensors(config)
+    for meeting_units in (0, 4):
+        flow = PagedFlow(config, tensors, pages=1, buckets=(units,), launch=recorder, meeting_units=meeting_units)
+        flow._table.fill([flow._nobody()], units)
+        for way in Way:
+            if way is not Way.LONG or units <= flow._estimator.split_units:
+                flow._launch(units, way)
+    return recorder
+
+
+def main() -> None:
+    sources = {name: source for units in map(int, sys.argv[1:]) for name, source in recorded(units).sources.items()}
+    json.dump([resources(*source) for source in sources.values()], sys.stdout)
+
+
+if __name__ == "__main__":
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        sys.exit("kernels are compiled here, not interpreted")
+    main()

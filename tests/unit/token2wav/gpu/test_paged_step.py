@@ -1,0 +1,107 @@
+"""One Euler step over pages is the readable one, in Triton's interpreter: blocks one after the other, together, short, with split keys."""
+
+import os
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+
+if find_spec("triton") is None or os.environ.get("TRITON_INTERPRET") != "1":
+    pytest.skip("needs Triton's interpreter", allow_module_level=True)
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.stream_cache import Past, Window
+from services.token2wav.flow.solver import ROWS
+from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
+from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
+from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
+from services.token2wav.gpu.paged_flow.page_layout import Layout
+from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
+from tests.unit.token2wav.gpu.small_flow import SMALL, large_tiles, random_tensors, random_voice
+
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+CPU = torch.device("cpu")
+PROMPT, TOKENS = 30, 28
+
+
+def blocks(config: FlowConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Tensor, Tensor]]]:
+    """Three blocks, the last of 8 tokens; and what mu and x after Euler step 0 should be for each."""
+    flow = Flow(config, random_tensors(config), CPU)
+    voice = random_voice(PROMPT)
+    ids = torch.cat((voice.tokens, torch.arange(TOKENS) * 7))
+    pages, units, wanted = [3, 5, 2], [], []
+    encoder, step = Past(), Past()
+    for at, first in enumerate(range(0, len(ids), 25)):
+        tokens, ahead = ids[first : first + 25], ids[first + 25 : first + 28]
+        frames = 2 * len(tokens)
+        condition = F.pad(voice.mel[2 * first : 2 * first + 50], (0, 0, 0, 50))[:50]
+        units.append(Unit(pages[: at + 1], tokens, ahead, flow.speaker(voice), condition))
+        window = Window([encoder], 1)
+        mu = flow.mu([tokens], [ahead], [first], window)
+        (encoder,) = window.after()
+        inputs = flow._solver.inputs(mu, flow.speaker(voice)[None], condition[None, :frames])
+        window = Window([step], ROWS)
+        x = flow._solver.step(0, flow.noise[None, 2 * first : 2 * first + frames], inputs, window)
+        (step,) = window.after()
+        wanted.append((mu[0], x[0]))
+    return flow, units, wanted
+
+
+@pytest.mark.parametrize(
+    ("kept", "by_head"), [(True, False), (False, False), (True, True)], ids=["kept", "recomputed", "together, by head"]
+)
+@torch.inference_mode()
+def test_a_step_over_pages_is_the_readable_step(kept: bool, by_head: bool) -> None:
+    flow, units, wanted = blocks()
+    tensors = random_tensors(SMALL)
+    # Kept: the first block, then two together with split keys. Recomputed, or with attention by head: all in one pass.
+    apart = kept and not by_head
+    plain = large_tiles(whole=apart)
+    tiles = {"feed forward": ((MANY, Tile(512, 0, 4 * SMALL.channels)),), "head": ((MANY, Tile(32, 0, 128)),)}
+    launch = Launcher(False, plain.tiles | tiles)
+    encoder = PagedEncoder(SMALL, tensors, 4, torch.float32, launch)
+    estimator = PagedEstimator(SMALL, tensors, 4, torch.float32, launch, splits=2, meeting_units=4 * by_head, by_head=4)
+    layout, table = Layout(SMALL, kept), UnitTable(4, CPU)
+    pool = torch.full((6 * layout.elements,), float("nan"))
+    made: list[tuple[Tensor, Tensor]] = []
+    for group in (units[:1], units[1:]) if apart else (units,):
+        table.fill(group, len(group))
+        encoder(table, pool, layout, len(group))
+        estimator.prepare(encoder.mu, flow.noise, table, pool, layout, len(group))
+        estimator.step(0, table, pool, layout, len(group), long=apart)
+        made += [(encoder.mu[at].clone(), estimator.x[at].clone()) for at in range(len(group))]
+    for (mu, x), (wanted_mu, wanted_x) in zip(made, wanted, strict=True):
+        torch.testing.assert_close(mu[: len(wanted_mu)], wanted_mu, rtol=0, atol=2e-5)
+        torch.testing.assert_close(x[: len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
+    room = estimator.transformer_room
+    assert (bool(room.heads.any()), bool(room.attended.any())) == (by_head, not by_head)
+
+
+@pytest.mark.parametrize(("meeting", "frames"), [(1, 0), (1, 64), (1, 32), (0, 64)])
+@torch.inference_mode()
+def test_a_step_of_one_block_is_the_readable_step(meeting: int, frames: int) -> None:
+    """meeting: units whose feed-forward is one launch; in the interpreter it has one program for its rows, which meets nobody. frames: of
+    each program where attention has the product behind it in its launch, which needs such a feed-forward; 0: attention by itself."""
+    config = replace(SMALL, transformers=2)
+    flow, units, wanted = blocks(config)
+    tensors, plain = random_tensors(config), large_tiles(whole=True)
+    tiles = {"feed forward": ((MANY, Tile(128, 0, 4 * config.channels)),), "head": ((MANY, Tile(frames, 0, 128)),)}
+    launch = Launcher(False, plain.tiles | tiles)
+    encoder = PagedEncoder(config, tensors, 1, torch.float32, launch)
+    estimator = PagedEstimator(config, tensors, 1, torch.float32, launch, meeting_units=meeting, by_head=int(frames > 0))
+    layout, table = Layout(config), UnitTable(1, CPU)
+    pool = torch.full((6 * layout.elements,), float("nan"))
+    for unit, (_, wanted_x) in zip(units, wanted, strict=True):
+        table.fill([unit], 1)
+        encoder(table, pool, layout, 1)
+        estimator.prepare(encoder.mu, flow.noise, table, pool, layout, 1)
+        estimator.step(0, table, pool, layout, 1)
+        torch.testing.assert_close(estimator.x[0, : len(wanted_x)], wanted_x, rtol=0, atol=2e-5)
+    room, by_head = estimator.transformer_room, meeting > 0 and frames > 0
+    filled = (bool(room.partial.any()), bool(room.heads.any()), bool(room.wide.any()), bool(room.attended.any()))
+    assert filled == (meeting > 0, by_head, not meeting, not by_head)

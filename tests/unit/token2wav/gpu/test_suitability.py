@@ -1,0 +1,106 @@
+"""What the paged engine lacks is told; the readable one then serves, unless the paged one is asked for by name."""
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cosyserve.errors import SettingsError
+from services.token2wav import torch_backend
+from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.inputs.request import Profile
+
+CPU, MODULE = torch.device("cpu"), "services.token2wav.gpu.backend"
+GPU = EngineSettings(model=Path(__file__).parents[2] / "golden" / "tiny", device="cuda")
+
+
+@pytest.fixture(autouse=True)
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU as far as the choice of the engine looks; weights stay on the CPU."""
+    load_flow, load_vocoder = torch_backend.load_flow, torch_backend.load_vocoder
+    monkeypatch.setattr(torch_backend, "device_of", torch.device)
+    monkeypatch.setattr(torch_backend, "load_flow", lambda directory, device: load_flow(directory, CPU))
+    monkeypatch.setattr(torch_backend, "load_vocoder", lambda directory, device: load_vocoder(directory, CPU))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+
+
+def fails_with(error: Exception) -> SimpleNamespace:
+    def load_paged(*parts: object) -> Backend:
+        from services.token2wav.gpu.device.suitability import kernels_compile
+
+        with kernels_compile():
+            raise error
+
+    return SimpleNamespace(load_paged=load_paged)
+
+
+def without_triton(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(sys.modules, MODULE, None)
+    return "cuda"
+
+
+def older_than_ampere(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    return "cuda:0"
+
+
+def another_gpu(monkeypatch: pytest.MonkeyPatch) -> str:
+    return "cuda:1"
+
+
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> str:
+    pytest.importorskip("triton")
+    monkeypatch.setitem(sys.modules, MODULE, fails_with(RuntimeError("Failed to find C compiler. Please specify one.\nsecond line")))
+    return "cuda"
+
+
+def too_small_a_multiprocessor(monkeypatch: pytest.MonkeyPatch) -> str:
+    errors = pytest.importorskip("triton.runtime.errors")
+    monkeypatch.setitem(sys.modules, MODULE, fails_with(errors.OutOfResources(200000, 101376, "shared memory")))
+    return "cuda"
+
+
+OBSTACLES = [
+    (without_triton, r"the paged engine needs Triton 3\.6 or later .*; COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without"),
+    (older_than_ampere, "the paged engine needs compute capability 8.0, cuda:0 has 7.5; COSY"),
+    (another_gpu, "the paged engine runs on the first visible GPU, not cuda:1; choose it with CUDA_VISIBLE_DEVICES; COSY"),
+    (without_compiler, r"cannot be compiled here \(Failed to find C compiler\. Please specify one\.\); COSY"),
+    (too_small_a_multiprocessor, r"cannot be compiled here \(out of resource: shared memory, .*\); COSY"),
+]
+
+
+@pytest.mark.parametrize(("obstacle", "told"), OBSTACLES)
+def test_the_readable_engine_serves_unless_the_paged_one_is_asked_for(
+    obstacle: Callable[[pytest.MonkeyPatch], str], told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = replace(GPU, device=obstacle(monkeypatch))
+    with pytest.raises(SettingsError, match=told):
+        load_backend("torch", replace(settings, gpu_engine="paged"))
+    assert not caplog.records
+    served = load_backend("torch", settings)
+    assert isinstance(served.decoders[Profile.CONTINUOUS], ContinuousDecoder)
+    assert served.identity.precision == "float32"
+    (record,) = caplog.records
+    assert re.search(f"^the readable engine serves, far slower: .*{told}", record.getMessage())
+
+
+@pytest.mark.parametrize("error", [SettingsError("a budget that does not fit"), RuntimeError("an illegal memory access")])
+def test_what_is_no_obstacle_is_no_reason_to_serve_slower(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+    monkeypatch.setitem(sys.modules, MODULE, fails_with(error))
+    with pytest.raises(type(error), match=str(error)):
+        load_backend("torch", GPU)
+
+
+def test_readable_asks_for_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    older_than_ampere(monkeypatch)
+    load_backend("torch", replace(GPU, gpu_engine="readable"))
+    assert not caplog.records

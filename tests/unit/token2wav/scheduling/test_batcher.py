@@ -1,0 +1,331 @@
+"""Order, limits and endings of streams, with the fake engine."""
+
+import asyncio
+import queue
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, OutOfRange, Overloaded, Unavailable
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.decoders.fake import FakeDecoder, FakeState
+from services.token2wav.scheduling.stream_slot import HopAudio, Lane
+from services.token2wav.inputs.request import Hops, Profile, Sentence, Voice
+from services.token2wav.stream import AcousticStream
+from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, voice
+
+
+class Recording(FakeDecoder):
+    """Remembers which streams met in each step; `fail` names a seed whose steps break."""
+
+    def __init__(self, widest_step: int = 8, fail: int | None = None, token_seconds: float = 0.0) -> None:
+        super().__init__(token_seconds)
+        self.widest_step = widest_step
+        self.met: list[list[int]] = []
+        self._fail = fail
+
+    def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+        seeds = [stride.state.sentence.seed for stride in strides]
+        self.met.append(seeds)
+        if self._fail in seeds:
+            raise RuntimeError("planted")
+        return super().step(strides)
+
+
+def sentence(seed: int = 0, prompt: int = 0) -> Sentence:
+    return Sentence(voice(prompt), seed=seed)
+
+
+def arrivals(batcher: Batcher, seed: int) -> tuple[Lane, "queue.Queue[HopAudio | Exception]"]:
+    inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
+    return batcher.open(sentence(seed), inbox.put), inbox
+
+
+async def test_a_stream_that_has_not_sounded_goes_before_one_that_has() -> None:
+    decoder = Recording(widest_step=1, token_seconds=0.002)
+    async with (
+        batching({Profile.CONTINUOUS: decoder}) as batcher,
+        AcousticStream(batcher, sentence(1)) as early,
+        asyncio.TaskGroup() as group,
+    ):
+        await early.feed(tokens(200))
+        await early.finish()
+        group.create_task(_drain(early))
+        while len(decoder.met) < 3:
+            await asyncio.sleep(0.001)
+        begun = len(decoder.met)
+        await speak(batcher, Sentence(voice(0), seed=2, hops=Hops(60)), tokens(100))
+    first_of_late = next(at for at, met in enumerate(decoder.met) if 2 in met)
+    assert first_of_late <= begun + 1
+    assert decoder.met[first_of_late : first_of_late + 3] == [[2]] * 3
+    assert [1] in decoder.met[first_of_late:]
+
+
+async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
+    fed = threading.Event()
+
+    class Gated(Recording):
+        def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+            assert fed.wait(5)
+            return super().step(strides)
+
+    decoder = Gated(widest_step=1)
+    async with batching({Profile.CONTINUOUS: decoder, Profile.OFFLINE: decoder}) as batcher:
+        lanes = []
+        for seed, profile in ((1, Profile.OFFLINE), (2, Profile.CONTINUOUS), (3, Profile.CONTINUOUS)):
+            inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
+            lanes.append((batcher.open(Sentence(voice(0), seed=seed, profile=profile, hops=Hops(100)), inbox.put), inbox))
+        block, _ = arrivals(batcher, 4)
+        batcher.feed(block, np.zeros(28, np.int64))
+        for lane, _ in lanes:
+            batcher.feed(lane, np.zeros(100, np.int64))
+            batcher.finish(lane)
+        fed.set()
+        for _, inbox in lanes:
+            assert isinstance(await asyncio.to_thread(inbox.get, timeout=5), HopAudio)
+    assert [met for met in decoder.met if met != [4]][-1] == [1]
+    assert len(decoder.met) == 1 + 4 + 4 + 1
+
+
+async def test_the_player_that_runs_dry_first_is_served_first_and_a_new_stream_with_it() -> None:
+    decoder = Recording(widest_step=8)
+    async with batching({Profile.CONTINUOUS: decoder}) as batcher:
+        lanes = [arrivals(batcher, seed)[0] for seed in (1, 2)]
+        for lane in lanes:
+            batcher.feed(lane, np.zeros(100, np.int64))
+        await _until(lambda: all(lane.untaken == 2 for lane in lanes))
+        before = len(decoder.met)
+        with batcher._changed:  # so that the engine sees all of it at once
+            for lane, left in zip(lanes, (9.0, 0.01), strict=True):
+                lane.plays_until = time.monotonic() + left
+                batcher.taken(lane)
+            new = arrivals(batcher, 3)[0]
+            batcher.feed(new, np.zeros(28, np.int64))
+        await _until(lambda: any(1 in met for met in decoder.met[before:]))
+    after = decoder.met[before:]
+    assert after[0] == [2, 3]
+    assert [1] in after[1:]
+
+
+async def test_a_piece_that_is_held_goes_when_its_time_has_come_and_nothing_else_happens() -> None:
+    batcher = Batcher({Profile.CONTINUOUS: Recording()}, Limits(max_streams=2, state_bytes=1 << 40), hold_seconds=5.0)
+    try:
+        batcher._pace.add(1, 0.02)  # 25 more tokens are 0.5 s away
+        batcher._costs.add(1, 0.0)
+        inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
+        lane = batcher.open(sentence(2, prompt=87), inbox.put)
+        batcher.feed(lane, np.zeros(16, np.int64))
+        await _until(lambda: lane.held is not None)
+        await asyncio.sleep(0.05)
+        assert inbox.empty()
+        assert isinstance(await asyncio.to_thread(inbox.get, timeout=2), HopAudio)
+    finally:
+        await asyncio.to_thread(batcher.close)
+
+
+async def test_nothing_is_left_of_a_stream_that_hangs_up_while_its_piece_is_held() -> None:
+    batcher = Batcher({Profile.CONTINUOUS: Recording()}, Limits(max_streams=2, state_bytes=1 << 40), hold_seconds=5.0)
+    try:
+        batcher._pace.add(1, 0.15)
+        arrivals(batcher, 1)
+        lane = batcher.open(sentence(2, prompt=87), lambda _: None)
+        batcher.feed(lane, np.zeros(16, np.int64))
+        await _until(lambda: lane.held is not None)
+        await _until(lambda: not batcher._in_step)
+        assert lane.held is not None
+        held, state = weakref.ref(lane.held.samples), weakref.ref(lane.state)
+        batcher.cancel(lane)
+        assert (held(), state(), batcher.stats().streams) == (None, None, 1)
+    finally:
+        await asyncio.to_thread(batcher.close)
+
+
+async def _until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not true():
+            await asyncio.sleep(0.001)
+
+
+async def test_streams_that_have_sounded_share_steps() -> None:
+    decoder = Recording()
+    async with batching({Profile.CONTINUOUS: decoder}) as batcher:
+        await asyncio.gather(*(speak(batcher, sentence(seed), tokens(200)) for seed in range(4)))
+    assert max(map(len, decoder.met)) == 4
+
+
+async def test_a_failing_step_ends_its_streams_and_no_other() -> None:
+    async with batching({Profile.CONTINUOUS: Recording(widest_step=1, fail=2)}) as batcher:
+        bad, good = await asyncio.gather(
+            speak(batcher, sentence(2), tokens(50)), speak(batcher, sentence(1), tokens(50)), return_exceptions=True
+        )
+        assert isinstance(bad, InternalFault)
+        assert str(bad) == "decoding failed with RuntimeError; the log of this service has the details"
+        assert isinstance(good, bytes)
+        assert len(good) == 50 * 960 * 2
+        assert batcher.stats().streams == 0
+
+
+async def test_no_more_streams_than_places() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}, max_streams=1) as batcher:
+        async with AcousticStream(batcher, sentence()):
+            with pytest.raises(Overloaded, match="all 1 streams of the decoder are taken") as caught:
+                AcousticStream(batcher, sentence())
+            assert caught.value.retry_after == 1.0
+        assert len(await speak(batcher, sentence(), tokens(5))) == 5 * 960 * 2
+
+
+async def test_a_prompt_that_does_not_fit_is_refused() -> None:
+    async with (
+        batching({Profile.CONTINUOUS: FakeDecoder()}, state_bytes=40 * 1024) as batcher,
+        AcousticStream(batcher, sentence(prompt=20)),
+    ):
+        with pytest.raises(Overloaded, match="claim 21504 of 40960 bytes of decoder state and this one needs 21504"):
+            AcousticStream(batcher, sentence(prompt=20))
+
+
+async def test_growth_is_counted() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
+        await speak(batcher, sentence(), tokens(100))
+        stats = batcher.stats()
+    assert stats.peak_state_bytes == 101 * 1024
+    assert stats.state_bytes == 0
+
+
+async def test_beyond_the_budget_streams_go_one_after_the_other_and_none_is_lost() -> None:
+    """Each of three streams takes 101 KiB in the end; 120 KiB let all of them begin, from then on no two grow in one step."""
+    decoder = Recording()
+    async with batching({Profile.CONTINUOUS: decoder}, state_bytes=120 * 1024) as batcher:
+        heard = await asyncio.gather(*(speak(batcher, sentence(seed), tokens(100)) for seed in range(3)))
+        assert batcher.stats().peak_state_bytes > 120 * 1024
+    alone = [await _alone(seed) for seed in range(3)]
+    assert list(heard) == alone
+    blocks = dict.fromkeys(range(3), 0)
+    for met in decoder.met:
+        held = sum(1 + 25 * done for done in blocks.values() if 0 < done < 4)
+        assert len(met) == 1 or held < 120
+        for seed in met:
+            blocks[seed] += 1
+    assert max(map(len, decoder.met)) > 1
+
+
+async def _alone(seed: int) -> bytes:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
+        return await speak(batcher, sentence(seed), tokens(100))
+
+
+async def test_two_finished_hops_wait_for_a_slow_reader_and_no_more() -> None:
+    decoder = Recording()
+    async with batching({Profile.CONTINUOUS: decoder}) as batcher:
+        lane, inbox = arrivals(batcher, seed=3)
+        batcher.feed(lane, np.zeros(200, np.int64))
+        made = [await asyncio.to_thread(inbox.get, timeout=5) for _ in range(2)]
+        await speak(batcher, sentence(4), tokens(50))
+        assert sum(3 in met for met in decoder.met) == 2
+        assert inbox.empty()
+        batcher.taken(lane)
+        made.append(await asyncio.to_thread(inbox.get, timeout=5))
+        assert [hop.hop.end for hop in made if isinstance(hop, HopAudio)] == [25, 50, 75]
+
+
+async def test_cancel_stops_the_step_under_way_and_frees_the_state() -> None:
+    begun = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Announced(FakeDecoder):
+        def step(self, strides: Sequence[Stride[FakeState]]) -> list[Decoded | CosyserveError | None]:
+            loop.call_soon_threadsafe(begun.set)
+            return super().step(strides)
+
+    async with batching({Profile.CONTINUOUS: Announced(token_seconds=60.0)}) as batcher:
+        async with AcousticStream(batcher, sentence(prompt=20)) as stream:
+            await stream.feed(tokens(30))
+            await asyncio.wait_for(begun.wait(), 5)
+            assert batcher.stats().streams == 1
+        async with asyncio.timeout(5):
+            while batcher.stats().streams:
+                await asyncio.sleep(0.001)
+        assert batcher.stats().state_bytes == 0
+
+
+async def test_closing_ends_open_streams_with_unavailable() -> None:
+    batcher = Batcher({Profile.CONTINUOUS: FakeDecoder()}, Limits(max_streams=2, state_bytes=1 << 30))
+    async with AcousticStream(batcher, sentence()) as stream:
+        await asyncio.to_thread(batcher.close)
+        with pytest.raises(Unavailable, match="the decoder is closing"):
+            await _drain(stream)
+        with pytest.raises(Unavailable, match="the decoder is closing"):
+            AcousticStream(batcher, sentence())
+
+
+async def test_a_sentence_needs_tokens_and_not_too_many() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher, AcousticStream(batcher, sentence()) as stream:
+        with pytest.raises(InvalidRequest, match="the sentence has no speech tokens; 1 to 4096 are needed"):
+            await stream.finish()
+        await stream.feed([0] * 4096)
+        with pytest.raises(InvalidRequest, match="the sentence has more than 4096 speech tokens"):
+            await stream.feed([0])
+
+
+async def test_a_resume_point_behind_the_end_is_out_of_range() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
+        with pytest.raises(OutOfRange, match="start_sample is 9601; the sentence has 9600 samples"):
+            await speak(batcher, Sentence(voice(0), start_sample=9601), tokens(10))
+        assert await speak(batcher, Sentence(voice(0), start_sample=9600), tokens(10)) == b""
+
+
+async def test_timings_name_hop_tokens_frames_and_samples() -> None:
+    async with batching({Profile.CONTINUOUS: FakeDecoder()}) as batcher:
+        made = await pieces(batcher, sentence(prompt=20), tokens(60))
+    flows = [timing for piece in made for timing in piece.timings if timing.name == "token2wav.flow"]
+    vocoders = [timing for piece in made for timing in piece.timings if timing.name == "token2wav.vocoder"]
+    assert [timing.attributes for timing in flows] == [
+        {"hop": 0, "tokens": 25, "frames": 10},
+        {"hop": 1, "tokens": 25, "frames": 50},
+        {"hop": 2, "tokens": 25, "frames": 50},
+        {"hop": 3, "tokens": 5, "frames": 10},
+    ]
+    assert sum(int(timing.attributes["samples"]) for timing in vocoders) == 60 * 960
+    assert all(timing.end_ns >= timing.start_ns for timing in flows + vocoders)
+
+
+async def _drain(stream: AcousticStream) -> None:
+    async for _ in stream:
+        pass
+
+
+async def test_numbers_that_overflow_end_their_stream_and_no_other() -> None:
+    loud = voice(20)
+    broken = Sentence(Voice(loud.tokens, np.full_like(loud.mel, 1e37), loud.embedding))
+    async with batching(torch_backend(widest_step=2).decoders) as batcher:
+        bad, good = await asyncio.gather(
+            speak(batcher, broken, tokens(30)), speak(batcher, Sentence(voice(20)), tokens(30)), return_exceptions=True
+        )
+        assert isinstance(bad, InternalFault)
+        assert "not finite" in str(bad)
+        assert isinstance(good, bytes)
+        assert good == await speak(batcher, Sentence(voice(20)), tokens(30))
+
+
+async def test_nothing_of_a_stream_is_left_when_it_is_over() -> None:
+    states: list[weakref.ref[FakeState]] = []
+
+    class Watched(FakeDecoder):
+        def start(self, sentence: Sentence) -> FakeState:
+            state = super().start(sentence)
+            states.append(weakref.ref(state))
+            return state
+
+    async with batching({Profile.CONTINUOUS: Watched()}) as batcher:
+        await speak(batcher, sentence(), tokens(60))
+        async with AcousticStream(batcher, sentence()) as stream:
+            await stream.feed(tokens(60))
+        async with asyncio.timeout(5):
+            while [state for state in states if state() is not None]:
+                await asyncio.sleep(0.001)
+        assert len(states) >= 1

@@ -1,0 +1,280 @@
+"""When a finished first piece is handed out: at once where the second will be in time, otherwise as soon as it will."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+
+from bench.modelled_engines import ModelledDecoder, ModelledState, Times
+from bench.virtual_time import VirtualClock
+from cosyserve.errors import CosyserveError
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.scheduling.forecast_errors import ForecastErrors
+from services.token2wav.scheduling.stream_slot import HopAudio
+from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
+from tests.unit.token2wav.speaking import voice
+
+STEP = 0.05
+FIRST, SECOND = 0.12, 1.0
+"""Seconds of sound in the first two pieces of a voice with 87 prompt tokens."""
+
+
+class Quiet(ModelledDecoder):
+    """Nothing can be heard in the first so many seconds of a sentence."""
+
+    quiet_seconds = 0.0
+
+    def step(self, strides: Sequence[Stride[ModelledState]]) -> list[Decoded | CosyserveError | None]:
+        begins = [stride.state.samples for stride in strides]
+        made = super().step(strides)
+        for begin, decoded in zip(begins, made, strict=True):
+            assert isinstance(decoded, Decoded)
+            decoded.samples[: max(round(24000 * self.quiet_seconds) - begin, 0)] = 0.0
+        return made
+
+
+class Scene:
+    """One stream that is watched and others that speak before it; each takes `step`. gap: seconds from the first message of 13 + 3 tokens
+    to the next one of 25. cold: the engine has not spoken before. quiet: seconds at the beginning of a sentence that cannot be heard."""
+
+    def __init__(
+        self,
+        gap: float,
+        *,
+        others: int = 1,
+        others_gap: float | None = None,
+        hold_seconds: float = 0.5,
+        widest_step: int = 32,
+        step: float = STEP,
+        cold: bool = False,
+        quiet: float = 0.0,
+        **sentence: object,
+    ) -> None:
+        self.clock = VirtualClock(lambda: self.batcher.close())
+        times = Times(flow={32: step}, vocoder={32: 0.0}, host=0.0, jitter=0.0)
+        decoder = Quiet(self.clock, times, lambda: False, widest_step)
+        decoder.quiet_seconds = quiet
+        limits = Limits(max_streams=99, state_bytes=1 << 40)
+        self.batcher = Batcher({Profile.CONTINUOUS: decoder}, limits, hold_seconds=hold_seconds, clock=self.clock)
+        if not cold:
+            self.batcher._costs.add(1, step)
+            for streams in (1, 2, 4) * 8:
+                self.batcher._out.holding._errors.add(streams, 0.0)
+            self.batcher._pace.add(25, gap if others_gap is None else others_gap)
+        self.others_gap = gap if others_gap is None else others_gap
+        self.gap, self.step, self.others, self.sentence = gap, step, others, Sentence(voice(87), **sentence)  # type: ignore[arg-type]
+        self.arrivals: list[tuple[float, float]] = []
+        self.spans: list[str] = []
+
+    def pieces(self) -> list[tuple[float, float]]:
+        """When each piece was handed out, counted from the moment in which the first was finished, and how many seconds it plays."""
+        for _ in range(self.others):
+            self.speak(Sentence(voice(87)), -1.0, self.others_gap, [])
+        self.speak(self.sentence, 0.0, self.gap, self.arrivals)
+        self.batcher.serve()
+        return [(round(at - 2.0 - self.step, 3), seconds) for at, seconds in self.arrivals]
+
+    def speak(self, sentence: Sentence, later: float, gap: float, arrivals: list[tuple[float, float]]) -> None:
+        def heard(arrival: object) -> None:
+            if isinstance(arrival, HopAudio):
+                arrivals.append((self.clock.now(), round(arrival.samples.size / 24000, 2)))
+                self.spans += [timing.name for timing in arrival.timings if arrivals is self.arrivals]
+                self.batcher.taken(lane)
+
+        lane = self.batcher.open(sentence, heard)
+        for at, tokens in ((0.0, 16), (gap, 25), (2 * gap, 25)):
+            self.clock.after(2.0 + later + at, partial(self.batcher.feed, lane, voice(tokens).tokens))
+        # Others stay open behind their tokens.
+        if arrivals is self.arrivals:
+            self.clock.after(2.0 + later + 2 * gap, lambda: self.batcher.finish(lane))
+
+
+def test_a_second_piece_that_will_be_in_time_lets_the_first_go_at_once() -> None:
+    (first, seconds), (second, more), *_ = Scene(gap=0.01).pieces()
+    assert (first, seconds, more) == (0.0, FIRST, SECOND)
+    assert second == STEP
+
+
+def test_a_first_piece_waits_until_the_second_will_be_in_time() -> None:
+    """Tokens 200 ms later: 150 after the first piece is made, and then a step of 50. It plays for 120, and 10.6 are for its way (told
+    in whole milliseconds); two steps are reckoned with, as one may be under way."""
+    (first, _), (second, _), *_ = Scene(gap=0.2).pieces()
+    assert second == pytest.approx(0.2)
+    assert first > 0.0
+    assert first + FIRST >= second
+    assert first == pytest.approx(0.15 + 2 * STEP + 0.0106 - FIRST, abs=5e-4)
+
+
+def test_a_wait_is_a_span() -> None:
+    waited, at_once = Scene(gap=0.2), Scene(gap=0.01)
+    waited.pieces()
+    at_once.pieces()
+    assert waited.spans[:4] == ["token2wav.flow", "token2wav.vocoder", "token2wav.hold", "token2wav.flow"]
+    assert "token2wav.hold" not in at_once.spans
+
+
+def test_a_piece_does_not_wait_in_vain() -> None:
+    """The second piece is three seconds away, and half a second is what the first may wait."""
+    made = Scene(gap=3.0).pieces()
+    assert made[0] == (0.0, FIRST)
+    assert [seconds for _, seconds in made] == [seconds for _, seconds in Scene(gap=0.01).pieces()]
+
+
+@pytest.mark.parametrize("hold_seconds", [0.5, 0.1])
+def test_a_piece_waits_no_longer_than_allowed_for_tokens_that_are_late(hold_seconds: float) -> None:
+    """Those of others come within 10 ms, so nothing says that these do not; two steps of 80 ms are more than what is left to play."""
+    scene = Scene(gap=3.0, others_gap=0.01, step=0.08, hold_seconds=hold_seconds)
+    assert scene.pieces()[0] == (hold_seconds, FIRST)
+
+
+@pytest.mark.parametrize("setting", [{"hold_seconds": 0.0}, {"sentence_index": 1}, {"start_sample": 100}])
+def test_who_never_waits(setting: dict[str, object]) -> None:
+    """Holding set off, and listeners that hear something already."""
+    assert Scene(gap=0.3, **setting).pieces()[0] == (0.0, FIRST)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "setting", [{}, {"others": 0}, {"hops": Hops(growth=Growth.FIXED)}, {"hops": Hops(growth=Growth.EXPONENTIAL)}, {"widest_step": 1}]
+)
+def test_who_waits(setting: dict[str, object]) -> None:
+    """With others or alone, with hops that the caller has named, and in an engine of single steps."""
+    (first, seconds), (second, _), *_ = Scene(gap=0.3, **setting).pieces()  # type: ignore[arg-type]
+    assert seconds == FIRST
+    assert 0.0 < first < second <= first + FIRST
+
+
+def test_in_an_engine_of_single_steps_a_piece_goes_while_the_step_of_the_second_is_under_way() -> None:
+    """Alone, tokens 100 ms after the first piece, and a step of 200: the second piece comes 300 ms after the first, which goes 120 ms
+    before, less the 15 that are for its way."""
+    (first, _), (second, _), *_ = Scene(gap=0.3, step=0.2, others=0, widest_step=1).pieces()
+    assert second == pytest.approx(0.3)
+    assert first == pytest.approx(0.3 - FIRST + 0.015, abs=1e-3)
+
+
+@pytest.mark.parametrize("streams", [2, 3, 4])
+def test_streams_that_begin_together_have_no_gap_in_an_engine_of_single_steps(streams: int) -> None:
+    """Three steps each make 2.12 s of sound, so the engine works 85 % of the time: what is due first goes first, and each first piece
+    waits for its second."""
+    scene = Scene(gap=0.1, step=0.6 / streams, others=0, widest_step=1, hold_seconds=2.0)
+    heard: list[list[tuple[float, float]]] = [[] for _ in range(streams)]
+    for each in heard:
+        scene.speak(Sentence(voice(87)), 0.0, 0.1, each)
+    scene.batcher.serve()
+    for each in heard:
+        dry = each[0][0]
+        for at, seconds in each:
+            assert at <= dry + 1e-9
+            dry += seconds
+
+
+@pytest.mark.parametrize("widest_step", [1, 32])
+def test_only_what_can_be_heard_of_a_first_piece_counts(widest_step: int) -> None:
+    """Of its 120 ms the first 70 are silent; of these 20 are played."""
+    (first, _), (second, _), *_ = Scene(gap=0.3, others=0, widest_step=widest_step, quiet=0.07).pieces()
+    (loud, _), *_ = Scene(gap=0.3, others=0, widest_step=widest_step).pieces()
+    # A step of several streams is waited for as a whole.
+    assert first == pytest.approx(loud + 0.05 if widest_step == 1 else 0.25, abs=1e-3)
+    assert second <= first + 0.07
+
+
+def test_a_first_piece_that_is_silent_leaves_the_first_audible_sample_where_it_is() -> None:
+    """It waits as if all of it were heard, for those who play it, and the second is there as early as without."""
+    silent, plain = (Scene(gap=0.3, others=0, widest_step=1, quiet=quiet).pieces() for quiet in (FIRST, 0.0))
+    assert silent == plain
+
+
+def test_an_audible_second_piece_behind_a_silent_one_waits_for_the_third() -> None:
+    """Steps of 1.5 s: a second piece that is the first to be heard, and lasts a second, would leave a gap."""
+    pieces = Scene(gap=0.3, others=0, widest_step=1, step=1.5, quiet=FIRST, hold_seconds=5.0).pieces()
+    audible = [(at, seconds) for at, seconds in pieces if seconds > FIRST]
+    assert audible[1][0] <= audible[0][0] + audible[0][1]
+
+
+@pytest.mark.parametrize("widest_step", [1, 32])
+def test_an_engine_that_has_not_spoken_before_keeps_the_first_piece_until_the_second_is_there(widest_step: int) -> None:
+    """What a step takes is known from the first one; how fast tokens come is not."""
+    (first, seconds), (second, _), *_ = Scene(gap=0.3, others=0, widest_step=widest_step, cold=True).pieces()
+    assert seconds == FIRST
+    assert second <= first + seconds
+
+
+def test_a_later_sentence_is_due_when_its_listener_has_played_what_he_has() -> None:
+    """Two streams have work at once: the one whose listener has 50 ms left goes before the one with a second, whoever came first."""
+    scene = Scene(gap=0.1, others=0, widest_step=1)
+    served: list[str] = []
+    for name, left in (("patient", 1.0), ("hungry", 0.05)):
+        sentence = Sentence(voice(87), sentence_index=1, listener_seconds=left)
+        lane = scene.batcher.open(sentence, lambda _, name=name: served.append(name))  # type: ignore[misc]
+        scene.batcher.feed(lane, voice(30).tokens)
+        scene.batcher.finish(lane)
+    scene.batcher.serve()
+    assert served[0] == "hungry"
+
+
+@pytest.mark.parametrize(("step", "waits"), [(0.2, False), (0.9, True)])
+def test_a_whole_sentence_in_one_piece_waits_for_the_next_one_where_that_takes_longer(step: float, waits: bool) -> None:
+    """The first sentence lasts 0.6 s; the step of the second, which is begun while the first is made, takes `step`."""
+    scene = Scene(gap=0.1, others=0, widest_step=1, step=step, hold_seconds=2.0)
+    heard: list[tuple[int, float]] = []
+    lanes = []
+    for index in (0, 1):
+        sentence = Sentence(voice(87), sentence_index=index, utterance=5)
+        deliver = lambda hop, index=index: heard.append((index, scene.clock.now()))  # noqa: E731
+        lanes.append(scene.batcher.open(sentence, deliver))  # type: ignore[arg-type]
+    begun = scene.clock.now()
+    for lane in lanes:
+        scene.batcher.feed(lane, voice(15).tokens)
+        scene.batcher.finish(lane)
+    scene.batcher.serve()
+    (first, at), (second, later) = heard
+    assert (first, second) == (0, 1)
+    assert later == pytest.approx(begun + 2 * step)
+    assert (at > begun + step + 1e-6) == waits
+    assert later <= at + 0.6
+
+
+def test_a_whole_sentence_in_one_piece_leaves_at_once_when_the_next_is_given_up() -> None:
+    scene = Scene(gap=0.1, others=0, widest_step=1, step=0.9, hold_seconds=2.0)
+    heard: list[float] = []
+    first = scene.batcher.open(Sentence(voice(87), utterance=5), lambda _: heard.append(scene.clock.now()))
+    second = scene.batcher.open(Sentence(voice(87), sentence_index=1, utterance=5), lambda _: None)
+    begun = scene.clock.now()
+    scene.batcher.feed(first, voice(15).tokens)
+    scene.batcher.finish(first)
+    scene.clock.after(1.0, lambda: scene.batcher.cancel(second))
+    scene.batcher.feed(second, voice(15).tokens)
+    scene.batcher.serve()
+    assert heard == [pytest.approx(begun + 1.0)]
+
+
+def test_a_piece_that_becomes_longer_while_it_waits_leaves_as_one() -> None:
+    """Steps of 200 ms: the first piece cannot bridge one, so it leaves with the second."""
+    assert Scene(gap=0.05, step=0.2).pieces()[0] == (0.2, FIRST + SECOND)
+
+
+def test_forecasts_that_were_too_early_make_the_next_first_pieces_wait_longer() -> None:
+    """With about as many streams; with others, and before enough are known, a share of the forecast is added."""
+    errors = ForecastErrors()
+    for seconds in (-0.02, 0.03, *[0.0] * 6):
+        assert errors.worst(3, 0.2) == pytest.approx(0.1)
+        errors.add(3, seconds)
+    assert errors.worst(4, 0.2) == 0.03
+    assert errors.worst(1, 0.2) == pytest.approx(0.1)
+    for _ in range(32):
+        errors.add(4, -0.01)
+    assert errors.worst(3, 0.2) == -0.01
+
+
+def test_few_large_errors_count_at_once() -> None:
+    errors = ForecastErrors()
+    errors.add(1, 0.3)
+    assert errors.worst(1, 0.2) == 0.3
+
+
+def test_a_forecast_is_compared_with_what_came() -> None:
+    """Tokens come 100 ms later than the pace says, so the second piece does."""
+    scene = Scene(gap=0.4, others=0, widest_step=1, others_gap=0.3)
+    scene.pieces()
+    assert scene.batcher._out.holding._errors.worst(1, 0.0) == pytest.approx(0.1, abs=0.02)

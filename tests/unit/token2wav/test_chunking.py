@@ -1,0 +1,81 @@
+"""Where the cuts fall."""
+
+import numpy as np
+import pytest
+
+from services.token2wav.inputs.chunking import Hop, next_border, schedule
+from services.token2wav.inputs.request import Growth, Hops, Profile
+from tests.unit.token2wav.speaking import GOLDEN
+
+EXPONENTIAL = Growth.EXPONENTIAL
+
+
+def ends(profile: Profile, prompt: int, total: int, hops: Hops | None = None, step: int = 1) -> list[int]:
+    """Ends of all hops when tokens arrive `step` at a time."""
+    plan, last, made = schedule(profile, prompt, hops or Hops()), None, []
+    for have in [*range(0, total, step), total]:
+        finished = have == total
+        while (last is None or not last.final) and (hop := plan.next(last, have, finished)):
+            assert hop.start == (last.end if last else 0)
+            assert hop.final or have >= hop.end + 3
+            last = hop
+            made.append(hop.end)
+    assert last is not None
+    assert last.final
+    return made
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+@pytest.mark.parametrize(
+    ("prompt", "hops", "expected"),
+    [
+        (0, Hops(), [25, 50, 75, 101]),
+        (20, Hops(), [5, 30, 55, 80, 101]),
+        (25, Hops(), [25, 50, 75, 101]),
+        (30, Hops(first_hop_tokens=20), [20, 45, 70, 95, 101]),
+        (30, Hops(first_hop_tokens=21), [45, 70, 95, 101]),
+        (20, Hops(growth=EXPONENTIAL), [5, 30, 80, 101]),
+        (0, Hops(first_hop_tokens=100), [101]),
+        (0, Hops(growth=EXPONENTIAL, max_hop_tokens=49), [25, 50, 75, 101]),
+    ],
+)
+def test_continuous(prompt: int, hops: Hops, expected: list[int], step: int) -> None:
+    assert ends(Profile.CONTINUOUS, prompt, 101, hops, step) == expected
+
+
+def test_growth_stops_at_the_longest_hop_in_whole_blocks() -> None:
+    made = ends(Profile.CONTINUOUS, 0, 1000, Hops(growth=EXPONENTIAL, max_hop_tokens=140))
+    assert np.diff([0, *made]).tolist() == [25, 25, 50, 100, 125, 125, 125, 125, 125, 125, 50]
+
+
+@pytest.mark.parametrize("total", [1, 24, 25, 26, 27, 28, 29])
+def test_a_hop_needs_its_look_ahead_and_the_tail_joins_the_hop_before_it(total: int) -> None:
+    assert ends(Profile.CONTINUOUS, 0, total) == ([25, total] if total >= 28 else [total])
+
+
+@pytest.mark.parametrize("step", [1, 13, 1000])
+def test_upstream_makes_the_calls_that_the_reference_made(step: int) -> None:
+    golden = np.load(GOLDEN / "flow_mel.npz")
+    calls = [
+        {name: golden[f"call{i}_{name}"].item() for name in ("n_tokens", "token_offset", "finalize")} for i in range(golden["n_calls"])
+    ]
+    plan, last, made = schedule(Profile.UPSTREAM, 20, Hops()), None, []
+    for have in [*range(0, 101, step), 101]:
+        while (last is None or not last.final) and (hop := plan.next(last, have, have == 101)):
+            last = hop
+            made.append({"n_tokens": hop.end + (0 if hop.final else 3), "token_offset": hop.start, "finalize": hop.final})
+    assert made == calls
+
+
+def test_upstream_hops_double_to_one_hundred() -> None:
+    assert ends(Profile.UPSTREAM, 24, 600) == [26, 76, 176, 276, 376, 476, 576, 600]
+
+
+def test_offline_is_one_hop_when_all_tokens_are_there() -> None:
+    plan = schedule(Profile.OFFLINE, 20, Hops())
+    assert plan.next(None, 101, False) is None
+    assert plan.next(None, 101, True) == Hop(0, 0, 101, final=True)
+
+
+def test_blocks_end_on_the_grid() -> None:
+    assert [next_border(0, 60), next_border(25, 60), next_border(50, 60), next_border(7, 20)] == [25, 50, 60, 20]

@@ -1,0 +1,90 @@
+"""How far samples depend on mel: by the configuration's arithmetic, and by perturbing one frame and looking."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from cosyserve.model_directory import ModelDirectory
+from services.token2wav.vocoder.config import VocoderConfig, read_config
+from services.token2wav.vocoder.f0 import F0Predictor
+from services.token2wav.vocoder.receptive_field import context
+from services.token2wav.vocoder.vocoder import Vocoder
+from services.token2wav.vocoder.weights import load_weights
+
+TINY = ModelDirectory(Path(__file__).parents[2] / "golden" / "tiny")
+FRAMES, TOUCHED = 44, 22
+CPU = torch.device("cpu")
+HUGE = 1e12  # at the rim of the field an ordinary change drowns in the rounding of float64
+
+
+@pytest.fixture(scope="module")
+def config() -> VocoderConfig:
+    return read_config(TINY)
+
+
+@pytest.fixture(scope="module")
+def vocoder(config: VocoderConfig) -> Vocoder:
+    return Vocoder(config, {name: tensor.double() for name, tensor in load_weights(TINY, config).items()}, CPU)
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def changed_frames(before: Tensor, after: Tensor, per_frame: int) -> tuple[int, int]:
+    """First and last frame with a value that differs."""
+    frames = ((before != after).flatten().nonzero().flatten() // per_frame).tolist()
+    return frames[0], frames[-1]
+
+
+@torch.inference_mode()
+def test_measured_through_the_convolutions(vocoder: Vocoder, config: VocoderConfig) -> None:
+    mel, source = noise(1, 80, FRAMES), torch.zeros(1, 480 * FRAMES, dtype=torch.float64)
+    touched = mel.clone()
+    touched[:, :, TOUCHED] += HUGE
+    first, last = changed_frames(vocoder.filter(mel, source, 0, FRAMES), vocoder.filter(touched, source, 0, FRAMES), 480)
+    field = context(config)
+    assert (TOUCHED - first, last - TOUCHED) == (field.mel_after, field.mel_before)
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("place", [0, 90, 239, 240, 400, 479])
+def test_measured_through_the_source(vocoder: Vocoder, config: VocoderConfig, place: int) -> None:
+    mel, source = noise(1, 80, FRAMES), noise(1, 480 * FRAMES)
+    sample = 480 * TOUCHED + place
+    touched = source.clone()
+    touched[:, sample] += HUGE
+    measured = changed_frames(vocoder.filter(mel, source, 0, FRAMES), vocoder.filter(mel, touched, 0, FRAMES), 480)
+    field = context(config)
+    seeing = [n for n in range(FRAMES) if 480 * n - field.source_before <= sample < 480 * (n + 1) + field.source_after]
+    assert measured == (seeing[0], seeing[-1])
+
+
+@torch.inference_mode()
+def test_measured_through_f0(vocoder: Vocoder) -> None:
+    mel = noise(1, 80, FRAMES)
+    touched = mel.clone()
+    touched[:, :, TOUCHED] += 100.0
+    f0, other = vocoder.f0(mel), vocoder.f0(touched)
+    assert changed_frames(f0, other, 1) == (TOUCHED - F0Predictor.reach, TOUCHED + F0Predictor.reach)
+    waves, _, _ = vocoder.source.waves(f0, None, ended=True)
+    bent, _, _ = vocoder.source.waves(other, None, ended=True)
+    first = int((waves != bent).any(dim=2).flatten().nonzero()[0])
+    # The phase begins to move half a frame before the first frame whose f0 changed.
+    assert 480 * (TOUCHED - F0Predictor.reach) - 240 <= first < 480 * (TOUCHED - F0Predictor.reach) - 230
+
+
+def test_the_hold_back_covers_mel_source_and_f0(vocoder: Vocoder, config: VocoderConfig) -> None:
+    field = context(config)
+    last_sample = 479 + field.source_after
+    assert vocoder.hold_back_frames == (last_sample + 240) // 480 + F0Predictor.reach == 20
+    assert vocoder.hold_back_frames > field.mel_after
+
+
+def test_a_wider_kernel_reaches_further(config: VocoderConfig) -> None:
+    wide = replace(config, resblock_kernel_sizes=(3, 7, 13))
+    assert context(wide).mel_after > context(config).mel_after
+    assert context(wide).hold_back(F0Predictor.reach) > context(config).hold_back(F0Predictor.reach)
