@@ -8,7 +8,7 @@ from bench.modelled_engines import ModelledLlm
 from bench.player import Player
 from bench.virtual_time import VirtualClock
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
-from services.orchestrator.sound_ahead import LISTENER_SECONDS
+from services.orchestrator.decode_ahead import LISTENER_SECONDS
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.stream_slot import HopAudio, Lane
 from services.token2wav.inputs.request import Sentence, Voice

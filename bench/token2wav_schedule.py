@@ -20,7 +20,7 @@ from bench.modelled_request import WAY_SECONDS, ModelledRequest
 from bench.player import Player
 from bench.virtual_servers import VirtualServers
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
-from services.orchestrator.adaptive_limit import AdaptiveLimit, StageLoad
+from services.orchestrator.load_control.adaptive_limit import AdaptiveLimit, StageLoad
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.inputs.request import MAX_TOKENS, Profile, Voice

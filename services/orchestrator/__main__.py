@@ -9,17 +9,17 @@ from cosyserve.process import run
 from cosyserve.server import Close, Service
 from cosyserve.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import synthesis_pb2_grpc
-from services.orchestrator.frontend_stage import FrontendStage
-from services.orchestrator.llm_stage import LlmStage
-from services.orchestrator.load_watch import LoadWatch
+from services.orchestrator.stages.frontend import FrontendStage
+from services.orchestrator.stages.llm import LlmStage
+from services.orchestrator.load_control.limit_updater import LoadWatch
 from services.orchestrator.pipeline import Stages
-from services.orchestrator.prompt_stage import PromptStage
+from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.servicer import SynthesisServicer
 from services.orchestrator.settings import PREFIX, OrchestratorSettings
-from services.orchestrator.stage_info import StageInfo
-from services.orchestrator.takeover import Patience
-from services.orchestrator.token2wav_stage import Token2WavStage
-from services.orchestrator.voice_stage import VoiceStage
+from services.orchestrator.stages.info import StageInfo
+from services.orchestrator.stages.failover import Patience
+from services.orchestrator.stages.token2wav import Token2WavStage
+from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.voice_warming import VoiceWarming
 
 SERVICE = "cosyserve.v1.SynthesisService"

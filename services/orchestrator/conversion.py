@@ -6,10 +6,10 @@ The recording's speech tokens go straight to the decoder, past the speech-token 
 import asyncio
 
 from services.orchestrator.pipeline import Account, Stages
-from services.orchestrator.silence import Play
-from services.orchestrator.silence_trimming import SilenceTrimmer
-from services.orchestrator.token_stream import Made, TokenStream
-from services.orchestrator.utterance import Sentence, Utterance
+from services.orchestrator.sound.silence import Play
+from services.orchestrator.sound.silence_trimming import SilenceTrimmer
+from services.orchestrator.speech.token_stream import Made, TokenStream
+from services.orchestrator.speech.utterance import Sentence, Utterance
 
 _NO_TIME = Made(prefill=0.0, first_hop=0.0, decode=0.0)
 

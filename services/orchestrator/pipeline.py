@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
-from services.orchestrator import guards
-from services.orchestrator.arriving_text import ArrivingText
-from services.orchestrator.engines import Engines
-from services.orchestrator.frontend_stage import FrontendStage
-from services.orchestrator.guards import Attempts
-from services.orchestrator.llm_stage import LlmStage
-from services.orchestrator.prompt_stage import PromptStage
-from services.orchestrator.prompting import Shown
-from services.orchestrator.sentence_pause import default_pause
-from services.orchestrator.silence import Play
-from services.orchestrator.silence_trimming import SilenceTrimmer, Trimming
-from services.orchestrator.sound_ahead import Decode, seconds_of, sentences_ahead
-from services.orchestrator.text_warnings import TextWarnings
-from services.orchestrator.token2wav_stage import Decoded, Listener, Token2WavStage, is_served_profile
-from services.orchestrator.token_stream import TokenStream
-from services.orchestrator.utterance import OpenSentence, Sentence, Utterance
+from services.orchestrator import retries as guards
+from services.orchestrator.text.replay_buffer import ArrivingText
+from services.orchestrator.stages.engine_choice import Engines
+from services.orchestrator.stages.frontend import FrontendStage
+from services.orchestrator.retries import Attempts
+from services.orchestrator.stages.llm import LlmStage
+from services.orchestrator.stages.prompts import PromptStage
+from services.orchestrator.speech.conditioning import Shown
+from services.orchestrator.sound.sentence_pause import default_pause
+from services.orchestrator.sound.silence import Play
+from services.orchestrator.sound.silence_trimming import SilenceTrimmer, Trimming
+from services.orchestrator.decode_ahead import Decode, seconds_of, sentences_ahead
+from services.orchestrator.text.text_warnings import TextWarnings
+from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage, is_served_profile
+from services.orchestrator.speech.token_stream import TokenStream
+from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance
 
 _ANALYZED_AHEAD = 16
 Analyzed = Sentence | OpenSentence | None

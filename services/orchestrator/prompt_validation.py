@@ -2,7 +2,7 @@
 
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import synthesis_pb2, voice_pb2
-from services.orchestrator.prompting import Prompting, PromptMode, Recording
+from services.orchestrator.speech.conditioning import Prompting, PromptMode, Recording
 
 LARGEST_RECORDING = 10 * 1024 * 1024
 _LONGEST_VOICE_ID = 128

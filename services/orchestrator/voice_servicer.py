@@ -6,9 +6,9 @@ from typing import Any
 import grpc
 
 from cosyserve.v1 import synthesis_pb2 as pb
-from services.orchestrator.admission import Admission
+from services.orchestrator.load_control.admission import Admission
 from services.orchestrator.prompt_validation import require_size
-from services.orchestrator.voice_stage import VoiceStage
+from services.orchestrator.stages.voices import VoiceStage
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

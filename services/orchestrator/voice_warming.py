@@ -5,10 +5,10 @@ import logging
 
 from cosyserve.channel import Replica
 from cosyserve.errors import CosyserveError, NotFound
-from services.orchestrator.prompt_stage import PromptStage
-from services.orchestrator.prompting import show
-from services.orchestrator.token2wav_stage import Token2WavStage
-from services.orchestrator.voice_stage import VoiceStage
+from services.orchestrator.stages.prompts import PromptStage
+from services.orchestrator.speech.conditioning import show
+from services.orchestrator.stages.token2wav import Token2WavStage
+from services.orchestrator.stages.voices import VoiceStage
 
 log = logging.getLogger(__name__)
 _DEFAULT = ""

@@ -21,7 +21,7 @@ from services.frontend.settings import FrontendSettings
 from services.llm import __main__ as llm
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.stage_info import StageInfo, addresses
+from services.orchestrator.stages.info import StageInfo, addresses
 from services.token2wav import __main__ as token2wav
 from tests.contract.llm_service import status
 from tests.contract.up_process import ROOT

@@ -13,7 +13,7 @@ from cosyserve.errors import SpeechFault, Unavailable
 from cosyserve.v1 import synthesis_pb2
 from services.llm.fake_backend import FakeBackend
 from services.llm.request import Generation, Hop
-from services.orchestrator.guards import attempt_seed
+from services.orchestrator.retries import attempt_seed
 from tests.pipeline.misbehaving import fake_settings, misbehaving
 
 TEXT = "one two three four"

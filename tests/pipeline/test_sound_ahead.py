@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from cosyserve.v1 import profile_pb2, synthesis_pb2
-from services.orchestrator.sound_ahead import LISTENER_SECONDS
+from services.orchestrator.decode_ahead import LISTENER_SECONDS
 from tests.pipeline.calling import all_idle, speak
 from tests.pipeline.scripted import Stack, expected_audio, stack
 

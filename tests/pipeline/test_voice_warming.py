@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.errors import NotFound, Overloaded
 from cosyserve.v1 import voice_pb2
-from services.orchestrator.prompting import Shown, Voice
+from services.orchestrator.speech.conditioning import Shown, Voice
 from services.orchestrator.voice_warming import VoiceWarming
 from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.inputs.request import Profile

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from services.frontend.analysis import Sentence
 from services.llm.alignment import AlignmentTable
 from services.llm.repetition import gain_of_a_step_back
-from services.orchestrator.left_out import FEWEST_LETTERS, fewest_tokens, tokens_of
-from services.orchestrator.utterance import SpokenWord
+from services.orchestrator.speech.missing_words import FEWEST_LETTERS, fewest_tokens, tokens_of
+from services.orchestrator.speech.utterance import SpokenWord
 
 
 @dataclass(frozen=True)

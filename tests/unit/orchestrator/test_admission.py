@@ -10,12 +10,12 @@ import pytest
 
 from cosyserve.engine_load import BusyMeter, EngineLoad, Load
 from cosyserve.errors import Overloaded
-from services.orchestrator.adaptive_limit import BACK_OFF_SECONDS, RECOVER_SECONDS, USED_SHARE, AdaptiveLimit, StageLoad
-from services.orchestrator.admission import Admission
-from services.orchestrator.departures import ANYTHING, ARRIVING_TEXT, LONGEST_SECONDS, SHORTEST_SECONDS, TEXT, Departures
-from services.orchestrator.lent_place import LentPlace
-from services.orchestrator.load_watch import LoadWatch
-from services.orchestrator.playing import Playing
+from services.orchestrator.load_control.adaptive_limit import BACK_OFF_SECONDS, RECOVER_SECONDS, USED_SHARE, AdaptiveLimit, StageLoad
+from services.orchestrator.load_control.admission import Admission
+from services.orchestrator.load_control.wait_estimate import ANYTHING, ARRIVING_TEXT, LONGEST_SECONDS, SHORTEST_SECONDS, TEXT, Departures
+from services.orchestrator.load_control.preemptible_place import LentPlace
+from services.orchestrator.load_control.limit_updater import LoadWatch
+from services.orchestrator.sound.playback import Playing
 
 
 class Door:

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from cosyserve.errors import Overloaded
-from services.orchestrator.admission import Admission
+from services.orchestrator.load_control.admission import Admission
 from services.orchestrator.settings import OrchestratorSettings
-from services.orchestrator.token_stream import Made, TokenStream
-from services.orchestrator.utterance import Sentence, tokens_to_first_border
+from services.orchestrator.speech.token_stream import Made, TokenStream
+from services.orchestrator.speech.utterance import Sentence, tokens_to_first_border
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import profile_pb2, synthesis_pb2, voice_pb2
 from services.orchestrator import validation
-from services.orchestrator.prompting import Prompting, PromptMode, Recording
+from services.orchestrator.speech.conditioning import Prompting, PromptMode, Recording
 
 LARGEST = 10_485_760
 RECORDING = voice_pb2.PromptRecording(audio=b"RIFF", transcript="Hello.", language_code="en")

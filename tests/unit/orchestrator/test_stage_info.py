@@ -13,9 +13,9 @@ import pytest
 from cosyserve.channel import Replica
 from cosyserve.engine_load import Load
 from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
-from services.orchestrator import stage_info
-from services.orchestrator.adaptive_limit import AdaptiveLimit
-from services.orchestrator.stage_info import StageInfo
+from services.orchestrator.stages import info as stage_info
+from services.orchestrator.load_control.adaptive_limit import AdaptiveLimit
+from services.orchestrator.stages.info import StageInfo
 
 
 class Telling(info_pb2_grpc.InfoServiceServicer):

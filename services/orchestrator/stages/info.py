@@ -18,7 +18,7 @@ from cosyserve.engine_load import Load
 from cosyserve.errors import Unavailable
 from cosyserve.transport import channel_options
 from cosyserve.v1 import info_pb2, info_pb2_grpc
-from services.orchestrator.adaptive_limit import StageLoad
+from services.orchestrator.load_control.adaptive_limit import StageLoad
 
 PATIENCE_SECONDS = 2.0
 WARM_UP_SECONDS = 120.0

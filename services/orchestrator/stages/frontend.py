@@ -11,11 +11,11 @@ from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.reading import messages
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
-from services.orchestrator.arriving_text import ArrivingText, Flush
-from services.orchestrator.taken_sentences import TakenSentences
-from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.text_warnings import TextWarning
-from services.orchestrator.utterance import OpenSentence, Sentence, SpokenWord, Utterance
+from services.orchestrator.text.replay_buffer import ArrivingText, Flush
+from services.orchestrator.text.deduplication import TakenSentences
+from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
+from services.orchestrator.text.text_warnings import TextWarning
+from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord, Utterance
 
 Take = Callable[[Sentence | OpenSentence], Awaitable[None]]
 Warn = Callable[[Iterable[TextWarning]], None]

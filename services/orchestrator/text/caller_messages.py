@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.arriving_text import ArrivingText, Flush
+from services.orchestrator.text.replay_buffer import ArrivingText, Flush
 
 FEWEST_DELAYED_WORDS = 4
 """What a pause in the text cuts off is not shorter."""

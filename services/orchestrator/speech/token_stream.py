@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 from cosyserve.errors import SpeechFault
-from services.orchestrator.utterance import OpenSentence, Sentence
+from services.orchestrator.speech.utterance import OpenSentence, Sentence
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from cosyserve import telemetry
 from cosyserve.channel import Replica, ReplicaSet
 from cosyserve.reading import answer
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
-from services.orchestrator.takeover import Patience, Pulse, carried_on
+from services.orchestrator.stages.failover import Patience, Pulse, carried_on
 
 Answer = TypeVar("Answer")
 

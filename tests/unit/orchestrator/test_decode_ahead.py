@@ -2,11 +2,11 @@
 
 import asyncio
 
-from services.orchestrator.silence import Play
-from services.orchestrator.sound_ahead import Decode, sentences_ahead
-from services.orchestrator.token2wav_stage import Decoded
-from services.orchestrator.token_stream import Made, TokenStream
-from services.orchestrator.utterance import Sentence
+from services.orchestrator.sound.silence import Play
+from services.orchestrator.decode_ahead import Decode, sentences_ahead
+from services.orchestrator.stages.token2wav import Decoded
+from services.orchestrator.speech.token_stream import Made, TokenStream
+from services.orchestrator.speech.utterance import Sentence
 
 
 def written(index: int) -> TokenStream:

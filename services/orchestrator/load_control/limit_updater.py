@@ -5,8 +5,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from services.orchestrator.adaptive_limit import AdaptiveLimit, StageLoad
-from services.orchestrator.admission import Admission
+from services.orchestrator.load_control.adaptive_limit import AdaptiveLimit, StageLoad
+from services.orchestrator.load_control.admission import Admission
 
 log = logging.getLogger(__name__)
 LEAST_SECONDS = 1.0

@@ -7,8 +7,8 @@ leaves one that was not spoken a token or none; how few a spoken one has depends
 from collections.abc import Sequence
 
 from cosyserve.errors import LeftOut
-from services.orchestrator.token_stream import Made
-from services.orchestrator.utterance import OpenSentence, Sentence, SpokenWord
+from services.orchestrator.speech.token_stream import Made
+from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord
 
 FEWEST_LETTERS = 2
 """A word of one letter (`a`, `I`) may melt into its neighbours."""

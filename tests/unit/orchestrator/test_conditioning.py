@@ -4,7 +4,7 @@ import pytest
 
 from cosyserve.errors import FailedPrecondition
 from cosyserve.v1 import synthesis_pb2
-from services.orchestrator.prompting import PromptMode, Shown, Voice, show
+from services.orchestrator.speech.conditioning import PromptMode, Shown, Voice, show
 
 TEXT, SPEECH, MEL, VECTOR, INSTRUCTION = (1, 2), (3, 4, 5), bytes(3 * 2 * 80 * 4), b"vector", (6, 7, 8)
 WHOLE = Voice("anna", "hash", TEXT, SPEECH, MEL, VECTOR)

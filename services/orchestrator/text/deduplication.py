@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from services.orchestrator.utterance import OpenSentence, Sentence
+from services.orchestrator.speech.utterance import OpenSentence, Sentence
 
 
 class TakenSentences:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cosyserve import spec
-from services.orchestrator.prompting import Prompting
+from services.orchestrator.speech.conditioning import Prompting
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ from cosyserve.channel import Replica, ReplicaSet, as_error
 from cosyserve.errors import InternalFault
 from cosyserve.reading import messages
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
-from services.orchestrator.engine_stage import from_message, to_message
-from services.orchestrator.engines import Engines
-from services.orchestrator.prompting import Shown
-from services.orchestrator.silence import Play
-from services.orchestrator.takeover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.token_stream import TokenStream
-from services.orchestrator.utterance import Utterance
+from services.orchestrator.stages.identity import from_message, to_message
+from services.orchestrator.stages.engine_choice import Engines
+from services.orchestrator.speech.conditioning import Shown
+from services.orchestrator.sound.silence import Play
+from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
+from services.orchestrator.speech.token_stream import TokenStream
+from services.orchestrator.speech.utterance import Utterance
 
 _WARM_SECONDS = 120.0
 DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cosyserve import spec
-from services.orchestrator.token_stream import TokenStream
+from services.orchestrator.speech.token_stream import TokenStream
 
 
 @dataclass(frozen=True)

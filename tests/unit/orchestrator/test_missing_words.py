@@ -3,9 +3,9 @@
 import pytest
 
 from cosyserve.errors import LeftOut
-from services.orchestrator.left_out import require_all_words
-from services.orchestrator.token_stream import Made, TokenStream
-from services.orchestrator.utterance import OpenSentence, Sentence, SpokenWord
+from services.orchestrator.speech.missing_words import require_all_words
+from services.orchestrator.speech.token_stream import Made, TokenStream
+from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord
 
 WORDS = (SpokenWord("or", 0, 2), SpokenWord("me", 2, 3), SpokenWord("a", 5, 1), SpokenWord("/nˈIki/", 6, 6))
 """By their ids they need 1, 2, no and 3 tokens."""

@@ -7,9 +7,9 @@ from cosyserve.channel import ReplicaSet
 from cosyserve.errors import InternalFault
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
-from services.orchestrator.prompting import Prompting, Recording, Shown, Voice, show
-from services.orchestrator.takeover import Patience
-from services.orchestrator.voice_stage import ask
+from services.orchestrator.speech.conditioning import Prompting, Recording, Shown, Voice, show
+from services.orchestrator.stages.failover import Patience
+from services.orchestrator.stages.voices import ask
 
 
 class PromptStage:

@@ -1,0 +1,1 @@
+"""How many requests are admitted, and when a refused caller should come back."""

@@ -1,0 +1,1 @@
+"""One request as plain values: the utterance, its sentences, its conditioning, its speech tokens and word times."""
