@@ -14,10 +14,10 @@ import torch
 from bench.player import BYTES_PER_SAMPLE
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
-from services.frontend.analysis import Analyzer
-from services.frontend.normalize import Normalizer
-from services.frontend.text_tokenizer import read_tokenizer
-from services.frontend.wetext_package import WeText
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.normalization.wetext_package import WeText
 from services.llm.request import Generation, Grouping, Prompt, Sampling
 from services.llm.settings import LlmSettings
 from services.llm.torch_backend import TorchBackend

@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis import Analyzer
-from services.frontend.normalize import Normalizer
-from services.frontend.text_tokenizer import read_tokenizer
-from services.frontend.wetext_package import WeText
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.normalization.wetext_package import WeText
 
 CHARACTERS = 200
 MODELS = ("models/demo", "tests/golden/tiny")

@@ -26,11 +26,11 @@ from recipes.demo_voice.teacher.plan import MAIN_VOICES
 from recipes.demo_voice.tokenizer import export as tokenizer_onnx
 from recipes.demo_voice.tokenizer.trained import ONNX as TOKENIZER_ONNX
 from recipes.demo_voice.voices import Corpus, voices
-from services.frontend.features import fbank, whisper_mel
-from services.frontend.features.resample import resample
-from services.frontend.speaker_file import FILE as VOICE_FILE
-from services.frontend.speaker_file import read_voices
-from services.frontend.text_tokenizer import read_tokenizer
+from services.frontend.prompts.features import fbank, whisper_mel
+from services.frontend.prompts.features.resample import resample
+from services.frontend.voices.speaker_file import FILE as VOICE_FILE
+from services.frontend.voices.speaker_file import read_voices
+from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.llm.alignment import FILE as ALIGNMENT
 from services.llm.config import read_config as read_llm_config
 from services.llm.engine.weights import WEIGHTS as LLM

@@ -17,8 +17,8 @@ from tqdm import tqdm
 
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE, SAMPLES_PER_TOKEN
 from recipes.demo_voice.speech import Speech, mapped_waves
-from services.frontend.features import fbank, mel, whisper_mel
-from services.frontend.features.resample import resample
+from services.frontend.prompts.features import fbank, mel, whisper_mel
+from services.frontend.prompts.features.resample import resample
 
 LOG_MEL_PER_TOKEN = 4
 FBANK_PER_TOKEN = 4

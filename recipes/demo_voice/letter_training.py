@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from tqdm import tqdm
 
-from services.frontend.phonemes.letters import EDGE, NGrams, Row, cost_character, pair_character
-from services.frontend.phonemes.symbols import STRESS, VOWELS
+from services.frontend.tokenizers.phonemes.letter_to_sound import EDGE, NGrams, Row, cost_character, pair_character
+from services.frontend.tokenizers.phonemes.symbols import STRESS, VOWELS
 
 ORDER = 6
 WORTH = 4.0

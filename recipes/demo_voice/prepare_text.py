@@ -30,10 +30,10 @@ from cosyserve.spec import LONGEST_SENTENCE
 from recipes.demo_voice.letter_training import train
 from recipes.demo_voice.pronunciations import pronunciations
 from recipes.demo_voice.replies import replies
-from services.frontend.phonemes.letters import write_letters
-from services.frontend.phonemes.lexicon import write_lexicon
-from services.frontend.phonemes.symbols import SYMBOLS
-from services.frontend.phonemes.tokenizer import FILES, PhonemeTokenizer
+from services.frontend.tokenizers.phonemes.letter_to_sound import write_letters
+from services.frontend.tokenizers.phonemes.lexicon import write_lexicon
+from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
+from services.frontend.tokenizers.phonemes.tokenizer import FILES, PhonemeTokenizer
 
 QUALITY = [Path(__file__).parents[2] / "tools" / "quality" / name for name in ("sentences.txt", "replies.txt")]
 FEWEST_WORDS = 3

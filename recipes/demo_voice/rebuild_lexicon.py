@@ -13,8 +13,8 @@ from pathlib import Path
 from recipes.demo_voice import manifest
 from recipes.demo_voice.prepare_text import wheel
 from recipes.demo_voice.pronunciations import pronunciations
-from services.frontend.phonemes.lexicon import read_lexicon, write_lexicon
-from services.frontend.phonemes.tokenizer import FILES
+from services.frontend.tokenizers.phonemes.lexicon import read_lexicon, write_lexicon
+from services.frontend.tokenizers.phonemes.tokenizer import FILES
 
 
 def main(arguments: list[str] | None = None) -> int:

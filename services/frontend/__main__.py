@@ -14,19 +14,19 @@ from cosyserve.process import run
 from cosyserve.server import Close, Service
 from cosyserve.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import frontend_pb2_grpc
-from services.frontend.analysis import NO_DICTIONARY, Analyzer
-from services.frontend.prompt import PromptReader
-from services.frontend.pronunciations import read_dictionary
-from services.frontend.recording_reader import RecordingReader
-from services.frontend.registry import Registry
+from services.frontend.analysis.analyzer import NO_DICTIONARY, Analyzer
+from services.frontend.prompts.prompt_reader import PromptReader
+from services.frontend.analysis.pronunciations import read_dictionary
+from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.voices.preset_voices import Registry
 from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
-from services.frontend.turns import MOST_CALLS, Caller, Turns
-from services.frontend.voice import Voice
-from services.frontend.voice_labels import is_given_id
-from services.frontend.voice_library import VoiceLibrary
-from services.frontend.voice_notes import Notes
-from services.frontend.voice_store import VoiceStore
+from services.frontend.text.turns import MOST_CALLS, Caller, Turns
+from services.frontend.voices.voice import Voice
+from services.frontend.voices.voice_labels import is_given_id
+from services.frontend.voices.voice_library import VoiceLibrary
+from services.frontend.voices.voice_notes import Notes
+from services.frontend.voices.voice_store import VoiceStore
 
 SERVICE = "cosyserve.v1.FrontendService"
 WARM_UP = ("今天是2024年5月1日，气温-3.5℃，涨了12.5%。", "On May 1st, 2024 it cost $12.50 and 3 kg.")
@@ -53,10 +53,10 @@ def read_model(settings: FrontendSettings) -> Loaded:
     """Blocks. Raises ModelError for an unusable model directory, SettingsError for a default voice that there cannot be, for a
     bad dictionary, and for a storage that cannot be opened."""
     # The grammars and the number speller take most of a second to import and load.
-    from services.frontend.normalize import Normalizer
-    from services.frontend.speaker_file import read_presets
-    from services.frontend.split_mode import split_mode
-    from services.frontend.text_tokenizer import read_tokenizer
+    from services.frontend.normalization.normalize import Normalizer
+    from services.frontend.voices.speaker_file import read_presets
+    from services.frontend.segmentation.split_mode import split_mode
+    from services.frontend.tokenizers.tokenizer import read_tokenizer
 
     directory = ModelDirectory(Path(settings.model))
     tokenizer = read_tokenizer(directory)
@@ -64,7 +64,7 @@ def read_model(settings: FrontendSettings) -> Loaded:
     presets = _presets([voice for voice, _ in noted], settings)
     package = None
     if settings.normalizer == "wetext":
-        from services.frontend.wetext_package import WeText
+        from services.frontend.normalization.wetext_package import WeText
 
         package = WeText()
     dictionary = NO_DICTIONARY
@@ -96,8 +96,8 @@ def _presets(voices: list[Voice], settings: FrontendSettings) -> Registry:
 def _store(directory: ModelDirectory, settings: FrontendSettings) -> VoiceStore | None:
     if not settings.voices_url:
         return None
-    from services.frontend.blobs import open_blobs
-    from services.frontend.voice_model import voice_model
+    from services.frontend.voices.blobs import open_blobs
+    from services.frontend.prompts.voice_model import voice_model
 
     try:
         store = VoiceStore(open_blobs(settings.voices_url, voice_model(directory)))
@@ -112,8 +112,8 @@ def _store(directory: ModelDirectory, settings: FrontendSettings) -> VoiceStore 
 
 
 def _listeners(directory: ModelDirectory, settings: FrontendSettings) -> PromptReader | None:
-    from services.frontend.onnx_network import available_device
-    from services.frontend.voice_model import can_listen
+    from services.frontend.prompts.onnx_network import available_device
+    from services.frontend.prompts.voice_model import can_listen
 
     if not can_listen(directory):
         return None

@@ -33,7 +33,7 @@ class FrontendSettings(ServerSettings):
     allow_special: bool = False
     """Parse `<|...|>` control tokens in every text, whether or not its request allows them. They steer the model."""
     pronunciations: Path | None = None
-    """A JSON file, an object of written form to respelling or /phonemes/, for all texts (services.frontend.pronunciations)."""
+    """A JSON file, an object of written form to respelling or /phonemes/, for all texts (services.frontend.analysis.pronunciations)."""
 
     voices_url: str | None = None
     """Where voices that callers make are kept: a directory or any URL of fsspec (s3://bucket/prefix), the same for every replica. Unset:

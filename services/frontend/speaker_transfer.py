@@ -16,14 +16,14 @@ import torch
 
 from cosyserve.errors import AlreadyExists, CosyserveError, ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.blobs import open_blobs
-from services.frontend.speaker_file import entry_of, read_file, read_voices, triton_entry_of
-from services.frontend.text_tokenizer import read_tokenizer
-from services.frontend.voice_file import KeptVoice, Origin, now
-from services.frontend.voice_labels import Labels, require_given_id
-from services.frontend.voice_model import voice_model
-from services.frontend.voice_notes import FIELD, Notes, notes_field
-from services.frontend.voice_store import VoiceStore
+from services.frontend.voices.blobs import open_blobs
+from services.frontend.voices.speaker_file import entry_of, read_file, read_voices, triton_entry_of
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.voices.voice_file import KeptVoice, Origin, now
+from services.frontend.voices.voice_labels import Labels, require_given_id
+from services.frontend.prompts.voice_model import voice_model
+from services.frontend.voices.voice_notes import FIELD, Notes, notes_field
+from services.frontend.voices.voice_store import VoiceStore
 
 _DONE = {"import": "read", "export": "written"}
 

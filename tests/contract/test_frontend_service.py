@@ -16,10 +16,10 @@ from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load, main
-from services.frontend.normalize import Normalizer
+from services.frontend.normalization.normalize import Normalizer
 from services.frontend.settings import FrontendSettings
-from services.frontend.units import Units
-from services.frontend.written_text import Piece, WrittenText
+from services.frontend.segmentation.text_units import Units
+from services.frontend.analysis.streaming_text import Piece, WrittenText
 from tests.contract.conversation import conversation
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"

@@ -12,7 +12,7 @@ from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load, main
 from services.frontend.settings import FrontendSettings
-from services.frontend.voice_model import voice_model
+from services.frontend.prompts.voice_model import voice_model
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 

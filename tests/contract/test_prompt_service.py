@@ -19,9 +19,9 @@ from cosyserve.channel import retry_delay
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
-from services.frontend.features.whisper_mel import whisper_log_mel
-from services.frontend.prompt import SPEECH_TOKENIZER, PromptReader
-from services.frontend.recording_reader import RecordingReader
+from services.frontend.prompts.features.whisper_mel import whisper_log_mel
+from services.frontend.prompts.prompt_reader import SPEECH_TOKENIZER, PromptReader
+from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.settings import FrontendSettings
 from tests.contract import test_voice_service as voices
 from tests.contract.test_voice_service import DEMO, FILES, FULL, GOOD, INVALID, LOUD, RATE, ROOT, WRONG_STATE, refused, served

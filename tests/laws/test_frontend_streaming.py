@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis import Analyzer
-from services.frontend.normalize import Normalizer
-from services.frontend.sentences import Splitter, cut_to_limit
-from services.frontend.split_mode import Split
-from services.frontend.tokenizer import TextTokenizer
-from services.frontend.units import LONGEST_UNIT, Units, runs_of
-from services.frontend.wetext_package import WeText
-from services.frontend.written_text import WrittenText
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit
+from services.frontend.segmentation.split_mode import Split
+from services.frontend.tokenizers.bpe import TextTokenizer
+from services.frontend.segmentation.text_units import LONGEST_UNIT, Units, runs_of
+from services.frontend.normalization.wetext_package import WeText
+from services.frontend.analysis.streaming_text import WrittenText
 
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
 TEXT = st.text(st.sampled_from('ab1 .,;:!?"”’)\n中文。？！；，、Dr') | st.characters(exclude_categories=["Cs"]), max_size=120)

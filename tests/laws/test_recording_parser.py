@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cosyserve import g711
 from cosyserve.errors import InvalidRequest
-from services.frontend.wav_reader import Sound, read_wav
+from services.frontend.recordings.wav_reader import Sound, read_wav
 from tools.fuzz.upload_seeds import seeds, wav
 
 RATES = st.sampled_from((16_000, 22_050, 24_000, 44_100, 48_000))

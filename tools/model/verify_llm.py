@@ -23,7 +23,7 @@ from cosyserve.engine_use import engine_held
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
-from services.frontend.text_tokenizer import read_tokenizer
+from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.llm.config import LlmConfig, read_config
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors, model_hash

@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from services.frontend.speaker_file import FILE, entry_of
-from services.frontend.voice import Voice
+from services.frontend.voices.speaker_file import FILE, entry_of
+from services.frontend.voices.voice import Voice
 
 
 def with_voices(model: Path, voices: Iterable[Voice], folder: Path) -> Path:

@@ -26,13 +26,13 @@ from cosyserve.commands.options import add_json, model_directory
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.supervision.stack import StackFailed
-from services.frontend.analysis import Analyzer
-from services.frontend.normalize import Normalizer
-from services.frontend.prompt import PromptReader
-from services.frontend.speaker_file import read_voices
-from services.frontend.text_tokenizer import read_tokenizer
-from services.frontend.voice import Voice
-from services.frontend.wetext_package import WeText
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.prompts.prompt_reader import PromptReader
+from services.frontend.voices.speaker_file import read_voices
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.voices.voice import Voice
+from services.frontend.normalization.wetext_package import WeText
 from tools.quality.added_voices import with_voices
 from tools.quality.collect import Recordings, client_of, spoken
 from tools.quality.likeness import Likeness, as_table, cosine, nearness

@@ -21,12 +21,12 @@ import numpy as np
 from cosyserve.commands.options import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis import Analyzer, Sentence
-from services.frontend.normalize import Normalizer
-from services.frontend.speaker_file import read_voices
-from services.frontend.split_mode import split_mode
-from services.frontend.text_tokenizer import read_tokenizer
-from services.frontend.wetext_package import WeText
+from services.frontend.analysis.analyzer import Analyzer, Sentence
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.voices.speaker_file import read_voices
+from services.frontend.segmentation.split_mode import split_mode
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.normalization.wetext_package import WeText
 from services.llm.backend import Backend, load_backend
 from services.llm.config import LengthBounds
 from services.llm.guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_TOKENS

@@ -8,12 +8,12 @@ import re
 import unicodedata
 from typing import NamedTuple, Protocol
 
-from services.frontend.analysis import Analyzer
-from services.frontend.carriers import BEGIN, BLANK, END
-from services.frontend.phonemes.endings import plural
-from services.frontend.phonemes.spelling import spell
-from services.frontend.phonemes.symbols import PHONES, STRESS
-from services.frontend.phonemes.tokenizer import PhonemeTokenizer
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.tokenizers.placeholders import BEGIN, BLANK, END
+from services.frontend.tokenizers.phonemes.endings import plural
+from services.frontend.tokenizers.phonemes.spelling import spell
+from services.frontend.tokenizers.phonemes.symbols import PHONES, STRESS
+from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 from tools.quality.spoken_forms import spoken_forms
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis import Analyzer
-from services.frontend.normalize import Normalizer
-from services.frontend.phonemes.tokenizer import PhonemeTokenizer
-from services.frontend.tokenizer import TextTokenizer
-from services.frontend.wetext_package import WeText
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
+from services.frontend.tokenizers.bpe import TextTokenizer
+from services.frontend.normalization.wetext_package import WeText
 from tools.quality.reading_judges import ChineseJudge, EnglishJudge, Judge
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import MEL_BINS, SAMPLE_RATE
-from services.frontend.voice import Voice
+from services.frontend.voices.voice import Voice
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tools.quality.recording import Recording
 from tools.quality.sentences import Sentence

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from services.frontend.features.fbank import kaldi_fbank, speaker_features
-from services.frontend.features.mel import mel_basis, mel_spectrogram
-from services.frontend.features.resample import resample
-from services.frontend.features.whisper_mel import whisper_filters, whisper_log_mel
+from services.frontend.prompts.features.fbank import kaldi_fbank, speaker_features
+from services.frontend.prompts.features.mel import mel_basis, mel_spectrogram
+from services.frontend.prompts.features.resample import resample
+from services.frontend.prompts.features.whisper_mel import whisper_filters, whisper_log_mel
 from tools.verify.report import Report
 
 FILE = "features.npz"

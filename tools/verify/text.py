@@ -10,10 +10,10 @@ import numpy as np
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.analysis import Analyzer
-from services.frontend.normalize import Normalizer
-from services.frontend.speaker_file import read_voices
-from services.frontend.text_tokenizer import Tokenizer, read_tokenizer
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.voices.speaker_file import read_voices
+from services.frontend.tokenizers.tokenizer import Tokenizer, read_tokenizer
 from tools.verify.report import Report, Row
 
 FILE = "text_frontend.json"
@@ -74,7 +74,7 @@ def _verify_with_package(name: str, recorded: dict[str, Any], tokenizer: Tokeniz
     if importlib.util.find_spec("wetext") is None:
         report.missing(name, "wetext is not installed")
         return
-    from services.frontend.wetext_package import WeText
+    from services.frontend.normalization.wetext_package import WeText
 
     made_with, installed = recorded.get("wetext_version", "unknown"), importlib.metadata.version("wetext")
     note = "" if made_with == installed else f"recorded with wetext {made_with}, installed {installed}; "

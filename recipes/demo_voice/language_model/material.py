@@ -10,7 +10,7 @@ from recipes.demo_voice.language_model.layouts import Ids
 from recipes.demo_voice.layout import model_directory
 from recipes.demo_voice.speech import Speech
 from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, PLACES
-from services.frontend.phonemes.symbols import BLANK, MARKS, START, read_symbols
+from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS, START, read_symbols
 
 LONGEST_GAP = 6
 """Tokens between two sounds at most, where words are cut apart; more is a pause, which belongs to neither."""

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from cosyserve.spec import SPEAKER_DIMENSION
 from recipes.demo_voice.parameters import uniform_by_inputs
-from services.frontend.features.fbank import BINS
+from services.frontend.prompts.features.fbank import BINS
 
 WIDTH = 192
 STEM_KERNEL = 5

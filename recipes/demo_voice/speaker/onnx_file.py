@@ -14,7 +14,7 @@ from torch import Tensor
 from cosyserve.spec import SPEAKER_DIMENSION
 from recipes.demo_voice.onnx_graph import Graph
 from recipes.demo_voice.speaker import network
-from services.frontend.features.fbank import BINS
+from services.frontend.prompts.features.fbank import BINS
 
 INPUT, OUTPUT = "input", "output"
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice import manifest
-from services.frontend.phonemes.symbols import PHONES, read_symbols
+from services.frontend.tokenizers.phonemes.symbols import PHONES, read_symbols
 from services.llm.alignment import DIGITS, FILE, LEVELS, AlignmentTable, digits_of
 from services.llm.config import read_config
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.speaker_file import read_voices
-from services.frontend.text_tokenizer import read_tokenizer
+from services.frontend.voices.speaker_file import read_voices
+from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.llm.request import FinishReason, Generation, Prompt, Sampling
 from services.llm.settings import LlmSettings
 from services.llm.torch_backend import TorchBackend

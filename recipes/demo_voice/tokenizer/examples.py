@@ -12,7 +12,7 @@ from recipes.demo_voice.features import LOG_MEL_PER_TOKEN, Features
 from recipes.demo_voice.layout import model_directory
 from recipes.demo_voice.speech import Speech
 from recipes.demo_voice.tokenizer.phones import Phones
-from services.frontend.phonemes.symbols import read_symbols
+from services.frontend.tokenizers.phonemes.symbols import read_symbols
 
 GRANULE = 8
 """Batches are a multiple of this many tokens long, so that few shapes occur."""

@@ -17,7 +17,7 @@ from recipes.demo_voice.onnx_graph import Graph
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.network import Block, Encoder
 from recipes.demo_voice.tokenizer.trained import TrainedTokenizer
-from services.frontend.features import whisper_mel
+from services.frontend.prompts.features import whisper_mel
 
 FEATURES, LENGTH, IDS = "feats", "feats_length", "indices"
 _LEAST_AGREEMENT = 0.999

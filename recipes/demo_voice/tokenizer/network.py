@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from cosyserve.spec import MEL_BINS
-from services.frontend.features import whisper_mel
+from services.frontend.prompts.features import whisper_mel
 
 
 @dataclass(frozen=True)

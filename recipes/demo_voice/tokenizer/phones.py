@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.frontend.phonemes.symbols import PHONES, START
+from services.frontend.tokenizers.phonemes.symbols import PHONES, START
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from recipes.demo_voice.layout import model_directory
 from recipes.demo_voice.progress import Journal, Schedule
 from recipes.demo_voice.speech import Speech
 from recipes.demo_voice.vocoder import losses
-from services.frontend.features.mel import mel_spectrogram
+from services.frontend.prompts.features.mel import mel_spectrogram
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import FILE

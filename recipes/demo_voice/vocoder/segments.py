@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
 from recipes.demo_voice.batches import gather
 from recipes.demo_voice.speech import Speech
-from services.frontend.features.mel import mel_spectrogram
+from services.frontend.prompts.features.mel import mel_spectrogram
 
 MAIN_VOICES, MAIN_SHARE = ("af_heart", "am_michael"), 0.5
 """The voices that are spoken with most, and their part of all segments together."""

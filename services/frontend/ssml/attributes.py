@@ -2,7 +2,7 @@
 
 import re
 
-from services.frontend.pauses import LONGEST, SHORTEST
+from services.frontend.segmentation.pauses import LONGEST, SHORTEST
 
 RATES = {"x-slow": 0.5, "slow": 0.75, "medium": 1.0, "default": 1.0, "fast": 1.25, "x-fast": 1.5}
 SLOWEST, FASTEST = 0.5, 2.0

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from services.frontend.pauses import Pause
-from services.frontend.text_warnings import Kind
+from services.frontend.segmentation.pauses import Pause
+from services.frontend.text.text_warnings import Kind
 
 
 class Style(NamedTuple):

@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from services.frontend.carriers import INSERTED, place_of
-from services.frontend.characters import speakable
-from services.frontend.language import CHINESE, ENGLISH
+from services.frontend.tokenizers.placeholders import INSERTED, place_of
+from services.frontend.text.characters import speakable
+from services.frontend.text.language import CHINESE, ENGLISH
 from services.frontend.ssml.say_as.values import Value
 
 _LETTER = re.compile("(?P<han>[\u3400-\u9fff\U00020000-\U0003ffff])|[A-Za-z\u00c0-\u024f]")

@@ -6,7 +6,7 @@ Source: Handbook of the International Phonetic Association (1999) for the letter
 import re
 import unicodedata
 
-from services.frontend.phonemes.symbols import PHONES, PRIMARY, SECONDARY, STRESS, VOWELS
+from services.frontend.tokenizers.phonemes.symbols import PHONES, PRIMARY, SECONDARY, STRESS, VOWELS
 
 _LETTERS = {
     "tʃ": "ʧ", "t͡ʃ": "ʧ", "dʒ": "ʤ", "d͡ʒ": "ʤ", "eɪ": "A", "aɪ": "I", "oʊ": "O", "əʊ": "O", "aʊ": "W", "ɔɪ": "Y", "ɝ": "ɜɹ", "ɚ": "əɹ",

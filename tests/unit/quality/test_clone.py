@@ -9,9 +9,9 @@ import pytest
 
 from cosyserve.audio import to_pcm
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.speaker_file import read_voices
-from services.frontend.text_tokenizer import read_tokenizer
-from services.frontend.voice import Voice
+from services.frontend.voices.speaker_file import read_voices
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.voices.voice import Voice
 from tests.unit.quality.tones import RATE, tone
 from tools.quality import clone
 from tools.quality.added_voices import with_voices

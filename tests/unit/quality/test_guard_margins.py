@@ -6,7 +6,7 @@ import random
 import pytest
 
 from cosyserve.errors import PromptSpoken
-from services.frontend.analysis import Sentence
+from services.frontend.analysis.analyzer import Sentence
 from services.llm.config import LengthBounds
 from services.llm.guards import EQUAL_TOKENS, TokenGuards
 from services.llm.repetition import LARGEST_GAIN

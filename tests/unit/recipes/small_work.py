@@ -7,7 +7,7 @@ import numpy as np
 
 from recipes.demo_voice import features
 from recipes.demo_voice.speech import GRANULE, SAMPLE_RATE, Recording
-from services.frontend.phonemes.symbols import PHONES, SYMBOLS
+from services.frontend.tokenizers.phonemes.symbols import PHONES, SYMBOLS
 
 VOICES = {"low": 110.0, "high": 190.0}
 """Name and pitch of the hum, Hz."""

@@ -20,11 +20,11 @@ from recipes.demo_voice.tokenizer.examples import Examples
 from recipes.demo_voice.tokenizer.export import export as export_tokenizer
 from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes
-from services.frontend.phonemes.letters import NGrams, Row, cost_character, pair_character, write_letters
-from services.frontend.phonemes.lexicon import write_lexicon
-from services.frontend.speaker_file import read_voices
-from services.frontend.text_tokenizer import read_tokenizer
-from services.frontend.voice_notes import FIELD
+from services.frontend.tokenizers.phonemes.letter_to_sound import NGrams, Row, cost_character, pair_character, write_letters
+from services.frontend.tokenizers.phonemes.lexicon import write_lexicon
+from services.frontend.voices.speaker_file import read_voices
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.voices.voice_notes import FIELD
 from services.llm.config import read_config as read_llm_config
 from services.llm.engine.weights import expected_tensors as llm_tensors
 from services.token2wav.flow.weights import FlowConfig

@@ -24,7 +24,7 @@ from recipes.demo_voice.tokenizer import codes as fsq
 from recipes.demo_voice.tokenizer import trained
 from recipes.demo_voice.tokenizer.network import Network, Sizes
 from recipes.demo_voice.tokenizer.phones import Phones
-from services.frontend.phonemes.symbols import PHONES, SYMBOLS
+from services.frontend.tokenizers.phonemes.symbols import PHONES, SYMBOLS
 from services.llm.arriving_text import ContinuousText
 from services.llm.config import LlmConfig, SamplingParameters, read_config
 from services.llm.engine.cache import SequenceCache

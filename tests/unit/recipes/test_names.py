@@ -8,8 +8,8 @@ from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice.prepare_text import REPLIES, choose
 from recipes.demo_voice.pronunciations import NAMES, read_names
 from recipes.demo_voice.replies import replies
-from services.frontend.phonemes.lexicon import read_lexicon
-from services.frontend.phonemes.tokenizer import PhonemeTokenizer
+from services.frontend.tokenizers.phonemes.lexicon import read_lexicon
+from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 
 MODEL = Path(__file__).parents[3] / "models" / "demo"
 

@@ -12,9 +12,9 @@ from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice import letter_training
 from recipes.demo_voice.prepare_text import choose, main, read_sentences, same
 from recipes.demo_voice.pronunciations import pronunciations
-from services.frontend.phonemes.letters import LetterModel
-from services.frontend.phonemes.symbols import SYMBOLS
-from services.frontend.phonemes.tokenizer import PhonemeTokenizer
+from services.frontend.tokenizers.phonemes.letter_to_sound import LetterModel
+from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
+from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 
 GOLD = {
     "go": "ɡˈO",

@@ -12,8 +12,8 @@ from recipes.demo_voice import parameters as store
 from recipes.demo_voice.features import Features
 from recipes.demo_voice.speaker import crops, mixes, network, objective, onnx_file, train
 from recipes.demo_voice.speech import Speech
-from services.frontend.features.fbank import speaker_features
-from services.frontend.features.resample import resample
+from services.frontend.prompts.features.fbank import speaker_features
+from services.frontend.prompts.features.resample import resample
 from tests.unit.recipes import small_work
 
 CPU = torch.device("cpu")

@@ -20,7 +20,7 @@ from recipes.demo_voice.tokenizer.kept_encoder import read_encoder
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.phones import Phones, distance, greedy
 from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, ONNX, PLACES, SETTINGS, WEIGHTS, TrainedTokenizer
-from services.frontend.phonemes.symbols import SYMBOLS
+from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from tests.unit.recipes import small_work
 
 SIZES = Sizes(digits=5, phones=7, voices=3, width=32)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from services.frontend import chinese_numbers
+from services.frontend.text import chinese_numbers
 
 _MONEY = {"USD": "美元", "EUR": "欧元", "GBP": "英镑", "CNY": "元", "JPY": "日元"}
 _UNITS = {

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.frontend.language import CHINESE, ENGLISH
+from services.frontend.text.language import CHINESE, ENGLISH
 from services.frontend.ssml.say_as import chinese, english
 from services.frontend.ssml.say_as.dates import date_of
 

@@ -1,0 +1,1 @@
+"""A text to sentences with token ids, whole or while it is being written, plain or SSML."""

@@ -1,0 +1,229 @@
+"""A text becomes sentences with token ids: the one path behind every way of sending text."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from cosyserve.spec import LONGEST_SENTENCE
+from services.frontend.tokenizers import placeholders as carriers
+from services.frontend.analysis.reading_context import Course
+from services.frontend.normalization.english.unfinished_forms import has_begun
+from services.frontend.text.language import CHINESE, ENGLISH
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.analysis.incremental_sentences import PartialSentences, Spoken
+from services.frontend.segmentation.pauses import Pause, passages
+from services.frontend.analysis.pronunciations import MOST_OF_A_SERVER, Dictionary
+from services.frontend.segmentation.language_spans import language_by_script, spans
+from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit, is_only_marks
+from services.frontend.analysis.source import Means, Source
+from services.frontend.segmentation.split_mode import Split
+from services.frontend.ssml.inserted import Inserted
+from services.frontend.tokenizers.tokenizer import GrowingIds, Tokenizer
+from services.frontend.text.text_warnings import WarningLog
+from services.frontend.text.turns import give_way
+from services.frontend.segmentation.text_units import LONGEST_UNIT, runs_of, units_of
+
+RUN_CHARACTERS = 200
+"""Characters normalised at a time: 0.04 s at most, during which the turn passes on several times (`turns`)."""
+NO_DICTIONARY = Dictionary({}, None, MOST_OF_A_SERVER)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a request wants its text read."""
+
+    language_code: str = ""
+    """BCP-47 tag, or empty: by script."""
+    allow_control_tokens: bool = False
+    """Parse `<|...|>` control tokens; a text that has them is then not normalised, as specified."""
+    dictionary: Dictionary | None = None
+    """The server's and the request's pronunciations; None: the server's."""
+    joined: bool = False
+    """Join short sentences whatever the model directory says (Split.JOINED)."""
+    own_readings: bool = True
+    """As in `Normalizer.normalise`."""
+    speed: float = 1.0
+    """Of the request; the rates of a document multiply it."""
+    log: WarningLog | None = None
+    """Where what is not spoken as it is written is noted; None: nowhere."""
+    inserted: Sequence[Inserted] | None = None
+    """Of an SSML document, what its carriers stand for; None: the text is plain."""
+
+
+DEFAULT_READING = Reading()
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One utterance of the speech-token model."""
+
+    text: str
+    """As it will be spoken."""
+    token_ids: tuple[int, ...]
+    """1 to 200 ids (spec.LONGEST_SENTENCE)."""
+    language: str
+    """As `services.frontend.text.language.language_of` gives it."""
+    words: tuple[tuple[str, int, int], ...] = ()
+    """Each with the place of its first id and the number of its ids; see `Tokenizer.spoken_words`."""
+    rate: float = 1.0
+    """Speaking rate, beside that of the request."""
+    continues: bool = False
+    """Goes on in mid-sentence behind the one before it."""
+
+
+class Analyzer:
+    """Normalises, splits and tokenises; holds no state of a request.
+
+    allow_special: parse `<|...|>` control tokens in every text (the reference does); otherwise only where a reading allows it:
+    elsewhere they are neither parsed nor spoken. dictionary: the server's pronunciations. split: of whole texts; a normaliser in reference
+    mode always joins.
+
+    Texts of up to 200 characters are treated as compatibility specification section 2.1 says, faults mended (docs/text.md names them all).
+    Longer ones are normalised in runs of whole sentences, so that the first sentence need not wait for the last and no call holds the
+    interpreter for long; only a text of 200 characters without any sentence end is cut at a blank or comma for it. A normaliser in
+    reference mode sees the text as a whole, and as it is.
+    """
+
+    def __init__(
+        self,
+        normalizer: Normalizer,
+        tokenizer: Tokenizer,
+        *,
+        allow_special: bool = False,
+        dictionary: Dictionary = NO_DICTIONARY,
+        split: Split = Split.JOINED,
+    ) -> None:
+        self._normalizer = normalizer
+        self.tokenizer = tokenizer
+        self._allow_special = allow_special
+        self._dictionary = dictionary
+        self._reference = normalizer.reference
+        self._split = Split.JOINED if normalizer.reference else split
+        self._means = Means(tokenizer, allow_special, dictionary, normalizer.reference)
+
+    def reading(
+        self,
+        language_code: str,
+        *,
+        allow_control_tokens: bool,
+        pronunciations: dict[str, str],
+        joined: bool = False,
+        own_readings: bool = True,
+        speed: float = 1.0,
+    ) -> Reading:
+        """A request's reading, the server's pronunciations behind its own. Raises InvalidRequest naming what is no pronunciation."""
+        dictionary = self._dictionary.with_request(pronunciations, self.tokenizer.is_phonemes)
+        return Reading(language_code, allow_control_tokens, dictionary, joined, own_readings, speed, WarningLog())
+
+    def parts(self, text: str, reading: Reading = DEFAULT_READING, course: Course | None = None) -> "Iterator[Sentence | Pause]":
+        """The sentences of `text` and the pauses that it asks for, in order. course: of the text that this is a unit of; None for a whole
+        text, of which a passage without letters is read in the language before it, else in that of the text.
+
+        Raises InvalidRequest for a pause outside its range, before anything else, for a language code that is none, and for pronunciations
+        that make the text too long.
+        """
+        found = list(passages(text))
+        if course is None:
+            words = [passage for passage in found if isinstance(passage, str)]
+            course = Course(language_by_script(" ".join(words)) if len(words) > 1 else "")
+        for passage in found:
+            if isinstance(passage, Pause):
+                yield passage
+            else:
+                yield from self.sentences(passage, reading.language_code, reading, course)
+
+    def sentences(
+        self, text: str, language_code: str = "", reading: Reading = DEFAULT_READING, course: Course | None = None
+    ) -> Iterator[Sentence]:
+        """The sentences of `text` in order, each as soon as it is known. Nothing is left of a text that holds only punctuation and
+        pictures, and nothing of what the tokenizer cannot express (another script, for a model of English phonemes). course: of the text
+        that this is a part of.
+
+        Raises InvalidRequest when `language_code` is neither empty nor a BCP-47 tag, and for pronunciations that make the text too long.
+        """
+        source = Source(self._means, text, language_code, reading, course or Course())
+        for segment in self._segments(source, joined=reading.joined or self._split is Split.JOINED):
+            for part in cut_to_limit(segment, LONGEST_SENTENCE, source.length):
+                give_way()
+                ids = source.encode(part)
+                if ids:
+                    words = self.tokenizer.spoken_words(carriers.for_tokenizer(part, source.sounds), allow_special=source.allow_special)
+                    yield Sentence(carriers.for_reader(part, source.sounds), tuple(ids), source.language, tuple(words))
+
+    def partial(self, reading: Reading, course: Course) -> PartialSentences:
+        """The sentences of one text while it is being written, language decided run by run where the code is empty. course: of that text,
+        by run."""
+
+        def spoken(run: str, before: str, last: bool) -> Spoken:
+            source = Source(self._means, run, reading.language_code, reading, course, alone=last and not before)
+            text = source.text if source.as_is else "".join(self._run(source.text, source, before, last))
+            source.note(text, dropped=False)
+            return Spoken(carriers.for_tokenizer(text, source.sounds), source.language)
+
+        allow_special = self._allow_special or reading.allow_control_tokens
+        dictionary = reading.dictionary or self._dictionary
+
+        def growing() -> GrowingIds:
+            course.begin_unit()
+            return self.tokenizer.growing(allow_special=allow_special)
+
+        return PartialSentences(spoken, growing, lambda text: dictionary.has_begun(text) or has_begun(text))
+
+    def segments(self, text: str, language_code: str = "") -> Iterator[str]:
+        """The normalised and split text (the specification's split mode), before anything is cut to the model's limit."""
+        source = Source(self._means, text, language_code, DEFAULT_READING, Course())
+        joined = self._split is Split.JOINED
+        return (carriers.for_reader(segment, source.sounds) for segment in self._segments(source, joined=joined))
+
+    def normalise(self, text: str, language_code: str = "") -> str:
+        """The normalised text as a whole (the specification's no-split mode, used for prompt transcripts); no dictionary is asked."""
+        source = Source(self._means, text, language_code, Reading(dictionary=NO_DICTIONARY), Course())
+        if source.as_is:
+            return source.text
+        return carriers.for_reader("".join(self._runs(source.text, source)), source.sounds)
+
+    def _segments(self, source: "Source", *, joined: bool) -> Iterator[str]:
+        if source.as_is or (self._reference and not source.text):
+            yield from [source.text] if self._reference else self._speakable(iter([source.text]), source)
+            return
+        # A unit by itself is cut as `WrittenText` cuts it: only what is too long for one utterance. A comma in its end has divided a word
+        # from itself.
+        for text in [source.text] if joined else (unit.rstrip().removesuffix(",") for unit in units_of(source.text, LONGEST_UNIT)):
+            splitter = Splitter(source.language, source.length if self._reference else source.length_of_start)
+            for run in self._runs(text, source):
+                yield from self._speakable(splitter.feed(run), source)
+            yield from self._speakable(splitter.finish(), source)
+
+    def _runs(self, text: str, source: "Source") -> Iterator[str]:
+        text = text.strip()
+        runs = [text] if self._reference else list(runs_of(text, RUN_CHARACTERS))
+        before = ""
+        for index, run in enumerate(runs):
+            last = index == len(runs) - 1
+            give_way()
+            yield from self._run(run, source, before, last)
+            before = run[-1:]
+
+    def _run(self, run: str, source: "Source", before: str, last: bool) -> Iterator[str]:
+        if self._reference or source.language not in (CHINESE, ENGLISH):
+            yield self._normalizer.normalise(run, source.language, before=before, last=last)
+        else:
+            yield from self._spans(run, source, before, last)
+
+    def _spans(self, run: str, source: "Source", before: str, last: bool) -> Iterator[str]:
+        """Each stretch of one script in its own language."""
+        language = source.language
+        found = spans(run, language, self.tokenizer.languages)
+        for index, span in enumerate(found):
+            ends = last and index == len(found) - 1
+            spoken = self._normalizer.normalise(span.text, span.language, before=before, last=ends, own_readings=source.own_readings)
+            # The blank rule of Chinese holds between two scripts as well.
+            meets_chinese = index + 1 < len(found) and found[index + 1].language == CHINESE and language == CHINESE
+            yield spoken.rstrip(" ") if meets_chinese else spoken
+            before = span.text[-1:]
+
+    def _speakable(self, segments: Iterator[str], source: "Source") -> Iterator[str]:
+        for segment in segments:
+            dropped = is_only_marks(carriers.for_tokenizer(segment, source.sounds), reference=self._reference)
+            source.note(segment, dropped=dropped)
+            if not dropped:
+                yield segment

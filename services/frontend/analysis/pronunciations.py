@@ -1,0 +1,140 @@
+"""How particular words are said: a dictionary of written forms, of the server and of a request.
+
+A written form is found where it stands as a whole word (in Chinese and other scripts that write no blanks: anywhere); of several at one
+place the longest wins, then the request's over the server's, then one with a capital letter, which is found in exactly these capitals,
+over one without, which is found in any. What it is replaced by is not searched again. It is either a respelling, which is then read like
+any text, or, where the model reads phonemes, phonemes between slashes: `/nˈIki/`.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from cosyserve.errors import InvalidRequest
+from services.frontend.text.characters import speakable
+from services.frontend.analysis.reading_context import Course
+
+MOST_OF_A_REQUEST = 200
+MOST_OF_A_SERVER = 20_000
+LONGEST_WRITTEN = 64
+LONGEST_SPOKEN = 200
+_LETTER = re.compile("[0-9A-Za-z\u00c0-\u024f\u0300-\u036f\u0370-\u0e00\u1e00-\u1fff]")
+_GAP = re.compile(r"\s+|(?=[，、：])")
+_SLASHED = re.compile(r"/(?P<phonemes>[^/]+)/")
+
+
+class Dictionary:
+    """Immutable, usable from any thread. entries: written form to spoken; is_phonemes: whether a word of phonemes is one that the model
+    has, None for a model that reads text.
+
+    Raises InvalidRequest naming the entry that is empty, too long, or not readable, and for more than `most` entries.
+    """
+
+    def __init__(
+        self, entries: Mapping[str, str], is_phonemes: Callable[[str], bool] | None, most: int, behind: "Dictionary | None" = None
+    ) -> None:
+        if len(entries) > most:
+            raise InvalidRequest(f"pronunciations has {len(entries)} entries, allowed are at most {most}")
+        own = {speakable(written): _checked(written, spoken, is_phonemes) for written, spoken in entries.items()}
+        self._behind = behind
+        self._exact = {form: spoken for form, spoken in own.items() if form != form.lower()}
+        self._folded = {form: spoken for form, spoken in own.items() if form == form.lower()}
+        self._lengths: dict[str, list[int]] = {}
+        for form in own:
+            self._lengths.setdefault(form[0].lower(), []).append(len(form))
+        for first, lengths in self._lengths.items():
+            self._lengths[first] = sorted(set(lengths), reverse=True)
+        self._begun = {form[: gap.start()].lower() for form in own for gap in _GAP.finditer(form)}
+
+    def with_request(self, entries: Mapping[str, str], is_phonemes: Callable[[str], bool] | None) -> "Dictionary":
+        """This dictionary with a request's entries in front of it."""
+        return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, behind=self) if entries else self
+
+    def apply(self, text: str, carry: Callable[[str], str], course: Course | None = None) -> str:
+        """`text` with every written form replaced; carry: makes of phonemes the character that stands for them; course: of the text that
+        this is a part of, None for a whole one.
+
+        Raises InvalidRequest when replacements make the text too long (`Course.respell`).
+        """
+        if not self._lengths and (self._behind is None or not self._behind._lengths):
+            return text
+        parts, start, place, grown = [], 0, 0, 0
+        while place < len(text):
+            found = self._at(text, place)
+            if found is None:
+                place += 1
+                continue
+            end, spoken = found
+            slashed = _SLASHED.fullmatch(spoken)
+            parts += [text[start:place], carry(slashed["phonemes"]) if slashed else spoken]
+            grown += len(spoken) - (end - place)
+            start = place = end
+        (course or Course()).respell(len(text), len(text) + grown)
+        return "".join([*parts, text[start:]])
+
+    def has_begun(self, text: str) -> bool:
+        """Whether a written form of several words may go on behind `text`, which ends between two words."""
+        end = text[-LONGEST_WRITTEN:].lower()
+        own = bool(self._begun) and any(end[place:] in self._begun for place in range(len(end)))
+        return own or (self._behind is not None and self._behind.has_begun(text))
+
+    def _at(self, text: str, place: int) -> tuple[int, str] | None:
+        """The end of the longest form that begins at `place`, and how it is said."""
+        first = text[place].lower()
+        lengths = self._lengths.get(first, [])
+        behind = [] if self._behind is None else self._behind._lengths.get(first, [])
+        for length in sorted({*lengths, *behind}, reverse=True) if behind else lengths:
+            form = text[place : place + length]
+            spoken = self._spoken(form) if len(form) == length else None
+            if spoken is not None and _is_whole(text, place, place + length):
+                return place + length, spoken
+        return None
+
+    def _spoken(self, form: str) -> str | None:
+        own = self._exact.get(form) or self._folded.get(form.lower())
+        return own or (None if self._behind is None else self._behind._spoken(form))
+
+
+def read_dictionary(path: Path, is_phonemes: Callable[[str], bool] | None) -> Dictionary:
+    """The server's dictionary: a JSON file, an object of written form to spoken.
+
+    Raises ValueError naming the file when it is unreadable or malformed, InvalidRequest for a bad entry.
+    """
+    try:
+        entries = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not a readable JSON file: {error}") from error
+    if not isinstance(entries, dict) or not all(isinstance(spoken, str) for spoken in entries.values()):
+        raise ValueError(f"{path}: expected a JSON object of written form to spoken form")
+    return Dictionary(entries, is_phonemes, MOST_OF_A_SERVER)
+
+
+def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | None) -> str:
+    if not 1 <= len(written) <= LONGEST_WRITTEN or written != written.strip() or not any(c.isalnum() for c in written):
+        raise InvalidRequest(
+            f"pronunciations: a written form has 1 to {LONGEST_WRITTEN} characters, a letter or digit among them, no blank around them; "
+            f"got {len(written)}: {written[:LONGEST_WRITTEN]!r}"
+        )
+    # Private-use characters among them are the carriers of `carriers`, which no caller may write.
+    spoken = speakable(spoken)
+    if not 1 <= len(spoken.strip()) <= LONGEST_SPOKEN:
+        length = f"{len(spoken.strip())} characters besides blanks around it"
+        raise InvalidRequest(f"pronunciations[{written!r}] has {length}, allowed are 1 to {LONGEST_SPOKEN}")
+    slashed = _SLASHED.fullmatch(spoken)
+    if slashed is None:
+        return spoken
+    if is_phonemes is None:
+        raise InvalidRequest(f"pronunciations[{written!r}] is phonemes, this model reads text: give a respelling")
+    if not all(is_phonemes(word) for word in slashed["phonemes"].split(" ")):
+        raise InvalidRequest(f"pronunciations[{written!r}] is {spoken!r}; expected words of this model's phonemes divided by single blanks")
+    return spoken
+
+
+def _is_whole(text: str, start: int, end: int) -> bool:
+    """Whether no letter or digit of a script with blanks goes on at either edge."""
+    return not (_joined(text[start - 1 : start], text[start]) or _joined(text[end - 1], text[end : end + 1]))
+
+
+def _joined(left: str, right: str) -> bool:
+    return bool(left and right and _LETTER.match(left) and _LETTER.match(right))

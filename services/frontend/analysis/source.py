@@ -1,0 +1,99 @@
+"""One text on its way to its sentences: as it will be normalised, and what was taken out of it meanwhile."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from services.frontend.tokenizers import placeholders as carriers
+from services.frontend.normalization.addresses import spoken_addresses
+from services.frontend.text.characters import speakable, without_pictures
+from services.frontend.tokenizers.control_tokens import without_controls
+from services.frontend.analysis.reading_context import Course
+from services.frontend.text.language import ENGLISH, language_of
+from services.frontend.normalization.markdown import without_markdown
+from services.frontend.analysis.pronunciations import Dictionary
+from services.frontend.segmentation.language_spans import language_by_script
+from services.frontend.segmentation.sentence_splitter import MOST
+from services.frontend.ssml.inserted import speakable_around, with_inserted
+from services.frontend.tokenizers.tokenizer import Tokenizer
+from services.frontend.text.turns import give_way
+from services.frontend.analysis.unspoken import note_ssml_outside, note_unspoken
+
+if TYPE_CHECKING:
+    from services.frontend.analysis.analyzer import Reading
+
+MEASURED_CHARACTERS = 512
+"""Of a segment: what is longer has the 80 tokens at which a segment may end, or nothing in it is spoken."""
+
+
+class Means(NamedTuple):
+    """What an analyzer reads every text with. reference: leave a text as it is."""
+
+    tokenizer: Tokenizer
+    allow_special: bool
+    dictionary: Dictionary
+    reference: bool
+
+
+class Source:
+    """One text on its way: as it will be normalised, and what was taken out of it meanwhile."""
+
+    def __init__(self, means: Means, text: str, language_code: str, reading: "Reading", course: Course, *, alone: bool = True) -> None:
+        self._tokenizer, self._log = means.tokenizer, reading.log
+        self.own_readings = reading.own_readings
+        self.allow_special = means.allow_special or reading.allow_control_tokens
+        self.sounds: list[str] = []
+        """Phonemes that a dictionary gave, in order; their carriers count them."""
+        if means.reference:
+            self.text, self.as_is, self.language = text, _is_markup(text), language_of(language_code, text)
+            return
+        plain = reading.inserted is None
+        text = speakable(text) if plain else speakable_around(text)
+        self.as_is = self.allow_special and _is_markup(text)
+        if not self.as_is:
+            if plain and self._log is not None and "<" in text:
+                note_ssml_outside(text, self._log)
+            text = (reading.dictionary or means.dictionary).apply(carriers.carry_marks(text), self._carry, course)
+            give_way()
+            text = without_controls(carriers.carry_marks(text))
+            give_way()
+            text = without_pictures(without_markdown(text) if plain else text)
+        give_way()
+        if not language_code:
+            course.language = language_by_script(without_controls(text), course.language, alone=alone)
+        self.language = language_of(language_code, text) if language_code else course.language or ENGLISH
+        readable = self._tokenizer.languages
+        if not language_code and readable and self.language not in readable:
+            # The stretches of other scripts are told and left out; digits among them are read in a language that the model can speak.
+            self.language = readable[0]
+        if reading.inserted:
+            phonemes = self._tokenizer.is_phonemes is not None
+            written, sounds = len(text), len(self.sounds)
+            text = with_inserted(text, reading.inserted, self.language, self._carry, phonemes=phonemes)
+            course.respell(0, max(0, len(text) - written) + sum(map(len, self.sounds[sounds:])))
+        give_way()
+        self.text = text if self.as_is else spoken_addresses(text, self.language)
+
+    def note(self, text: str, *, dropped: bool) -> None:
+        """What of normalised `text` the model cannot speak; dropped: all of it."""
+        if self._log is not None:
+            note_unspoken(text, self._tokenizer, self._log, dropped=dropped)
+
+    def encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(carriers.for_tokenizer(text, self.sounds), allow_special=self.allow_special)
+
+    def length(self, text: str) -> int:
+        give_way()
+        return len(self.encode(text))
+
+    def length_of_start(self, text: str) -> int:
+        """Enough for the splitter, which only asks about lengths up to 80 tokens."""
+        return self.length(text) if len(text) <= MEASURED_CHARACTERS else MOST + 1
+
+    def _carry(self, phonemes: str) -> str:
+        if len(self.sounds) >= carriers.MOST_SOUNDS:
+            return ""
+        self.sounds.append(phonemes)
+        return carriers.carry_sound(len(self.sounds) - 1)
+
+
+def _is_markup(text: str) -> bool:
+    return "<|" in text and "|>" in text

@@ -1,0 +1,72 @@
+"""A text while it is being written, whose first characters tell whether it is plain or an SSML document."""
+
+from collections.abc import Iterator
+
+from services.frontend.analysis.analyzer import Analyzer, Reading
+from services.frontend.ssml.detection import begins_document
+from services.frontend.segmentation.text_units import Units
+from services.frontend.analysis.streaming_ssml import WrittenDocument
+from services.frontend.analysis.streaming_text import Piece, WrittenText
+
+
+class WrittenForm:
+    """One text; as WrittenText. Until its form is known, which takes no more than a few blanks and the name of a tag, nothing is read."""
+
+    def __init__(
+        self, analyzer: Analyzer, reading: Reading, longest_unit: int, *, partial: bool, last_language: str = "", goes_on: bool = False
+    ) -> None:
+        """longest_unit: characters. goes_on: the text goes on from an earlier call, so that it is plain. Others: as WrittenText."""
+        self._analyzer, self._reading, self._longest = analyzer, reading, longest_unit
+        self._partial, self._last_language = partial, last_language
+        self._undecided = ""
+        self._form: WrittenText | WrittenDocument | None = None
+        if goes_on:
+            self._form = self._plain()
+
+    @property
+    def is_document(self) -> bool:
+        """Whether it is known to be an SSML document, of which nothing is settled before its end."""
+        return isinstance(self._form, WrittenDocument)
+
+    @property
+    def settled(self) -> int:
+        """As WrittenText.settled."""
+        return self._form.settled if isinstance(self._form, WrittenText) else 0
+
+    @property
+    def unsettled_sentences(self) -> int:
+        """As WrittenText.unsettled_sentences; of plain text."""
+        return self._form.unsettled_sentences if isinstance(self._form, WrittenText) else 0
+
+    @property
+    def last_language(self) -> str:
+        """As WrittenText.last_language."""
+        return self._form.last_language if isinstance(self._form, WrittenText) else self._last_language
+
+    def feed(self, fragment: str) -> Iterator[Piece]:
+        if self._form is None:
+            self._undecided += fragment
+            is_document = begins_document(self._undecided)
+            if is_document is None:
+                return
+            self._form, fragment = self._decided(is_document), self._undecided
+        yield from self._form.feed(fragment)
+
+    def flush(self, least_words: int) -> Iterator[Piece]:
+        """What may still become a document waits on."""
+        if self._form is not None:
+            yield from self._form.flush(least_words)
+
+    def finish(self) -> Iterator[Piece]:
+        if self._form is None:
+            self._form = self._plain()
+            yield from self._form.feed(self._undecided)
+        yield from self._form.finish()
+
+    def _decided(self, is_document: bool) -> WrittenText | WrittenDocument:
+        if is_document:
+            return WrittenDocument(self._analyzer, self._reading, self._longest, partial=self._partial)
+        return self._plain()
+
+    def _plain(self) -> WrittenText:
+        return WrittenText(self._analyzer, self._reading, Units(self._longest), partial=self._partial, last_language=self._last_language)

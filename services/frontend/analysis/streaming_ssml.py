@@ -1,0 +1,80 @@
+"""An SSML document while it is being written: fragments and flushes in, sentences and pauses out, sentences whole or in parts."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from services.frontend.analysis.analyzer import Analyzer, Reading, Sentence
+from services.frontend.analysis.reading_context import Course
+from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.segmentation.pauses import Pause
+from services.frontend.ssml.events import Border, Event, Notice, Said, Style
+from services.frontend.ssml.continuations import Joints
+from services.frontend.ssml.reader import Reader
+from services.frontend.segmentation.text_units import Units
+from services.frontend.analysis.streaming_text import Piece, WrittenText
+
+
+class WrittenDocument:
+    """One document; as WrittenText. Its text is cut into units as plain text is, and at each border of the document. Nothing of it is
+    settled before its end, since what is behind depends on the elements that are open."""
+
+    def __init__(self, analyzer: Analyzer, reading: Reading, longest_unit: int, *, partial: bool) -> None:
+        self._reader = Reader(reading.speed, analyzer.tokenizer.is_phonemes)
+        self._analyzer, self._longest, self._partial = analyzer, longest_unit, partial
+        self._reading = replace(reading, inserted=self._reader.inserted)
+        self._language_code = reading.language_code
+        self._course = Course(by_run=partial)
+        self._joints, self._style = Joints(), Style()
+        self._begin_text()
+
+    def feed(self, fragment: str) -> Iterator[Piece]:
+        yield from self._read(self._reader.feed(fragment))
+
+    def flush(self, least_words: int) -> Iterator[Piece]:
+        """least_words: as AnalyzeFlush of frontend.proto. A tag that has begun waits for its end."""
+        yield from self._styled(self._text.flush(least_words))
+
+    def finish(self) -> Iterator[Piece]:
+        yield from self._read(self._reader.finish())
+        yield from self._styled(self._text.finish())
+
+    def _begin_text(self) -> None:
+        self._text = WrittenText(self._analyzer, self._reading, Units(self._longest), partial=self._partial, course=self._course)
+
+    def _read(self, events: Iterable[Event]) -> Iterator[Piece]:
+        for event in events:
+            if isinstance(event, Said):
+                # Said before it is fed: what it completes stands behind no border that is still to come.
+                self._joints.said(event.text)
+                yield from self._styled(self._text.feed(event.text))
+            elif isinstance(event, Notice):
+                if self._reading.log is not None:
+                    self._reading.log.add(*event)
+            else:
+                yield from self._styled(self._text.finish())
+                if isinstance(event, Border):
+                    self._change(event)
+                else:
+                    self._joints.pause()
+                    yield event
+
+    def _change(self, border: Border) -> None:
+        self._joints.border(border)
+        if border.style.language != self._style.language:
+            self._reading = replace(self._reading, language_code=border.style.language or self._language_code)
+            self._begin_text()
+        self._style = border.style
+
+    def _styled(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        for piece in pieces:
+            if isinstance(piece, Pause):
+                self._joints.text_pause()
+                yield piece
+            elif isinstance(piece, Sentence):
+                yield replace(piece, rate=self._style.rate, continues=self._joints.sentence())
+            else:
+                yield self._part(piece)
+
+    def _part(self, part: Part) -> Part:
+        """A sentence's first part says whether it goes on; an end without ids is of the sentence before."""
+        return replace(part, rate=self._style.rate, continues=bool(part.token_ids) and self._joints.sentence())

@@ -1,0 +1,69 @@
+"""A whole text, plain or an SSML document, as sentences and pauses."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from services.frontend.analysis.analyzer import Analyzer, Reading, Sentence
+from services.frontend.analysis.reading_context import Course
+from services.frontend.segmentation.pauses import Pause
+from services.frontend.segmentation.language_spans import language_by_script
+from services.frontend.ssml.detection import is_document
+from services.frontend.ssml.events import Border, Event, Notice, Said, Style
+from services.frontend.ssml.continuations import Joints
+from services.frontend.ssml.reader import Reader
+from services.frontend.text.turns import give_way
+
+
+def parts_of(analyzer: Analyzer, text: str, reading: Reading) -> Iterator[Sentence | Pause]:
+    """As `Analyzer.parts`. A document is read to its end first: what is malformed is refused before anything of it is spoken.
+
+    Raises InvalidRequest also for a document that is malformed or asks for what is out of range, saying where.
+    """
+    if is_document(text):
+        yield from _document(analyzer, text, reading)
+    else:
+        yield from analyzer.parts(text, reading)
+
+
+def _document(analyzer: Analyzer, text: str, reading: Reading) -> Iterator[Sentence | Pause]:
+    reader = Reader(reading.speed, analyzer.tokenizer.is_phonemes)
+    events = _joined([*reader.feed(text), *reader.finish()])
+    course = Course(language_by_script(" ".join(event.text for event in events if isinstance(event, Said))))
+    joints, style, own = Joints(), Style(), replace(reading, inserted=reader.inserted)
+    for event in events:
+        give_way()
+        if isinstance(event, Border):
+            joints.border(event)
+            style = event.style
+            own = replace(own, language_code=style.language or reading.language_code)
+        elif isinstance(event, Notice):
+            if reading.log is not None:
+                reading.log.add(*event)
+        elif isinstance(event, Pause):
+            joints.pause()
+            yield event
+        else:
+            for part in analyzer.parts(event.text, own, course):
+                if isinstance(part, Pause):
+                    joints.text_pause()
+                    yield part
+                else:
+                    yield replace(part, rate=style.rate, continues=joints.sentence())
+            joints.said(event.text)
+
+
+def _joined(events: list[Event]) -> list[Event]:
+    """`events`, text between two others in one piece, and the notices inside it in front of it."""
+    found, texts = list[Event](), list[str]()
+    for event in events:
+        if isinstance(event, Said):
+            texts.append(event.text)
+            continue
+        if isinstance(event, Notice):
+            found.append(event)
+            continue
+        if texts:
+            found.append(Said("".join(texts)))
+            texts = []
+        found.append(event)
+    return [*found, Said("".join(texts))] if texts else found

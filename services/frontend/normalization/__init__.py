@@ -1,0 +1,1 @@
+"""Written forms to spoken words: markup, addresses, rules for Chinese and English, and the grammars behind them."""

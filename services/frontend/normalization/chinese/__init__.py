@@ -1,0 +1,1 @@
+"""Rules that put Chinese written forms into words."""

@@ -1,0 +1,141 @@
+"""Money, parts of a hundred, units, ranges and plain numbers as Chinese words. Each rule is linear in the length of the text."""
+
+import re
+
+from services.frontend.text.chinese_numbers import COUNTED, NUMBER, PAIR, START, amount
+from services.frontend.normalization.chinese.rules import Rule, joining
+from services.frontend.normalization.chinese.units import CURRENCIES, CURRENCY, UNIT, UNITS
+
+_SCALE = r"(?:[十百千]?(?:万亿|[万亿])|[百千](?!克|米|瓦|卡|帕|焦|赫|分))"
+_DASH = r"[ ]?(?:--?|——?|–|−|~|～|∼)[ ]?"
+_TO = rf"(?:{_DASH}|至|到)"
+_PER = (
+    "小时|分钟|平方米|平米|公斤|千克|公里|课时|学期|季度|公顷|人次|人|天|日|月|年|周|次|个|斤|分|秒|件|瓶|位|张|晚|夜|米|"
+    "平|套|吨|升|只|条|盒|包|箱|"
+    "桶|台|辆|本|户|间|节|课|亩|支|份|袋|期|季|kg|min|m²|m³|ml|km|h|s|L|m"
+)
+_PAID = "[百千万亿]?(?:元|块|美元|次|人|个|度|公里|千米|米|毫克|毫升|克|公斤|斤|吨|升|份|件|字|千瓦时|课时|转|页|分)"
+_BELOW = re.compile(r"(?:^|[是为在到至约低温于达零得等有：:，,。；;（(=额差值从降量\s~～比个、])$")
+_SIGNED = r"(?:(?P<sign>[-−＋+±])(?=[0-9]))?"
+_SHORT_UNIT = re.compile(r"[A-Za-z] ?$")
+
+
+def _sign(found: re.Match[str], behind: str) -> str:
+    """What a sign in front of a number says: a stroke behind a name (歼-20) says nothing."""
+    sign = found["sign"]
+    if not sign:
+        return ""
+    if sign in "-−":
+        before = found.string[: found.start()][-1:]
+        return "负" if _BELOW.search(before) or re.match(r"[ ]?(?:[%％‰]|℃|°|摄氏|到)", behind) or PAIR.match(behind) else ""
+    return "正负" if sign == "±" else "加"
+
+
+def _money(found: re.Match[str]) -> str:
+    unit = CURRENCIES[found["unit"]]
+    words = amount(found["first"], found["scale"] or unit) + (found["scale"] or "")
+    if found["last"]:
+        words += joining(found["to"]) + amount(found["last"], found["lastscale"] or unit) + (found["lastscale"] or "")
+    each = f"每{_spoken_unit(found['per'])}" if found["per"] else ""
+    return each + ("负" if found["sign"] else "") + words + unit
+
+
+def _coded(found: re.Match[str]) -> str:
+    scale = found["scale"] or ""
+    return amount(found["number"], scale or "元") + scale + CURRENCIES[found["unit"]]
+
+
+def _spoken_unit(unit: str) -> str:
+    return UNITS.get(unit, unit)
+
+
+def _one(number: str, scale: str, unit: str) -> str:
+    head, _, tail = UNITS[unit].rpartition("#")
+    return head + amount(number, scale or tail) + scale + tail
+
+
+def _with_unit(found: re.Match[str]) -> str:
+    """A number or two with a unit of letters. Units of one letter are none behind a name (iPhone 5s), nor is the g of 4g网络."""
+    unit, scale, first = found["unit"], found["scale"] or "", found["first"]
+    before, behind = found.string[: found.start()][-2:], found.string[found.end() :][:2]
+    named = (
+        len(unit) == 1 and unit.isalpha() and (_SHORT_UNIT.search(before) or (unit == "g" and re.match("网|信|手机|时代|套|基站", behind)))
+    )
+    if named:
+        return found[0]
+    sign = _sign(found, unit)
+    if first is None:
+        return sign + _one(found["last"], scale, unit)
+    inner = joining(found["to"]) + ("负" if found["inner"] else "")
+    if found["firstunit"]:
+        return sign + _one(first, "", found["firstunit"]) + inner + _one(found["last"], scale, unit)
+    head, _, tail = UNITS[unit].rpartition("#")
+    return sign + head + amount(first, scale or tail) + inner + amount(found["last"], scale or tail) + scale + tail
+
+
+def _each(found: re.Match[str]) -> str:
+    counted = found["counted"]
+    first = amount(found["first"], counted) + joining(found["to"]) if found["first"] else ""
+    return f"每{_spoken_unit(found['per'])}{first}{amount(found['last'], counted)}{counted}"
+
+
+def _more(found: re.Match[str]) -> str:
+    scale = found["scale"] or ""
+    return amount(found["number"], scale) + scale + ("加" if scale in ("万", "亿") else "多")
+
+
+def _range(found: re.Match[str]) -> str:
+    """A short stroke between numbers that do not rise is a minus."""
+    first, last, behind = found["first"], found["last"], found.string[found.end() :][:4]
+    counted = "" if found.string[: found.start()].endswith("第") else behind
+    scale = found["scale"] or ""
+    rises = found["inner"] or scale or float(first.replace(",", "")) < float(last.replace(",", ""))
+    if not rises and found["to"].strip() in ("-", "−"):
+        named = found.string[: found.start()].endswith(("号", "址", "室", "栋", "楼", "路", "型", "第", "座", "区", "排"))
+        return _sign(found, "") + amount(first) + ("杠" if named else "减") + amount(last)
+    inner = joining(found["to"]) + ("负" if found["inner"] else "")
+    return _sign(found, "到") + amount(first, scale or counted) + scale + inner + amount(last, counted)
+
+
+def _plain(found: re.Match[str]) -> str:
+    before, behind = found.string[: found.start()][-1:], found.string[found.end() :][:4]
+    return _sign(found, behind) + amount(found["number"], "" if before == "第" else behind)
+
+
+RULES: tuple[Rule, ...] = (
+    (re.compile(rf"(?<=[0-9万亿千百])(?P<unit>{COUNTED}|[万亿楼层号室栋章月日集期级届版页]){_DASH}(?=[0-9])"), r"\g<unit>到"),
+    (
+        re.compile(
+            rf"(?P<sign>[-−])?(?<![A-Za-z])(?P<unit>{CURRENCY})[ ]?(?P<first>{NUMBER})[ ]?(?P<scale>{_SCALE})?"
+            rf"(?:(?P<to>{_TO})(?:(?P=unit))?[ ]?(?P<last>{NUMBER})[ ]?(?P<lastscale>{_SCALE})?)?(?:元|美元|英镑|欧元|"
+            rf"港币)?(?:/(?P<per>{_PER})(?![A-Za-z]))?"
+        ),
+        _money,
+    ),
+    (
+        re.compile(
+            rf"{START}(?P<number>{NUMBER})[ ]?(?P<scale>{_SCALE})?[ ]?(?P<unit>RMB|CNY|USD|EUR|GBP|HKD|JPY|KRW|[€£¥￥$₩₹₽฿])(?![0-9A-Za-z])"
+        ),
+        _coded,
+    ),
+    (
+        re.compile(rf"{START}(?:(?P<first>{NUMBER})(?P<to>{_TO}))?(?P<last>{NUMBER})[ ]?(?P<counted>{_PAID})/(?P<per>{_PER})(?![A-Za-z])"),
+        _each,
+    ),
+    (
+        re.compile(
+            rf"(?<![0-9A-Za-z.]){_SIGNED}(?:(?P<first>{NUMBER})[ ]?(?P<firstunit>{UNIT})?(?P<to>{_TO})(?P<inner>[-−])?)?"
+            rf"(?P<last>{NUMBER})[ ]?(?P<scale>[百千万亿])?(?P<unit>{UNIT})(?:(?<=[%％‰])|(?![A-Za-z0-9]|/[A-Za-z]))"
+        ),
+        _with_unit,
+    ),
+    (re.compile(rf"{START}(?P<number>[0-9]{{1,12}})(?P<scale>[万亿千百])?\+(?=[^0-9A-Za-z+=]|$)"), _more),
+    (
+        re.compile(
+            rf"(?<![0-9A-Za-z./:]){_SIGNED}(?P<first>{NUMBER})(?P<scale>{_SCALE})?(?P<to>{_TO})(?P<inner>[-−])?(?P<last>{NUMBER})"
+            r"(?![0-9A-Za-z]|[-~～—:：./][0-9A-Za-z])"
+        ),
+        _range,
+    ),
+    (re.compile(rf"(?<![0-9])(?<![0-9][./:eE-]){_SIGNED}(?P<number>{NUMBER})(?![0-9]|[./:][0-9]|-[0-9]|[eE][0-9+-])"), _plain),
+)

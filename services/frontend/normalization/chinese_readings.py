@@ -1,0 +1,38 @@
+"""Written forms as people read them in Chinese, in front of the grammars, which read what no rule here takes.
+
+Rules are tried in order: what names something (telephone, room, flight) before dates, these before sums, and plain numbers last. A rule
+decides by the words around a number. Each is linear in the length of the text: every repetition is bounded.
+"""
+
+import re
+
+from services.frontend.normalization.chinese import arithmetic as chinese_arithmetic, calendar as chinese_calendar, codes as chinese_codes, quantities as chinese_quantities, signs as chinese_signs
+from services.frontend.text.chinese_numbers import digits
+from services.frontend.normalization.chinese.rules import Rule, applied
+
+_DOTTED: tuple[Rule, ...] = (
+    (
+        re.compile(r"(?<![0-9.])(?!(?:19|20)[0-9]{2}\.[01]?[0-9]\.[0-3]?[0-9](?![0-9.]))[0-9]{1,4}(?:\.[0-9]{1,4}){2,5}(?![0-9]|\.[0-9])"),
+        lambda found: digits(found[0]).replace(".", "点"),
+    ),
+)
+"""Versions and addresses of hosts."""
+_RULES: tuple[Rule, ...] = (
+    *chinese_signs.FIRST,
+    *_DOTTED,
+    *chinese_codes.RULES,
+    *chinese_arithmetic.SCORES,
+    *chinese_calendar.RULES,
+    *chinese_arithmetic.RULES,
+    *chinese_quantities.RULES,
+)
+_NUMERIC = re.compile("第[IVX]|[IVX]{2}|I[期级型类]|[0-9①-⑳⓪¼-¾⅓-⅞Ⅰ-Ⅻ₀-₉]|\\.[a-z]")
+_SIGNED = re.compile("[-#*@&+=<>≥≤≠±≈~～×÷%℃℉№–—]")
+
+
+def rewritten(text: str) -> str:
+    """`text` with its numbers and signs in words."""
+    text = text.translate(chinese_signs.WIDE)
+    if _NUMERIC.search(text):
+        text = applied(_RULES, text)
+    return applied(chinese_signs.LAST, text) if _SIGNED.search(text) else text

@@ -1,0 +1,1 @@
+"""English rules for amounts: money, units, dates, times, ratios, arithmetic and plain numbers."""

@@ -1,0 +1,178 @@
+"""Dates with months in letters or figures, months and weekdays that are shortened, quarters and fiscal years."""
+
+import re
+
+from services.frontend.normalization.english import numerals
+from services.frontend.normalization.english.rules import Rule
+
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+_SHORT_MONTHS = {month[:3]: month for month in MONTHS if month != "May"} | {"Sept": "September"}
+_DAYS = {
+    "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Weds": "Wednesday", "Thu": "Thursday", "Thur": "Thursday",
+    "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
+}  # fmt: skip
+_LONG = "|".join(MONTHS)
+_SHORT = "Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec"
+_MONTH = rf"(?P<month>{_LONG}|(?:{_SHORT})\b\.?)"
+_DAY = r"(?P<day>0?[1-9]|[12][0-9]|3[01])"
+_WEEKDAY = "Mon|Tues?|Weds?|Thurs?|Thur|Fri|Sat|Sun"
+_YEAR = r"[12][0-9]{3}"
+_APART = r"(?<![\w.,/$£€:-])"
+_DATED = (
+    r"\b(?:on|by|until|till|before|after|since|from|dated|due|date|is|was|starts?|started|ends?|ended|begins?|between|through|to|and|of|for|"
+    r"Mon(?:day)?|Tue(?:sday)?|Wed(?:nesday)?|Thu(?:rsday)?|Fri(?:day)?|Sat(?:urday)?|Sun(?:day)?)[.,:]?[ ]$"
+)
+_IS_DATED = re.compile(_DATED, re.IGNORECASE)
+_MEASURED = re.compile(
+    "[ ](?:of|cups?|inch|inches|miles?|mile|teaspoons?|tablespoons?|tsp|tbsp|cup|in|oz|lb|pounds?|majority|full|empty|"
+    r"done|complete|time|rating|stars?|points?)\b"
+)
+
+
+def month_of(written: str) -> str:
+    """The full name of a month that may be shortened."""
+    name = written.rstrip(".")
+    return _SHORT_MONTHS.get(name, name)
+
+
+def _ordinal(day: str) -> str:
+    return numerals.ordinal(day.lstrip("0"))
+
+
+def _month_first(found: re.Match[str]) -> str:
+    other = f"{month_of(found['month2'])} " if found["month2"] else ""
+    until = f" to {other}{_ordinal(found['last'])}" if found["last"] else ""
+    year = f"{found['gap'] or ' '}{numerals.year(found['year'])}" if found["year"] else ""
+    return f"{month_of(found['month'])} {_ordinal(found['day'])}{until}{year}"
+
+
+def _day_first(found: re.Match[str]) -> str:
+    first = f"{_ordinal(found['first'])} to " if found["first"] else ""
+    year = f" {numerals.year(found['year'])}" if found["year"] else ""
+    return f"the {first}{_ordinal(found['day'])} of {month_of(found['month'])}{year}"
+
+
+def _in_month(found: re.Match[str]) -> str:
+    return f"{month_of(found['month'])}{found['gap']}{numerals.year(found['year'])}"
+
+
+def _of(year: str, month: str, day: str, written: str) -> str:
+    """A date in figures; what is none stays as it is."""
+    if not (1 <= int(month) <= 12 and 1 <= int(day) <= 31):
+        return written
+    spoken = "" if not year else f" {numerals.year(year) if len(year) == 4 else numerals.pair(year)}"
+    return f"the {_ordinal(day)} of {MONTHS[int(month) - 1].lower()}{spoken}"
+
+
+def _slashed(found: re.Match[str]) -> str:
+    first, second = found["first"], found["second"]
+    # Month first, as Americans write it, unless there is no such month.
+    month, day = (second, first) if int(first) > 12 else (first, second)
+    return _of(found["year"], month, day, found[0])
+
+
+def _month_and_day(found: re.Match[str]) -> str:
+    month, day = int(found["month"]), int(found["day"])
+    before = found.string[max(0, found.start() - 16) : found.start()]
+    fraction = month < day and day <= 12 and not _IS_DATED.search(before)
+    if not 1 <= month <= 12 or not 1 <= day <= 31 or month == day or fraction or _MEASURED.match(found.string, found.end()):
+        return found[0]
+    if not _IS_DATED.search(before) and not (month > day or day > 16):
+        return found[0]
+    return f"{MONTHS[month - 1]} {_ordinal(found['day'])}"
+
+
+def _shortened_year(found: re.Match[str]) -> str:
+    return f"{found['before'] or ''}{numerals.pair(found['year'])}"
+
+
+def _quarter(found: re.Match[str]) -> str:
+    year = found["year"]
+    spoken = "" if not year else f" {numerals.year(year)}" if len(year) == 4 else f" {numerals.pair(year)}"
+    return f"{found['letter']} {numerals.cardinal(found['number'])}{spoken}"
+
+
+def _fiscal_year(found: re.Match[str]) -> str:
+    year = found["year"]
+    return f"fiscal year {numerals.year(year) if len(year) == 4 else numerals.pair(year)}"
+
+
+_TAIL = (
+    r"(?![0-9A-Za-z:%/]|-[0-9]|[.,][0-9]|[ ]?(?:[ap]\.?m\b|[AP]M\b|o'clock|percent|million|billion|people|times|degrees|"
+    "dollars|miles|of the))"
+)
+RULES: tuple[Rule, ...] = (
+    (
+        re.compile(
+            rf"\b{_MONTH}[ ]{_DAY}(?:st|nd|rd|th)?(?:[ ]?-[ ]?(?:(?P<month2>{_LONG}|(?:{_SHORT})\b\.?)[ ])"
+            "?(?P<last>[12]?[0-9]|3[01])(?:st|nd|rd|th)?)?"
+            rf"(?:(?P<gap>,?[ ])(?P<year>{_YEAR})\b)?{_TAIL}"
+        ),
+        _month_first,
+    ),
+    (
+        re.compile(
+            f"{_APART}(?:[Tt]he )?(?:(?P<first>[12]?[0-9]|3[01])(?:st|nd|rd|th)?-)?{_DAY}(?:st|nd|rd|th)?[ ](?:of )"
+            rf"?{_MONTH}(?:,?[ ](?P<year>{_YEAR})\b)?(?![A-Za-z0-9])"
+        ),
+        _day_first,
+    ),
+    (re.compile(rf"\b{_MONTH}(?P<gap>,?[ ])(?:of )?(?P<year>{_YEAR})(?![0-9%]|[.,][0-9])"), _in_month),
+    (
+        re.compile(rf"{_APART}(?P<year>{_YEAR})(?P<sign>[-/.])(?P<month>[01]?[0-9])(?P=sign)(?P<day>[0-3]?[0-9])(?![0-9/-]|[.][0-9])"),
+        lambda found: _of(found["year"], found["month"], found["day"], found[0]),
+    ),
+    (
+        re.compile(rf"{_APART}(?P<first>[0-3]?[0-9])/(?P<second>[0-3]?[0-9])/(?P<year>{_YEAR}|[0-9]{{2}})(?![0-9/-]|[.][0-9])"),
+        _slashed,
+    ),
+    (
+        re.compile(rf"{_APART}(?P<first>[0-3]?[0-9])-(?P<second>[0-3]?[0-9])-(?P<year>{_YEAR})(?![0-9/-]|[.][0-9])"),
+        _slashed,
+    ),
+    (
+        re.compile(rf"{_APART}(?P<day>[0-3]?[0-9])\.(?P<month>[01]?[0-9])\.(?P<year>{_YEAR})(?![0-9/-]|[.][0-9])"),
+        lambda found: _of(found["year"], found["month"], found["day"], found[0]),
+    ),
+    (re.compile(r"(?<![\w.,/$£€:-])(?<![0-9] )(?P<month>1[0-2]|0?[1-9])/(?P<day>[0-3]?[0-9])(?![\w/%]|[.,-][0-9])"), _month_and_day),
+    (re.compile(rf"\b(?P<letter>[QH])(?P<number>[1-4])(?:(?:[ /]|[ ]?['’])(?P<year>{_YEAR}|[0-9]{{2}}))?\b(?![%/])"), _quarter),
+    (re.compile(rf"\bFY[ ]?['’]?(?P<year>{_YEAR}|[0-9]{{2}})\b"), _fiscal_year),
+    (
+        re.compile(r"(?P<before>\b(?:of|in|since|summer|winter|spring|fall|from|and|to|by) )['’](?P<year>[0-9]{2})(?![0-9A-Za-z'’])"),
+        _shortened_year,
+    ),
+)
+_BEHIND_A_DAY = (
+    r"(?=,?[ ](?:(?:and|or|at|from|to|through|morning|afternoon|evening|night|the|in)\b|[0-9]|-|(?:Mon|Tue|Wed|Thu|Fri|"
+    "Sat|Sun|Jan|Feb|Mar|Apr|"
+    r"May|Jun|Jul|Aug|Sep|Oct|Nov|Dec))|,)"
+)
+KEYS = frozenset((*_SHORT_MONTHS, *_DAYS))
+"""Months and weekdays that a full stop may follow."""
+SHORTENED: tuple[Rule, ...] = (
+    (
+        re.compile(rf"\b(?P<first>{_WEEKDAY})\.?[ ]?[-–][ ]?(?P<last>{_WEEKDAY})\b\.?"),
+        lambda found: f"{_DAYS[found['first']]} to {_DAYS[found['last']]}",
+    ),
+    (re.compile(rf"\b(?P<day>{_WEEKDAY})\.{_BEHIND_A_DAY}"), lambda found: _DAYS[found["day"]]),
+    (
+        re.compile(
+            r"\b(?P<before>(?:on|every|each|next|last|this|by|until|and|or|to|through|from|for|since|before|after|"
+            rf"closed|open),? )(?P<day>{_WEEKDAY})(?P<dot>\.)(?=[ ]|$|[,;)])"
+        ),
+        lambda found: f"{found['before']}{_DAYS[found['day']]}{_stop(found)}",
+    ),
+    (
+        re.compile(r"\b(?P<day>Mon|Tues?|Weds?|Thurs?|Thur|Fri)(?P<dot>\.)(?![A-Za-z0-9])"),
+        lambda found: _DAYS[found["day"]] + _stop(found),
+    ),
+    (re.compile(rf"\b(?P<month>{_SHORT})(?P<dot>\.)(?![A-Za-z0-9])"), lambda found: month_of(found["month"]) + _stop(found)),
+)
+
+
+def _stop(found: re.Match[str]) -> str:
+    """The full stop stays where the text ends, or goes on with a capital that is no name of a day or month."""
+    behind = found.string[found.end() : found.end() + 4]
+    return "." if not behind.strip() or (behind[:1] == " " and behind[1:2].isupper()) else ""

@@ -1,0 +1,88 @@
+"""English written forms as people read them: the rules of this package in their order.
+
+Plain text is told at a glance: what it costs is one search for a character or a word that some rule reads.
+"""
+
+import re
+
+from services.frontend.normalization.english import (
+    abbreviations,
+    arithmetic,
+    dates,
+    grouping,
+    identifiers,
+    list_markers,
+    money,
+    plain_numbers,
+    ratios,
+    roman,
+    scientific,
+    signs,
+    slashes,
+    technical_names,
+    telephone,
+    times,
+    units,
+    versions,
+)  # fmt: skip
+from services.frontend.normalization.english.rules import Rule, applied
+
+_FIXED: tuple[Rule, ...] = (
+    (re.compile(r"(?<![A-Za-z0-9])24/7(?![0-9/])"), "twenty four seven"),
+    (re.compile(r"(?<![A-Za-z0-9/])9/11(?![0-9/])"), "nine eleven"),
+    (re.compile(r"(?<![A-Za-z0-9/])50/50(?![0-9/])"), "fifty fifty"),
+    (re.compile(r"(?<![\w&])#(?=[0-9]{1,3}(?![0-9A-Za-z]))"), "number "),
+)
+_WITH_FIGURES: tuple[Rule, ...] = (
+    *grouping.RULES, *abbreviations.COUNTED, *_FIXED, *telephone.RULES, *identifiers.RULES, *dates.RULES, *times.RULES, *versions.RULES,
+    *arithmetic.IN_FRONT, *money.RULES, *plain_numbers.DECADES, *plain_numbers.MILLIONS,
+)  # fmt: skip
+_SIGNED = re.compile(r"[^A-Za-z0-9\s.,;:!?'’‘\"“”()\[\]…—–-]|(?<!\w)-\w|(?<!\w)\.\w")
+_FIGURES = re.compile(r"[0-9½-¾⅐-⅞]")
+_STOPPED = re.compile(r"(?<![A-Za-z])([A-Za-z]{1,8})\.")
+_ABBREVIATED = abbreviations.KEYS | dates.KEYS
+_JOINED = re.compile(r"[a-z][A-Z0-9]|[A-Z]{2}|\.[A-Za-z]")
+_NUMERAL = re.compile(r" (?:[IVX](?![A-Za-z'’])|[ivx]{2,4}\b)")
+_WORDS = re.compile(r"[A-Za-z]{3,}[0-9]?")
+_MARKER = re.compile(r"(?<![A-Za-z0-9])(?:[A-Za-z]|[ivx]{2,4})\)")
+_UNIT = re.compile(r"\b(?:per|in) (?:[mck]?m|ft|[mk]g|k?W|[MGT]B|m[lL]|oz|lbs?|gal|hr|sec)")
+
+
+def rewritten(text: str) -> str:
+    """`text` with what people read otherwise than it is written in words, or in a form that is read rightly behind."""
+    figures, signed = _FIGURES.search(text) is not None, _SIGNED.search(text) is not None
+    if figures or signed or (")" in text and _MARKER.search(text)):
+        text = list_markers.with_markers(text)
+    if signed:
+        text = applied(technical_names.PROGRAMMING, text)
+        text = applied(slashes.RULES, text)
+    elif "." in text and re.search(r"\.[A-Za-z]", text):
+        text = applied(slashes.RULES, applied(technical_names.PROGRAMMING, text))
+    if figures:
+        text = units.with_inches(applied(units.RULES, applied(_WITH_FIGURES, text)))
+    if _UNIT.search(text):
+        text = applied(units.WITHOUT_FIGURE, text)
+    if figures or signed:
+        text = applied(scientific.RULES, text)
+        text = applied(ratios.RULES, text)
+        text = applied(arithmetic.RULES, text)
+    if "/" in text:
+        text = applied(slashes.WORDS, text)
+    if signed:
+        text = applied(signs.RULES, text)
+    if _abbreviates(text):
+        text = applied(abbreviations.RULES, applied(dates.SHORTENED, text))
+    joined = _JOINED.search(text) is not None
+    if joined or _NUMERAL.search(text):
+        text = applied(roman.RULES, text)
+    if joined:
+        text = identifiers.CITY_AND_STATE[0].sub(identifiers.CITY_AND_STATE[1], text)
+    if not technical_names.SPOKEN.keys().isdisjoint(_WORDS.findall(text.lower())) or joined:
+        text = applied(technical_names.RULES, text)
+    return applied(plain_numbers.RULES, text) if figures else text
+
+
+def _abbreviates(text: str) -> bool:
+    """Whether a full stop may be that of an abbreviation."""
+    stopped = _STOPPED.findall(text)
+    return any(len(word) == 1 or word in _ABBREVIATED for word in stopped) or " vs " in text

@@ -1,0 +1,1 @@
+"""What a request brings besides its text: recordings that become voices, and instructions."""

@@ -1,0 +1,75 @@
+"""Voices of recordings that come with a request: nothing is stored, what was used last stays in memory for the next request."""
+
+import asyncio
+from dataclasses import dataclass
+
+from cosyserve import telemetry
+from services.frontend.voices.byte_cache import ByteCache
+from services.frontend.prompts.prompt_recording import PromptRecording
+from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.voices.voice import Voice
+from services.frontend.voices.voice_labels import OF_RECORDING
+
+_ID_DIGITS = 16
+_RECORDINGS = telemetry.meter.create_counter(
+    "cosyserve.frontend.recordings",
+    "{request}",
+    "Recordings that came with a request, by result: hit (its voice was kept), shared (it was being read for another), miss (neither)",
+)
+
+
+@dataclass
+class _Reading:
+    """A recording that is being read, and for how many."""
+
+    task: asyncio.Task[Voice]
+    waiting: int = 0
+
+
+class RecordedVoices:
+    """The same recording, transcript and language are the same voice, which is read once for all that ask meanwhile and kept within
+    `cache_bytes`, least recently used gone first; 0 keeps none. What is refused is not kept. Use inside one event loop."""
+
+    def __init__(self, reader: RecordingReader, cache_bytes: int) -> None:
+        self._reader = reader
+        self._kept: ByteCache[Voice] = ByteCache(cache_bytes)
+        self._under_way: dict[str, _Reading] = {}
+
+    async def voice(self, recording: PromptRecording) -> Voice:
+        """The voice of a recording that was found readable, named by its content.
+
+        Who hangs up ends the work only when nobody else waits for it. Raises as `RecordingReader.voice` does, and Overloaded when as many
+        recordings as are allowed are being read.
+        """
+        # Not in the event loop: the file may have 10 MiB.
+        key = await asyncio.to_thread(recording.sha256)
+        kept = self._kept.get(key)
+        if kept is not None:
+            _RECORDINGS.add(1, {"result": "hit"})
+            return kept
+        reading = self._under_way.get(key)
+        _RECORDINGS.add(1, {"result": "miss" if reading is None else "shared"})
+        if reading is None:
+            reading = self._under_way[key] = _Reading(asyncio.create_task(self._read(key, recording)))
+            reading.task.add_done_callback(lambda _: self._forget(key, reading))
+        reading.waiting += 1
+        try:
+            return await asyncio.shield(reading.task)
+        finally:
+            reading.waiting -= 1
+            if reading.waiting == 0 and not reading.task.done():
+                # Forgotten at once: who asks from now on must not wait for what is being ended.
+                self._forget(key, reading)
+                reading.task.cancel()
+
+    async def _read(self, key: str, recording: PromptRecording) -> Voice:
+        with self._reader.place():
+            voice = await self._reader.voice(f"{OF_RECORDING}{key[:_ID_DIGITS]}", recording)
+        self._kept.put(key, voice, voice.bytes_held)
+        return voice
+
+    def _forget(self, key: str, reading: _Reading) -> None:
+        if self._under_way.get(key) is reading:
+            del self._under_way[key]
+        if reading.task.done() and not reading.task.cancelled():
+            reading.task.exception()  # everybody may have hung up

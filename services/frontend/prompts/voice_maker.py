@@ -1,0 +1,38 @@
+"""A caller's recording becomes a voice that is kept."""
+
+import secrets
+from dataclasses import dataclass, replace
+
+from services.frontend.prompts.prompt_recording import PromptRecording, require_length
+from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.voices.voice_file import KeptVoice, Origin, now
+from services.frontend.voices.voice_labels import Labels, require_given_id, require_request_id
+
+LONGEST_PROVENANCE = 2000
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A voice to be made; fields as in VoiceDraft of `voice.proto`."""
+
+    id: str
+    recording: PromptRecording
+    provenance: str
+    labels: Labels
+    request_id: str
+
+    def checked(self) -> "Draft":
+        """With an id, when none was chosen. Raises InvalidRequest for what can be seen without reading the audio."""
+        draft = self if self.id else replace(self, id=f"voice-{secrets.token_hex(8)}")
+        require_given_id(draft.id)
+        require_request_id(self.request_id)
+        require_length("provenance", self.provenance, LONGEST_PROVENANCE)
+        self.recording.require_readable()
+        return draft
+
+
+async def make_voice(draft: Draft, reader: RecordingReader) -> KeptVoice:
+    """The voice of a checked draft. Raises as `RecordingReader.voice` does."""
+    voice = await reader.voice(draft.id, draft.recording)
+    said = draft.recording
+    return KeptVoice(voice, Origin(said.transcript, said.language_code, now(), draft.provenance, draft.request_id))

@@ -1,0 +1,1 @@
+"""Uploaded recordings to samples: file formats, the decoder process, limits and trimming."""

@@ -1,0 +1,145 @@
+"""The sentence splitter of compatibility specification section 2.2, fed run by run.
+
+Pieces end at terminators; pieces are joined into segments of about 60 to 80 units (characters in Chinese, text tokens elsewhere); a
+last segment under 20 units is glued to the one before it. Long pieces are not cut here (see `cut_to_limit`).
+"""
+
+import unicodedata
+from collections.abc import Callable, Iterator
+
+from services.frontend.text.language import CHINESE, ENGLISH
+
+MOST = 80
+ENOUGH = 60
+TOO_SHORT = 20
+_TERMINATORS = {CHINESE: "。？！；：、.?!;", ENGLISH: ".?!;:"}
+_OTHER_TERMINATORS = "。？！；.?!;؟۔।"
+_QUOTES = '"”'
+_FULL_WIDTH_NAMES = ("CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "FULLWIDTH")
+_MARKS = "PS"
+_UNSPOKEN = "PSZCM"
+_PAUSES = "，,、；：—…）)"
+_MOST_TRIED = 8
+
+
+class Splitter:
+    """Splits one text. `feed` its runs in order, then `finish`; both give the segments that can no longer change.
+
+    length: how long a text is, in text tokens; used for every language but Chinese, where characters count.
+    """
+
+    def __init__(self, language: str, length: Callable[[str], int]) -> None:
+        self._terminators = _TERMINATORS.get(language, _OTHER_TERMINATORS)
+        self._length = len if language == CHINESE else length
+        self._full_stop = "。" if language == CHINESE else "."
+        self._by_script = language not in _TERMINATORS
+        self._rest, self._scanned = "", 0
+        self._last_character = ""
+        self._piece: str | None = None
+        self._segment, self._size = "", 0
+        self._held: str | None = None
+
+    def feed(self, run: str) -> Iterator[str]:
+        """Segments that `run` completes."""
+        if run:
+            self._rest += run
+            self._last_character = run[-1]
+            yield from self._scan(len(self._rest) - 1)
+
+    def finish(self) -> Iterator[str]:
+        """The segments that are left at the end of the text."""
+        if not self._last_character:
+            return
+        if self._last_character not in self._terminators:
+            self._rest += "。" if self._by_script and _is_full_width(self._last_character) else self._full_stop
+        yield from self._scan(len(self._rest))
+        if self._piece is not None:
+            yield from self._join(self._piece)
+        if self._segment and self._held is not None and self._size < TOO_SHORT:
+            self._held, self._segment = self._held + self._segment, ""
+        yield from (segment for segment in (self._held, self._segment) if segment)
+
+    def _scan(self, end: int) -> Iterator[str]:
+        """Pass 1 up to `end`, which leaves one character to look at unless the text is over. The newest piece stays held: a quote
+        behind a later terminator may still belong to it."""
+        start, index = 0, self._scanned
+        while index < end:
+            if self._rest[index] in self._terminators:
+                if index > start:
+                    if self._piece is not None:
+                        yield from self._join(self._piece)
+                    self._piece = self._rest[start : index + 1]
+                start = index + 1
+                quote = self._rest[start : start + 1]
+                if quote and quote in _QUOTES:
+                    self._piece = None if self._piece is None else self._piece + quote
+                    start = index = index + 2
+                    continue
+            index += 1
+        self._rest, self._scanned = self._rest[start:], index - start
+
+    def _join(self, piece: str) -> Iterator[str]:
+        """Pass 2; the newest segment stays held: a short last one may be glued to it."""
+        size = self._length(self._segment + piece)
+        if size > MOST and self._size > ENOUGH:
+            if self._held is not None:
+                yield self._held
+            self._held, self._segment = self._segment, ""
+            size = self._length(piece)
+        self._segment, self._size = self._segment + piece, size
+
+
+def is_only_marks(segment: str, *, reference: bool = False) -> bool:
+    """Whether nothing in `segment` can be spoken: punctuation and symbols, and unless `reference` blanks, combining marks and control
+    characters too."""
+    silent = _MARKS if reference else _UNSPOKEN
+    return all(unicodedata.category(character)[0] in silent for character in segment)
+
+
+def _is_full_width(character: str) -> bool:
+    return unicodedata.name(character, "").startswith(_FULL_WIDTH_NAMES)
+
+
+def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iterator[str]:
+    """`segment` in parts of at most `limit` text tokens, cut behind the last mark of a pause (comma, dash, bracket) that is not in the
+    first half, else at the last blank there, else between characters. The parts joined are the segment.
+
+    What has over 8 characters for every token allowed is cut without being measured, so that the work grows with the text and no faster.
+    """
+    while len(segment) > 8 * limit or length(segment) > limit:
+        part = _longest_prefix(segment, limit, length)
+        # A shorter text may have more tokens where words sound different in front of a pause.
+        cut = next((place for place in _places(segment, part) if length(segment[:place]) <= limit), part)
+        yield segment[:cut]
+        segment = segment[cut:]
+    yield segment
+
+
+def _places(segment: str, part: int) -> Iterator[int]:
+    """Where the first `part` characters may end, best places first, the last of each kind first."""
+    half = part // 2
+    for marks in (_PAUSES, " "):
+        place = max(segment.rfind(mark, half, part) for mark in marks)
+        for _ in range(_MOST_TRIED):
+            if place <= 0:
+                break
+            if marks == " ":
+                yield place
+            # A comma between digits divides no clauses.
+            elif place + 1 <= part and not segment[place + 1 : place + 2].isdigit():
+                yield place + 1
+            place = max(segment.rfind(mark, half, place) for mark in marks)
+
+
+def _longest_prefix(segment: str, limit: int, length: Callable[[str], int]) -> int:
+    """Characters in a prefix that fits: at most `limit` of them, since a character is a token or less in all but rare scripts."""
+    fits, too_long = 1, min(len(segment), limit) + 1
+    if length(segment[: too_long - 1]) <= limit:
+        return too_long - 1
+    while too_long - fits > 1:
+        middle = (fits + too_long) // 2
+        if length(segment[:middle]) <= limit:
+            fits = middle
+        else:
+            too_long = middle
+    return fits

@@ -1,0 +1,113 @@
+"""Where running text may be cut before anything behind the cut is known.
+
+A unit ends behind a sentence end (`services.frontend.segmentation.sentence_ends`): a run of `。？！；.?!;…` with the quotes and brackets that close
+behind it, once what follows settles it. A unit also ends behind a pause (`services.frontend.segmentation.pauses`), and no cut falls inside one. Text
+without an end is cut at its last blank, else comma, else anywhere, when it grows too long. A cut depends on the text up to the few
+characters behind it that settle it and on nothing else, so any splitting of the same text into fragments gives the same units, and the
+units joined are the text.
+"""
+
+import re
+from collections.abc import Iterator
+
+from services.frontend.segmentation.pauses import LONGEST_TAG, TAG, open_tag
+from services.frontend.segmentation.sentence_ends import END, ends_sentence
+
+LONGEST_UNIT = 400
+"""Characters after which running text without a sentence end is cut anyway."""
+_BREAKS = "，,、：:"
+_WORD_END = re.compile(r"\s+|[，、：]")
+_WORD = re.compile(r"[\u3400-\u9fff]|(?:(?![\u3400-\u9fff])\w)+")
+
+
+class Units:
+    """Cuts a growing text. longest: characters in a unit at most."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._buffer = ""
+        self._scanned = 0
+        self._searched = 0
+
+    def feed(self, fragment: str) -> Iterator[str]:
+        """The units that `fragment` completes."""
+        self._buffer += fragment
+        while cut := self._next_cut():
+            yield self._buffer[:cut]
+            self._buffer = self._buffer[cut:]
+            self._scanned = self._searched = 0
+
+    def finish(self) -> str:
+        """What is left at the end of the text; may be empty."""
+        rest, self._buffer, self._scanned = self._buffer, "", 0
+        self._searched = 0
+        return rest
+
+    @property
+    def waiting(self) -> str:
+        """What has come since the last cut."""
+        return self._buffer
+
+    def finish_words(self, least: int) -> str:
+        """What has come up to the last blank, or mark of a pause; empty when that is less than `least` words (Chinese: characters)."""
+        begun = open_tag(self._buffer)
+        head = self._buffer if begun < 0 else self._buffer[:begun]
+        cut = max((match.end() for match in _WORD_END.finditer(head)), default=0)
+        if len(_WORD.findall(head[:cut])) < least:
+            return ""
+        words, self._buffer, self._scanned = self._buffer[:cut], self._buffer[cut:], 0
+        self._searched = 0
+        return words
+
+    def _next_cut(self) -> int:
+        """Characters before the next cut, 0 when more text is needed to tell."""
+        pause = TAG.search(self._buffer, self._searched, self._longest)
+        if pause is None:
+            self._searched = max(self._searched, min(len(self._buffer), self._longest) - LONGEST_TAG)
+        for end in END.finditer(self._buffer, self._scanned):
+            if end.end() > self._longest or (pause and end.start() > pause.start()):
+                break
+            settled = None if end.end() == len(self._buffer) else ends_sentence(self._buffer, *end.span())
+            if settled is None:
+                self._scanned = end.start()
+                return 0
+            if settled:
+                return end.end()
+            self._scanned = end.end()
+        else:
+            if len(self._buffer) <= self._longest:
+                self._scanned = max(self._scanned, len(self._buffer))
+        if pause:
+            return pause.end()
+        return self._forced_cut() if len(self._buffer) > self._longest else 0
+
+    def _forced_cut(self) -> int:
+        head = self._buffer[: self._longest]
+        begun = open_tag(head)
+        if begun > 0:
+            return begun
+        blank = max((match.start() for match in re.finditer(r"\s", head)), default=0)
+        if blank:
+            return blank
+        comma = max(head.rfind(mark) for mark in _BREAKS)
+        return comma + 1 if comma >= 0 else self._longest
+
+
+def units_of(text: str, longest: int) -> Iterator[str]:
+    """`text` in units of at most `longest` characters."""
+    units = Units(longest)
+    yield from units.feed(text)
+    if rest := units.finish():
+        yield rest
+
+
+def runs_of(text: str, longest: int) -> Iterator[str]:
+    """`text` in runs of at most `longest` characters, each as many whole units as fit."""
+    run = ""
+    for unit in units_of(text, longest):
+        if run and len(run) + len(unit) > longest:
+            yield run
+            run = ""
+        run += unit
+    if run:
+        yield run

@@ -1,0 +1,164 @@
+"""The text tokenizer of the model directory: Qwen2's byte-level BPE with the marks of CosyVoice2 behind it.
+
+Source: compatibility specification section 2.3. The published vocabulary gets ids 151643 to 151662 for the 20 special tokens; a smaller
+one gets them behind its own entries, in the same order.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
+from services.frontend.tokenizers.tokenizer import Certain
+
+FOLDER = "CosyVoice-BlankEN"
+FILES = (f"{FOLDER}/vocab.json", f"{FOLDER}/merges.txt", f"{FOLDER}/tokenizer_config.json")
+_QWEN_SPECIALS = CONTROLS[:3]
+_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+class TextTokenizer:
+    """Text to token ids. Immutable, usable from any thread.
+
+    Raises ModelError naming the file when the directory's tokenizer files are missing, malformed or not Qwen2's.
+    """
+
+    def __init__(self, directory: ModelDirectory) -> None:
+        vocabulary_path, merges_path, config_path = (directory.file(name) for name in FILES)
+        vocabulary = _read_vocabulary(vocabulary_path)
+        merges = _read_merges(merges_path)
+        _check_specials(config_path, len(vocabulary))
+        self._plain = _build(vocabulary, merges, merges_path)
+        self._plain.encode_special_tokens = True
+        self._parsing = _build(vocabulary, merges, merges_path)
+
+    @property
+    def is_phonemes(self) -> None:
+        """This model reads written text."""
+        return None
+
+    def __len__(self) -> int:
+        return int(self._parsing.get_vocab_size(with_added_tokens=True))
+
+    def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
+        """Ids of `text` after NFC. Sound marks such as `[breath]` are always parsed; `<|...|>` control tokens only with
+        `allow_special`, otherwise they are ordinary characters."""
+        encoding = (self._parsing if allow_special else self._plain).encode(text, add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        return ids
+
+    def growing(self, *, allow_special: bool = False) -> "GrowingWords":
+        """As `text_tokenizer.Tokenizer.growing`."""
+        return GrowingWords(self, allow_special)
+
+    def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
+        """None: no alignment of this tokenizer's ids with speech exists."""
+        return []
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Bytes express every text."""
+        return ()
+
+    def unread(self, text: str) -> list[str]:
+        """Nothing."""
+        return []
+
+    def id_of(self, token: str) -> int | None:
+        """The id of one token, None when there is none of that name."""
+        found: int | None = self._parsing.token_to_id(token)
+        return found
+
+
+class GrowingWords:
+    """No merge reaches over the border of a word, and a blank belongs to the word behind it: so runs of whole words are encoded one by one.
+    Meets `text_tokenizer.GrowingIds`."""
+
+    opening: tuple[int, ...] = ()
+
+    def __init__(self, tokenizer: TextTokenizer, allow_special: bool) -> None:
+        self._tokenizer, self._allow_special = tokenizer, allow_special
+
+    def feed(self, run: str) -> Certain:
+        return Certain(self._tokenizer.encode(run, allow_special=self._allow_special))
+
+    def finish(self, run: str) -> Certain:
+        return self.feed(run)
+
+
+def _build(vocabulary: dict[str, int], merges: list[tuple[str, str]], merges_path: Path) -> Tokenizer:
+    try:
+        tokenizer = Tokenizer(BPE(vocab=vocabulary, merges=merges))
+    except Exception as error:  # the library raises nothing more specific
+        raise ModelError(f"{merges_path}: does not fit vocab.json: {error}") from error
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    # Only control tokens are "special" to the library: that is what encode_special_tokens turns into ordinary characters.
+    tokenizer.add_tokens([AddedToken(token, special=token in CONTROLS, normalized=False) for token in CONTROLS + MARKUP])
+    return tokenizer
+
+
+def _read_vocabulary(path: Path) -> dict[str, int]:
+    vocabulary = _read_json(path)
+    if not all(isinstance(token_id, int) for token_id in vocabulary.values()):
+        raise ModelError(f"{path}: expected a mapping of token to integer id")
+    if sorted(vocabulary.values()) != list(range(len(vocabulary))):
+        raise ModelError(f"{path}: ids are not exactly 0 to {len(vocabulary) - 1}")
+    missing = [symbol for symbol in pre_tokenizers.ByteLevel.alphabet() if symbol not in vocabulary]
+    if missing:
+        raise ModelError(f"{path}: {len(missing)} of the 256 byte symbols are missing, among them {sorted(missing)[0]!r}")
+    taken = [token for token in CONTROLS + MARKUP if token in vocabulary]
+    if taken:
+        raise ModelError(f"{path}: holds {taken[0]!r}, which belongs behind the vocabulary")
+    return vocabulary
+
+
+def _read_merges(path: Path) -> list[tuple[str, str]]:
+    merges = []
+    for number, line in enumerate(_read_text(path).split("\n"), start=1):
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        parts = line.rstrip("\r").split(" ")
+        if len(parts) != 2 or not all(parts):
+            raise ModelError(f"{path}: line {number} is not a pair of tokens")
+        merges.append((parts[0], parts[1]))
+    return merges
+
+
+def _check_specials(path: Path, vocabulary_length: int) -> None:
+    """The config must declare Qwen2's three specials behind the vocabulary and nothing else, so that the marks get their trained ids."""
+    declared = _read_json(path).get("added_tokens_decoder")
+    if not isinstance(declared, dict) or not all(isinstance(entry, dict) for entry in declared.values()):
+        raise ModelError(f"{path}: added_tokens_decoder is missing or not a mapping of id to token")
+    found = {str(token_id): entry.get("content") for token_id, entry in declared.items()}
+    expected = {str(vocabulary_length + place): token for place, token in enumerate(_QWEN_SPECIALS)}
+    if found != expected:
+        raise ModelError(f"{path}: added_tokens_decoder declares {found}, expected {expected} (Qwen2's, not Qwen2.5's, tokenizer)")
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(_read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ModelError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise ModelError(f"{path}: expected a JSON object")
+    return data
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ModelError(f"{path}: unreadable: {error}") from error

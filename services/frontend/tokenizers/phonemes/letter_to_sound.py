@@ -1,0 +1,175 @@
+"""Letter-to-sound: the pronunciation of a word that no lexicon has.
+
+A joint n-gram model (Bisani and Ney, "Joint-sequence models for grapheme-to-phoneme conversion", 2008): a word is a sequence of pairs, each
+one letter with the phones it stands for (none, or several), and the likeliest sequence that spells the word is found by beam search.
+
+`phonemes/letters.tsv.gz`: a line for each pair, `letter TAB phones`; an empty line; then a line for each history that the model knows,
+`shared TAB history TAB cost of falling back TAB pairs TAB costs`. A history begins with its last pair; its first `shared` characters are
+those of the line before and left out. Pair n of the file (from 1) is written as the character U+0100 + n, the edge of a word as U+0100, a
+cost as the character U+0021 + cost; costs are negative log likelihoods in steps of 1/6 nat, 93 at most.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from cosyserve.errors import ModelError
+from services.frontend.tokenizers.phonemes.lexicon import read_table, write_table
+from services.frontend.tokenizers.phonemes.symbols import PRIMARY, is_pronunciation
+
+COSTS_PER_NAT = 6
+LARGEST_COST = 93
+EDGE = "\u0100"
+BEAM = 32
+_ZERO_COST = 0x21
+_REMEMBERED = 1 << 14
+_SHARED = {str(length) for length in range(100)}
+_NO_STRESS = 40 * COSTS_PER_NAT
+"""Of a word without main stress: taken only where the letters leave nothing else."""
+_HOPELESS = 8 * COSTS_PER_NAT
+"""How much costlier than the best one a way may be to be followed."""
+
+
+class Row(NamedTuple):
+    """What the model knows behind one history: strings as in the file."""
+
+    fall_back: str
+    pairs: str
+    costs: str
+
+
+@dataclass(frozen=True)
+class NGrams:
+    """An n-gram model: the pairs (letter, phones) in order, and a row for each history, the empty one among them."""
+
+    pairs: Sequence[tuple[str, str]]
+    rows: Mapping[str, Row]
+
+
+class _Way(NamedTuple):
+    """A beginning of a word, as pronounced so far."""
+
+    cost: int
+    history: str
+    phones: str
+    stressed: bool
+
+
+class LetterModel:
+    """Immutable, usable from any thread."""
+
+    def __init__(self, model: NGrams) -> None:
+        self._rows = model.rows
+        self._longest = max(map(len, model.rows))
+        self._choices: dict[str, dict[str, str]] = {EDGE: {EDGE: ""}}
+        for number, (letter, phones) in enumerate(model.pairs):
+            self._choices.setdefault(letter, {})[pair_character(number)] = phones
+        self._costs = lru_cache(maxsize=_REMEMBERED)(self._costs_behind)
+
+    def pronounce(self, word: str) -> str:
+        """The likeliest pronunciation of a lower-case word, with one main stress where it can have one. Time grows with its length.
+
+        Letters that the model does not know are passed over; empty when it knows none.
+        """
+        beam = [_Way(0, EDGE, "", False)]
+        for letter in word:
+            if letter in self._choices:
+                beam = self._next(beam, letter)
+        return min((way.cost + self._end(way), way.phones) for way in beam)[1]
+
+    def _next(self, beam: Sequence[_Way], letter: str) -> list[_Way]:
+        best: dict[tuple[str, bool], _Way] = {}
+        choices = self._choices[letter]
+        for way in beam:
+            for pair, cost in self._costs(way.history, letter).items():
+                phones = choices[pair]
+                stress = PRIMARY in phones
+                if stress and way.stressed:
+                    continue
+                history = self._known(way.history + pair)
+                key = (history, way.stressed or stress)
+                if key not in best or way.cost + cost < best[key].cost:
+                    best[key] = _Way(way.cost + cost, history, way.phones + phones, key[1])
+        if not best:
+            return list(beam)
+        ways = sorted(best.values())[:BEAM]
+        return [way for way in ways if way.cost <= ways[0].cost + _HOPELESS]
+
+    def _known(self, history: str) -> str:
+        """The part of `history` that makes a difference: ways that agree in it need not be told apart."""
+        history = history[-self._longest :]
+        while history not in self._rows:
+            history = history[1:]
+        return history
+
+    def _end(self, way: _Way) -> int:
+        return self._costs(way.history, EDGE).get(EDGE, LARGEST_COST) + (0 if way.stressed else _NO_STRESS)
+
+    def _costs_behind(self, history: str, letter: str) -> dict[str, int]:
+        """The cost of each pair of `letter` behind `history`, by the longest history that knows the pair."""
+        row = self._rows.get(history)
+        shorter = self._costs(history[1:], letter) if history else {}
+        if row is None:
+            return shorter
+        falling = ord(row.fall_back) - _ZERO_COST
+        costs = {pair: falling + cost for pair, cost in shorter.items()}
+        choices = self._choices[letter]
+        costs.update((pair, ord(cost) - _ZERO_COST) for pair, cost in zip(row.pairs, row.costs, strict=True) if pair in choices)
+        return costs
+
+
+def pair_character(number: int) -> str:
+    """The character for pair `number`, counted from 0."""
+    return chr(ord(EDGE) + 1 + number)
+
+
+def cost_character(nats: float) -> str:
+    """The character for a cost, the largest there is for more."""
+    return chr(_ZERO_COST + min(LARGEST_COST, round(nats * COSTS_PER_NAT)))
+
+
+def read_letters(path: Path) -> LetterModel:
+    """Raises ModelError naming the file and the line when it is unreadable or malformed."""
+    lines = read_table(path)
+    count = next((place for place, line in enumerate(lines) if not line), len(lines))
+    pairs: list[tuple[str, str]] = []
+    for number, line in enumerate(lines[:count], start=1):
+        letter, _, phones = line.partition("\t")
+        if len(letter) != 1 or not (phones == "" or is_pronunciation(phones)):
+            raise ModelError(f"{path}: line {number} is not a letter with its phones")
+        pairs.append((letter, phones))
+    rows: dict[str, Row] = {}
+    backwards = ""
+    for number, line in enumerate(lines[count + 1 :], start=count + 2):
+        shared, *fields = line.split("\t")
+        if shared not in _SHARED or len(fields) != 4 or not _is_row(*fields[1:]):
+            raise ModelError(f"{path}: line {number} is not a history with its pairs and costs")
+        backwards = backwards[: int(shared)] + fields[0]
+        rows[backwards[::-1]] = Row(*fields[1:])
+    if not pairs or "" not in rows:
+        raise ModelError(f"{path}: holds no model")
+    return LetterModel(NGrams(pairs, rows))
+
+
+def write_letters(path: Path, model: NGrams) -> None:
+    """Write the file that `read_letters` reads; the same model always gives the same bytes."""
+    lines = [f"{letter}\t{phones}" for letter, phones in model.pairs]
+    lines.append("")
+    before = ""
+    for backwards in sorted(history[::-1] for history in model.rows):
+        shared = _shared(before, backwards)
+        lines.append("\t".join((str(shared), backwards[shared:], *model.rows[backwards[::-1]])))
+        before = backwards
+    write_table(path, lines)
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters two strings have in common at their start."""
+    differing = (place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+    return next(differing, min(len(one), len(other)))
+
+
+def _is_row(fall_back: str, pairs: str, costs: str) -> bool:
+    return len(fall_back) == 1 and len(pairs) == len(costs) and (fall_back + costs).isascii()

@@ -1,0 +1,164 @@
+"""Pronunciations of the words of a text, each in its place."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from services.frontend.tokenizers.phonemes import endings
+from services.frontend.tokenizers.phonemes.homographs import form_of, word_set
+from services.frontend.tokenizers.phonemes.letter_to_sound import LetterModel
+from services.frontend.tokenizers.phonemes.lexicon import Lexicon
+from services.frontend.tokenizers.phonemes.reading import GIVEN, Word
+from services.frontend.tokenizers.phonemes.spelling import spell
+from services.frontend.tokenizers.phonemes.symbols import starts_with_vowel
+
+MOST_LETTERS = 40
+"""Longer runs of letters are no words: they are spelled."""
+_REMEMBERED = 4096
+_WEAK = {"a": ("ɐ", "ɐ"), "an": ("ɐn", "ɐn"), "the": ("ðə", "ði"), "to": ("tə", "tʊ"), "am": ("ɐm", "ɐm"), "i": ("ˌI", "ˌI")}
+"""In front of a consonant, in front of a vowel."""
+_BEFORE_PAUSE = {"a": "ɐ", "an": "ˈæn", "the": "ðə", "to": "tu", "am": "ˈæm", "i": "ˈI", "in": "ˈɪn"}
+_SHORT_WORDS = word_set(
+    "a all am an and any are as at bad be big but by can did do few for get go had has have he her him his how i if in is me my new no "
+    "not now of off oh ok old on one or our out own she so the too two up was we why yes you your"
+)
+"""Words that people capitalise for emphasis; other short words in capitals are acronyms."""
+_ACRONYM_LETTERS = 4
+_SENTENCE_END = frozenset(".?!…;:—")
+_HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_ACRONYMS = re.compile(r"(?P<letters>[A-Z]{2,5})(?:s|'s)")
+"""Acronyms of several things, or in the genitive."""
+_VOWEL_LETTERS = frozenset("aeiouyAEIOUY")
+
+
+class Pronouncer:
+    """Immutable, usable from any thread."""
+
+    def __init__(self, lexicon: Lexicon, letters: LetterModel) -> None:
+        self._lexicon = lexicon
+        self._letters = letters
+        self._unknown = lru_cache(maxsize=_REMEMBERED)(self._without_lexicon)
+
+    def pronounce(self, words: Sequence[Word]) -> list[str]:
+        """One pronunciation for each of `words`: symbols of `symbols.PHONES` and `symbols.STRESS`, never empty."""
+        shouted = 2 * sum(word.text.isupper() for word in words if len(word.text) > 1) > len(words) > 1
+        pronunciations: list[str] = []
+        start = 0
+        for place, word in enumerate(words):
+            if word.mark in _SENTENCE_END or place == len(words) - 1:
+                pronunciations += self._sentence(words[start : place + 1], shouted)
+                start = place + 1
+        return pronunciations
+
+    def knows(self, word: str) -> bool:
+        """Whether the pronunciation of `word` comes from the lexicon, by itself or with an ending, and not from its letters."""
+        if word[0] == GIVEN:
+            return True
+        word = self._trimmed(word)
+        spelled = "." in word or len(word) == 1 or (word.isupper() and self._is_acronym(word))
+        return spelled or word.lower() in _WEAK or self._entry(word) is not None or self._derived(word.lower()) is not None
+
+    def _sentence(self, words: Sequence[Word], shouted: bool) -> list[str]:
+        texts = [self._trimmed(word.text) for word in words]
+        lower = [text.lower() for text in texts]
+        pronunciations = [""] * len(words)
+        sound = ""
+        # Backwards, since weak words take their form from the sound that follows.
+        for place in range(len(words) - 1, -1, -1):
+            if words[place].mark:
+                sound = ""
+            sound = self._word(texts, lower, place, sound, shouted)
+            pronunciations[place] = sound
+        return pronunciations
+
+    def _word(self, texts: Sequence[str], lower: Sequence[str], place: int, following: str, shouted: bool) -> str:
+        """following: the pronunciation that comes next without a pause, or nothing."""
+        text, plain = texts[place], lower[place]
+        if text[0] == GIVEN:
+            return text[1:]
+        if "." in text:
+            return spell(text)
+        named = text in ("A", "AM") and not shouted and (place > 0 or not following)
+        if not named and not following and plain in _BEFORE_PAUSE:
+            return _BEFORE_PAUSE[plain]
+        if not named and plain in _WEAK:
+            return _WEAK[plain][starts_with_vowel(following)]
+        if named or len(text) == 1 or (text.isupper() and self._is_acronym(text) and not (shouted and self._entry(text))):
+            return spell(text)
+        # The first word is capitalised whatever it is: mostly the common one.
+        entry = plain if place == 0 and plain in self._lexicon else self._entry(text)
+        acronym = None if shouted else _ACRONYMS.fullmatch(text)
+        if acronym is not None and (entry is None or entry != text):
+            return endings.plural(self._acronym(acronym["letters"]))
+        if entry is None:
+            return self._unknown(text)
+        forms = self._lexicon.forms(entry)
+        if forms is not None:
+            form = "FINAL" if not following and "FINAL" in forms else form_of(forms, lower, place)
+            if form is not None:
+                return forms[form]
+        return self._lexicon.get(entry) or spell(text)
+
+    def _acronym(self, letters: str) -> str:
+        """How the capitals of an acronym in the plural are said: as a word where the lexicon has them so, else letter by letter."""
+        if letters in self._lexicon:
+            return self._lexicon.get(letters) or spell(letters)
+        known = len(letters) >= _ACRONYM_LETTERS and letters.lower() in self._lexicon
+        return self._lexicon.get(letters.lower()) or spell(letters) if known else spell(letters)
+
+    def _is_acronym(self, text: str) -> bool:
+        if text in self._lexicon:
+            return False
+        if len(text) > _ACRONYM_LETTERS:
+            return _VOWEL_LETTERS.isdisjoint(text)
+        plain = text.lower()
+        return plain not in _SHORT_WORDS and (len(text) < _ACRONYM_LETTERS or plain not in self._lexicon) and "'" not in text
+
+    def _trimmed(self, text: str) -> str:
+        """Without the apostrophes around it, unless they belong to the word ('em, goin')."""
+        if text[0] != "'" and text[-1] != "'":
+            return text
+        bare = text.strip("'")
+        plain = text.lower()
+        candidates = (plain, plain.removesuffix("'"), plain.removeprefix("'"))
+        return next((word for word in candidates if "'" in (word[0], word[-1]) and word in self._lexicon), bare)
+
+    def _entry(self, text: str) -> str | None:
+        """The spelling under which the lexicon has the word."""
+        if text in self._lexicon:
+            return text
+        plain = text.lower()
+        return plain if plain in self._lexicon else None
+
+    def _derived(self, plain: str) -> str | None:
+        """A known stem with an ending."""
+        parts = endings.split_clitic(plain)
+        if parts is not None and parts[0] in self._lexicon:
+            return endings.with_clitic(self._lexicon.get(parts[0]) or "", parts[1])
+        for stem, ending in endings.stems(plain):
+            found = self._lexicon.get(stem)
+            if found is not None:
+                return endings.with_ending(found, ending)
+        return None
+
+    def _without_lexicon(self, text: str) -> str:
+        """A word that the lexicon lacks: its parts, else its letters."""
+        if len(text) > MOST_LETTERS:
+            return spell(text)
+        plain = text.lower()
+        derived = self._derived(plain)
+        if derived is not None:
+            return derived
+        parts = endings.split_clitic(plain)
+        if parts is not None:
+            return endings.with_clitic(self._without_lexicon(text[: len(parts[0])]), parts[1])
+        humps = _HUMP.split(text)
+        if len(humps) > 1:
+            return "".join(self._lexicon.get(hump.lower()) or self._from_letters(hump) for hump in humps)
+        return self._from_letters(text)
+
+    def _from_letters(self, text: str) -> str:
+        letters = text.lower().replace("'", "")
+        if len(letters) < 2 or _VOWEL_LETTERS.isdisjoint(letters):
+            return spell(letters)
+        return self._letters.pronounce(letters) or spell(letters)

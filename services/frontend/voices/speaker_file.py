@@ -1,0 +1,221 @@
+"""`spk2info.pt`: the voices that come with a model directory.
+
+Source: compatibility specification section 2.7. Three layouts are read: a speaker vector alone (`embedding`), the zero-shot dictionary
+(`prompt_text`, `llm_prompt_speech_token`, `flow_prompt_speech_token`, `prompt_speech_feat`, `flow_embedding`) and the Triton runtime's
+(`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`). In each an entry may hold what else is known of the voice
+(`services.frontend.voices.voice_notes`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION
+from services.frontend.voices.prompt_cut import cut_of
+from services.frontend.voices.voice import Voice
+from services.frontend.voices.voice_notes import Notes, noted_text_ids, notes_of
+
+FILE = "spk2info.pt"
+_SPEECH = ("flow_prompt_speech_token", "llm_prompt_speech_token", "speech_token")
+_MEL = ("prompt_speech_feat", "speech_feat")
+_RECORDINGS = (b"RIFF", b"fLaC", b"OggS")
+_VECTOR = ("flow_embedding", "embedding")
+
+
+class Tokenizer(Protocol):
+    """What is asked of the model directory's tokenizer."""
+
+    def __len__(self) -> int: ...
+
+    def encode(self, text: str, *, allow_special: bool = False) -> list[int]: ...
+
+
+def read_voices(directory: ModelDirectory, tokenizer: Tokenizer) -> list[Voice]:
+    """The voices of a model directory, ordered by id; none when it has no `spk2info.pt`.
+
+    tokenizer: encodes a transcript that is stored as a string, control tokens parsed (the file is the operator's, not a caller's); the ids
+    of a transcript lie below its length.
+    Raises ModelError naming the file, the voice and the field for everything that cannot be spoken with.
+    """
+    return [voice for voice, _ in read_presets(directory, tokenizer)]
+
+
+def read_presets(directory: ModelDirectory, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
+    """As `read_voices`, each voice with what the file says of it beside its arrays."""
+    path = directory.path / FILE
+    return read_file(path, tokenizer) if path.exists() else []
+
+
+def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
+    """The voices of one file, ordered by id, each with what the file says of it beside its arrays. Raises as `read_voices` does."""
+    with path.open("rb") as file:
+        begin = file.read(4)
+    if begin in _RECORDINGS or begin[:3] == b"ID3":
+        raise ModelError(f"{path}: a recording, not a file of voices; a voice is made of it by: cosyserve voices add {path}")
+    try:
+        speakers = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises whatever the damaged part of the archive raises
+        raise ModelError(f"{path}: not a file of plain tensors: it is damaged, another kind of file, or holds more than that") from error
+    if not isinstance(speakers, dict):
+        raise ModelError(f"{path}: holds a {type(speakers).__name__}, expected a mapping of voice id to fields")
+    voices = []
+    for name, entry in speakers.items():
+        if not isinstance(name, str) or not isinstance(entry, dict):
+            raise ModelError(f"{path}: entry {name!r} is not a voice id with a mapping of fields")
+        try:
+            voices.append((voice_of(name, entry, tokenizer), _notes(entry)))
+        except ValueError as error:
+            raise ModelError(f"{path}: voice {name!r}: {error}") from error
+    return sorted(voices, key=lambda pair: pair[0].id)
+
+
+def entry_of(voice: Voice) -> dict[str, Tensor]:
+    """A voice in the zero-shot layout; one that is known only by its vector as `embedding` alone."""
+    vector = _floats(voice.speaker_embedding)[None]
+    if not voice.prompt_speech_tokens:
+        return {"embedding": vector}
+    prompt = {
+        "prompt_text": torch.tensor([voice.prompt_text_ids], dtype=torch.int32),
+        "llm_prompt_speech_token": torch.tensor([voice.prompt_speech_tokens], dtype=torch.int32),
+        "flow_prompt_speech_token": torch.tensor([voice.prompt_speech_tokens[-voice.decoder_tokens :]], dtype=torch.int32),
+        "prompt_speech_feat": _floats(voice.prompt_mel).reshape(1, -1, MEL_BINS),
+    }
+    lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in prompt.items()}
+    return prompt | lengths | {"llm_embedding": vector, "flow_embedding": vector}
+
+
+def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """A voice in the zero-shot layout with the decoder's prompt cut for an earlier first sound (`services.frontend.voices.prompt_cut`); one whose
+    prompt is cut, short or missing as it is. Raises ValueError naming a field that is not as it has to be."""
+    if "flow_prompt_speech_token" not in entry:
+        return dict(entry)
+    tokens, mel = _ids(entry, "flow_prompt_speech_token"), _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
+    length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
+    cut = cut_of(length)
+    changed = {
+        "flow_prompt_speech_token": torch.tensor([tokens[cut:length]], dtype=torch.int32),
+        _first(entry, _MEL): mel[MEL_FRAMES_PER_TOKEN * cut : MEL_FRAMES_PER_TOKEN * length].clone()[None],
+    }
+    lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in changed.items()}
+    # The speech-token model goes on hearing the whole prompt, which the transcript is of.
+    whole = {"llm_prompt_speech_token": torch.tensor([tokens[:length]], dtype=torch.int32)}
+    return whole | dict(entry) | changed | lengths
+
+
+def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
+    """A voice in the Triton runtime's layout, whose transcript is text and whose prompt is one for both networks. Raises ValueError for a
+    voice without prompt or transcript, and for one whose decoder is shown less of the prompt."""
+    if not voice.prompt_speech_tokens or not transcript:
+        raise ValueError(
+            f"the voice {voice.id!r} has no {'transcript' if voice.prompt_speech_tokens else 'prompt'}, which this layout needs"
+        )
+    if voice.decoder_tokens < len(voice.prompt_speech_tokens):
+        raise ValueError(
+            f"the voice {voice.id!r} has a cut prompt (the decoder is shown {voice.decoder_tokens} of its "
+            f"{len(voice.prompt_speech_tokens)} speech tokens), and this layout has one prompt for both networks; zero-shot holds it"
+        )
+    return {
+        "prompt_text": transcript,
+        "speech_token": torch.tensor([voice.prompt_speech_tokens], dtype=torch.int32),
+        "speech_feat": _floats(voice.prompt_mel).reshape(1, -1, MEL_BINS),
+        "embedding": _floats(voice.speaker_embedding)[None],
+    }
+
+
+def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice:
+    """One entry as a voice, its prompt trimmed to two mel frames a token; the decoder's part may begin later than the speech-token model's
+    (`services.frontend.voices.prompt_cut`). Raises ValueError naming the field."""
+    vector = _tensor(entry, _first(entry, _VECTOR), (SPEAKER_DIMENSION,))
+    speech = [field for field in _SPEECH if field in entry]
+    if not speech:
+        return Voice(name, (), (), b"", _bytes(vector))
+    tokens = _ids(entry, speech[0])
+    mel = _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
+    length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
+    if length == 0:
+        raise ValueError(f"field {speech[0]} and its mel hold less than one token of prompt")
+    tokens = _whole_prompt(entry, speech, tokens[:length])
+    text_ids = _transcript(entry, tokenizer)
+    return Voice(name, text_ids, tokens, _bytes(mel[: MEL_FRAMES_PER_TOKEN * length]), _bytes(vector))
+
+
+def _whole_prompt(entry: Mapping[str, Any], speech: Sequence[str], decoder: tuple[int, ...]) -> tuple[int, ...]:
+    """The prompt as the speech-token model hears it: the decoder's tokens, or more of them in front. Raises ValueError for another."""
+    whole = decoder
+    for field in speech[1:]:
+        heard = _ids(entry, field)
+        if heard[: len(decoder)] == decoder:
+            continue
+        if len(heard) <= len(decoder) or heard[-len(decoder) :] != decoder:
+            raise ValueError(f"field {speech[0]} is neither the beginning nor the end of {field}; a voice has one prompt")
+        whole = heard
+    return whole
+
+
+def _transcript(entry: Mapping[str, Any], tokenizer: Tokenizer) -> tuple[int, ...]:
+    if isinstance(entry.get("prompt_text"), str):
+        noted = noted_text_ids(entry, entry["prompt_text"])
+        if noted is None:
+            return tuple(tokenizer.encode(entry["prompt_text"], allow_special=True))
+        ids = _ids({"prompt_text": noted}, "prompt_text")
+    else:
+        ids = _ids(entry, "prompt_text")
+    over = [token for token in ids if not 0 <= token < len(tokenizer)]
+    if over:
+        raise ValueError(f"field prompt_text holds {over[0]}, allowed 0 to {len(tokenizer) - 1}")
+    return ids
+
+
+def _notes(entry: Mapping[str, Any]) -> Notes:
+    """The layout's own text is what is said in the prompt, whatever the notes were of."""
+    notes, text = notes_of(entry), entry.get("prompt_text")
+    return replace(notes, transcript=text) if isinstance(text, str) and text else notes
+
+
+def _first(entry: Mapping[str, Any], fields: tuple[str, ...]) -> str:
+    found = next((field for field in fields if field in entry), None)
+    if found is None:
+        raise ValueError(f"field {' or '.join(fields)} is missing")
+    return found
+
+
+def _tensor(entry: Mapping[str, Any], field: str, shape: tuple[int, ...]) -> Tensor:
+    """float32 of `shape` (-1: any length), a leading 1 in the file accepted; fields are floating and finite."""
+    value = entry[field]
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        raise ValueError(f"field {field} is {_kind(value)}, expected a floating-point tensor")
+    found = tuple(value.shape[1:]) if value.ndim == len(shape) + 1 and value.shape[0] == 1 else tuple(value.shape)
+    if len(found) != len(shape) or any(want not in (-1, have) for want, have in zip(shape, found, strict=True)):
+        expected = ", ".join("frames" if size == -1 else str(size) for size in shape)
+        raise ValueError(f"field {field} has shape {list(value.shape)}, expected [1, {expected}]")
+    if not bool(torch.isfinite(value).all()):
+        raise ValueError(f"field {field} is not finite everywhere")
+    return value.detach().reshape(found).to(torch.float32)
+
+
+def _ids(entry: Mapping[str, Any], field: str) -> tuple[int, ...]:
+    value = entry.get(field)
+    if not isinstance(value, Tensor) or value.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"field {field} is {_kind(value)}, expected an int32 or int64 tensor")
+    if value.ndim not in (1, 2) or (value.ndim == 2 and value.shape[0] != 1):
+        raise ValueError(f"field {field} has shape {list(value.shape)}, expected [1, length]")
+    return tuple(value.reshape(-1).tolist())
+
+
+def _kind(value: Any) -> str:
+    return "missing" if value is None else f"a {value.dtype} tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
+def _bytes(values: Tensor) -> bytes:
+    return values.contiguous().numpy().astype("<f4").tobytes()
+
+
+def _floats(data: bytes) -> Tensor:
+    return torch.from_numpy(np.frombuffer(data, "<f4").astype(np.float32))

@@ -1,0 +1,97 @@
+"""A voice: what the model is shown before it speaks, immutable and named by its content."""
+
+import hashlib
+import math
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from cosyserve.spec import MEL_BINS, MEL_FRAMES_PER_TOKEN, SPEAKER_DIMENSION, SPEECH_VOCABULARY, TOKENS_PER_SECOND
+
+MOST_PROMPT_TOKENS = 1500
+MOST_PROMPT_TEXT_IDS = 2048
+LONGEST_ID = 128
+_TOKEN_BYTES = 4 * MEL_FRAMES_PER_TOKEN * MEL_BINS
+
+
+@dataclass(frozen=True)
+class Voice:
+    """One voice, in the form of `voice.proto`.
+
+    prompt_text_ids: text token ids of the prompt's transcript. prompt_speech_tokens: 25 per second. prompt_mel: little-endian float32
+    [2 * n, 80], time-major, 50 frames a second, of the last n prompt_speech_tokens: those that the decoder is shown. n is all of them
+    unless the prompt was cut (`services.frontend.voices.prompt_cut`). speaker_embedding: little-endian float32 [192], not normalised. The first
+    three are empty for a voice known only by its speaker vector. Raises ValueError naming the field that does not fit.
+    """
+
+    id: str
+    prompt_text_ids: tuple[int, ...]
+    prompt_speech_tokens: tuple[int, ...]
+    prompt_mel: bytes
+    speaker_embedding: bytes
+    content_hash: str = field(init=False)
+    """sha256 over the four fields above in order, each as its length in bytes (uint64) and its content (ids as int32), all little-endian;
+    first 32 hexadecimal digits."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.id) <= LONGEST_ID:
+            raise ValueError(f"id has {len(self.id)} characters, allowed 1 to {LONGEST_ID}")
+        if len(self.prompt_text_ids) > MOST_PROMPT_TEXT_IDS:
+            raise ValueError(f"prompt_text_ids has {len(self.prompt_text_ids)} ids, allowed at most {MOST_PROMPT_TEXT_IDS}")
+        if len(self.prompt_speech_tokens) > MOST_PROMPT_TOKENS:
+            raise ValueError(f"prompt_speech_tokens has {len(self.prompt_speech_tokens)} tokens, allowed at most {MOST_PROMPT_TOKENS}")
+        _require_ids("prompt_text_ids", self.prompt_text_ids, 2**31)
+        _require_ids("prompt_speech_tokens", self.prompt_speech_tokens, SPEECH_VOCABULARY)
+        _require_mel(self.prompt_mel, len(self.prompt_speech_tokens))
+        _require_floats("speaker_embedding", self.speaker_embedding, SPEAKER_DIMENSION)
+        parts = (_as_int32(self.prompt_text_ids), _as_int32(self.prompt_speech_tokens), self.prompt_mel, self.speaker_embedding)
+        digest = hashlib.sha256()
+        for part in parts:
+            digest.update(struct.pack("<Q", len(part)))
+            digest.update(part)
+        object.__setattr__(self, "content_hash", digest.hexdigest()[:32])
+
+    @property
+    def bytes_held(self) -> int:
+        """Memory that it takes, about: an id is a Python integer in a tuple."""
+        return len(self.prompt_mel) + len(self.speaker_embedding) + 40 * (len(self.prompt_text_ids) + len(self.prompt_speech_tokens)) + 500
+
+    @property
+    def decoder_tokens(self) -> int:
+        """How many of the prompt's speech tokens, counted from its end, the decoder is shown."""
+        return len(self.prompt_mel) // _TOKEN_BYTES
+
+    def cut(self, tokens: int) -> "Voice":
+        """This voice with so many fewer tokens at the start of what the decoder is shown, 0 to `decoder_tokens` - 1."""
+        if not 0 <= tokens < max(self.decoder_tokens, 1):
+            raise ValueError(f"{tokens} of {self.decoder_tokens} prompt tokens cannot be left out")
+        mel = self.prompt_mel[tokens * _TOKEN_BYTES :]
+        return Voice(self.id, self.prompt_text_ids, self.prompt_speech_tokens, mel, self.speaker_embedding)
+
+    @property
+    def prompt_seconds(self) -> float:
+        return len(self.prompt_speech_tokens) / TOKENS_PER_SECOND
+
+
+def _require_mel(mel: bytes, tokens: int) -> None:
+    if len(mel) % _TOKEN_BYTES or len(mel) > tokens * _TOKEN_BYTES or (tokens and not mel):
+        raise ValueError(f"prompt_mel has {len(mel)} bytes, expected float32 [2 n, {MEL_BINS}] with n from {min(tokens, 1)} to {tokens}")
+    _require_floats("prompt_mel", mel, len(mel) // 4)
+
+
+def _as_int32(ids: tuple[int, ...]) -> bytes:
+    return struct.pack(f"<{len(ids)}i", *ids)
+
+
+def _require_ids(name: str, ids: Iterable[int], bound: int) -> None:
+    for place, token in enumerate(ids):
+        if not 0 <= token < bound:
+            raise ValueError(f"{name} holds {token} at place {place}, allowed 0 to {bound - 1}")
+
+
+def _require_floats(name: str, data: bytes, count: int) -> None:
+    if len(data) != 4 * count:
+        raise ValueError(f"{name} has {len(data)} bytes, expected {count} float32 values")
+    bad = next((place for place, value in enumerate(struct.unpack(f"<{count}f", data)) if not math.isfinite(value)), None)
+    if bad is not None:
+        raise ValueError(f"{name} is not finite at place {bad}")

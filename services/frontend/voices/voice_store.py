@@ -1,0 +1,168 @@
+"""Voices that callers made, kept where every replica sees them.
+
+A voice is three blobs: `content/HASH`, everything it is, immutable; `labels/HASH`, what people call it; `names/ID`, which says that the
+voice of this id is there and is that content. The name is written last and removed first, and both are atomic: a voice is there as a
+whole or not at all. ID is the id in hexadecimal digits: nothing that a caller wrote is ever part of a path.
+"""
+
+import json
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+
+from cosyserve.errors import AlreadyExists, InternalFault, NotFound
+from services.frontend.voices.blobs import Blobs, Taken, sweep_aside
+from services.frontend.voices.voice_file import KeptVoice, file_hash, from_bytes, to_bytes
+from services.frontend.voices.voice_labels import Labels
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is written behind a name: enough to list the voice."""
+
+    id: str
+    file: str
+    """Hash that names its content."""
+    content_hash: str
+    """Of the arrays (`Voice.content_hash`)."""
+    prompt_seconds: float
+    language_code: str
+    created: str
+    request_id: str
+
+
+class VoiceStore:
+    """All calls block on the storage; usable from any thread of any process. Raise Overloaded when the storage fails, InternalFault when
+    it holds what this class did not write."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+
+    def ids(self) -> list[str]:
+        """The ids of all voices, in order."""
+        return sorted(filter(None, map(_id_of, self._blobs.names("names"))))
+
+    def entry(self, voice_id: str) -> Entry | None:
+        """What is behind a name, None when it is not there."""
+        data = self._blobs.read(_name(voice_id))
+        return None if data is None else _entry(data, voice_id)
+
+    def lines(self, ids: Sequence[str]) -> list[tuple[Entry, Labels]]:
+        """Those of `ids` that are there, in that order."""
+        found = self._blobs.read_many([_name(voice_id) for voice_id in ids])
+        entries = [_entry(found[name], voice_id) for voice_id in ids if (name := _name(voice_id)) in found]
+        labels = self._blobs.read_many([_labels(entry.file) for entry in entries])
+        return [(entry, _read_labels(labels.get(_labels(entry.file)), entry.id)) for entry in entries]
+
+    def content(self, entry: Entry) -> KeptVoice | None:
+        """The voice itself; None when it was deleted since `entry` was read."""
+        data = self._blobs.read(_content(entry.file))
+        if data is None:
+            if self.entry(entry.id) == entry:
+                raise InternalFault(f"the storage has no content for the voice {entry.id!r}")
+            return None
+        if file_hash(data) != entry.file:
+            raise InternalFault(f"the stored content of the voice {entry.id!r} is damaged")
+        try:
+            return from_bytes(data)
+        except ValueError as error:
+            raise InternalFault(f"the stored content of the voice {entry.id!r} is damaged: {error}") from error
+
+    def add(self, kept: KeptVoice, labels: Labels) -> Entry:
+        """Keep a new voice; usable everywhere when this returns. Raises AlreadyExists when its id is taken, unless by the same request."""
+        voice, origin = kept.voice, kept.origin
+        data = to_bytes(kept)
+        entry = Entry(
+            voice.id, file_hash(data), voice.content_hash, voice.prompt_seconds, origin.language_code, origin.created, origin.request_id
+        )
+        try:
+            self._blobs.put(_content(entry.file), data)
+            self._blobs.put(_labels(entry.file), labels.to_bytes())
+            self._blobs.put_new(_name(voice.id), json.dumps(asdict(entry)).encode())
+        except Taken as error:
+            there = self.entry(voice.id)
+            if there == entry:
+                # A storage client that tries again by itself may meet its own first try.
+                return entry
+            self._forget(entry.file)
+            if there is not None and origin.request_id and there.request_id == origin.request_id:
+                return there
+            raise AlreadyExists(f"there is a voice {voice.id!r} already") from error
+        except BaseException:
+            # An answer that was lost may have been a yes. Where that cannot be asked either everything stays, for the sweep to decide.
+            if self.entry(voice.id) == entry:
+                return entry
+            self._forget(entry.file)
+            raise
+        return entry
+
+    def relabel(self, voice_id: str, new: Labels, fields: Collection[str]) -> None:
+        """Take over `fields` of `new`, all when none is named. Of several at once the last one wins. Raises NotFound."""
+        entry = self.entry(voice_id)
+        if entry is None:
+            raise NotFound(f"there is no voice {voice_id!r}")
+        old = _read_labels(self._blobs.read(_labels(entry.file)), voice_id)
+        self._blobs.put(_labels(entry.file), old.changed(new, fields).to_bytes())
+        if self.entry(voice_id) != entry:
+            # Deleted meanwhile, and its labels perhaps before these were written.
+            self._blobs.delete(_labels(entry.file))
+            raise NotFound(f"there is no voice {voice_id!r}")
+
+    def remove(self, voice_id: str) -> None:
+        """Delete a voice. Raises NotFound; of several at once one succeeds where the storage says which."""
+        data = self._blobs.take(_name(voice_id))
+        if data is None:
+            raise NotFound(f"there is no voice {voice_id!r}")
+        self._forget(_entry(data, voice_id).file)
+
+    def sweep(self, older_than_seconds: float) -> int:
+        """Remove what writers that died have left and no voice needs; gives the number of blobs. What is younger may be a voice in the
+        making."""
+        # Contents are read before the names: one whose name is written in between is found by its name.
+        candidates = [f"{folder}/{file}" for folder in ("content", "labels") for file in self._blobs.names(folder)]
+        needed = {entry.file for entry, _ in self.lines(self.ids())}
+        orphans = [path for path in candidates if path.rpartition("/")[2] not in needed]
+        old = [path for path in orphans if (self._blobs.age_seconds(path) or 0.0) > older_than_seconds]
+        swept = sum(self._blobs.delete(path) for path in old) + sweep_aside(self._blobs, older_than_seconds)
+        if swept:
+            log.info("%d blobs that no voice needs were swept", swept)
+        return swept
+
+    def _forget(self, file: str) -> None:
+        self._blobs.delete(_labels(file))
+        self._blobs.delete(_content(file))
+
+
+def _name(voice_id: str) -> str:
+    return f"names/{voice_id.encode().hex()}"
+
+
+def _id_of(name: str) -> str | None:
+    try:
+        return bytes.fromhex(name).decode()
+    except ValueError:
+        return None
+
+
+def _content(file: str) -> str:
+    return f"content/{file}"
+
+
+def _labels(file: str) -> str:
+    return f"labels/{file}"
+
+
+def _entry(data: bytes, voice_id: str) -> Entry:
+    try:
+        return Entry(**json.loads(data))
+    except (ValueError, TypeError) as error:
+        raise InternalFault(f"the stored name of the voice {voice_id!r} is damaged: {error}") from error
+
+
+def _read_labels(data: bytes | None, voice_id: str) -> Labels:
+    try:
+        return Labels() if data is None else Labels.from_bytes(data)
+    except ValueError as error:
+        raise InternalFault(f"the stored labels of the voice {voice_id!r} are damaged: {error}") from error

@@ -1,0 +1,258 @@
+"""A voice made of a recording: what it holds, what is refused, and which networks are."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from torch import Tensor
+
+from cosyserve.errors import InternalFault, InvalidRequest, ModelError
+from cosyserve.model_directory import ModelDirectory
+from services.frontend.prompts import onnx_network
+from services.frontend.prompts.features.mel import mel_spectrogram
+from services.frontend.prompts.features.resample import resample
+from services.frontend.prompts.prompt_reader import SPEAKER_ENCODER, SPEECH_TOKENIZER, PromptReader
+from services.frontend.voices.voice import Voice
+
+ROOT = Path(__file__).parents[3]
+DEMO = ROOT / "models" / "demo"
+GOLDEN = ROOT / "tests" / "golden" / "tiny" / "features.npz"
+RATE = 24_000
+
+
+@pytest.fixture(scope="module")
+def reader() -> PromptReader:
+    return PromptReader(ModelDirectory(DEMO))
+
+
+def sound(seconds: float, rate: int = RATE) -> Tensor:
+    """A hundred harmonics of a falling voice in syllables, loudest at about 0.3."""
+    time = torch.arange(round(seconds * rate), dtype=torch.float64) / rate
+    phase = 2 * torch.pi * (140 * time - 6 * time.square())
+    buzz = sum(torch.sin(number * phase) / number for number in range(1, 50))
+    return (0.15 * buzz * (0.55 + 0.45 * torch.sin(2 * torch.pi * 3 * time))).float()
+
+
+def vector(voice: Voice) -> Tensor:
+    return torch.from_numpy(np.frombuffer(voice.speaker_embedding, "<f4").copy())
+
+
+def test_the_mel_is_the_recorded_one(reader: PromptReader) -> None:
+    with np.load(GOLDEN) as arrays:
+        wave, mel = torch.from_numpy(arrays["wav24k"][0]), arrays["mel24k"][0]
+    voice = reader.read("somebody", wave, RATE, [3, 1, 4])
+    assert (voice.id, voice.prompt_text_ids, len(voice.prompt_speech_tokens)) == ("somebody", (3, 1, 4), 25)
+    np.testing.assert_allclose(np.frombuffer(voice.prompt_mel, "<f4").reshape(50, 80), mel.T, atol=1e-4)
+
+
+@pytest.mark.parametrize("samples", [24_000, 24_481, 25_439, 71_999])
+def test_two_mel_frames_a_token(reader: PromptReader, samples: int) -> None:
+    wave = sound(samples / RATE)
+    voice = reader.read("somebody", wave, RATE, [])
+    tokens = len(voice.prompt_speech_tokens)
+    assert samples // 960 <= tokens <= samples / 960 + 1
+    mel = np.frombuffer(voice.prompt_mel, "<f4").reshape(-1, 80)
+    assert len(mel) == 2 * tokens
+    np.testing.assert_array_equal(mel, mel_spectrogram(wave[None])[0].T[: 2 * tokens])
+
+
+def test_a_recording_always_becomes_the_same_voice(reader: PromptReader) -> None:
+    wave = sound(1.7)
+    again = PromptReader(ModelDirectory(DEMO), threads=2)
+    first = reader.read("somebody", wave, RATE, [5])
+    reader.read("other", sound(2.9), RATE, [6])
+    assert first == reader.read("somebody", wave, RATE, [5])
+    assert first.prompt_speech_tokens == again.read("somebody", wave, RATE, [5]).prompt_speech_tokens
+
+
+@pytest.mark.parametrize("rate", [16_000, 22_050, 44_100, 48_000, 192_000])
+def test_every_rate_gives_about_the_same_voice(reader: PromptReader, rate: int) -> None:
+    original, other = sound(2.0), sound(2.0, rate)
+    one, two = reader.read("somebody", original, RATE, []), reader.read("somebody", other, rate, [])
+    assert len(one.prompt_speech_tokens) == len(two.prompt_speech_tokens) == 50
+    assert float(torch.cosine_similarity(vector(one), vector(two), dim=0)) > 0.95
+    low = [torch.from_numpy(np.frombuffer(each.prompt_mel, "<f4").copy()).reshape(-1, 80)[:, :60] for each in (one, two)]
+    assert float((low[0] - low[1]).abs().mean()) < 0.1
+
+
+def test_thirty_seconds_are_allowed_and_no_more(reader: PromptReader) -> None:
+    longest = sound(30.0, 16_000)
+    assert len(reader.read("somebody", longest, 16_000, []).prompt_speech_tokens) == 750
+    with pytest.raises(InvalidRequest, match=r"lasts 30\.00 s \(480001 samples at 16000 a second\), allowed 1 to 30 s"):
+        reader.read("somebody", torch.cat([longest, longest[:1]]), 16_000, [])
+
+
+def changed(wave: Tensor, start: int, stop: int, value: float) -> Tensor:
+    copy = wave.clone()
+    copy[start:stop] = value
+    return copy
+
+
+GOOD = sound(2.0)
+
+
+@pytest.mark.parametrize(
+    ("wave", "rate", "said"),
+    [
+        (GOOD[: RATE - 1], RATE, r"lasts 1\.00 s \(23999 samples at 24000 a second\), allowed 1 to 30 s"),
+        (GOOD[:0], RATE, "lasts 0.00 s"),
+        (GOOD, 15_950, "sample rate of 15950, allowed 16000 to 192000 in steps of 50"),
+        (GOOD, 44_101, "sample rate of 44101, allowed 16000 to 192000 in steps of 50"),
+        (GOOD, 384_000, "sample rate of 384000, allowed 16000 to 192000"),
+        (GOOD, 0, "sample rate of 0, allowed 16000"),
+        (changed(GOOD, 7, 8, float("nan")), RATE, "is nan at sample 7, expected finite"),
+        (changed(GOOD, 47_999, 48_000, float("-inf")), RATE, "is -inf at sample 47999, expected finite"),
+        (torch.zeros(RATE), RATE, r"is silent: its loudest 0\.1 s has a root mean square of 0\.00000, allowed from 0\.003"),
+        (torch.full((RATE,), 0.5), RATE, "is silent"),
+        (GOOD / 200, RATE, "is silent"),
+        (
+            changed(GOOD, 12_000, 12_480, 1.0),
+            RATE,
+            r"is clipped: 1\.00 % of its samples lie at full scale .* first at 0\.50 s; allowed 0\.1 %",
+        ),
+        ((4 * GOOD).clamp(-1, 1), RATE, "is clipped"),
+    ],
+)
+def test_what_no_voice_can_be_made_of(reader: PromptReader, wave: Tensor, rate: int, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        reader.read("somebody", wave, rate, [1])
+
+
+def test_what_is_allowed_at_the_edges(reader: PromptReader) -> None:
+    reader.read("somebody", GOOD / 30, RATE, [1])
+    voice = reader.read("somebody", changed(GOOD, 100, 148, 1e30), RATE, [1])
+    assert np.isfinite(np.frombuffer(voice.prompt_mel, "<f4")).all()
+
+
+@pytest.mark.parametrize(
+    ("voice_id", "ids", "said"), [("", [1], "the voice's id has 0"), ("a", [-1], "prompt_text_ids holds -1"), ("a", [1] * 2049, "2049")]
+)
+def test_an_unfit_id_or_transcript(reader: PromptReader, voice_id: str, ids: list[int], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        reader.read(voice_id, GOOD, RATE, ids)
+
+
+@pytest.mark.parametrize("wave", [GOOD[None], GOOD.double()])
+def test_another_shape_or_type_is_a_fault_of_the_program(reader: PromptReader, wave: Tensor) -> None:
+    with pytest.raises(ValueError, match="expected float32"):
+        reader.read("somebody", wave, RATE, [1])
+
+
+def test_a_gpu_that_the_runtime_does_not_know_is_done_without() -> None:
+    assert PromptReader(ModelDirectory(DEMO), device="cuda:0").read("somebody", GOOD, RATE, [1]).prompt_speech_tokens
+
+
+def test_a_gpu_is_taken_where_the_runtime_knows_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert onnx_network.available_device() == "cpu"
+    monkeypatch.setattr(onnx_network.onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    assert onnx_network.available_device() == "cuda"
+    assert onnx_network._providers("cuda:1") == [("CUDAExecutionProvider", {"device_id": 1}), "CPUExecutionProvider"]
+
+
+Shape = list[int | str]
+
+
+def network(path: Path, inputs: list[tuple[int, Shape]], kind: int, values: np.ndarray, shape: Shape) -> None:
+    """A network of those inputs that always says `values`."""
+    save(path, helper.make_node("Constant", [], ["out"], value=onnx.numpy_helper.from_array(values)), inputs, kind, shape)
+
+
+def save(path: Path, node: onnx.NodeProto, inputs: list[tuple[int, Shape]], kind: int, shape: Shape) -> None:
+    """A network of one node, from in0, in1 ... to out."""
+    given = [helper.make_tensor_value_info(f"in{place}", kind_of, size) for place, (kind_of, size) in enumerate(inputs)]
+    graph = helper.make_graph([node], "one node", given, [helper.make_tensor_value_info("out", kind, shape)])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+LISTENS: list[tuple[int, Shape]] = [(TensorProto.FLOAT, [1, 128, "frames"]), (TensorProto.INT32, [1])]
+KNOWS: list[tuple[int, Shape]] = [(TensorProto.FLOAT, ["batch", "frames", 80])]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in (SPEECH_TOKENIZER, SPEAKER_ENCODER):
+        shutil.copy(DEMO / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [SPEECH_TOKENIZER, SPEAKER_ENCODER])
+def test_a_missing_or_damaged_file_is_named(folder: Path, name: str) -> None:
+    whole = (folder / name).read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", b"not a network"):
+        (folder / name).write_bytes(damaged)
+        with pytest.raises(ModelError, match=f"{name}: not a network that ONNX Runtime can run"):
+            PromptReader(ModelDirectory(folder))
+    (folder / name).unlink()
+    with pytest.raises(ModelError, match=f"{name}: missing"):
+        PromptReader(ModelDirectory(folder))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "kind", "shape", "said"),
+    [
+        (
+            [(TensorProto.FLOAT, [1, 80, "frames"]), LISTENS[1]],
+            TensorProto.INT32,
+            [1, 2],
+            r"input 0 is tensor\(float\) \[1, 80, 'frames'\]",
+        ),
+        (
+            [(TensorProto.FLOAT, [1, 128, 3000]), LISTENS[1]],
+            TensorProto.INT32,
+            [1, 2],
+            r"input 0 .* expected tensor\(float\) \[1, 128, any\]",
+        ),
+        ([LISTENS[0], (TensorProto.INT64, [1])], TensorProto.INT32, [1, 2], r"input 1 is tensor\(int64\)"),
+        ([LISTENS[0]], TensorProto.INT32, [1, 2], "has 1 inputs, expected 2"),
+        (LISTENS, TensorProto.FLOAT, [1, 2], r"first output is tensor\(float\)"),
+    ],
+)
+def test_another_signature_of_the_speech_tokenizer(
+    folder: Path, inputs: list[tuple[int, Shape]], kind: int, shape: Shape, said: str
+) -> None:
+    network(folder / SPEECH_TOKENIZER, inputs, kind, np.zeros((1, 2), helper.tensor_dtype_to_np_dtype(kind)), shape)
+    with pytest.raises(ModelError, match=f"{SPEECH_TOKENIZER}: .*{said}"):
+        PromptReader(ModelDirectory(folder))
+
+
+def test_another_signature_of_the_speaker_encoder(folder: Path) -> None:
+    network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, np.zeros((1, 256), np.float32), [1, 256])
+    with pytest.raises(ModelError, match=rf"{SPEAKER_ENCODER}: the first output is tensor\(float\) \[1, 256\], expected .* \[1, 192\]"):
+        PromptReader(ModelDirectory(folder))
+
+
+def test_other_names_and_the_published_open_shapes_are_read(folder: Path) -> None:
+    network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, np.array([[5, 6, 7]], np.int32), ["batch", "tokens"])
+    network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, np.ones((1, 192), np.float32), ["batch", 192])
+    voice = PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
+    assert voice.prompt_speech_tokens == (5, 6, 7)
+    assert len(voice.prompt_mel) == 4 * 80 * 6
+    assert bool((vector(voice) == 1).all())
+
+
+@pytest.mark.parametrize(("tokens", "said"), [([], "made 0 tokens"), ([5, 6561], "from 5 to 6561"), ([-1], "from -1 to -1")])
+def test_tokens_that_no_voice_can_hold(folder: Path, tokens: list[int], said: str) -> None:
+    network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, np.array([tokens], np.int32), ["batch", "tokens"])
+    with pytest.raises(InternalFault, match=said):
+        PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
+
+
+def test_a_speaker_vector_that_is_not_a_number(folder: Path) -> None:
+    network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, np.full((1, 192), np.nan, np.float32), ["batch", 192])
+    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} made something that is not a number"):
+        PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
+
+
+def test_a_speaker_vector_of_another_size_than_the_file_lets_know(folder: Path) -> None:
+    save(folder / SPEAKER_ENCODER, helper.make_node("Flatten", ["in0"], ["out"]), KNOWS, TensorProto.FLOAT, ["batch", "size"])
+    with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} made 15840 values, expected 192"):
+        PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
+
+
+def test_resampling_for_a_rate_needs_little_memory() -> None:
+    """The steps of 50 are what keeps the filters small; the worst rate of them all."""
+    assert resample(sound(1.0, 191_950)[None], 191_950, RATE).shape == (1, RATE)

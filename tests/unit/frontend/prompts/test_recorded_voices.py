@@ -1,0 +1,221 @@
+"""Recordings that come with a request: read once, kept within bytes, shared by those that ask together, ended with the last of them."""
+
+import asyncio
+import gc
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from cosyserve.errors import InvalidRequest, Overloaded
+from services.frontend.prompts import recorded_voices
+from services.frontend.prompts.prompt_recording import PromptRecording
+from services.frontend.prompts.recorded_voices import RecordedVoices
+from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.voices.voice import Voice
+
+
+class Reader(RecordingReader):
+    """Takes its places as the real one does; reads when it is let, and takes as long as it is told to end what nobody waits for."""
+
+    def __init__(self, most_at_once: int = 2) -> None:
+        super().__init__(None, None, None, most_at_once)  # type: ignore[arg-type]
+        self.begun: list[bytes] = []
+        self.ended: list[bytes] = []
+        self.go, self.may_end = asyncio.Event(), asyncio.Event()
+        self.may_end.set()
+        self.fault: Exception | None = None
+
+    @property
+    def places_taken(self) -> int:
+        return self._under_way
+
+    async def voice(self, voice_id: str, recording: PromptRecording) -> Voice:
+        self.begun.append(recording.audio)
+        try:
+            await self.go.wait()
+        except asyncio.CancelledError:
+            await self.may_end.wait()
+            self.ended.append(recording.audio)
+            if self.fault is not None:
+                raise self.fault from None
+            raise
+        if self.fault is not None:
+            raise self.fault
+        return Voice(voice_id, (), (1,) * 10, bytes(10 * 2 * 80 * 4), bytes(192 * 4))
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    results: Counter[str] = Counter()
+
+    class Instrument:
+        def add(self, number: int, labels: dict[str, str]) -> None:
+            results[labels["result"]] += number
+
+    monkeypatch.setattr(recorded_voices, "_RECORDINGS", Instrument())
+    return results
+
+
+@pytest.fixture(autouse=True)
+async def complaints() -> Any:
+    """Nothing may be left that the event loop has to complain of."""
+    said: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+    yield
+    gc.collect()
+    await asyncio.sleep(0)
+    assert said == []
+
+
+def ask(voices: RecordedVoices, audio: bytes = b"a", transcript: str = "", language: str = "") -> "asyncio.Task[Voice]":
+    return asyncio.create_task(voices.voice(PromptRecording(audio, transcript, language)))
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def test_what_was_read_is_read_no_more(counted: Counter[str]) -> None:
+    reader = Reader()
+    reader.go.set()
+    voices = RecordedVoices(reader, 1 << 20)
+    first = await ask(voices)
+    assert [await ask(voices) for _ in range(4)] == [first] * 4
+    assert reader.begun == [b"a"]
+    assert counted == {"miss": 1, "hit": 4}
+    assert first.id == f"recording-{PromptRecording(b'a').sha256()[:16]}"
+    assert reader.places_taken == 0
+
+
+async def test_another_file_transcript_or_language_is_another_recording() -> None:
+    reader = Reader()
+    reader.go.set()
+    voices = RecordedVoices(reader, 1 << 20)
+    told = [("ab", "c", ""), ("a", "bc", ""), ("a", "b", "c"), ("ab", "", "c"), ("a", "b", "")]
+    ids = [(await ask(voices, audio.encode(), transcript, language)).id for audio, transcript, language in told * 2]
+    assert len(set(ids)) == len(told) == len(reader.begun)
+
+
+def chosen_cache(voices: int) -> int:
+    return voices * Voice("v", (), (1,) * 10, bytes(10 * 2 * 80 * 4), bytes(192 * 4)).bytes_held
+
+
+@pytest.mark.parametrize(("room", "read_again"), [(3, [b"1"]), (0, [b"0", b"1", b"2", b"3"])])
+async def test_memory_is_bounded_by_bytes(room: int, read_again: list[bytes]) -> None:
+    reader = Reader()
+    reader.go.set()
+    voices = RecordedVoices(reader, chosen_cache(room))
+    for audio in (b"0", b"1", b"2", b"0", b"3"):
+        await ask(voices, audio)
+    reader.begun.clear()
+    for audio in (b"0", b"2", b"3", b"1"):
+        await ask(voices, audio)
+    assert sorted(reader.begun) == read_again
+    assert voices._kept.bytes_held <= chosen_cache(room)
+
+
+async def test_many_that_ask_together_are_one_reading_that_who_leaves_does_not_end(counted: Counter[str]) -> None:
+    reader = Reader(most_at_once=1)
+    voices = RecordedVoices(reader, 1 << 20)
+    asks = [ask(voices) for _ in range(10)]
+    await until(lambda: counted.total() == 10)
+    asks[0].cancel()  # the one whose request began it
+    asks[5].cancel()
+    await asyncio.sleep(0)
+    reader.go.set()
+    answers = await asyncio.gather(*asks, return_exceptions=True)
+    assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [place in (0, 5) for place in range(10)]
+    assert len({id(answer) for answer in answers if isinstance(answer, Voice)}) == 1
+    assert reader.begun == [b"a"]
+    assert counted == {"miss": 1, "shared": 9}
+
+
+async def test_when_all_hang_up_the_work_ends_and_leaves_nothing(counted: Counter[str]) -> None:
+    reader = Reader(most_at_once=1)
+    voices = RecordedVoices(reader, 1 << 20)
+    asks = [ask(voices) for _ in range(3)]
+    await until(lambda: counted.total() == 3 and reader.begun)
+    for each in asks:
+        each.cancel()
+    await asyncio.gather(*asks, return_exceptions=True)
+    await until(lambda: reader.ended == [b"a"])
+    await until(lambda: reader.places_taken == 0)
+    assert not voices._under_way
+    assert len(voices._kept) == 0
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+async def test_who_asks_while_the_work_is_being_ended_begins_anew() -> None:
+    reader = Reader()
+    voices = RecordedVoices(reader, 1 << 20)
+    lost = ask(voices)
+    await until(lambda: reader.begun)
+    reader.may_end.clear()
+    lost.cancel()
+    new = ask(voices)
+    await until(lambda: len(reader.begun) == 2)
+    assert lost.cancelled()
+    reader.may_end.set()
+    await until(lambda: reader.ended)
+    joined = ask(voices)
+    await asyncio.sleep(0.05)
+    reader.go.set()
+    assert await new is await joined
+    assert len(reader.begun) == 2
+    assert (len(voices._kept), reader.places_taken) == (1, 0)
+
+
+async def test_a_refusal_reaches_all_and_is_not_kept(counted: Counter[str]) -> None:
+    reader = Reader()
+    reader.fault = InvalidRequest("the recording is silent")
+    voices = RecordedVoices(reader, 1 << 20)
+    asks = [ask(voices) for _ in range(3)]
+    await until(lambda: counted.total() == 3)
+    reader.go.set()
+    for each in asks:
+        with pytest.raises(InvalidRequest, match="is silent"):
+            await each
+    assert not voices._under_way
+    reader.fault = None
+    await ask(voices)
+    assert reader.begun == [b"a", b"a"]
+    assert counted == {"miss": 2, "shared": 2}
+
+
+async def test_a_failure_that_nobody_waits_for_any_more_is_not_complained_of() -> None:
+    reader = Reader()
+    voices = RecordedVoices(reader, 1 << 20)
+    asked = ask(voices)
+    await until(lambda: reader.begun)
+    reader.fault = InvalidRequest("too late")
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    await until(lambda: reader.ended)
+    assert not voices._under_way
+
+
+async def test_only_a_reading_takes_a_place(counted: Counter[str]) -> None:
+    reader = Reader(most_at_once=1)
+    reader.go.set()
+    voices = RecordedVoices(reader, 1 << 20)
+    await ask(voices, b"kept")
+    reader.go.clear()
+    first, second = ask(voices), ask(voices)
+    await until(lambda: reader.places_taken == 1 and counted.total() == 3)
+    assert (await ask(voices, b"kept")).id
+    with pytest.raises(Overloaded, match="1 of 1 recordings are being read; try again in 2 s") as caught:
+        await ask(voices, b"other")
+    assert caught.value.retry_after == 2.0
+    reader.go.set()
+    assert await first == await second
+    assert (await ask(voices, b"other")).id
+
+
+def test_a_voice_knows_about_how_much_memory_it_takes() -> None:
+    sizes = [Voice("v", (), (1,) * count, bytes(count * 2 * 80 * 4), bytes(192 * 4)).bytes_held for count in (0, 750)]
+    assert 700 < sizes[0] < 2_000
+    assert 480_000 < sizes[1] < 600_000

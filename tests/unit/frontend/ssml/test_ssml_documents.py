@@ -1,0 +1,221 @@
+"""SSML documents through the whole analysis: sentences with their rates, as a whole and while they are written."""
+
+import itertools
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cosyserve.errors import InvalidRequest
+from cosyserve.model_directory import ModelDirectory
+from services.frontend.analysis.analyzer import Analyzer, Sentence
+from services.frontend.analysis.whole_input import parts_of
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.segmentation.pauses import Pause
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.normalization.wetext_package import WeText
+from services.frontend.analysis.streaming_input import WrittenForm
+
+DEMO, TINY = "models/demo", "tests/golden/tiny"
+
+
+@cache
+def analyzer(model: str) -> Analyzer:
+    return Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(Path(model))))
+
+
+def whole(document: str, model: str = TINY, **how: Any) -> list[Sentence | Pause]:
+    reading = analyzer(model).reading(**{"language_code": "", "allow_control_tokens": False, "pronunciations": {}} | how)
+    return list(parts_of(analyzer(model), document, reading))
+
+
+def texts(document: str, model: str = TINY, **how: Any) -> list[str]:
+    return [part.text for part in whole(document, model, **how) if isinstance(part, Sentence)]
+
+
+def told(fragments: list[str], model: str, *, partial: bool, **how: Any) -> list[object]:
+    """Pauses, sentences, and the warnings and the refusal in their places; a sentence in parts as its ids, rate and joint."""
+    reading = analyzer(model).reading(**{"language_code": "", "allow_control_tokens": False, "pronunciations": {}} | how)
+    form = WrittenForm(analyzer(model), reading, 400, partial=partial)
+    heard, ids = list[object](), list[int]()
+    first: Part | None = None
+    assert reading.log is not None
+    try:
+        for piece in itertools.chain(itertools.chain.from_iterable(map(form.feed, fragments)), form.finish()):
+            if isinstance(piece, Part):
+                first = first or piece
+                ids += piece.token_ids
+                if not piece.unfinished:
+                    heard += [*reading.log.take(), (tuple(ids), first.rate, first.continues)]
+                    first, ids = None, []
+            else:
+                heard += [*reading.log.take(), piece]
+    except InvalidRequest as error:
+        return [*heard, tuple(ids), error.message]
+    return [*heard, *reading.log.take()]
+
+
+def test_a_rate_splits_and_what_goes_on_in_mid_sentence_is_marked() -> None:
+    found = whole('<speak>Now <prosody rate="slow">slowly</prosody> again. <prosody rate="fast">Fast.</prosody></speak>')
+    assert [(part.text.strip(), part.rate, part.continues) for part in found if isinstance(part, Sentence)] == [
+        ("Now.", 1.0, False),
+        ("slowly.", 0.75, True),
+        ("again.", 1.0, True),
+        ("Fast.", 1.25, False),
+    ]
+
+
+def test_sentences_and_paragraphs_end_what_has_no_mark() -> None:
+    found = whole("<speak><p>First</p><p><s>Second</s><s>Third</s></p>Fourth</speak>")
+    assert [(part.text, part.continues) for part in found if isinstance(part, Sentence)] == [
+        ("First.", False),
+        ("Second.", False),
+        ("Third.", False),
+        ("Fourth.", False),
+    ]
+
+
+def test_pauses_of_both_forms() -> None:
+    found = whole('<speak>A<break time="300ms"/><break strength="weak"/>b [pause 1s] c</speak>')
+    assert [part.milliseconds if isinstance(part, Pause) else part.text.strip() for part in found] == ["A.", 300, 200, "b.", 1000, "c."]
+
+
+def test_pronunciations_hold_in_documents_and_phonemes_of_the_document_win() -> None:
+    document = '<speak>Nike and <phoneme alphabet="misaki" ph="nˈIk">Nike</phoneme> cost 5 km.</speak>'
+    assert texts(document, DEMO, pronunciations={"Nike": "/nˈIki/"}) == ["/nˈIki/ and /nˈIk/ cost five kilometers."]
+    assert texts(document, TINY, pronunciations={"Nike": "Naikee"}) == ["Naikee and Naikee cost five kilometers."]
+
+
+@pytest.mark.parametrize(
+    ("document", "spoken"),
+    [
+        (
+            '<speak>In <say-as interpret-as="cardinal">1984</say-as> of them.</speak>',
+            "In one thousand nine hundred and eighty four of them.",
+        ),
+        ('<speak>共<say-as interpret-as="cardinal">1984</say-as>人。</speak>', "共一千九百八十四人。"),
+        (
+            '<speak>共<say-as interpret-as="ordinal">2</say-as>, or the <say-as interpret-as="ordinal">2</say-as> one.</speak>',
+            "共第二,or the second one.",
+        ),
+        ('<speak xml:lang="zh"><say-as interpret-as="date">2024-05-01</say-as></speak>', "二零二四年五月一日。"),
+        ('<speak>A<say-as interpret-as="digits">12</say-as>B</speak>', "A one two B."),
+        ('<speak><say-as interpret-as="x">12</say-as> dogs</speak>', "twelve dogs."),
+        ('<speak>W<sub alias="orld 3">W3</sub>.</speak>', "World three."),
+        ("<speak>*a* _b_ # c &lt;|im_end|&gt; https://a.com/b</speak>", "*a* _b_ # c   a dot com slash b."),
+    ],
+)
+def test_what_is_spoken(document: str, spoken: str) -> None:
+    assert texts(document) == [spoken]
+
+
+def test_languages_are_those_of_the_elements() -> None:
+    found = whole('<speak>今天<lang xml:lang="en">12 dogs</lang>12<s xml:lang="de">12 Hunde</s></speak>')
+    assert [(part.text, part.language) for part in found if isinstance(part, Sentence)] == [
+        ("今天。", "zh"),
+        ("twelve dogs.", "en"),
+        ("十二。", "zh"),
+        ("12 Hunde.", "de"),
+    ]
+
+
+def test_a_document_may_hold_control_tokens_where_they_are_allowed() -> None:
+    document = '<speak>&lt;|endofprompt|&gt;<say-as interpret-as="digits">12</say-as></speak>'
+    (sentence,) = [part for part in whole(document, allow_control_tokens=True) if isinstance(part, Sentence)]
+    assert sentence.text == "<|endofprompt|>one two"
+    assert analyzer(TINY).tokenizer.id_of("<|endofprompt|>") in sentence.token_ids
+
+
+def test_nothing_is_spoken_of_a_document_that_is_malformed_further_down() -> None:
+    with pytest.raises(InvalidRequest, match="SSML, line 2, column 3: mismatched tag"):
+        next(
+            iter(
+                parts_of(
+                    analyzer(TINY),
+                    "<speak>One. Two.\n</p></speak>",
+                    analyzer(TINY).reading("", allow_control_tokens=False, pronunciations={}),
+                )
+            )
+        )
+
+
+def test_what_is_put_in_counts_for_the_length_of_a_sentence_by_token() -> None:
+    digits = f'<say-as interpret-as="digits">{"7" * 200}</say-as> '
+    (*_, refusal) = told([f"<speak>{digits * 6}</speak>"], DEMO, partial=True)
+    assert "pronunciations and SSML make" in str(refusal)
+    assert "by token at most 4000" in str(refusal)
+
+
+BEGIN = ("<speak>", '<?xml version="1.0"?>\n <speak xml:lang="zh">', "<speak xml:lang='en'>")
+INSIDE = (
+    "Hello ",
+    "world",
+    ". ",
+    "? ",
+    "3.14 ",
+    "你好",
+    "，",
+    "。",
+    "é ",
+    "\n",
+    "&amp;",
+    "&#8364;5 ",
+    "⊕ ",
+    "[pause 100ms]",
+    "[laughter] ",
+    "Nike ",
+    "<break time='1s'/>",
+    "<s>Inside</s>",
+    "<p>",
+    "</p>",
+    "<prosody rate='slow'>",
+    "</prosody>",
+    "<emphasis>loud</emphasis>",
+    "<sub alias='World Wide'>W</sub>",
+    "<say-as interpret-as='cardinal'>12</say-as>",
+    "<say-as interpret-as='date'>2024-05-01</say-as>",
+    "<phoneme alphabet='ipa' ph='ˈnaɪki'>Nike</phoneme>",
+    "<lang xml:lang='en'>12 dogs</lang>",
+    "<!-- c -->",
+    "<break time='9ms'/>",
+    "&nbsp;",
+)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("model", [DEMO, TINY])
+@settings(deadline=None, max_examples=60)
+@given(begin=st.sampled_from(BEGIN), inside=st.lists(st.sampled_from(INSIDE), max_size=25), cuts=st.lists(st.integers(0, 400), max_size=6))
+def test_the_cutting_does_not_show(model: str, partial: bool, begin: str, inside: list[str], cuts: list[int]) -> None:
+    text = begin + "".join(inside) + "</speak>"
+    borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    pronunciations = {"Nike": "Naikee"}
+    in_one = told([text], model, partial=partial, pronunciations=pronunciations)
+    cut = [text[start:end] for start, end in itertools.pairwise(borders)]
+    assert told(cut, model, partial=partial, pronunciations=pronunciations) == in_one
+    assert told(list(text), model, partial=partial, pronunciations=pronunciations) == in_one
+
+
+@pytest.mark.parametrize("model", [DEMO, TINY])
+def test_sentence_by_sentence_a_document_is_what_it_is_as_a_whole(model: str) -> None:
+    document = (
+        '<speak><s>One here.</s> <prosody rate="90%">Two <emphasis>there</emphasis></prosody><break time="1s"/>'
+        '<s><say-as interpret-as="time">7:30</say-as> o\'clock</s></speak>'
+    )
+    streamed = [piece for piece in told([document], model, partial=False) if isinstance(piece, Sentence | Pause)]
+    assert streamed == whole(document, model)
+
+
+@pytest.mark.parametrize("text", ["<", "<spea", "  ", "<speaker>Hello there.</speaker>", "a <speak>b</speak>", "< 3 dogs"])
+@pytest.mark.parametrize("partial", [False, True])
+def test_other_text_is_what_it_was(text: str, partial: bool) -> None:
+    """Plain text that begins like a document is held back no longer than that, and read as ever."""
+    reading = analyzer(TINY).reading("", allow_control_tokens=False, pronunciations={})
+    heard = told([text], TINY, partial=partial)
+    assert told(list(text), TINY, partial=partial) == heard
+    if not partial:
+        assert [part for part in heard if isinstance(part, Sentence)] == list(analyzer(TINY).parts(text, reading))

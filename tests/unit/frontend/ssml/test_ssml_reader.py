@@ -1,0 +1,242 @@
+"""The reader of SSML documents: what elements mean, what is refused and where, and that the cutting does not show."""
+
+import itertools
+import time
+
+import pytest
+
+from cosyserve.errors import InvalidRequest
+from services.frontend.segmentation.pauses import Pause
+from services.frontend.tokenizers.phonemes.symbols import is_pronunciation
+from services.frontend.ssml.detection import is_document
+from services.frontend.ssml.elements import LONGEST_DOCUMENT
+from services.frontend.ssml.events import Border, Event, Notice, Said, Style
+from services.frontend.ssml.inserted import Inserted, Sound
+from services.frontend.ssml.reader import Reader
+from services.frontend.ssml.say_as.values import Value
+from services.frontend.text.text_warnings import Kind
+
+
+def read(document: str, step: int = 0, *, speed: float = 1.0, phonemes: bool = True) -> tuple[list[Event], list[Inserted], str]:
+    """Events with text in one piece between others, what was inserted, and the refusal."""
+    reader, found, refusal = Reader(speed, is_pronunciation if phonemes else None), list[Event](), ""
+    step = step or len(document)
+    try:
+        for start in range(0, len(document), step):
+            for event in reader.feed(document[start : start + step]):
+                found.append(event)
+        found.extend(reader.finish())
+    except InvalidRequest as error:
+        refusal = error.message
+    joined = list[Event]()
+    for said, group in itertools.groupby(found, lambda event: isinstance(event, Said)):
+        events = list(group)
+        joined += [Said("".join(event.text for event in events if isinstance(event, Said)))] if said else events
+    return joined, reader.inserted, refusal
+
+
+def refused(document: str, **how: float) -> str:
+    return read(document, **how)[2]  # type: ignore[arg-type]
+
+
+def test_text_pauses_and_borders_in_order() -> None:
+    events, _, refusal = read('<speak>A &amp; B<break time="1.5s"/><p>C</p><prosody rate="slow">D</prosody>E</speak>')
+    slow = Style(0.75)
+    assert events == [
+        Said("A & B"), Pause(1500), Border(Style(), False), Said("C"), Border(Style(), False), Border(slow, True), Said("D"),
+        Border(Style(), True), Said("E"),
+    ]  # fmt: skip
+    assert refusal == ""
+
+
+def test_what_does_not_change_the_style_is_no_border() -> None:
+    document = '<speak><prosody rate="medium">A</prosody> <prosody>B</prosody><emphasis>C</emphasis></speak>'
+    assert [event for event in read(document)[0] if isinstance(event, Border)] == []
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "rate"),
+    [
+        ("slow", "100%", 0.75), ("120%", "1.5", 1.8), ("+20%", "-50%", 0.6), ("x-slow", "fast", 0.625), ("default", "x-fast", 1.5),
+        (" FAST ", "1", 1.25), ("2", "0.5", 1.0),
+    ],
+)  # fmt: skip
+def test_rates_multiply(outer: str, inner: str, rate: float) -> None:
+    events = read(f'<speak><prosody rate="{outer}"><prosody rate="{inner}">A</prosody></prosody></speak>')[0]
+    inside = [event for event, behind in itertools.pairwise(events) if isinstance(behind, Said)]
+    assert isinstance(inside[-1], Border)
+    assert inside[-1].style.rate == pytest.approx(rate)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "milliseconds"),
+    [
+        ('time="300ms"', 300), ('time="0.01s"', 10), ('time="5s" strength="weak"', 5000), ("", 400), ('strength="x-weak"', 100),
+        ('strength="x-strong"', 1200), ('time="+2.5S"', 2500),
+    ],
+)  # fmt: skip
+def test_breaks(attributes: str, milliseconds: int) -> None:
+    assert read(f"<speak>A<break {attributes}/></speak>")[0] == [Said("A"), Pause(milliseconds)]
+
+
+def test_a_break_of_no_strength_is_none() -> None:
+    assert read('<speak>A<break strength="none"/>B</speak>')[0] == [Said("AB")]
+
+
+def test_languages_hold_inside_their_elements() -> None:
+    events = read('<speak xml:lang="en"><s xml:lang="zh-CN">A</s><lang xml:lang="de">B</lang>C</speak>')[0]
+    spoken, language = [], ""
+    for event in events:
+        language = event.style.language if isinstance(event, Border) else language
+        spoken += [(event.text, language)] if isinstance(event, Said) else []
+    assert spoken == [("A", "zh-CN"), ("B", "de"), ("C", "en")]
+
+
+def test_what_is_said_instead_of_text() -> None:
+    document = (
+        '<speak><sub alias="World Wide">W3</sub><say-as interpret-as="ordinal">2</say-as>'
+        '<phoneme alphabet="ipa" ph="ˈnaɪki">Nike</phoneme><phoneme alphabet="misaki" ph="/nˈIki wˈʌn/"/></speak>'
+    )
+    events, inserted, _ = read(document)
+    assert events == [Said("World Wide\U00100000\U00100001\U00100002")]
+    assert inserted == [Value("ordinal", ("2",), "2"), Sound("nˈIki"), Sound("nˈIki wˈʌn")]
+
+
+def test_other_tags_are_named_once_and_their_text_is_read() -> None:
+    document = (
+        '<speak><emphasis level="strong">A</emphasis><emphasis>B</emphasis><prosody pitch="high" volume="loud">C</prosody>'
+        '<voice name="x">D</voice><audio src="y">E<desc>F</desc></audio><mark name="z"/><b>G</b></speak>'
+    )
+    events = read(document)[0]
+    assert "".join(event.text for event in events if isinstance(event, Said)) == "ABCDEG"
+    named = [name for event in events if isinstance(event, Notice) for name in event.left_out]
+    assert named == ["emphasis", "prosody pitch", "prosody volume", "voice", "audio", "desc", "mark", "b"]
+    assert {event.kind for event in events if isinstance(event, Notice)} == {Kind.UNSUPPORTED_MARKUP}
+
+
+def test_metadata_is_no_part_of_the_text() -> None:
+    assert read("<speak><metadata>a<b>c</b><p>d</p></metadata>e</speak>")[0][-1:] == [Said("e")]
+
+
+@pytest.mark.parametrize("alphabet", ["x-sampa", "arpabet"])
+def test_phonemes_of_no_use_leave_the_text(alphabet: str) -> None:
+    document = f'<speak><phoneme alphabet="{alphabet}" ph="n">Nike</phoneme></speak>'
+    *notices, said = read(document)[0]
+    assert said == Said("Nike")
+    assert [notice.kind for notice in notices if isinstance(notice, Notice)] == [Kind.UNUSABLE_PRONUNCIATION]
+
+
+def test_a_model_that_reads_text_reads_the_text() -> None:
+    notice, said = read('<speak><phoneme alphabet="ipa" ph="ˈnaɪki">Nike</phoneme></speak>', phonemes=False)[0]
+    assert said == Said("Nike")
+    assert isinstance(notice, Notice)
+    assert notice.left_out == ("ˈnaɪki",)
+
+
+@pytest.mark.parametrize(
+    ("inside", "refusal"),
+    [
+        ('A\n <break time="9ms"/>', "SSML, line 2, column 2: break: time is 9 ms, allowed are 10 to 5000 ms"),
+        ('<break time="2 s"/>', "SSML, line 1, column 8: break: time is '2 s', expected 10ms to 5000ms, such as 300ms or 1.5s"),
+        (
+            '<break strength="big"/>',
+            "SSML, line 1, column 8: break: strength is 'big', expected one of none, x-weak, weak, medium, strong, x-strong",
+        ),
+        (
+            'A<prosody rate="quick">',
+            "SSML, line 1, column 9: prosody: 'quick', expected one of x-slow, slow, medium, default, fast, x-fast, a factor such as 1.2, "
+            "or a percentage such as 120% or +20%",
+        ),
+        ('<prosody rate="3">', "SSML, line 1, column 8: prosody: rate 3 times speed 1 of the request is 3, allowed are 0.5 to 2"),
+        ('<prosody rate="-60%">', "SSML, line 1, column 8: prosody: rate 0.4 times speed 1 of the request is 0.4, allowed are 0.5 to 2"),
+        (
+            '<lang xml:lang="e_n">',
+            'SSML, line 1, column 8: lang: xml:lang is \'e_n\'; expected a BCP-47 tag such as "en-US" or "zh", or nothing',
+        ),
+        ("<lang>", "SSML, line 1, column 8: lang: xml:lang is missing"),
+        ("<sub>", "SSML, line 1, column 8: sub: alias is missing or empty"),
+        ('<say-as interpret-as=" ">', "SSML, line 1, column 8: say-as: interpret-as is missing or empty"),
+        ('<sub alias="a">b<break/></sub>', "SSML, line 1, column 24: break stands inside sub, which may hold text alone"),
+        ("<speak>", "SSML, line 1, column 8: speak stands inside speak"),
+        ("<![CDATA[a]]>", "SSML, line 1, column 8: a CDATA section is not allowed; write &lt; and &amp;"),
+        ("&nbsp;", "SSML, line 1, column 8: undefined entity"),
+        ("a & b", "SSML, line 1, column 11: not well-formed (invalid token)"),
+        ("<p></s>", "SSML, line 1, column 13: mismatched tag"),
+        ("<b>" * 40, "SSML, line 1, column 101: elements lie over 32 deep"),
+        (f'<sub alias="{"x" * 201}">', "SSML, line 1, column 8: sub: alias has 201 characters, allowed are 1 to 200"),
+        (f'<sub alias="a">{"x" * 201}</sub>', "SSML, line 1, column 8: sub: it holds 201 characters of text, allowed are at most 200"),
+        ("a\x00b", "SSML, line 1, column 9: not well-formed (invalid token)"),
+    ],
+)
+def test_what_is_wrong_is_said_and_where(inside: str, refusal: str) -> None:
+    assert refused(f"<speak>{inside}</speak>") == refusal
+
+
+def test_phonemes_that_are_none_are_refused() -> None:
+    assert refused('<speak><phoneme ph="n☃"/></speak>') == "SSML, line 1, column 8: phoneme: '☃' (U+2603) is no symbol of English in IPA"
+    unknown = refused('<speak><phoneme alphabet="misaki" ph="/eQq/"/></speak>')
+    assert unknown == "SSML, line 1, column 8: phoneme: ph is '/eQq/', of which 'eQq' is no word in phonemes of this model"
+
+
+def test_a_document_that_is_not_ended_or_goes_on_behind_its_end_is_refused() -> None:
+    assert refused("<speak>A") == "SSML, line 1, column 9: no element found"
+    assert refused("<speak>A</speak> B") == "SSML, line 1, column 18: junk after document element"
+    assert refused("<speak>A</speak> \n ") == ""
+
+
+def test_no_document_type_and_so_no_entities() -> None:
+    bomb = '<!DOCTYPE speak [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;">]><speak>&b;</speak>'
+    assert is_document(bomb)
+    assert refused(bomb).endswith("a document type declaration is not allowed")
+    external = '<!DOCTYPE speak SYSTEM "file:///etc/passwd"><speak>a</speak>'
+    assert refused(external).endswith("a document type declaration is not allowed")
+
+
+def test_the_rate_is_checked_together_with_the_speed_of_the_request() -> None:
+    document = '<speak><prosody rate="x-slow">A</prosody></speak>'
+    assert refused(document, speed=1.5) == ""
+    assert "rate 0.5 times speed 0.9 of the request is 0.45" in refused(document, speed=0.9)
+
+
+def test_a_caller_cannot_write_what_stands_for_something_inserted() -> None:
+    events, inserted, _ = read("<speak>a\U00100000b&#xF0000;c&#x100001;<sub alias='d\U00100000'>x</sub></speak>")
+    assert (events, inserted) == ([Said("abcd")], [])
+
+
+def test_sizes_have_bounds_and_time_grows_with_the_length() -> None:
+    assert "over 20000 characters" in refused("<speak>" + "a" * LONGEST_DOCUMENT)
+    begin = time.process_time()
+    # One tag that never ends, letter by letter: each of them makes the parser look at it from its start.
+    assert "a tag, comment or reference has over 4000 characters" in refused("<speak><a" + " " * 19_000, step=1)
+    assert "elements lie" in refused("<speak>" + "<b>" * 6_000, step=1)
+    assert refused("<speak>" + "<b>a</b>" * 2_400 + "</speak>", step=1) == ""
+    assert time.process_time() - begin < 3
+
+
+DOCUMENTS = (
+    '<?xml version="1.0" encoding="utf-16"?>\n<speak version="1.1">A &amp; b.\r\n<break/>é你好 <s>C &#x4f60;</s></speak>',
+    '<speak>A<sub alias="x">b</sub><say-as interpret-as="date">2024-05-01</say-as> <!-- c --><emphasis>d</emphasis></speak>',
+    '<speak>One. <break time="9ms"/> two</speak>',
+    "<speak>One &foo; two</speak>",
+    '<speak><prosody rate="0.2">x',
+    "<speak>" + "<b>" * 40,
+)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+@pytest.mark.parametrize("step", [1, 2, 7])
+def test_the_cutting_does_not_show(document: str, step: int) -> None:
+    head = document.index("<speak") + 7
+    whole = read(document)
+    # The beginning comes in one piece: it is kept back until the form of the text is known.
+    reader, found, refusal = Reader(1.0, is_pronunciation), list[Event](), ""
+    try:
+        for piece in [document[:head], *(document[at : at + step] for at in range(head, len(document), step))]:
+            for event in reader.feed(piece):
+                found.append(event)
+        found.extend(reader.finish())
+    except InvalidRequest as error:
+        refusal = error.message
+    assert refusal == whole[2]
+    assert "".join(event.text for event in found if isinstance(event, Said)) == "".join(e.text for e in whole[0] if isinstance(e, Said))
+    assert [event for event in found if not isinstance(event, Said)] == [event for event in whole[0] if not isinstance(event, Said)]

@@ -1,0 +1,198 @@
+"""Text to phonemes with the lexicon that comes with the product."""
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import LONGEST_SENTENCE
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.tokenizers.phonemes.reading import ended, read_words
+from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
+from services.frontend.tokenizers.phonemes.tokenizer import FILES, PhonemeTokenizer
+
+DEMO = Path(__file__).parents[3] / "models" / "demo"
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PhonemeTokenizer:
+    return PhonemeTokenizer(ModelDirectory(DEMO))
+
+
+def test_a_sentence_is_a_start_phonemes_and_a_full_stop(tokenizer: PhonemeTokenizer) -> None:
+    ids = tokenizer.encode("Hello, big world")
+    assert "".join(SYMBOLS[number] for number in ids) == "^həlˈO, bˈɪɡ wˈɜɹld."
+    assert [tokenizer.id_of(symbol) for symbol in "^ ."] == [1, 2, 6]
+    assert tokenizer.id_of("<|im_end|>") is None
+    assert len(tokenizer) == len(SYMBOLS) == 67
+
+
+def test_words_that_the_dictionaries_write_too_faintly_are_amended(tokenizer: PhonemeTokenizer) -> None:
+    """`ˈʌh` is heard as "ah", and an `or` without any stress may last 40 ms."""
+    assert tokenizer.phonemes("Ugh! Tea or coffee?") == "ˈʌɡ! tˈi ˌɔɹ kˈɔfi?"
+
+
+def test_the_files_are_small() -> None:
+    assert sum((DEMO / name).stat().st_size for name in FILES) < 3_000_000
+    assert json.loads((DEMO / FILES[0]).read_text(encoding="utf-8")) == list(SYMBOLS)
+
+
+@pytest.mark.parametrize(
+    ("text", "phonemes"),
+    [
+        ("Have you read it? I will read it.", "hæv ju ɹˈɛd ɪt? ˌI wɪl ɹˈid ɪt."),
+        ("I read it yesterday.", "ˌI ɹˈɛd ɪt jˈɛstəɹdˌA."),
+        ("We live in a live show.", "wi lˈɪv ɪn ɐ lˈIv ʃˈO."),
+        ("Please record the record.", "plˈiz ɹəkˈɔɹd ðə ɹˈɛkəɹd."),
+        ("I object to that object.", "ˌI əbʤˈɛkt tə ðæt ˈɑbʤəkt."),
+        ("Present the present.", "pɹizˈɛnt ðə pɹˈɛzᵊnt."),
+        ("Close the door, it is close to me.", "klˈOz ðə dˈɔɹ, ɪt ɪz klˈOs tə mˌi."),
+        ("I used to use it, it is of no use.", "ˌI jˈust tə jˈuz ɪt, ɪt ɪz ʌv nˈO jˈus."),
+        ("She lives here, with nine lives.", "ʃi lˈɪvz hˈɪɹ, wɪð nˈIn lˈIvz."),
+        ("The lead pipe will lead.", "ðə lˈɛd pˈIp wɪl lˈid."),
+    ],
+)
+def test_words_with_two_pronunciations(tokenizer: PhonemeTokenizer, text: str, phonemes: str) -> None:
+    assert tokenizer.phonemes(text) == phonemes
+
+
+@pytest.mark.parametrize(
+    ("text", "phonemes"),
+    [
+        ("The apple, the pear.", "ði ˈæpᵊl, ðə pˈɛɹ."),
+        ("To eat, to see, where to?", "tʊ ˈit, tə sˈi, wˌɛɹ tu?"),
+        ("A plan. Plan A.", "ɐ plˈæn. plˈæn ˈA."),
+        ("I am. Am I?", "ˌI ˈæm. ɐm ˈI?"),
+    ],
+)
+def test_weak_words_follow_the_next_sound(tokenizer: PhonemeTokenizer, text: str, phonemes: str) -> None:
+    assert tokenizer.phonemes(text) == phonemes
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("It's 3.5% of 1,234.", "it's three point five percent of one thousand two hundred and thirty four."),
+        ("$12.50 & £1", "twelve dollars fifty cents and one pound."),
+        ("At 9:05, on May 21st, 1999.", "at nine oh five, on May twenty first, nineteen ninety nine."),
+        ("007", "zero zero seven."),
+        ("me@home + you", "me at home plus you"),
+        ("Dr. Jones and Mr. Smith", "doctor Jones and mister Smith"),
+        ("Main St. is near Elm Dr.", "Main Street is near Elm Drive."),
+        ("state-of-the-art", "state of the art"),
+        ("Ｆｕｌｌ　ｗｉｄｔｈ！", "full width!"),
+        ("one... two -- three..", "one… two— three."),
+        ("at nine PM., was it etc., or", "at nine PM, was it etc, or"),
+        ("wait?! (no) [yes]", "wait? no, yes."),
+        ("‘quoted’ “words”", "quoted words"),
+        ("soft\u00adhyphen and z\u200bero width", "softhyphen and zero width"),
+        ("THIS IS ALL IN CAPITALS", "this is all in capitals"),
+        ("it does NOT work", "it does not work"),
+        ("cafe\u0301", "café"),
+    ],
+)
+def test_what_sounds_alike(tokenizer: PhonemeTokenizer, text: str, same: str) -> None:
+    assert tokenizer.phonemes(text) == tokenizer.phonemes(same) != ""
+
+
+def test_letters_by_name(tokenizer: PhonemeTokenizer) -> None:
+    assert tokenizer.phonemes("the FBI") == "ði ˌɛfbˌiˈI."
+    assert tokenizer.phonemes("the U.S. army") == tokenizer.phonemes("the US army")
+    assert tokenizer.phonemes("NASA") == "nˈæsə."
+    assert tokenizer.phonemes("xkcd") == "ˌɛkskˌAsˌidˈi."
+    assert tokenizer.phonemes("an HTTPS page") == "ɐn ˌAʧtˌitˌipˌiˈɛs pˈAʤ."
+    # Most words of a short reply may be acronyms: that is no shouting.
+    assert tokenizer.phonemes("GPU or HDMI?") == "ʤˌipˌijˈu ˌɔɹ ˌAʧdˌiˌɛmˈI?"
+    assert tokenizer.phonemes("The RAM and a ram") == "ðə ɹˈæm ænd ɐ ɹˈæm."
+
+
+def test_endings_of_words_that_no_lexicon_has(tokenizer: PhonemeTokenizer) -> None:
+    stem, name, past = (tokenizer.phonemes(word).rstrip(".") for word in ("blorpat", "blorpat's", "zwibbled"))
+    assert name == f"{stem}s"
+    assert past.endswith("d")
+    assert tokenizer.unknown_words("The blorpat's dogs'") == ["blorpat's"]
+
+
+def test_marks_of_sound_and_controls(tokenizer: PhonemeTokenizer) -> None:
+    assert tokenizer.encode("".join(MARKUP)) == []
+    assert tokenizer.encode("good[laughter]day") == tokenizer.encode("good day")
+    for token in CONTROLS:
+        assert tokenizer.encode(token, allow_special=True) == []
+        assert tokenizer.encode(token) == tokenizer.encode(token.strip("<|>").replace("_", " ")) != []
+
+
+@pytest.mark.parametrize("text", ["", " \n", "...", "你好，世界。", "Привет", "😀", '"(!)"', "''", "\x00"])
+def test_nothing_to_speak(tokenizer: PhonemeTokenizer, text: str) -> None:
+    assert tokenizer.encode(text) == []
+    assert tokenizer.phonemes(text) == ""
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text() | st.text(alphabet="abeinrst'AS.,!?-…$%/:10 \t(<|>[]é"))
+def test_any_text_gives_a_sentence_or_nothing(tokenizer: PhonemeTokenizer, text: str) -> None:
+    phonemes = tokenizer.phonemes(text)
+    assert tokenizer.encode(text) == ([1, *(SYMBOLS.index(symbol) for symbol in phonemes)] if phonemes else [])
+    if phonemes:
+        assert phonemes[-1] in ".!?…"
+        assert phonemes == " ".join(phonemes.split(" "))
+        assert all(word.strip("ˈˌ.,;:!?—…") for word in phonemes.split(" "))
+
+
+PIECES = ["x", "ba", "1", "1,", "'", "x's", ".", "a.", "- ", "好", "e\u0301", "Word. ", "[", "$1", "A", ",111", "1,111,"]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_long_texts_take_no_longer_for_each_letter(tokenizer: PhonemeTokenizer, piece: str) -> None:
+    def seconds(count: int) -> float:
+        began = time.process_time()
+        tokenizer.encode(piece * count)
+        return time.process_time() - began
+
+    # Thirty-two times the length may take thirty-two times as long, and a thousand times if every letter looks at all others.
+    # The least of three, since a garbage collection of the whole test process may fall into one.
+    longer = min(seconds(16_000) for _ in range(3))
+    assert longer < 250 * max(min(seconds(500) for _ in range(3)), 5e-4)
+
+
+def test_threads_do_not_disturb_each_other(tokenizer: PhonemeTokenizer) -> None:
+    texts = [f"The blorp{letter}mate of {letter}ingford sang." for letter in "abcdefghijklmnop"]
+    expected = [PhonemeTokenizer.encode(tokenizer, text) for text in texts]
+    found: list[list[list[int]]] = []
+    threads = [threading.Thread(target=lambda: found.append([tokenizer.encode(text) for text in texts])) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 4
+
+
+def test_the_analyzer_drops_what_cannot_be_spoken(tokenizer: PhonemeTokenizer) -> None:
+    analyzer = Analyzer(Normalizer(None), tokenizer)
+    assert list(analyzer.sentences("你好，世界。")) == []
+    assert list(analyzer.sentences("好" * 3000)) == []
+    (sentence,) = analyzer.sentences("[laughter] Hi there.", "en")
+    assert list(sentence.token_ids) == tokenizer.encode("Hi there.")
+
+
+@pytest.mark.parametrize("text", ["to " * 900, "I am in a " * 300, "x" * 3000, "antidisestablishmentarianism " * 90, "& " * 900])
+def test_no_sentence_is_too_long(tokenizer: PhonemeTokenizer, text: str) -> None:
+    for sentence in Analyzer(Normalizer(None), tokenizer).sentences(text, "en"):
+        assert 1 <= len(sentence.token_ids) <= LONGEST_SENTENCE
+
+
+@pytest.mark.parametrize(
+    ("text", "mark"), [("hi there", "."), ("hi there,", "."), ("hi there:", "."), ("hi there!", "!"), ("hi there...", "…")]
+)
+def test_the_last_word_ends_a_sentence(text: str, mark: str) -> None:
+    words = read_words(text)
+    before = list(words)
+    assert [word.mark for word in ended(words)] == ["", mark]
+    assert words == before
+    assert ended([]) == []

@@ -1,0 +1,348 @@
+"""Kept voices: whole or not there, by whatever number of hands, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+
+from cosyserve.errors import AlreadyExists, InternalFault, InvalidRequest, NotFound, Overloaded
+from services.frontend.voices.blobs import Blobs, Taken, open_blobs
+from services.frontend.voices.voice import Voice
+from services.frontend.voices.voice_file import KeptVoice, Origin, file_hash, from_bytes, now, to_bytes
+from services.frontend.voices.voice_labels import Labels
+from services.frontend.voices.voice_store import VoiceStore
+
+ROOT = Path(__file__).parents[3]
+
+
+def kept(voice_id: str, value: float = 0.5, request_id: str = "") -> KeptVoice:
+    mel = np.full((20, 80), value, "<f4").tobytes()
+    voice = Voice(voice_id, (1, 2), tuple(range(10)), mel, np.full(192, value, "<f4").tobytes())
+    return KeptVoice(voice, Origin("what was said", "en-GB", now(), "she agreed", request_id))
+
+
+@pytest.fixture(params=["directory", "object store"])
+def blobs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Blobs]:
+    if request.param == "directory":
+        yield open_blobs(str(tmp_path / "voices"), "model")
+        return
+    fsspec.filesystem("memory").store.clear()
+    yield open_blobs("memory://voices", "model")
+
+
+@pytest.fixture
+def store(blobs: Blobs) -> VoiceStore:
+    return VoiceStore(blobs)
+
+
+def left(blobs: Blobs) -> list[str]:
+    return [f"{folder}/{name}" for folder in ("names", "content", "labels", "aside") for name in blobs.names(folder)]
+
+
+def test_what_is_kept_is_what_is_found(store: VoiceStore) -> None:
+    made = kept("anna.b-1")
+    entry = store.add(made, Labels("Anna", "warm", {"team": "a"}))
+    assert store.content(entry) == made
+    assert store.entry("anna.b-1") == entry
+    assert (entry.prompt_seconds, entry.language_code, entry.content_hash) == (0.4, "en-GB", made.voice.content_hash)
+    assert store.lines(["x", "anna.b-1"]) == [(entry, Labels("Anna", "warm", {"team": "a"}))]
+    assert store.ids() == ["anna.b-1"]
+
+
+def test_a_speaker_vector_alone_is_kept_too(store: VoiceStore) -> None:
+    alone = KeptVoice(Voice("v", (), (), b"", bytes(4 * 192)), Origin("", "", now(), "", ""))
+    assert store.content(store.add(alone, Labels())) == alone
+
+
+def test_the_content_is_named_by_its_hash_and_the_id_is_no_part_of_a_path(blobs: Blobs) -> None:
+    entry = VoiceStore(blobs).add(kept("me"), Labels())
+    assert left(blobs) == [f"names/{b'me'.hex()}", f"content/{entry.file}", f"labels/{entry.file}"]
+    assert file_hash(blobs.read(f"content/{entry.file}") or b"") == entry.file
+
+
+def test_an_id_is_given_once(blobs: Blobs, store: VoiceStore) -> None:
+    first = store.add(kept("me", 0.1), Labels())
+    with pytest.raises(AlreadyExists, match="there is a voice 'me' already"):
+        store.add(kept("me", 0.2), Labels())
+    assert store.entry("me") == first
+    assert len(left(blobs)) == 3
+    store.remove("me")
+    assert left(blobs) == []
+    with pytest.raises(NotFound):
+        store.remove("me")
+    assert store.add(kept("me", 0.2), Labels()).content_hash != first.content_hash
+
+
+def test_a_request_that_comes_twice_is_carried_out_once(blobs: Blobs, store: VoiceStore) -> None:
+    first = store.add(kept("me", request_id="r1"), Labels())
+    assert store.add(kept("me", request_id="r1"), Labels()) == first
+    with pytest.raises(AlreadyExists):
+        store.add(kept("me", request_id="r2"), Labels())
+    assert len(left(blobs)) == 3
+
+
+def test_the_same_content_under_two_names_is_two_voices(store: VoiceStore) -> None:
+    made = kept("a")
+    one, two = store.add(made, Labels()), store.add(replace(made, voice=replace(made.voice, id="b")), Labels())
+    assert one.content_hash == two.content_hash
+    store.remove("a")
+    found = store.content(two)
+    assert found is not None
+    assert found.voice.prompt_mel == made.voice.prompt_mel
+
+
+def test_labels_change_and_the_content_does_not(blobs: Blobs, store: VoiceStore) -> None:
+    entry = store.add(kept("me"), Labels("One", "first", {"a": "1"}))
+    content = blobs.read(f"content/{entry.file}")
+    store.relabel("me", Labels("Two", "", {}), ("display_name",))
+    assert store.lines(["me"]) == [(entry, Labels("Two", "first", {"a": "1"}))]
+    store.relabel("me", Labels("", "third", {}), ())
+    assert store.lines(["me"]) == [(entry, Labels("", "third", {}))]
+    assert blobs.read(f"content/{entry.file}") == content
+    with pytest.raises(InvalidRequest, match="update_mask names 'id'"):
+        store.relabel("me", Labels(), ("id",))
+    with pytest.raises(NotFound):
+        store.relabel("you", Labels(), ())
+
+
+def test_labels_of_a_voice_that_is_deleted_meanwhile_do_not_stay(blobs: Blobs, store: VoiceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.add(kept("me"), Labels())
+    put = blobs.put
+
+    def deleted_first(name: str, data: bytes) -> None:
+        store.remove("me")
+        put(name, data)
+
+    monkeypatch.setattr(blobs, "put", deleted_first)
+    with pytest.raises(NotFound):
+        store.relabel("me", Labels("Late"), ())
+    assert left(blobs) == []
+
+
+def test_of_many_that_want_an_id_one_gets_it(tmp_path: Path) -> None:
+    """As threads, each with a storage of its own: what other processes would do."""
+    gate = threading.Barrier(8)
+
+    def want(number: int) -> str:
+        own = VoiceStore(open_blobs(str(tmp_path), "model"))
+        won = 0
+        for turn in range(10):
+            gate.wait()
+            try:
+                own.add(kept(f"voice{turn}", number), Labels())
+                won += 1
+            except AlreadyExists:
+                pass
+        return f"{won}"
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(map(int, pool.map(want, range(8)))) == 10
+    blobs = open_blobs(str(tmp_path), "model")
+    assert len(left(blobs)) == 30
+    assert VoiceStore(blobs).sweep(-1.0) == 0
+
+
+def test_of_many_that_delete_one_does(tmp_path: Path) -> None:
+    stores = [VoiceStore(open_blobs(str(tmp_path), "model")) for _ in range(6)]
+    for _ in range(10):
+        stores[0].add(kept("me"), Labels())
+        gate = threading.Barrier(6)
+
+        def remove(store: VoiceStore, gate: threading.Barrier = gate) -> int:
+            gate.wait()
+            try:
+                store.remove("me")
+            except NotFound:
+                return 0
+            return 1
+
+        with ThreadPoolExecutor(6) as pool:
+            assert sum(pool.map(remove, stores)) == 1
+    assert left(open_blobs(str(tmp_path), "model")) == []
+
+
+@pytest.mark.parametrize("failing", ["content", "labels", "names"])
+def test_a_write_that_fails_leaves_nothing(blobs: Blobs, failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for method in ("put", "put_new"):
+        true = getattr(blobs, method)
+
+        def put(name: str, data: bytes, true: Callable[[str, bytes], None] = true) -> None:
+            if name.startswith(failing):
+                raise Overloaded("the disk is full")
+            true(name, data)
+
+        monkeypatch.setattr(blobs, method, put)
+    store = VoiceStore(blobs)
+    with pytest.raises(Overloaded, match="full"):
+        store.add(kept("me"), Labels())
+    assert store.ids() == []
+    assert left(blobs) == []
+
+
+@pytest.mark.parametrize("error", [Overloaded("the connection is gone"), Taken("names/ab")])
+def test_a_yes_that_was_lost_is_a_yes(blobs: Blobs, error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or was asked for a second time by a client of the storage that tries again by itself."""
+    put_new = blobs.put_new
+
+    def lost(name: str, data: bytes) -> None:
+        put_new(name, data)
+        raise error
+
+    monkeypatch.setattr(blobs, "put_new", lost)
+    store = VoiceStore(blobs)
+    assert store.content(store.add(kept("me"), Labels())) is not None
+
+
+def test_a_disk_that_fails_in_mid_write_shows_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    blobs = open_blobs(str(tmp_path), "model")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Overloaded, match=r"could not write it; try again in 1 s") as caught:
+        VoiceStore(blobs).add(kept("me"), Labels())
+    assert "content/" not in caught.value.message
+    assert str(tmp_path) not in caught.value.message
+    assert "could not write content/" in caplog.text
+    assert "No space left" in caplog.text
+    assert left(blobs) == []
+
+
+WRITER = """
+import sys
+from tests.unit.frontend.voices.test_voice_store import kept
+from services.frontend.voices.blobs import open_blobs
+from services.frontend.voices.voice_labels import Labels
+from services.frontend.voices.voice_store import VoiceStore
+store = VoiceStore(open_blobs(sys.argv[1], "model"))
+print("ready", flush=True)
+number = 0
+while True:
+    store.add(kept(f"v{number % 7}"), Labels("x"))
+    store.relabel(f"v{number % 7}", Labels("y"), ())
+    store.remove(f"v{number % 7}")
+    number += 1
+"""
+
+
+def test_a_writer_that_is_killed_leaves_no_half_voice(tmp_path: Path) -> None:
+    """Killed in the middle of whatever it was at, eight times."""
+    blobs = open_blobs(str(tmp_path), "model")
+    store = VoiceStore(blobs)
+    for turn in range(8):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
+        assert writer.stdout is not None
+        assert writer.stdout.readline()
+        time.sleep(0.02 + 0.013 * turn)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        for voice_id in store.ids():
+            entry = store.entry(voice_id)
+            assert entry is not None
+            assert store.content(entry) is not None
+            store.remove(voice_id)
+    store.sweep(-1.0)
+    assert left(blobs) == []
+
+
+def test_the_sweep_takes_what_nobody_needs_and_is_old(blobs: Blobs, store: VoiceStore) -> None:
+    store.add(kept("me"), Labels())
+    blobs.put("content/" + "a" * 64, b"left by somebody")
+    blobs.put("labels/" + "b" * 64, b"left by somebody")
+    assert store.sweep(3600.0) == 0
+    assert store.sweep(-1.0) == 2
+    assert len(left(blobs)) == 3
+    assert store.lines(["me"])
+
+
+@pytest.mark.parametrize(
+    ("place", "damage", "said"),
+    [
+        ("content", lambda data: data[:-1] + b"x", "is damaged$"),
+        ("content", lambda data: data[:100], "is damaged$"),
+        ("names", lambda data: data[:10], "name of the voice 'me' is damaged"),
+        ("names", lambda data: b"[1]", "name of the voice 'me' is damaged"),
+        ("labels", lambda data: b"{}}", "labels of the voice 'me' are damaged"),
+        ("labels", lambda data: b'{"size": 1}', "labels of the voice 'me' are damaged"),
+    ],
+)
+def test_damage_is_told_and_not_spoken(blobs: Blobs, store: VoiceStore, place: str, damage: Callable[[bytes], bytes], said: str) -> None:
+    entry = store.add(kept("me"), Labels())
+    name = f"names/{b'me'.hex()}" if place == "names" else f"{place}/{entry.file}"
+    blobs.put(name, damage(blobs.read(name) or b""))
+    with pytest.raises(InternalFault, match=said):  # noqa: PT012
+        found = store.entry("me")
+        assert found is not None
+        store.content(found)
+        store.lines(["me"])
+
+
+def test_content_that_is_gone_while_its_name_is_there_is_a_fault(blobs: Blobs, store: VoiceStore) -> None:
+    entry = store.add(kept("me"), Labels())
+    blobs.delete(f"content/{entry.file}")
+    with pytest.raises(InternalFault, match="no content"):
+        store.content(entry)
+    store.remove("me")
+    assert store.content(entry) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [(b"", "not a safetensors"), (b"x" * 100, "not a safetensors"), (to_bytes(kept("a")).replace(b"voice 1", b"voice 2"), "format is")],
+)
+def test_a_file_of_another_kind(data: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        from_bytes(data)
+
+
+def test_storages_that_cannot_be_opened(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="nonsense:// cannot be opened"):
+        open_blobs("nonsense://bucket", "model")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Overloaded, match="could not list it"):
+        VoiceStore(open_blobs(str(tmp_path / "file"), "model")).ids()
+
+
+def test_put_new_of_an_object_store_asks_for_a_conditional_put() -> None:
+    asked: dict[str, Any] = {}
+
+    class Filesystem:
+        def pipe_file(self, path: str, data: bytes, **options: Any) -> None:
+            asked.update(path=path, **options)
+            raise FileExistsError(path)
+
+    with pytest.raises(Taken):
+        Blobs(Filesystem(), "bucket/prefix").put_new("names/ab", b"x")
+    assert asked == {"path": "bucket/prefix/names/ab", "mode": "create"}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"display_name": "n" * 129}, "display_name has 129 characters, allowed at most 128"),
+        ({"display_name": "a\nb"}, "display_name holds a control character"),
+        ({"description": "d" * 1001}, "description has 1001 characters"),
+        ({"labels": {str(number): "" for number in range(33)}}, "labels has 33 entries, allowed at most 32"),
+        ({"labels": {"a b": ""}}, "has the key 'a b'"),
+        ({"labels": {"": ""}}, "has the key ''"),
+        ({"labels": {"a": "v" * 257}}, "has 257 characters, allowed at most 256"),
+    ],
+)
+def test_labels_that_are_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        Labels(**values)
