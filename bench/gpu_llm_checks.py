@@ -11,16 +11,16 @@ import torch
 from bench.gpu_llm_speech import Heard, capacity, engine_of, random_model, script, speak
 from bench.real_size import PUBLISHED_LLM
 from cosyserve.errors import NonFinite
-from services.llm.arriving_text import ContinuousText
-from services.llm.engine.alone import Alone
+from services.llm.generation.interleaved_text import ContinuousText
+from services.llm.engine.reference_loop import Alone
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.outbox import Outbox
 from services.llm.engine.sequence import Sequence
-from services.llm.request import Grouping, Hop, Profile, Prompt
-from services.llm.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.script import Table
-from services.llm.whole_text import WholeText
+from services.llm.generation.request import Grouping, Hop, Profile, Prompt
+from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
+from services.llm.generation.script import Table
+from services.llm.generation.whole_text import WholeText
 
 POISONED = 950
 """A text id whose embedding is made to be no number."""

@@ -11,7 +11,7 @@ from services.llm.gpu.decode import DecodeStep
 from services.llm.gpu.layout import Stretch
 from services.llm.gpu.packing import PackedModel
 from services.llm.gpu.prefill import PrefillStep
-from services.llm.gpu.state import Column
+from services.llm.gpu.kernels.state_table import Column
 from services.llm.gpu.tuning import BUCKETS
 
 LENGTHS = (300, 900)

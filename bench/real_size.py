@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import END_OF_SPEECH
-from services.llm.config import LlmConfig, SamplingParameters
+from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.llm.engine.weights import expected_tensors
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.vocoder.weights import is_gain

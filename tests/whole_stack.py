@@ -15,7 +15,7 @@ from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
-from services.llm.torch_backend import TorchBackend
+from services.llm.backends.torch_backend import TorchBackend
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend

@@ -31,8 +31,8 @@ from services.frontend.prompts.features.resample import resample
 from services.frontend.voices.speaker_file import FILE as VOICE_FILE
 from services.frontend.voices.speaker_file import read_voices
 from services.frontend.tokenizers.tokenizer import read_tokenizer
-from services.llm.alignment import FILE as ALIGNMENT
-from services.llm.config import read_config as read_llm_config
+from services.llm.guards.alignment import FILE as ALIGNMENT
+from services.llm.generation.config import read_config as read_llm_config
 from services.llm.engine.weights import WEIGHTS as LLM
 from services.llm.engine.weights import load_tensors
 from services.token2wav.flow.checkpoint import read_flow_tensors

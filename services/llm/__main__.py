@@ -12,9 +12,9 @@ from cosyserve.process import run
 from cosyserve.server import Close, Load, Service
 from cosyserve.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import llm_pb2_grpc
-from services.llm.backend import Backend, load_chosen
+from services.llm.backends.backend import Backend, load_chosen
 from services.llm.gpu.tuning import BUCKETS
-from services.llm.rungs import FUSED
+from services.llm.backends.candidates import FUSED
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 

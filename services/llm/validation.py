@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SPEECH_VOCABULARY
-from services.llm.config import LengthBounds
+from services.llm.generation.config import LengthBounds
 
 MOST_ARRIVING_IDS = 2048
 """Text ids of a stream, and of a prompt."""

@@ -11,9 +11,9 @@ import pytest
 from cosyserve.server import Close, Service, running
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME
-from services.llm.backend import Backend
+from services.llm.backends.backend import Backend
 from services.llm.servicer import LlmServicer
-from services.llm.torch_backend import TorchBackend
+from services.llm.backends.torch_backend import TorchBackend
 from tests.contract.conversation import conversation
 from tests.unit.llm.tiny_llm import settings
 

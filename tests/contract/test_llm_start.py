@@ -65,7 +65,7 @@ def test_a_model_that_cannot_speak_ends_with_3(tmp_path: Path) -> None:
 
 
 def test_the_fake_backend_needs_no_tensor_library() -> None:
-    check = "import sys, services.llm.__main__, services.llm.fake_backend; sys.exit('torch' in sys.modules)"
+    check = "import sys, services.llm.__main__, services.llm.backends.fake_backend; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT, timeout=60).returncode == 0
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cosyserve.errors import DeadlineExceeded
 from cosyserve.v1 import llm_pb2
-from services.llm.request import Generation, Prompt
+from services.llm.generation.request import Generation, Prompt
 from services.llm.servicer import LlmServicer
 from tests.contract.conversation import conversation
 from tests.contract.llm_service import Setup, drain, served, status

@@ -20,7 +20,7 @@ from cosyserve.server import running
 from cosyserve.v1 import frontend_pb2, llm_pb2_grpc, synthesis_pb2, token2wav_pb2_grpc, voice_pb2
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
-from services.llm.fake_backend import FakeBackend
+from services.llm.backends.fake_backend import FakeBackend
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 from services.orchestrator import __main__ as orchestrator

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from cosyserve.v1 import profile_pb2, synthesis_pb2
-from services.llm import torch_backend
-from services.llm.sampling import GreedyChooser
+from services.llm.backends import torch_backend
+from services.llm.generation.sampling import GreedyChooser
 from tests.golden.test_token_mode_is_the_reference import TINY, door
 from tests.pipeline.scripted import LOUDNESS, Script, prompted_voice
 from tests.whole_stack import whole_stack

@@ -12,7 +12,7 @@ import pytest
 
 from cosyserve.server import ServerSettings, Service, running
 from cosyserve.v1 import llm_pb2_grpc, profile_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
-from services.llm import torch_backend
+from services.llm.backends import torch_backend
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 from services.orchestrator import __main__ as orchestrator

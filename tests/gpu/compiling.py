@@ -23,7 +23,7 @@ SMALL_POOL = {"state_bytes": 1 << 29, "prompt_cache_bytes": 1 << 28}
 
 def llm(model: str, precision: str, sequences: int) -> None:
     """Fused steps of every bucket that so many sequences have."""
-    from services.llm.torch_backend import TorchBackend
+    from services.llm.backends.torch_backend import TorchBackend
     from tests.unit.llm.tiny_llm import settings
 
     told = settings(device="cuda", gpu_engine="fused", gpu_precision=precision, max_sequences=sequences)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import torch
 
-from services.llm.request import Generation, Profile, Sampling
+from services.llm.generation.request import Generation, Profile, Sampling
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, model, sentence, tokens, tokens_alone
 
 pytestmark = [

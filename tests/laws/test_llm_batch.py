@@ -6,10 +6,10 @@ import random
 import pytest
 import torch
 
-from services.llm.engine.cache import SequenceCache
-from services.llm.request import Profile, Sampling
-from services.llm.script import speech_inputs
-from services.llm.whole_text import WholeText
+from services.llm.engine.kv_cache import SequenceCache
+from services.llm.generation.request import Profile, Sampling
+from services.llm.generation.script import speech_inputs
+from services.llm.generation.whole_text import WholeText
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, sentence, tokens, tokens_alone
 
 

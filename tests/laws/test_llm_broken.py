@@ -11,11 +11,11 @@ from torch import Tensor
 
 from cosyserve.errors import InternalFault, Unavailable
 from cosyserve.identity import Identity
-from services.llm.engine.cache import SequenceCache
+from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits, Scheduler
-from services.llm.torch_backend import TorchBackend
+from services.llm.backends.torch_backend import TorchBackend
 from tests.unit.llm.tiny_llm import model, sentence, tokens
 
 

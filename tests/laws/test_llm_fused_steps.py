@@ -11,9 +11,9 @@ from cosyserve.identity import Identity
 from services.llm.engine.engine import Engine
 from services.llm.engine.scheduler import Limits
 from services.llm.gpu.stepper import MOST_CHUNKS, FusedStepper
-from services.llm.request import Generation, Profile, Sampling
-from services.llm.torch_backend import TorchBackend
-from tests.unit.llm.plain_runner import PlainRunner
+from services.llm.generation.request import Generation, Profile, Sampling
+from services.llm.backends.torch_backend import TorchBackend
+from tests.unit.llm.gpu.plain_runner import PlainRunner
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, sentence, tokens, tokens_alone
 
 TEXT = list(range(20, 31))

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cosyserve.errors import Overloaded
-from services.llm.backend import Backend
-from services.llm.engine.cache import cache_bytes
-from services.llm.fake_backend import FakeBackend
-from services.llm.request import Grouping
-from services.llm.torch_backend import TorchBackend
+from services.llm.backends.backend import Backend
+from services.llm.engine.kv_cache import cache_bytes
+from services.llm.backends.fake_backend import FakeBackend
+from services.llm.generation.request import Grouping
+from services.llm.backends.torch_backend import TorchBackend
 from tests.unit.llm.tiny_llm import backend, sentence, settings, tokens
 
 BLOCK = [1, 2, 3, 4, 5]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from services.llm.request import Generation, Profile, Sampling
+from services.llm.generation.request import Generation, Profile, Sampling
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, sentence, tokens
 
 TEXT = list(range(20, 29))

@@ -9,7 +9,7 @@ import numpy as np
 
 from cosyserve.server import ServerSettings, Service, running
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, llm_pb2_grpc, synthesis_pb2_grpc, token2wav_pb2_grpc, voice_pb2
-from services.llm.fake_backend import FakeBackend
+from services.llm.backends.fake_backend import FakeBackend
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 from services.orchestrator import __main__ as orchestrator

@@ -11,8 +11,8 @@ import pytest
 from cosyserve.channel import as_error
 from cosyserve.errors import SpeechFault, Unavailable
 from cosyserve.v1 import synthesis_pb2
-from services.llm.fake_backend import FakeBackend
-from services.llm.request import Generation, Hop
+from services.llm.backends.fake_backend import FakeBackend
+from services.llm.generation.request import Generation, Hop
 from services.orchestrator.retries import attempt_seed
 from tests.pipeline.misbehaving import fake_settings, misbehaving
 

@@ -13,9 +13,9 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from services.llm.backend import Backend, load_backend
-from services.llm.hosted_backend import HostedBackend
-from services.llm.request import Generation, Grouping, Profile, Prompt, Sampling
+from services.llm.backends.backend import Backend, load_backend
+from services.llm.hosted.hosted_backend import HostedBackend
+from services.llm.generation.request import Generation, Grouping, Profile, Prompt, Sampling
 from services.llm.settings import LlmSettings
 from tests.unit.llm.tiny_llm import arriving, tokens
 from tests.vllm.conftest import MODEL

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
-from services.llm.extended_vocabulary import HEAD_BIAS_FILE, HEAD_BIAS_TENSOR, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, HEAD_BIAS_TENSOR, VOCABULARY_FILE, ExtendedVocabulary
 from tools.model.llm_checkpoint import LlmCheckpoint
 from tools.model.published import Assembly
 from tools.model.tensor_file import Precision, Source, write

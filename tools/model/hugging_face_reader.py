@@ -13,8 +13,8 @@ import numpy as np
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.config import SamplingParameters
-from services.llm.extended_vocabulary import HEAD_BIAS_FILE, HEAD_BIAS_TENSOR, MASKED, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.generation.config import SamplingParameters
+from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, HEAD_BIAS_TENSOR, MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from tools.model.llm_checkpoint import HEAD_BIAS, MOST_POSITIONS, Backbone, LlmCheckpoint, expected_shapes, from_upstream
 from tools.model.published import read_manifest
 from tools.model.tensor_file import entries, held, stored

@@ -15,9 +15,9 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS
 from services.frontend.tokenizers.tokenizer import read_tokenizer
-from services.llm.config import BACKBONE_CONFIG, LlmConfig, SamplingParameters, read_config
+from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, SamplingParameters, read_config
 from services.llm.engine.weights import TIED_HEAD, load_tensors, model_hash
-from services.llm.extended_vocabulary import MASKED, ExtendedVocabulary
+from services.llm.hosted.extended_vocabulary import MASKED, ExtendedVocabulary
 from tools.model.tensor_file import Source, held, rows, stacked, zeros
 
 EMBEDDING, HEAD, HEAD_BIAS, NORM = "model.embed_tokens.weight", "lm_head.weight", "lm_head.bias", "model.norm.weight"

@@ -21,7 +21,7 @@ from cosyserve.engine_use import is_locked, locked_alone
 from cosyserve.errors import ModelError
 from cosyserve.gpu_facts import library_versions, machine_gpus, tensorrt_version
 from cosyserve.model_directory import ModelDirectory
-from services.llm.config import BACKBONE_CONFIG
+from services.llm.generation.config import BACKBONE_CONFIG
 from services.token2wav.engines.cache_keys import WRITER
 from tools.model.progress import in_units
 from tools.model.published import leftovers, read_manifest

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from services.llm.backend import Backend, load_backend
-from services.llm.request import Generation, Sampling
+from services.llm.backends.backend import Backend, load_backend
+from services.llm.generation.request import Generation, Sampling
 from services.llm.settings import LlmSettings
 from tools.model.converted import Question
 from tools.model.progress import Step

@@ -24,13 +24,13 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
 from services.frontend.tokenizers.tokenizer import read_tokenizer
-from services.llm.config import LlmConfig, read_config
+from services.llm.generation.config import LlmConfig, read_config
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors, model_hash
-from services.llm.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
-from services.llm.request import Prompt
-from services.llm.rungs import HOSTED
-from services.llm.script import START, TASK, speech_inputs, text_inputs
+from services.llm.hosted.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.generation.request import Prompt
+from services.llm.backends.candidates import HOSTED
+from services.llm.generation.script import START, TASK, speech_inputs, text_inputs
 from services.llm.settings import LlmSettings
 from tools.model.converted import Converted, Question, read_conversion
 from tools.model.listening import listening

@@ -4,7 +4,7 @@
     cosyserve/prompt_embeddings.safetensors    text [text_ids, hidden], marks [2, hidden]: what the prompt is looked up in
     cosyserve/vocabulary.json
 
-The architecture's name is none of vLLM's own: `services.llm.vllm_plugin` registers a Qwen2 with a biased head under it.
+The architecture's name is none of vLLM's own: `services.llm.hosted.vllm.vllm_plugin` registers a Qwen2 with a biased head under it.
 Source: compatibility specification section 7.6.
 """
 
@@ -12,9 +12,9 @@ import json
 from typing import Any
 
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.extended_vocabulary import VOCABULARY_FILE
-from services.llm.prompt_embeddings import MARKS, PROMPT_EMBEDDINGS_FILE, TEXT, WEIGHTS_FILE
-from services.llm.vllm_plugin import ARCHITECTURE
+from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE
+from services.llm.hosted.vllm.prompt_embeddings import MARKS, PROMPT_EMBEDDINGS_FILE, TEXT, WEIGHTS_FILE
+from services.llm.hosted.vllm.vllm_plugin import ARCHITECTURE
 from tools.model.hugging_face import Weights, model_config
 from tools.model.llm_checkpoint import EMBEDDING, HEAD, HEAD_BIAS, LlmCheckpoint
 from tools.model.published import Assembly

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from services.frontend.analysis.analyzer import Sentence
-from services.llm.alignment import AlignmentTable
-from services.llm.repetition import gain_of_a_step_back
+from services.llm.guards.alignment import AlignmentTable
+from services.llm.guards.repetition import gain_of_a_step_back
 from services.orchestrator.speech.missing_words import FEWEST_LETTERS, fewest_tokens, tokens_of
 from services.orchestrator.speech.utterance import SpokenWord
 

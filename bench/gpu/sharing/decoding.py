@@ -18,16 +18,16 @@ import torch
 from bench.gpu.sharing.rows import EARLY, NORMAL, SEVERAL
 from bench.gpu.sharing.worker import Answer, serve
 from cosyserve.model_directory import ModelDirectory
-from services.llm.config import LlmConfig, read_config
+from services.llm.generation.config import LlmConfig, read_config
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.outbox import Outbox
 from services.llm.engine.scheduler import Limits
 from services.llm.engine.weights import load_tensors
-from services.llm.lengths import positions_of_whole_text
-from services.llm.request import Grouping, Hop, Profile, Prompt
-from services.llm.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.whole_text import WholeText
+from services.llm.generation.lengths import positions_of_whole_text
+from services.llm.generation.request import Grouping, Hop, Profile, Prompt
+from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
+from services.llm.generation.whole_text import WholeText
 
 MOST_SENTENCES = 2
 POSITIONS = 2048
@@ -167,7 +167,7 @@ class Speaker:
     def _fused(self, way: str) -> Engine:
         from bench.gpu_llm_speech import random_model
         from services.llm.gpu import runner, tuning
-        from services.llm.gpu.start import start_engine
+        from services.llm.gpu.factory import start_engine
 
         self._model = self._model or random_model(ends=False)
         priority, blocks = runner.PRIORITY, tuning.TABLE[1]

@@ -14,7 +14,7 @@ from torch import Tensor
 from recipes.demo_voice.language_model.layouts import Ids, Layouts
 from recipes.demo_voice.language_model.network import ThinnedModel
 from recipes.demo_voice.language_model.vocabulary import START, TASK
-from services.llm.config import LlmConfig, SamplingParameters
+from services.llm.generation.config import LlmConfig, SamplingParameters
 
 _STRIDE = 32
 """Sequence lengths in a pass are multiples of it; whether all have ended is asked as often."""
@@ -102,7 +102,7 @@ def generate(model: ThinnedModel, layouts: Layouts, forms: list[Form], seed: int
 
 
 def choose(scores: Tensor, recent: Tensor, limits: SamplingParameters, draws: torch.Generator) -> Tensor:
-    """Repetition-aware sampling (`services.llm.sampling`) of many rows: float32 [rows, decisions] -> int64 [rows].
+    """Repetition-aware sampling (`services.llm.generation.sampling`) of many rows: float32 [rows, decisions] -> int64 [rows].
 
     recent: int64 [rows, win_size], latest decisions, -1 where there are none.
     """

@@ -1,6 +1,6 @@
 """Sequences as they are served: what stands where, and what has to be decided there.
 
-`services.llm.whole_text` and `services.llm.arriving_text` are the definition; here the speech is known already.
+`services.llm.generation.whole_text` and `services.llm.generation.interleaved_text` are the definition; here the speech is known already.
 """
 
 from dataclasses import dataclass

@@ -34,7 +34,7 @@ from recipes.demo_voice.language_model.vocabulary import Vocabulary
 from recipes.demo_voice.layout import model_directory
 from recipes.demo_voice.progress import Journal
 from recipes.demo_voice.tokenizer.trained import SETTINGS, TrainedTokenizer
-from services.llm.config import read_config
+from services.llm.generation.config import read_config
 from services.llm.engine.weights import WEIGHTS
 
 BEST, CHECKPOINT = "llm_best.pt", "checkpoint.pt"

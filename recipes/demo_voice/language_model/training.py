@@ -13,7 +13,7 @@ from recipes.demo_voice.language_model.layouts import NOTHING
 from recipes.demo_voice.language_model.network import build, initialise
 from recipes.demo_voice.language_model.vocabulary import Vocabulary
 from recipes.demo_voice.progress import Schedule
-from services.llm.config import LlmConfig
+from services.llm.generation.config import LlmConfig
 
 AVERAGE_DECAY = 0.998
 SPAN = 4

@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.llm.config import LlmConfig
-from services.llm.engine.cache import SequenceCache
-from services.llm.script import Input, Table
+from services.llm.generation.config import LlmConfig
+from services.llm.engine.kv_cache import SequenceCache
+from services.llm.generation.script import Input, Table
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from cosyserve.timing import Timing
-from services.llm.request import FinishReason, Grouping, Hop, Outcome
+from services.llm.generation.request import FinishReason, Grouping, Hop, Outcome
 
 Deliver = Callable[[Hop | Exception], None]
 """Hands a hop, or the error that ended the sequence, to the reader. Called from the engine's thread; must not block."""

@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
-from services.llm.engine.cache import SequenceCache
+from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.sampling import Scores
-from services.llm.script import Input
+from services.llm.generation.sampling import Scores
+from services.llm.generation.script import Input
 
 
 class Passes(Protocol):

@@ -4,9 +4,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from services.llm.engine.cache import SequenceCache
+from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.outbox import Outbox
-from services.llm.script import Script
+from services.llm.generation.script import Script
 
 
 class TextScript(Script, Protocol):

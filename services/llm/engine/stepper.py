@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from cosyserve.errors import CosyserveError, InternalFault, NonFinite
-from services.llm.engine.cache import SequenceCache, cache_bytes
+from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.passes import Passes
 from services.llm.engine.scheduler import Scheduler, Step
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.stats import EngineStats
-from services.llm.request import FinishReason
-from services.llm.sampling import Scores
+from services.llm.generation.request import FinishReason
+from services.llm.generation.sampling import Scores
 
 log = logging.getLogger(__name__)
 MOST_FAILED_PASSES = 3

@@ -14,7 +14,7 @@ from torch import Tensor
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory, check_tensors
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.config import BACKBONE_CONFIG, LlmConfig
+from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig
 
 WEIGHTS = "llm.pt"
 TIED_HEAD = "llm.model.lm_head.weight"

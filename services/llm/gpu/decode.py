@@ -11,10 +11,10 @@ from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
 from services.llm.gpu.kernels import attention, entry, products, sampling
 from services.llm.gpu.layout import PAGE
 from services.llm.gpu.packing import PackedModel
-from services.llm.gpu.state import COLUMNS
+from services.llm.gpu.kernels.state_table import COLUMNS
 from services.llm.gpu.tuning import Blocks, Tuning, depth, once, tuning
-from services.llm.request import MOST_TOKENS
-from services.llm.script import Table
+from services.llm.generation.request import MOST_TOKENS
+from services.llm.generation.script import Table
 
 
 @dataclass(frozen=True)

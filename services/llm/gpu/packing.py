@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.llm.config import LlmConfig
+from services.llm.generation.config import LlmConfig
 from services.llm.engine.model import SpeechTokenModel
 
 

@@ -1,10 +1,10 @@
 """From a script's rules to what the device goes by."""
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
-from services.llm.gpu.seats import Seat
-from services.llm.gpu.state import COLUMNS, Column, Flag
-from services.llm.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.script import Rules
+from services.llm.gpu.kv_slots import Seat
+from services.llm.gpu.kernels.state_table import COLUMNS, Column, Flag
+from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
+from services.llm.generation.script import Rules
 
 
 def state_row(rules: Rules, tokens: int, seat: Seat, capacity: int) -> list[int]:

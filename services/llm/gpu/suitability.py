@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from cosyserve.errors import SettingsError
-from services.llm.config import LlmConfig
+from services.llm.generation.config import LlmConfig
 from services.llm.gpu.tuning import BUCKETS
 
 SMALLEST_DIVISOR = 16

@@ -22,7 +22,7 @@ from bench.parts.kept import Kept
 from cosyserve.errors import Unavailable
 from cosyserve.supervision.layout import Place
 from cosyserve.v1 import token2wav_pb2
-from services.llm.request import Hop
+from services.llm.generation.request import Hop
 from services.token2wav.decoders.backend import EngineSettings, load_backend
 from tests.contract.token2wav_service import serving
 from tests.unit.cosyserve.fake_mps import put_program

@@ -18,7 +18,8 @@ from bench.gpu.sharing.decoding import Speaker
 from bench.gpu.sharing.passes import PagedPasses
 from bench.gpu.sharing.rows import AHEAD, APART, COLD, EARLY, HIGH, MEETING, NORMAL, ONE, ROWS, SEVERAL
 from bench.gpu_token2wav import published
-from services.llm.gpu import decode, runner, start
+from services.llm.gpu import decode, runner
+from services.llm.gpu import factory as start
 from services.llm.gpu.tuning import TABLE
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 from services.token2wav.gpu.paged_flow.unit_table import Unit

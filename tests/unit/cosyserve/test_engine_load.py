@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from cosyserve.engine_load import WINDOW_SECONDS, BusyMeter, EngineLoad
-from services.llm.measured import MeasuredGeneration
-from services.llm.request import Generation, Grouping, Hop, Prompt, Sampling
+from services.llm.backends.measured_generation import MeasuredGeneration
+from services.llm.generation.request import Generation, Grouping, Hop, Prompt, Sampling
 
 
 class Clock:

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 
 from cosyserve.model_directory import ModelDirectory
-from services.llm.config import read_config
+from services.llm.generation.config import read_config
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors
 

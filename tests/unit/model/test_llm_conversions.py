@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cosyserve.errors import ModelError
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
-from services.llm.request import Prompt
+from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.generation.request import Prompt
 from tests.unit.model.checkpoint_readers import Array, log_softmax, qwen2_scores, tensorrt_llm_scores, tensors
 from tools.model.convert import convert
 from tools.model.hugging_face_reader import open_checkpoint

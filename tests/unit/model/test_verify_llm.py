@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from cosyserve.model_directory import ModelDirectory
-from services.llm.config import read_config
+from services.llm.generation.config import read_config
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.extended_vocabulary import ExtendedVocabulary
+from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from tools.model import verify
 from tools.model.convert import TARGETS, convert
 from tools.model.converted import Block, Converted, read_conversion

@@ -25,7 +25,7 @@ from services.frontend.tokenizers.phonemes.lexicon import write_lexicon
 from services.frontend.voices.speaker_file import read_voices
 from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.voice_notes import FIELD
-from services.llm.config import read_config as read_llm_config
+from services.llm.generation.config import read_config as read_llm_config
 from services.llm.engine.weights import expected_tensors as llm_tensors
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.flow.weights import expected_tensors as flow_tensors

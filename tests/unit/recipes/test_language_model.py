@@ -25,15 +25,15 @@ from recipes.demo_voice.tokenizer import trained
 from recipes.demo_voice.tokenizer.network import Network, Sizes
 from recipes.demo_voice.tokenizer.phones import Phones
 from services.frontend.tokenizers.phonemes.symbols import PHONES, SYMBOLS
-from services.llm.arriving_text import ContinuousText
-from services.llm.config import LlmConfig, SamplingParameters, read_config
-from services.llm.engine.cache import SequenceCache
+from services.llm.generation.interleaved_text import ContinuousText
+from services.llm.generation.config import LlmConfig, SamplingParameters, read_config
+from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors
-from services.llm.request import Profile, Prompt
-from services.llm.sampling import Scores
-from services.llm.script import Script, Table
-from services.llm.whole_text import WholeText
+from services.llm.generation.request import Profile, Prompt
+from services.llm.generation.sampling import Scores
+from services.llm.generation.script import Script, Table
+from services.llm.generation.whole_text import WholeText
 from tests.unit.recipes import small_work
 
 CONFIG = LlmConfig(

@@ -21,7 +21,7 @@ from services.frontend.prompts.features.resample import resample
 from services.frontend.voices.speaker_file import read_presets, read_voices
 from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.voice import Voice
-from services.llm.config import read_config
+from services.llm.generation.config import read_config
 from services.llm.engine.weights import load_tensors
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cosyserve.spec import SPEECH_VOCABULARY
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.sampling import Scores
+from services.llm.generation.sampling import Scores
 
 _VANISHES = 800.0
 """exp(-746) is 0 in float64, in which the sampler computes: an id so far below another has no weight, whatever is masked."""

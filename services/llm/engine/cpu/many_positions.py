@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.llm.engine.cache import SequenceCache
+from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import Layer, SpeechTokenModel
 
 MOST_ROWS = 256

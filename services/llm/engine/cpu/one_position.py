@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from services.llm.engine.cache import SequenceCache
+from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
-from services.llm.script import Input
+from services.llm.generation.script import Input
 
 Floats = NDArray[np.float32]
 

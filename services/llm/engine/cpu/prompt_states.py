@@ -2,8 +2,8 @@
 
 from collections import OrderedDict
 
-from services.llm.engine.cache import SequenceCache
-from services.llm.script import Input
+from services.llm.engine.kv_cache import SequenceCache
+from services.llm.generation.script import Input
 
 
 class PromptStates:

@@ -1,4 +1,4 @@
-"""The sampler of `services.llm.sampling` on the device: the same choices from the same float32 scores, float64 behind them.
+"""The sampler of `services.llm.generation.sampling` on the device: the same choices from the same float32 scores, float64 behind them.
 
 Two kernels. `scan` looks at 512 ids at a time: the best of them in order, the sum of their weights, whether all scores are finite. `choose`
 puts 13 such pieces together for each row, draws, and moves the sequence's row of the state table on. Adding a constant to all scores
@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from services.llm.gpu.kernels.device import start_next, wait_for_inputs
-from services.llm.gpu.state import COLUMNS, NON_FINITE, NOTHING, Column, Flag
+from services.llm.gpu.kernels.state_table import COLUMNS, NON_FINITE, NOTHING, Column, Flag
 
 LENGTH = tl.constexpr(int(Column.LENGTH))
 INPUT = tl.constexpr(int(Column.INPUT))

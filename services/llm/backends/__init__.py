@@ -1,0 +1,1 @@
+"""The interface of a token engine, and the backends in this process."""

@@ -1,0 +1,131 @@
+"""A backend without a model or a tensor library: four tokens for each text id, the same for the same request. For trying the wiring.
+
+Token i of a sentence is a pure function of (seed, sentence, i, text id i // 4), so it does not depend on how text or messages are cut,
+and replayed tokens continue as they do in a real engine.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+
+import numpy as np
+
+from cosyserve import philox
+from cosyserve.errors import InvalidRequest, NonFinite, Overloaded, Unavailable
+from cosyserve.identity import Identity
+from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
+from services.llm.guards.alignment import DIGITS, LEVELS, AlignmentTable
+from services.llm.generation.config import PUBLISHED_LENGTHS
+from services.llm.engine.outbox import Outbox
+from services.llm.generation.request import MOST_TOKENS, FinishReason, Generation, Hop, Prompt, Sampling, TextStream
+from services.llm.settings import LlmSettings
+
+TOKENS_PER_TEXT_ID = 4
+_TOKENS_WHEN = {
+    "runaway": MAX_TOKENS_PER_TEXT_TOKEN,
+    "short": MIN_TOKENS_PER_TEXT_TOKEN,
+    "constant": MAX_TOKENS_PER_TEXT_TOKEN - 1,
+    "left_out": TOKENS_PER_TEXT_ID - 1,
+}
+_FINITE_TOKENS = 10
+_FAULT_DRAW = 1 << 20
+"""No text id: the draw that decides about a fault is none of those that make tokens."""
+
+
+class FakeBackend:
+    """Takes as many sentences at once as the settings say, `fake_token_milliseconds` for each token."""
+
+    def __init__(self, settings: LlmSettings) -> None:
+        self.identity = Identity(model_hash="fake", backend="fake", precision="none", device="cpu")
+        self.text_vocabulary = 151_936
+        self.lengths = PUBLISHED_LENGTHS
+        self.alignment = _InTurn(self.text_vocabulary) if settings.fake_fault == "left_out" else None
+        self._settings = settings
+        self._places = asyncio.Semaphore(settings.max_sequences)
+        self._accepted = {False: 0, True: 0}
+        """Sentences that are in, by whether their text comes over time."""
+        self._closed = False
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
+        """As `Backend.generate`. A sentence takes a place for the tokens of one text id at a time, none while text is awaited."""
+        arrives, settings = not isinstance(generation.text, tuple), self._settings
+        if self._accepted[arrives] >= settings.max_sequences + settings.max_waiting:
+            raise Overloaded(f"{self._accepted[arrives]} sentences are in, no more are taken", retry_after=settings.retry_after_seconds)
+        self._accepted[arrives] += 1
+        hops: list[Hop] = []
+        outbox = Outbox(lambda item: hops.append(item) if isinstance(item, Hop) else None, generation.grouping)
+        count = 0
+        try:
+            yield Hop([])
+            async for text_id in _ids(generation.text):
+                async with self._places:
+                    if not outbox.started:
+                        outbox.prefilled(time.time_ns(), len(generation.prompt.text_ids) + len(generation.prompt.speech_tokens))
+                    for token in self._tokens(generation, text_id, count):
+                        count += 1
+                        if count <= len(generation.replay):
+                            outbox.replayed()
+                        else:
+                            await asyncio.sleep(settings.fake_token_milliseconds / 1000)
+                            outbox.add(token, last=False)
+                        while hops:
+                            yield hops.pop()
+                if count == MOST_TOKENS:
+                    break
+            if not count:
+                raise InvalidRequest("text has 0 ids; at least 1 has to arrive before the stream is closed")
+            endless = count == MOST_TOKENS or self._fault_of(generation.sampling) == "runaway"
+            outbox.finish(FinishReason.LENGTH if endless else FinishReason.END_OF_SPEECH, count)
+            yield hops.pop()
+        finally:
+            self._accepted[arrives] -= 1
+
+    async def warm_up(self) -> None:
+        async for _ in self.generate(Generation(prompt=Prompt(), text=(0,))):
+            pass
+
+    async def close(self) -> None:
+        self._closed = True
+
+    def _fault_of(self, sampling: Sampling) -> str:
+        """How this sentence goes wrong; empty: not at all."""
+        chance = philox.uniform(sampling.seed, sampling.sentence_index, 0, _FAULT_DRAW)
+        return self._settings.fake_fault if chance < self._settings.fake_fault_share else ""
+
+    def _tokens(self, generation: Generation, text_id: int, first: int) -> Iterator[int]:
+        """What one text id says: tokens `first` and following of the sentence."""
+        sampling, prompt, fault = generation.sampling, generation.prompt.speech_tokens, self._fault_of(generation.sampling)
+        for count in range(first, min(first + _TOKENS_WHEN.get(fault, TOKENS_PER_TEXT_ID), MOST_TOKENS)):
+            if self._closed:
+                raise Unavailable("the speech-token engine is shutting down")
+            if fault == "non_finite" and count == _FINITE_TOKENS:
+                raise NonFinite(f"the fake engine was told to produce non-finite numbers at token {count}")
+            if fault == "constant":
+                yield 17
+                continue
+            if fault == "prompt" and prompt:
+                yield prompt[count % len(prompt)]
+                continue
+            yield int(philox.uniform(sampling.seed, sampling.sentence_index, count, text_id) * SPEECH_VOCABULARY)
+
+
+class _InTurn(AlignmentTable):
+    """Four tokens an id, the last ids having what is left: of a sentence that ended too soon nothing."""
+
+    def __init__(self, vocabulary: int) -> None:
+        # All ids look alike, in no memory.
+        each, nothing = np.broadcast_to(np.float32(0), (vocabulary, DIGITS, LEVELS)), np.broadcast_to(np.float32(0), vocabulary)
+        super().__init__(each, nothing, nothing, nothing)
+
+    def starts(self, text_ids: tuple[int, ...], tokens: list[int]) -> list[int]:
+        return [min(TOKENS_PER_TEXT_ID * place, len(tokens)) for place in range(len(text_ids))]
+
+
+async def _ids(text: tuple[int, ...] | TextStream) -> AsyncIterator[int]:
+    if isinstance(text, tuple):
+        for text_id in text:
+            yield text_id
+        return
+    async for piece in text:
+        for text_id in piece:
+            yield text_id

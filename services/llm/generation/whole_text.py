@@ -1,0 +1,92 @@
+"""The script of a sentence whose text is known: prompt, then one speech token at a time.
+
+    [start] [prompt text, text] [task] [prompt speech] -> tokens, each fed back
+
+Length: at least 2 and at most 20 tokens per text id unless the model directory says otherwise, and 4096 at most. Source: compatibility
+specification sections 3.2 and 3.3.
+"""
+
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
+from services.llm.generation.config import PUBLISHED_LENGTHS, LengthBounds
+from services.llm.generation.request import FinishReason, Profile, Prompt
+from services.llm.generation.sampling import Chooser, Scores, mask
+from services.llm.generation.script import START, TASK, Input, Rules, speech_inputs, text_inputs
+
+
+class WholeText:
+    """A sentence whose text is known.
+
+    Profile `upstream` masks the end id alone, and only before the shortest length, so that one of the two reserved ids can end a sentence
+    early, as in the reference. `continuous` masks the reserved ids always.
+
+    text: at least 1 id below the text vocabulary. replay: tokens taken as made; none of them is drawn anew or sent. Meets `Script`.
+    """
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        text: tuple[int, ...],
+        profile: Profile,
+        chooser: Chooser,
+        replay: tuple[int, ...] = (),
+        lengths: LengthBounds = PUBLISHED_LENGTHS,
+    ) -> None:
+        self._inputs = [START, *text_inputs(prompt.text_ids + text), TASK, *speech_inputs(prompt.speech_tokens)]
+        self._of_voice = 0 if profile is Profile.UPSTREAM else 1 + len(prompt.text_ids)
+        self._shortest, self._longest = lengths.shortest(len(text)), lengths.longest(len(text))
+        self._always_masked = [] if profile is Profile.UPSTREAM else [RESERVED_SPEECH, FILL]
+        self._chooser, self._replay = chooser, replay
+        self._made: list[int] = []
+        self.finish: FinishReason | None = None
+
+    @property
+    def made(self) -> int:
+        """As `Script.made`."""
+        return len(self._made)
+
+    @property
+    def ready(self) -> int:
+        """As `Script.ready`: the prompt and the text at first, then one token at a time."""
+        return 0 if self.finish else len(self._inputs)
+
+    @property
+    def of_voice(self) -> int:
+        """As `Script.of_voice`: the start and the prompt's text. In profile `upstream` none, so that it runs in one pass."""
+        return self._of_voice
+
+    def take(self) -> list[Input]:
+        """As `Script.take`."""
+        return self._inputs
+
+    def decide(self, scores: Scores) -> int | None:
+        """As `Script.decide`; `scores` float32 [6564]. Always has a way on."""
+        step = len(self._made)
+        return self.accept(self._replay[step] if step < len(self._replay) else self._choose(scores))
+
+    @property
+    def rules(self) -> Rules:
+        """As `Script.rules`."""
+        return Rules(
+            chooser=self._chooser,
+            masked=tuple(self._always_masked),
+            shortest=self._shortest,
+            longest=self._longest,
+            decisions=len(self._made),
+            replay=self._replay,
+        )
+
+    def accept(self, token: int) -> int | None:
+        """As `Script.accept`."""
+        replayed = len(self._made) < len(self._replay)
+        if token >= SPEECH_VOCABULARY:
+            self.finish = FinishReason.END_OF_SPEECH
+            return None
+        self._made.append(token)
+        self._inputs = speech_inputs([token])
+        if len(self._made) >= self._longest:
+            self.finish = FinishReason.LENGTH
+        return None if replayed else token
+
+    def _choose(self, scores: Scores) -> int:
+        too_short = [END_OF_SPEECH] if len(self._made) < self._shortest else []
+        return self._chooser.choose(mask(scores, self._always_masked + too_short), self._made)

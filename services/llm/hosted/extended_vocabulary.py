@@ -1,0 +1,114 @@
+"""One vocabulary for text, speech and the marks of the prompt's layout, for engines that know one embedding table and one head.
+
+    id                             what                       token
+    0 to text_ids - 1              text                       the tokenizer's own
+    text_ids + 0 to + 6560         speech tokens              <|s_0|> to <|s_6560|>
+    text_ids + 6561, 6562, 6563    end, reserved, fill        <|eos1|> <|eos2|> <|eos3|>
+    text_ids + 6564, 6565          start, task                <|sos|> <|task_id|>
+    up to rows - 1                 padding                    none
+
+The published tokenizer has 151663 text ids, which makes 158229 tokens and 158336 rows. Source: compatibility specification section 7.1.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cosyserve.errors import InternalFault, ModelError
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS, SPEECH_VOCABULARY
+from services.llm.generation.request import Prompt
+
+SIDE_FOLDER = "cosyserve"
+"""Folder, inside a converted directory, of what only this project reads: loaders take every .safetensors file beside the weights for
+weights."""
+VOCABULARY_FILE = f"{SIDE_FOLDER}/vocabulary.json"
+HEAD_BIAS_FILE = f"{SIDE_FOLDER}/head_bias.safetensors"
+HEAD_BIAS_TENSOR = "head_bias"
+MASKED = -1e4
+"""Head bias of a row that is no speech token. exp of it is 0 in every float type and float16 can hold it, which is not so of what is
+much smaller; and unlike -inf it makes no NaN of a difference."""
+_ROWS_MULTIPLE = 128
+
+
+@dataclass(frozen=True)
+class ExtendedVocabulary:
+    """Which id means what. `text_ids`: how many text ids there are, at least 1."""
+
+    text_ids: int
+
+    def __post_init__(self) -> None:
+        if self.text_ids < 1:
+            raise ValueError(f"text_ids is {self.text_ids}, must be at least 1")
+
+    @property
+    def end(self) -> int:
+        return self.text_ids + END_OF_SPEECH
+
+    @property
+    def stops(self) -> tuple[int, int, int]:
+        """Ids that are no sound: end, reserved and fill."""
+        return self.end, self.text_ids + RESERVED_SPEECH, self.text_ids + FILL
+
+    @property
+    def start(self) -> int:
+        return self.text_ids + SPEECH_ROWS
+
+    @property
+    def task(self) -> int:
+        return self.start + 1
+
+    @property
+    def tokens(self) -> int:
+        """Length of the tokenizer."""
+        return self.task + 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of embedding and head."""
+        return -(-self.tokens // _ROWS_MULTIPLE) * _ROWS_MULTIPLE
+
+    @property
+    def added_tokens(self) -> list[str]:
+        """The tokens behind the text ids, in order."""
+        speech = [f"<|s_{index}|>" for index in range(SPEECH_VOCABULARY)]
+        return [*speech, "<|eos1|>", "<|eos2|>", "<|eos3|>", "<|sos|>", "<|task_id|>"]
+
+    def sequence(self, prompt: Prompt, text: Sequence[int]) -> list[int]:
+        """Ids of what a sentence begins with: start, prompt text and text, task, prompt speech. Source: section 3.2."""
+        spoken = (self.text_ids + token for token in prompt.speech_tokens)
+        return [self.start, *prompt.text_ids, *text, self.task, *spoken]
+
+    def speech_id(self, extended: int) -> int:
+        """The speech-side id, 0 to 6563, of a generated one. Raises InternalFault for an id that no head with its bias can give."""
+        speech = extended - self.text_ids
+        if not 0 <= speech < SPEECH_ROWS:
+            raise InternalFault(f"the engine gave id {extended}, which is no speech token: its head runs without its bias")
+        return speech
+
+    def save(self, path: Path) -> None:
+        """Write what `load` reads."""
+        facts = {"text_ids": self.text_ids, "speech_rows": SPEECH_ROWS, "tokens": self.tokens, "rows": self.rows}
+        path.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> "ExtendedVocabulary":
+        """Raises ModelError naming the file when it is missing, malformed or of another numbering."""
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            found = cls(int(facts["text_ids"]))
+            same = (facts["speech_rows"], facts["tokens"], facts["rows"]) == (SPEECH_ROWS, found.tokens, found.rows)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ModelError(f"{path}: no description of an extended vocabulary ({type(error).__name__}: {error})") from error
+        if not same:
+            raise ModelError(f"{path}: numbers its tokens in another way than this release; convert the model again")
+        return found
+
+
+def side_file(directory: Path, name: str) -> Path:
+    """HEAD_BIAS_FILE or VOCABULARY_FILE of a conversion, or of an engine, where it lies flat. Raises ModelError when it is in neither
+    place."""
+    for path in (directory / name, directory / Path(name).name):
+        if path.is_file():
+            return path
+    raise ModelError(f"{directory / name}: missing; without it this conversion cannot be served: convert the model again")

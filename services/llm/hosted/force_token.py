@@ -1,0 +1,38 @@
+"""A row of an engine's logits before it samples: the head's bias is added, the decision made, and one id left that it can sample.
+
+Works in whichever process the engine runs its logits processors; see docs/decisions/0009 for why the bias is added here.
+"""
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from cosyserve.spec import SPEECH_ROWS
+from services.llm.hosted.run_sampler import Decider
+from services.llm.hosted.extended_vocabulary import HEAD_BIAS_TENSOR
+
+
+@functools.lru_cache(maxsize=8)
+def speech_bias(path: Path, first: int, device: torch.device) -> Tensor:
+    """The head's bias of the 6564 speech rows, float32, on the device."""
+    return load_file(path)[HEAD_BIAS_TENSOR][first : first + SPEECH_ROWS].to(device=device, dtype=torch.float32)
+
+
+def leave_one_id(logits: Tensor, decider: Decider, bias: Path | None, first: int) -> None:
+    """logits: [..., rows], one row of a head, any float type; changed in place so that only the id that was decided can be sampled. bias:
+    file of the head's bias, None where the head has it. first: row of speech token 0. Raises ValueError when it is more than one row, or
+    a narrower one."""
+    row = logits.reshape(-1) if logits.is_contiguous() else logits.view(-1)
+    if row.numel() != logits.shape[-1] or row.numel() < first + SPEECH_ROWS:
+        raise ValueError(f"logits are {list(logits.shape)}, expected one row of at least {first + SPEECH_ROWS}")
+    speech = row[first : first + SPEECH_ROWS].float()
+    if bias is not None:
+        speech = speech + speech_bias(bias, first, row.device)
+    scores = torch.log_softmax(speech, dim=-1).cpu().numpy()
+    chosen = decider.decide(np.asarray(scores, np.float32))
+    row.fill_(-torch.inf)
+    row[first + chosen] = 0.0

@@ -1,0 +1,69 @@
+"""A sentence on an engine that is not ours: what it has been fed, what was decided, and its hops on their way to the reader."""
+
+from cosyserve.errors import InternalFault, NonFinite
+from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
+from services.llm.hosted.run_sampler import NOT_FINITE, OVERTAKEN
+from services.llm.engine.outbox import Outbox
+from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
+from services.llm.generation.request import FinishReason, Grouping, Hop
+from services.llm.generation.script import Input, Script, Table
+
+
+class HostedSequence:
+    """Used by one task."""
+
+    def __init__(self, script: Script, grouping: Grouping) -> None:
+        self.script = script
+        self.hops: list[Hop] = []
+        self.outbox = Outbox(self._deliver, grouping)
+        self.fed: list[int] = []
+        """Ids of the extended vocabulary."""
+        self.decisions: list[int] = []
+
+    def _deliver(self, item: Hop | Exception) -> None:
+        assert isinstance(item, Hop)  # noqa: S101
+        self.hops.append(item)
+
+    def taken(self) -> list[Hop]:
+        """Hops that are ready, in order; they are here no more."""
+        ready, self.hops = self.hops, []
+        return ready
+
+    def feed(self, vocabulary: ExtendedVocabulary) -> None:
+        """What the script wants to be run next counts as fed."""
+        self.fed += [_extended(vocabulary, item) for item in self.script.take()]
+
+    def accept(self, vocabulary: ExtendedVocabulary, extended: list[int]) -> bool:
+        """Decisions of the engine, in order; True when the run is over. Raises NonFinite, and InternalFault for what is no decision."""
+        for one in extended:
+            token = vocabulary.speech_id(one)
+            if token == NOT_FINITE:
+                raise NonFinite(f"the speech-token model produced non-finite log-probabilities at token {self.script.made}")
+            if token == OVERTAKEN:
+                raise InternalFault("the speech-token engine went on without asking for a decision")
+            if token >= SPEECH_VOCABULARY:
+                self.settle(FILL if self.script.rules.fill_at is not None else END_OF_SPEECH)
+                return True
+            self.settle(token)
+            if self.script.finish is not None:
+                return True
+            self.feed(vocabulary)
+        return False
+
+    def settle(self, token: int) -> None:
+        """What the script makes of a decision goes to the reader."""
+        made = self.script.made
+        self.decisions.append(token)
+        sent = self.script.accept(token)
+        reason: FinishReason | None = self.script.finish
+        if sent is not None:
+            self.outbox.add(sent, last=reason is not None)
+        elif self.script.made > made:
+            self.outbox.replayed()
+        if reason is not None:
+            self.outbox.finish(reason, self.script.made)
+
+
+def _extended(vocabulary: ExtendedVocabulary, item: Input) -> int:
+    first = {Table.SPECIAL: vocabulary.start, Table.TEXT: 0, Table.SPEECH: vocabulary.text_ids}[item.table]
+    return first + item.row

@@ -1,0 +1,206 @@
+"""The backend on TensorRT-LLM: in-flight batching of its `LLM`, decisions of ours in its logits processor.
+
+Two kinds of directory are served: what `cosyserve model convert --target hf` makes, by the PyTorch backend of releases 1.x, and an engine
+of `cosyserve model build llm`, by the releases that have an engine runtime (0.20 to 1.2). This module alone imports the library, late.
+
+Written against its published sources (`llmapi/llm.py`, `sampling_params.py`, `executor/result.py`); docs/engines.md says what has run.
+"""
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cosyserve.engine_cache import Engine, EngineCache, default_directory
+from cosyserve.errors import ModelError
+from cosyserve.gpu_facts import library_versions, visible_gpus
+from cosyserve.identity import Identity
+from cosyserve.ladder import Unserved
+from services.llm.backends.backend import Backend
+from services.llm.hosted.conversion import HUGGING_FACE, Conversion, holding, side_files
+from services.llm.hosted.run_sampler import Decider
+from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
+from services.llm.hosted.hosted_backend import HostedBackend
+from services.llm.hosted.force_token import leave_one_id
+from services.llm.backends.candidates import TENSORRT_LLM, imported, tensorrt_llm_refusal
+from services.llm.hosted.runtime import Run
+from services.llm.hosted.served_model import ServedModel
+from services.llm.settings import HOSTED_KV_MIB, LlmSettings
+
+log = logging.getLogger(__name__)
+SINGLE_PROCESS = "TLLM_WORKER_USE_SINGLE_PROCESS"
+"""Variable of TensorRT-LLM: 1 runs the engine of one GPU in the calling process, anything else in a process that MPI starts."""
+
+
+@dataclass
+class SeededChoice:
+    """The logits processor of one run: TensorRT-LLM calls it with the logits of each step and samples what it leaves.
+
+    Where the engine runs in a process of its own (`SINGLE_PROCESS`) it is sent there by pickle. It keeps what it has decided: the token ids
+    that it is given can lag behind where steps overlap.
+    """
+
+    decider: Decider
+    bias: Path | None
+    text_ids: int
+    inputs: int
+    """How many ids the run began with; those told begin with them."""
+    _decided: int = field(default=0, init=False)
+
+    def __call__(
+        self, req_id: int, logits: torch.Tensor, token_ids: list[list[int]], stream_ptr: int | None, client_id: int | None
+    ) -> None:
+        """logits: [1, 1, rows], changed in place on the stream, if one is told."""
+        external = torch.cuda.stream(torch.cuda.ExternalStream(stream_ptr)) if stream_ptr else contextlib.nullcontext()  # type: ignore[no-untyped-call]
+        # A request that was set aside is begun anew without its processor (`_torch/pyexecutor`, 1.x): told are more ids than were decided.
+        if len(token_ids[0]) - self.inputs > self._decided:
+            self.decider.overtaken()
+        self._decided += 1
+        with external:
+            leave_one_id(logits, self.decider, self.bias, self.text_ids)
+
+
+class TensorRtLlm:
+    """A `Runtime`. library: the module. llm: its loaded `LLM`."""
+
+    def __init__(self, library: Any, llm: Any, vocabulary: ExtendedVocabulary, bias: Path | None, release: Callable[[], None]) -> None:
+        self._library, self._llm, self._vocabulary, self._bias, self._release = library, llm, vocabulary, bias, release
+
+    async def ids(self, run: Run) -> AsyncGenerator[list[int]]:
+        """As `Runtime.ids`."""
+        most, made = run.most, 0
+        parameters = self._library.SamplingParams(
+            end_id=self._vocabulary.end,
+            pad_id=self._vocabulary.end,
+            max_tokens=most,
+            top_k=1,
+            detokenize=False,
+            add_special_tokens=False,
+            logits_processor=SeededChoice(run.decider, self._bias, self._vocabulary.text_ids, len(run.inputs)),
+        )
+        output = self._llm.generate_async(run.inputs, sampling_params=parameters, streaming=True)
+        try:
+            async for told in output:
+                completion = told.outputs[0]
+                new = list(completion.token_ids_diff)
+                made += len(new)
+                if new:
+                    yield new
+                if told.finished:
+                    break
+            reason = output.outputs[0].finish_reason
+            if reason not in ("stop", "length") or (reason == "length" and made < most):
+                raise RuntimeError(f"the run ended by {reason} after {made} of {most} ids")
+        finally:
+            if not output.finished:
+                output.abort()
+
+    @property
+    def processes(self) -> Sequence[int]:
+        """As `Runtime.processes`: none, the engine runs in this one. What MPI has started instead cannot be watched from here."""
+        return ()
+
+    def is_dead(self, error: Exception) -> bool:
+        """As `Runtime.is_dead`: the library fails requests one by one, or hangs; it has no sign of death."""
+        return False
+
+    def close(self) -> None:
+        """As `Runtime.close`."""
+        try:
+            self._llm.shutdown()
+        finally:
+            self._release()
+
+
+def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
+    """Blocks while the engine is loaded. Raises Unserved with the reason where TensorRT-LLM cannot serve here, ModelError."""
+    refusal = tensorrt_llm_refusal(settings)
+    if refusal:
+        raise Unserved(refusal)
+    # MPI_Comm_spawn fails in a container without rights, in a pod and under some releases of Open MPI; its error ends a thread of mpi4py
+    # and the constructor waits. The library reads the variable when it is imported.
+    os.environ.setdefault(SINGLE_PROCESS, "1")
+    (library,) = imported(TENSORRT_LLM, "tensorrt_llm")
+    served = ServedModel.read(settings)
+    release = str(library.__version__)
+    if settings.converted is not None:
+        conversion = Conversion.open(settings.converted, served.model_hash, (HUGGING_FACE,))
+        precision, directory = f"{conversion.precision}, PyTorch backend", conversion.directory
+        vocabulary, bias, loaded = conversion.vocabulary, conversion.head_bias, library.LLM
+    else:
+        engine = built_engine(settings, served.model_hash)
+        precision, directory = f"{engine.key.facts['precision']}, TensorRT engine", engine.directory
+        vocabulary, bias = side_files(engine.directory)
+        loaded = library.LLM if release.startswith("0.") else imported(TENSORRT_LLM, "tensorrt_llm._tensorrt_engine")[0].LLM
+    held = holding(directory)
+    try:
+        llm = loaded(model=str(directory), skip_tokenizer_init=True, **_arguments(library, settings, served))
+    except Exception as error:
+        held.close()
+        raise ModelError(f"{directory}: TensorRT-LLM {release} cannot load it: {type(error).__name__}: {error}") from error
+    identity = Identity(
+        model_hash=served.model_hash,
+        backend=TENSORRT_LLM,
+        precision=f"{precision}, batches of up to {settings.max_sequences} rows",
+        device=served.device_text(f"tensorrt_llm {release}"),
+    )
+    runtime = TensorRtLlm(library, llm, vocabulary, bias, held.close)
+    return HostedBackend(runtime, vocabulary, served.config, identity, settings, served.alignment, on_fault)
+
+
+def _arguments(library: Any, settings: LlmSettings, served: ServedModel) -> dict[str, Any]:
+    """Of `LLM`. Prefixes are not shared between sentences: how a sum rounds would hang on who was served before."""
+    budget = settings.kv_budget_mib or HOSTED_KV_MIB
+    api = library.llmapi
+    cache = api.KvCacheConfig(enable_block_reuse=False, max_tokens=served.kv_tokens(budget))
+    if settings.converted is None:  # the engine was built with its limits
+        return {"kv_cache_config": cache}
+    return {
+        "kv_cache_config": cache,
+        "max_batch_size": settings.max_sequences,
+        "max_seq_len": settings.max_positions,
+        "max_num_tokens": max(settings.max_positions, 8192),
+        # Nobody is set aside for want of memory: a request that comes back has one step without its logits processor.
+        "scheduler_config": api.SchedulerConfig(capacity_scheduler_policy=api.CapacitySchedulerPolicy.GUARANTEED_NO_EVICT),
+        # A chunk of a prompt would be asked for a decision, and a step that overlaps the one before for one behind the end.
+        "enable_chunked_prefill": False,
+        "disable_overlap_scheduler": True,
+    }
+
+
+def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
+    """The engine of the cache that was built for this model and machine. Raises Unserved with what differs."""
+    cache = EngineCache(settings.engines or default_directory())
+    gpus = visible_gpus()
+    facts = (gpus[0] if gpus else {}) | library_versions("tensorrt_llm", "tensorrt") | {"model": model_hash}
+    refused = []
+    for engine in cache.entries():
+        if engine.key.component != "llm.engine":
+            continue
+        built = engine.key.facts
+        wrong = [f"{name} is {value}, it was built for {built.get(name)}" for name, value in facts.items() if built.get(name) != value]
+        wrong += _too_small(built.get("profile", ""), settings)
+        if not wrong:
+            found = cache.find(engine.key)
+            if isinstance(found, Engine):
+                return found
+            wrong = [found.reason if found else "it is gone"]
+        refused.append(f"{engine.directory.name}: {'; '.join(wrong)}")
+    raise Unserved("; ".join(refused) or "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set")
+
+
+def _too_small(profile: str, settings: LlmSettings) -> list[str]:
+    """What these settings ask for beyond the limits that an engine was built with, such as "sentences 64, positions 8192"."""
+    limits = {name: int(most) for name, most in re.findall(r"(\w+) (\d+)", profile)}
+    asked = {"sentences": ("MAX_SEQUENCES", settings.max_sequences), "positions": ("MAX_POSITIONS", settings.max_positions)}
+    return [
+        f"COSYSERVE_LLM_{variable} is {wanted}, it was built for {limits[name]}"
+        for name, (variable, wanted) in asked.items()
+        if wanted > limits.get(name, wanted)
+    ]

@@ -1,0 +1,173 @@
+"""The backend on vLLM: its `AsyncLLM` batches, decisions of ours in a logits processor (`services.llm.hosted.vllm.vllm_processor`).
+
+Two conversions are served. `convert --target vllm`: a model of the 6564 speech ids, whose prompts go in as embeddings that are looked up
+here (`services.llm.hosted.vllm.vllm_model`). `convert --target hf`: a Qwen2 with the extended vocabulary, which vLLM knows as it is. This module, the
+model and the processor alone import the library, late.
+
+Written against the published sources of 0.11 to 0.33 (`v1/engine/async_llm.py`, `sampling_params.py`, `v1/sample/logits_processor`);
+docs/engines.md says what has run.
+"""
+
+import contextlib
+import itertools
+import os
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cosyserve.errors import ModelError
+from cosyserve.gpu_facts import gpus
+from cosyserve.identity import Identity
+from cosyserve.ladder import Unserved
+from cosyserve.spec import END_OF_SPEECH
+from services.llm.backends.backend import Backend
+from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, holding
+from services.llm.hosted.engine_processes import loaded_with_processes
+from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
+from services.llm.hosted.hosted_backend import HostedBackend
+from services.llm.hosted.vllm.prompt_embeddings import PromptEmbeddings
+from services.llm.backends.candidates import VLLM, imported, vllm_refusal
+from services.llm.hosted.runtime import Run
+from services.llm.hosted.served_model import ServedModel
+from services.llm.settings import HOSTED_KV_MIB, LlmSettings
+from services.llm.hosted.vllm.vllm_plugin import plugin_refusal
+
+_WORKING_BYTES = 2 << 30
+"""For the CUDA context, graphs and what a step holds: counted, not measured."""
+_SMALLEST_SHARE, _UNKNOWN_SHARE, _LARGEST_SHARE = 0.01, 0.05, 0.92
+PROCESSOR = "services.llm.hosted.vllm.vllm_processor:SeededChoices"
+ARGUMENT = "cosyserve"
+"""Key in `SamplingParams.extra_args` under which the processor finds its run."""
+
+
+@dataclass(frozen=True)
+class Inlet:
+    """How runs go into the engine. prompt: what it is given for inputs of the extended vocabulary. first: its id of speech token 0.
+    head_bias: file of what its head lacks."""
+
+    prompt: Callable[[list[int]], dict[str, Any]]
+    first: int
+    head_bias: Path | None
+
+
+class Vllm:
+    """A `Runtime`. library: the module. engine: a loaded `AsyncLLM`. processes: as `Runtime.processes`."""
+
+    def __init__(
+        self,
+        library: Any,
+        engine: Any,
+        inlet: Inlet,
+        vocabulary: ExtendedVocabulary,
+        release: Callable[[], None],
+        processes: Sequence[int] = (),
+    ) -> None:
+        self._library, self._engine, self._inlet, self._vocabulary, self._release = library, engine, inlet, vocabulary, release
+        self.processes = processes
+        self._numbers = itertools.count()
+
+    async def ids(self, run: Run) -> AsyncGenerator[list[int]]:
+        """As `Runtime.ids`. Leaving the library's generator before its end aborts the request."""
+        most, made, reason, inlet, name = run.most, 0, None, self._inlet, f"run-{next(self._numbers)}"
+        bias = None if inlet.head_bias is None else str(inlet.head_bias)
+        parameters = self._library.SamplingParams(
+            temperature=0.0,
+            max_tokens=most,
+            stop_token_ids=[inlet.first + END_OF_SPEECH],
+            detokenize=False,
+            output_kind=self._library.sampling_params.RequestOutputKind.DELTA,
+            extra_args={ARGUMENT: {"name": name, "run": run.decider.plain(), "first": inlet.first, "bias": bias}},
+        )
+        outputs = self._engine.generate(inlet.prompt(run.inputs), parameters, name)
+        to_extended = self._vocabulary.text_ids - inlet.first
+        async with contextlib.aclosing(outputs) as told:
+            async for output in told:
+                completion = output.outputs[0]
+                made, reason = made + len(completion.token_ids), completion.finish_reason
+                if completion.token_ids:
+                    yield [one + to_extended for one in completion.token_ids]
+        if reason not in ("stop", "length") or (reason == "length" and made < most):
+            raise RuntimeError(f"the run ended by {reason} after {made} of {most} ids")
+
+    def is_dead(self, error: Exception) -> bool:
+        """As `Runtime.is_dead`."""
+        return bool(self._engine.errored)
+
+    def close(self) -> None:
+        """As `Runtime.close`."""
+        try:
+            self._engine.shutdown()
+        finally:
+            self._release()
+
+
+def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
+    """Blocks while the engine is loaded. Raises Unserved with the reason where vLLM cannot serve here, ModelError."""
+    refusal = vllm_refusal(settings)
+    if refusal or settings.converted is None:
+        raise Unserved(refusal)
+    # The second model runner has another interface for logits processors, and none in the releases before it got one.
+    os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
+    # gRPC's threads are running: a fork of this process may hang in what they held.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    library, arguments, async_llm = imported(VLLM, "vllm", "vllm.engine.arg_utils", "vllm.v1.engine.async_llm")
+    served = ServedModel.read(settings)
+    conversion = Conversion.open(settings.converted, served.model_hash, (VLLM_EXPORT, HUGGING_FACE))
+    embeds = conversion.kind == VLLM_EXPORT
+    if embeds and (refusal := plugin_refusal()):
+        raise Unserved(refusal)
+    inlet = _embeddings(conversion) if embeds else _ids(conversion)
+    held = holding(conversion.directory)
+    release, kv_bytes = str(library.__version__), (settings.kv_budget_mib or HOSTED_KV_MIB) << 20
+    try:
+        engine_arguments = arguments.AsyncEngineArgs(
+            model=str(conversion.directory),
+            skip_tokenizer_init=True,
+            enable_prompt_embeds=embeds,
+            dtype=conversion.precision,
+            max_model_len=settings.max_positions,
+            max_num_seqs=settings.max_sequences,
+            # A sentence that comes alone is never computed in parts.
+            max_num_batched_tokens=max(settings.max_positions, 8192),
+            # How a sum rounds would hang on who was served before.
+            enable_prefix_caching=False,
+            kv_cache_memory_bytes=kv_bytes,
+            gpu_memory_utilization=gpu_share(conversion.directory, kv_bytes),
+            logits_processors=[PROCESSOR],
+            disable_log_stats=True,
+        )
+        engine, processes = loaded_with_processes(lambda: async_llm.AsyncLLM.from_engine_args(engine_arguments))
+    except Exception as error:
+        held.close()
+        raise ModelError(f"{conversion.directory}: vLLM {release} cannot load it: {type(error).__name__}: {error}") from error
+    identity = Identity(
+        model_hash=served.model_hash,
+        backend=VLLM,
+        precision=f"{conversion.precision}{', prompt embeddings' if embeds else ''}, batches of up to {settings.max_sequences} rows",
+        device=served.device_text(f"vllm {release}"),
+    )
+    runtime = Vllm(library, engine, inlet, conversion.vocabulary, held.close, processes)
+    return HostedBackend(runtime, conversion.vocabulary, served.config, identity, settings, served.alignment, on_fault)
+
+
+def gpu_share(directory: Path, kv_bytes: int) -> float:
+    """`gpu_memory_utilization`: the share of the GPU's memory that the engine needs, 0.01 to 0.92; 0.05 where no memory is known.
+
+    vLLM refuses to start while less than this share is free, and its default, 0.92, is never free on a GPU that token2wav shares. It
+    decides nothing else where kv_cache_memory_bytes is set. directory: of the conversion. kv_bytes: for keys and values.
+    """
+    found = gpus()
+    if not found or not found[0].memory_mib:
+        return _UNKNOWN_SHARE
+    needed = kv_bytes + sum(file.stat().st_size for file in directory.glob("*.safetensors")) + _WORKING_BYTES
+    return min(_LARGEST_SHARE, max(_SMALLEST_SHARE, needed / (found[0].memory_mib << 20)))
+
+
+def _embeddings(conversion: Conversion) -> Inlet:
+    tables = PromptEmbeddings.open(conversion.directory, conversion.vocabulary)
+    return Inlet(lambda ids: {"prompt_embeds": tables.rows(ids)}, 0, None)
+
+
+def _ids(conversion: Conversion) -> Inlet:
+    return Inlet(lambda ids: {"prompt_token_ids": ids}, conversion.vocabulary.text_ids, conversion.head_bias)

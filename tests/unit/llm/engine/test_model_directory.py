@@ -1,0 +1,216 @@
+"""A model directory that cannot be served is refused with the file and the tensor or key that is wrong."""
+
+import json
+import os
+import pickle
+import shutil
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from services.llm.generation.config import LengthBounds, LlmConfig, SamplingParameters, read_config
+from services.llm.engine.weights import expected_tensors, load_tensors, model_hash
+from tests.unit.llm.tiny_llm import TINY
+
+Tensors = dict[str, torch.Tensor]
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    for name in ("cosyvoice2.yaml", "llm.pt"):
+        shutil.copy(TINY / name, tmp_path / name)
+    shutil.copytree(TINY / "CosyVoice-BlankEN", tmp_path / "CosyVoice-BlankEN")
+    return tmp_path
+
+
+def load(path: Path) -> Tensors:
+    directory = ModelDirectory(path)
+    return load_tensors(directory, read_config(directory))
+
+
+def rewrite(path: Path, change: Callable[[Tensors], object]) -> None:
+    tensors = torch.load(path / "llm.pt", weights_only=True)
+    change(tensors)
+    torch.save(tensors, path / "llm.pt")
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(ModelError) as refused:
+        load(path)
+    text = str(refused.value)
+    assert "\n" not in text
+    return text.removeprefix(f"{path}/")
+
+
+def test_the_names_and_shapes_are_those_of_the_published_model() -> None:
+    published = json.loads((TINY.parent / "published_shapes.json").read_text())["llm.pt"]
+    published = published.get("tensors", published)
+    config = LlmConfig(
+        hidden_size=896, intermediate_size=4864, layers=24, heads=14, kv_heads=2, head_size=64, text_vocabulary=151_936,
+        rope_theta=1e6, rms_norm_eps=1e-6, sampling=SamplingParameters(),
+    )  # fmt: skip
+    assert {name: list(shape) for name, shape in expected_tensors(config).items()} == {
+        name: list(shape) for name, shape in published.items() if name != "llm.model.lm_head.weight"
+    }
+
+
+def test_the_tied_head_may_be_there_or_not(copy: Path) -> None:
+    with_head = load(copy)
+    rewrite(copy, lambda tensors: tensors.pop("llm.model.lm_head.weight"))
+    without = load(copy)
+    assert with_head.keys() == without.keys()
+    assert "llm.model.lm_head.weight" not in with_head
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_any_floating_type_becomes_float32(copy: Path, dtype: torch.dtype) -> None:
+    rewrite(copy, lambda tensors: tensors.update({name: tensor.to(dtype) for name, tensor in tensors.items()}))
+    loaded = load(copy)
+    assert {tensor.dtype for tensor in loaded.values()} == {torch.float32}
+    torch.testing.assert_close(loaded["llm_decoder.bias"], load(TINY)["llm_decoder.bias"], atol=0.02, rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("llm_decoder.bias"), "llm.pt: missing tensor llm_decoder.bias [6564]"),
+        (lambda t: t.update(novel=torch.zeros(2, 3)), "llm.pt: extra tensor novel [2, 3]"),
+        (lambda t: t.update({"llm_decoder.bias": torch.zeros(6561)}), "llm.pt: tensor llm_decoder.bias has shape [6561], expected [6564]"),
+        (
+            lambda t: t.update({"llm_decoder.bias": torch.zeros(6564, dtype=torch.int64)}),
+            "llm.pt: tensor llm_decoder.bias is torch.int64, expected floating point",
+        ),
+        (
+            lambda t: t.update({"llm.model.lm_head.weight": torch.zeros(3, 64)}),
+            "llm.pt: tensor llm.model.lm_head.weight has shape [3, 64], expected [300, 64]",
+        ),
+        (lambda t: t["llm_decoder.bias"][7].fill_(float("nan")), "llm.pt: tensor llm_decoder.bias holds values that are not finite"),
+        (
+            lambda t: t["speech_embedding.weight"][3, 2].fill_(float("inf")),
+            "llm.pt: tensor speech_embedding.weight holds values that are not finite",
+        ),
+        (lambda t: t.update(epoch=3), "llm.pt: entry 'epoch' is a int, expected a tensor"),
+    ],
+)
+def test_a_wrong_tensor_is_named(copy: Path, change: Callable[[Tensors], object], message: str) -> None:
+    rewrite(copy, change)
+    assert refusal(copy) == message
+
+
+class Hostile:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch /tmp/cosyserve-was-here; exit 1",)
+
+
+@pytest.mark.parametrize("archive", [True, False])
+def test_a_hostile_pickle_is_refused_and_not_run(copy: Path, monkeypatch: pytest.MonkeyPatch, archive: bool) -> None:
+    ran: list[object] = []
+    if archive:
+        torch.save(OrderedDict(weight=Hostile()), copy / "llm.pt")
+    else:
+        (copy / "llm.pt").write_bytes(pickle.dumps(Hostile()))
+    monkeypatch.setattr(os, "system", ran.append)
+    assert refusal(copy) == "llm.pt: not a file of tensors (its pickle asks for something else, which is not executed)"
+    assert ran == []
+
+
+@pytest.mark.parametrize("content", [b"", b"not a pickle at all", b"PK\x03\x04 and then nothing"])
+def test_a_damaged_file_is_refused(copy: Path, content: bytes) -> None:
+    (copy / "llm.pt").write_bytes(content)
+    assert refusal(copy).startswith("llm.pt: not a file of tensors (")
+
+
+def test_a_truncated_file_is_refused(copy: Path) -> None:
+    whole = (copy / "llm.pt").read_bytes()
+    (copy / "llm.pt").write_bytes(whole[: len(whole) // 2])
+    assert refusal(copy).startswith("llm.pt: not a file of tensors (")
+
+
+def test_something_else_than_a_mapping_is_refused(copy: Path) -> None:
+    torch.save([torch.zeros(2)], copy / "llm.pt")
+    assert refusal(copy) == "llm.pt: holds a list, expected a mapping of names to tensors"
+
+
+@pytest.mark.parametrize("name", ["llm.pt", "CosyVoice-BlankEN/config.json", "cosyvoice2.yaml"])
+def test_a_missing_file_is_named(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    assert refusal(copy) == f"{name}: missing; a CosyVoice2 model directory needs it"
+
+
+def test_a_hostile_yaml_tag_is_refused(copy: Path) -> None:
+    text = (copy / "cosyvoice2.yaml").read_text()
+    (copy / "cosyvoice2.yaml").write_text(text + "\nevil: !!python/object/apply:os.system ['true']\n")
+    assert "python/object/apply:os.system" in refusal(copy)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("hidden_act", "gelu", "hidden_act is 'gelu', only 'silu' is supported"),
+        ("rope_scaling", {"type": "yarn"}, "rope_scaling is {'type': 'yarn'}, only None is supported"),
+        ("num_hidden_layers", 0, "num_hidden_layers is 0, expected a positive number"),
+        ("vocab_size", "many", "vocab_size is 'many', expected a positive number"),
+        ("num_attention_heads", 3, "3 heads of 21 with 2 key heads do not fit a width of 64"),
+        ("intermediate_size", 1.5, "intermediate_size is 1.5, expected a whole number"),
+    ],
+)
+def test_a_backbone_that_would_be_computed_wrongly_is_refused(copy: Path, key: str, value: object, message: str) -> None:
+    path = copy / "CosyVoice-BlankEN" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    assert refusal(copy) == f"CosyVoice-BlankEN/config.json: {message}"
+
+
+def test_bounds_of_length_are_read_from_the_yaml(copy: Path) -> None:
+    path = copy / "cosyvoice2.yaml"
+    text = path.read_text()
+    assert read_config(ModelDirectory(copy)).lengths == LengthBounds(min_token_text_ratio=2, max_token_text_ratio=20)
+    bounds = "    min_token_text_ratio: 0.6\n    max_token_text_ratio: 4\n"
+    path.write_text(text.replace("    sampling:", bounds + "    sampling:"))
+    assert read_config(ModelDirectory(copy)).lengths == LengthBounds(min_token_text_ratio=0.6, max_token_text_ratio=4)
+    path.write_text(text.replace("    sampling:", bounds.replace("4", "0.5") + "    sampling:"))
+    assert refusal(copy) == f"{copy}: yaml llm: min_token_text_ratio 0.6 and max_token_text_ratio 0.5 are no range"
+
+
+def test_the_identity_follows_weights_and_sampling(copy: Path) -> None:
+    before = model_hash(ModelDirectory(copy))
+    assert before == model_hash(ModelDirectory(TINY))
+    path = copy / "cosyvoice2.yaml"
+    path.write_text(path.read_text().replace("top_p: 0.8", "top_p: 0.7"))
+    assert model_hash(ModelDirectory(copy)) != before
+    assert read_config(ModelDirectory(copy)).sampling.top_p == 0.7
+
+
+def test_weights_in_a_deflated_archive_are_read_all_the_same(copy: Path) -> None:
+    path = copy / "llm.pt"
+    with zipfile.ZipFile(path) as stored:
+        records = {record.filename: stored.read(record) for record in stored.infolist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as deflated:
+        for name, content in records.items():
+            deflated.writestr(name, content)
+    plain, packed = load(TINY), load(copy)
+    assert all(torch.equal(packed[name], tensor) for name, tensor in plain.items())
+
+
+def test_a_ratio_that_is_no_number_is_refused(copy: Path) -> None:
+    path = copy / "cosyvoice2.yaml"
+    path.write_text(path.read_text().replace("    mix_ratio:", "    min_token_text_ratio: .nan\n    mix_ratio:", 1))
+    assert "min_token_text_ratio nan and max_token_text_ratio 20 are no range" in refusal(copy)
+
+
+def test_a_short_sentence_has_room_where_the_directory_gives_it(copy: Path) -> None:
+    path = copy / "cosyvoice2.yaml"
+    plain = path.read_text()
+    path.write_text(plain.replace("    mix_ratio:", "    shortest_limit: 50\n    mix_ratio:", 1))
+    lengths = read_config(ModelDirectory(copy)).lengths
+    assert [lengths.longest(ids) for ids in (1, 2, 3, 200, 300)] == [50, 50, 60, 4000, 4096]
+    assert read_config(ModelDirectory(TINY)).lengths.longest(1) == 20
+    for wrong in ("0", "4097", "2.5", "many"):
+        path.write_text(plain.replace("    mix_ratio:", f"    shortest_limit: {wrong}\n    mix_ratio:", 1))
+        assert "shortest_limit" in refusal(copy)

@@ -1,0 +1,111 @@
+"""A device that decides by itself, made of the readable model and sampler: what the engine's fused steps are tested with on a CPU."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
+from services.llm.engine.kv_cache import SequenceCache
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.gpu.layout import CHUNK, PAGE, TILE, Stretch, tiles_of
+from services.llm.gpu.kernels.state_table import NON_FINITE, NOTHING, Column, Flag
+from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw, mask
+from services.llm.generation.script import Input, Table, speech_inputs
+
+POSITIONS = 2048
+
+
+@dataclass(frozen=True)
+class Told:
+    decisions: list[int]
+
+    def read(self) -> list[int]:
+        return self.decisions
+
+
+class PlainRunner:
+    """Meets `Runner`; answers are worked out at once."""
+
+    page_bytes = 1
+
+    def __init__(self, model: SpeechTokenModel, slots: int = 32, pages: int = 1024) -> None:
+        self.model, self.slots, self.pages = model, slots, pages
+        self.caches: dict[int, SequenceCache] = {}
+        self.state: dict[int, list[int]] = {}
+        self.history: dict[int, list[int]] = {}
+        self.replay: dict[int, list[int]] = {}
+        self.tables: dict[int, list[int]] = {}
+        self.steps: list[tuple[int, ...]] = []
+        self.chunks: list[int] = []
+        self.order: list[str] = []
+        self.broken_slots: set[int] = set()
+
+    def row_of(self, table: int, row: int) -> int:
+        return table * 1_000_000 + row
+
+    def seat(self, slot: int, pages: Sequence[int], replay: Sequence[int]) -> None:
+        assert 0 < slot <= self.slots
+        assert all(0 < page <= self.pages for page in pages)
+        self.caches[slot] = SequenceCache.reserve(self.model.config, POSITIONS, self.model.device)
+        self.state.pop(slot, None)
+        self.tables[slot] = list(pages)
+        self.replay[slot], self.history[slot] = list(replay), []
+
+    def extend(self, slot: int, first: int, pages: Sequence[int], capacity: int) -> None:
+        assert len(self.tables[slot]) == first
+        self.tables[slot] += pages
+        if slot in self.state:
+            self.state[slot][Column.CAPACITY] = capacity
+
+    def prefill(self, stretches: Sequence[Stretch]) -> None:
+        assert sum(tiles_of(len(stretch.inputs)) for stretch in stretches) <= CHUNK // TILE
+        self.order.append("chunk")
+        self.chunks.append(sum(len(stretch.inputs) for stretch in stretches))
+        for stretch in stretches:
+            assert self.caches[stretch.slot].length == stretch.position
+            self._run(stretch.slot, list(stretch.inputs))
+
+    def activate(self, slot: int, state: Sequence[int]) -> None:
+        assert self.caches[slot].length == state[Column.LENGTH]
+        self.state[slot] = list(state)
+
+    def step(self, slots: Sequence[int]) -> Told:
+        self.order.append("step")
+        self.steps.append(tuple(slots))
+        return Told([self._decide(slot) for slot in slots])
+
+    def close(self) -> None:
+        pass
+
+    def _run(self, slot: int, rows: list[int]) -> torch.Tensor:
+        assert self.caches[slot].length + len(rows) <= len(self.tables[slot]) * PAGE
+        inputs = [Input(Table(row // 1_000_000), row % 1_000_000) for row in rows]
+        return self.model.forward(self.model.embed(inputs), self.caches[slot])[-1:]
+
+    def _decide(self, slot: int) -> int:
+        state = self.state[slot]
+        if not state[Column.ACTIVE]:
+            return NOTHING
+        scores = self.model.log_probabilities(self._run(slot, [state[Column.INPUT]]))[0].numpy()
+        flags, decision = Flag(state[Column.FLAGS]), state[Column.DECISIONS]
+        barred = [id_ for flag, id_ in ((Flag.MASK_RESERVED, RESERVED_SPEECH), (Flag.MASK_FILL, FILL)) if flag in flags]
+        if Flag.MASK_END in flags or state[Column.TOKENS] < state[Column.SHORTEST]:
+            barred.append(END_OF_SPEECH)
+        seed = (state[Column.SEED_HIGH] & 0xFFFFFFFF) << 32 | state[Column.SEED_LOW] & 0xFFFFFFFF
+        chooser = RepetitionAwareChooser(self.model.config.sampling, SeededDraw(seed, state[Column.SENTENCE] & 0xFFFFFFFF))
+        history = self.history[slot]
+        assert len(history) == decision
+        chosen = FILL if state[Column.FILL_AT] == decision else chooser.choose(mask(scores, barred), history)
+        replayed = state[Column.TOKENS] < state[Column.REPLAY]
+        if replayed and not (Flag.FILL_FIRST in flags and chosen == FILL):
+            chosen = self.replay[slot][state[Column.TOKENS]]
+        history.append(chosen)
+        spoken = chosen < END_OF_SPEECH
+        state[Column.LENGTH] += 1
+        state[Column.DECISIONS] += 1
+        state[Column.TOKENS] += spoken
+        state[Column.INPUT] = self.row_of(Table.SPEECH, speech_inputs([chosen])[0].row)
+        more = spoken and state[Column.TOKENS] < state[Column.LONGEST] and state[Column.LENGTH] < state[Column.CAPACITY]
+        state[Column.ACTIVE] = int(more and slot not in self.broken_slots)
+        return NON_FINITE if slot in self.broken_slots else chosen

@@ -1,0 +1,181 @@
+"""What stands between a request and the fused steps: what they refuse, seats, the state row, what a chunk holds, packed weights."""
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from cosyserve.errors import SettingsError
+from services.llm.backends import torch_backend
+from services.llm.engine.engine import Engine
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.gpu.layout import CHUNK, TILE, Stretch, describe
+from services.llm.gpu.packing import pack
+from services.llm.gpu.kv_slots import Seat, Seats
+from services.llm.gpu.kernels.state_table import Column, Flag
+from services.llm.gpu.state_row import state_row
+from services.llm.gpu.suitability import check
+from services.llm.gpu.tuning import BUCKETS, TABLE, Blocks, depth, once, tuning
+from services.llm.generation.request import Profile
+from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw
+from services.llm.backends.torch_backend import TorchBackend
+from services.llm.generation.whole_text import WholeText
+from tests.unit.llm.tiny_llm import PROMPT, sentence, settings, tokens, tokens_alone
+from tests.unit.llm.tiny_model import model
+
+CONFIG = model().config
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"hidden_size": 72}, "hidden_size that 16 divides, the model has 72"),
+        ({"intermediate_size": 100}, "intermediate_size that 16 divides, the model has 100"),
+        ({"head_size": 48}, "head_size that is a power of two, the model has 48"),
+        ({"sampling": replace(CONFIG.sampling, top_k=200)}, "at most 128 ids, top_k is 200"),
+    ],
+)
+def test_what_the_kernels_cannot_do_is_refused_by_name(changes: dict[str, int], named: str) -> None:
+    with pytest.raises(SettingsError, match=named):
+        check(replace(CONFIG, **changes), 4)
+
+
+def test_more_rows_than_the_largest_bucket_are_refused() -> None:
+    check(CONFIG, 128)
+    with pytest.raises(SettingsError, match="MAX_SEQUENCES is 129, fused steps take at most 128"):
+        check(CONFIG, 129)
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU as far as the choice of the engine looks; weights stay on the CPU."""
+    build = SpeechTokenModel.build
+    monkeypatch.setattr(torch_backend, "choose_device", lambda wanted: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(SpeechTokenModel, "build", lambda config, tensors, device: build(config, tensors, torch.device("cpu")))
+
+
+def without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "services.llm.gpu.factory", None)
+
+
+def older_than_ampere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+
+
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+
+    def start_engine(*parts: object, **settings: object) -> Engine:
+        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
+
+    monkeypatch.setitem(sys.modules, "services.llm.gpu.factory", SimpleNamespace(start_engine=start_engine))
+
+
+OBSTACLES = [
+    (without_triton, r"fused steps need Triton 3\.6 or later .*; set COSYSERVE_LLM_GPU_ENGINE=readable"),
+    (older_than_ampere, "fused steps need a GPU of compute capability 8.0, this one has 7.5; set"),
+    (without_compiler, r"cannot be compiled here \(Failed to find C compiler.*; set"),
+]
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+@pytest.mark.parametrize(("obstacle", "told"), OBSTACLES)
+async def test_what_fused_steps_lack_is_told_and_the_readable_engine_serves_unless_fused_is_asked_for(
+    obstacle: Callable[[pytest.MonkeyPatch], None], told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    obstacle(monkeypatch)
+    with pytest.raises(SettingsError, match=told):
+        TorchBackend.load(settings(device="auto", gpu_engine="fused"))
+    assert not caplog.records
+    served = TorchBackend.load(settings(device="auto"))
+    assert served.identity.precision == "float32, batches of up to 16 rows"
+    assert (await tokens(served, sentence(2))) == tokens_alone(model(), sentence(2))
+    await served.close()
+    (record,) = caplog.records
+    assert re.search(f"^the readable engine serves, far slower: .*{told}", record.getMessage())
+
+
+@pytest.mark.usefixtures("on_a_gpu")
+def test_what_is_no_obstacle_is_no_reason_to_serve_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton")
+
+    def start_engine(*parts: object, **settings: object) -> Engine:
+        raise SettingsError("COSYSERVE_LLM_KV_BUDGET_MIB: 4096 MiB of keys and values do not fit beside the weights")
+
+    monkeypatch.setitem(sys.modules, "services.llm.gpu.factory", SimpleNamespace(start_engine=start_engine))
+    with pytest.raises(SettingsError, match="KV_BUDGET"):
+        TorchBackend.load(settings(device="auto"))
+
+
+def test_every_bucket_has_its_blocks() -> None:
+    assert tuple(TABLE) == BUCKETS
+    assert tuning(3) is TABLE[4]
+    assert tuning(1, invariant=True) is tuning(128, invariant=True)
+    assert tuning(1, exact=True) is tuning(128, exact=True)
+    walked, spanned, one_row = Blocks(16, 16, 64, split=1), Blocks(16, 16, 128, split=8), Blocks(1, 2, 1024)
+    assert [once(blocks, 96) for blocks in (walked, spanned, one_row)] == [False, True, False]
+    assert [depth(blocks, 96) for blocks in (walked, spanned, one_row)] == [32, 128, 1024]
+
+
+def test_seats_are_never_shared_and_all_come_back() -> None:
+    seats = Seats(slots=3, pages=10)
+    taken = [seats.take(4), seats.take(1), seats.take(1)]
+    assert seats.extend(taken[2], 1) == taken[2].pages[1:]
+    used = [page for seat in taken for page in seat.pages]
+    assert len(set(used)) == 7
+    assert [seat.room for seat in taken] == [256, 64, 128]
+    assert {seat.slot for seat in taken} == {1, 2, 3}
+    assert 0 not in used
+    for seat in taken:
+        seats.give_back(seat)
+    assert seats.free_pages == 10
+    with pytest.raises(IndexError, match="11 pages wanted, 10 are free"):
+        seats.take(11)
+
+
+def test_the_state_row_says_what_the_script_rules() -> None:
+    chooser = RepetitionAwareChooser(CONFIG.sampling, SeededDraw((7 << 32) | 0xFFFFFFFE, 3))
+    script = WholeText(PROMPT, (1, 2, 3), Profile.CONTINUOUS, chooser, replay=(5, 6))
+    row = state_row(script.rules, 0, Seat(1, [1], length=29, last=77), capacity=100)
+    told = {column: row[column] for column in Column}
+    assert told == {
+        Column.LENGTH: 29, Column.INPUT: 77, Column.ACTIVE: 1, Column.DECISIONS: 0, Column.TOKENS: 0, Column.SHORTEST: 6,
+        Column.LONGEST: 60, Column.FLAGS: Flag.MASK_RESERVED | Flag.MASK_FILL, Column.FILL_AT: -1, Column.REPLAY: 2,
+        Column.SEED_LOW: -2, Column.SEED_HIGH: 7, Column.SENTENCE: 3, Column.CAPACITY: 100,
+    }  # fmt: skip
+    upstream = WholeText(PROMPT, (1,), Profile.UPSTREAM, chooser)
+    assert state_row(upstream.rules, 0, Seat(1, [1]), 100)[Column.FLAGS] == 0
+    with pytest.raises(TypeError, match="GreedyChooser"):
+        state_row(WholeText(PROMPT, (1,), Profile.UPSTREAM, GreedyChooser()).rules, 0, Seat(1, [1]), 100)
+
+
+def test_a_chunk_says_whose_each_row_is() -> None:
+    told = describe([Stretch(3, 60, list(range(100, 120)), [9, 4]), Stretch(5, 0, [7], [2])])
+    inputs, positions, places, slots, begins, counts = told.split([CHUNK] * 3 + [CHUNK // TILE] * 3)
+    assert inputs[:20].tolist() == list(range(100, 120))
+    assert (positions[4], places[3], places[4], places[19]) == (64, 9 * 64 + 63, 4 * 64, 4 * 64 + 15)
+    assert places[20:32].tolist() == [-1] * 12
+    assert (inputs[32], places[32], places[33]) == (7, 2 * 64, -1)
+    assert (slots[:4].tolist(), begins[:4].tolist(), counts[:4].tolist()) == ([3, 3, 5, 0], [60, 76, 0, 0], [16, 4, 1, 0])
+
+
+def test_packed_weights_multiply_as_the_model_does() -> None:
+    plain = model()
+    packed = pack(plain, torch.float32, 64)
+    x = torch.randn(5, CONFIG.hidden_size, generator=torch.Generator().manual_seed(0))
+    normed = torch.nn.functional.rms_norm(x, (CONFIG.hidden_size,), None, CONFIG.rms_norm_eps)
+    gates = torch.nn.functional.linear(normed * plain.layers[1].mlp_norm, plain.layers[1].gate_up)
+    torch.testing.assert_close(torch.nn.functional.linear(normed, packed.layers[1].gate_up), gates, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        torch.nn.functional.linear(normed, packed.head, packed.head_bias),
+        torch.nn.functional.linear(normed * plain.norm, plain.head, plain.head_bias),
+        atol=1e-4,
+        rtol=1e-4,
+    )
+    assert packed.table[packed.starts[2] + 17].equal(plain.tables[2][17])

@@ -1,0 +1,282 @@
+"""Modules with the signatures of vLLM 0.11 to 0.33 that we use, strict about them. Extra arguments go through json, as they must be plain
+to reach the process that runs the model; the logits processor is loaded by its name and follows a batch, and so is a model that was
+registered."""
+
+import asyncio
+import enum
+import functools
+import importlib
+import inspect
+import json
+import multiprocessing
+import time
+import types
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from services.llm.hosted.vllm import vllm_plugin
+from tests.unit.llm.hosted.step_engine import Logits, Request, StepEngine
+
+
+class RequestOutputKind(enum.Enum):
+    CUMULATIVE = 0
+    DELTA = 1
+    FINAL_ONLY = 2
+
+
+@dataclass(kw_only=True)
+class SamplingParams:
+    """Fields by the published class, in part."""
+
+    n: int = 1
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    seed: int | None = None
+    stop_token_ids: list[int] | None = None
+    max_tokens: int | None = 16
+    min_tokens: int = 0
+    detokenize: bool = True
+    output_kind: RequestOutputKind = RequestOutputKind.CUMULATIVE
+    extra_args: dict[str, Any] | None = None
+
+
+@dataclass(kw_only=True)
+class AsyncEngineArgs:
+    """Fields by the published class, in part."""
+
+    model: str
+    skip_tokenizer_init: bool = False
+    dtype: str = "auto"
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    enable_prompt_embeds: bool = False
+    enable_prefix_caching: bool | None = None
+    kv_cache_memory_bytes: int | None = None
+    gpu_memory_utilization: float = 0.92
+    logits_processors: list[str] | None = None
+    disable_log_stats: bool = False
+
+
+@dataclass
+class Memory:
+    """Of the GPU, in bytes. The library compares the free part with the share that it is given before it loads, whatever
+    kv_cache_memory_bytes says (`v1/worker/utils.py`, request_memory)."""
+
+    total: int = 24 << 30
+    free: int = 24 << 30
+
+    def request(self, arguments: AsyncEngineArgs) -> None:
+        if self.free < self.total * arguments.gpu_memory_utilization:
+            raise ValueError("Free memory on device cuda:0 on startup is less than desired GPU memory utilization")
+
+
+memory = Memory()
+
+
+class AdapterLogitsProcessor:
+    """By the published class: a callable a request, called with the output ids as they are, and its row."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.of: dict[int, functools.partial[Logits]] = {}
+
+    def new_req_logits_processor(self, params: SamplingParams) -> Any:
+        raise NotImplementedError
+
+    def add(self, index: int, params: SamplingParams, output_ids: list[int]) -> None:
+        processor = self.new_req_logits_processor(params)
+        if processor is not None:
+            assert len(inspect.signature(processor).parameters) == 2
+            self.of[index] = functools.partial(processor, output_ids)
+
+
+class ParallelLMHead(nn.Module):
+    """Rows are padded to a multiple of 64, as the library's are."""
+
+    def __init__(self, rows: int, width: int, bias: bool = False, *, quant_config: Any = None, prefix: str = "") -> None:
+        super().__init__()
+        padded = -(-rows // 64) * 64
+        self.weight = nn.Parameter(torch.zeros(padded, width))
+        self.bias = nn.Parameter(torch.zeros(padded)) if bias else None
+        self.prefix = prefix
+
+
+class Qwen2ForCausalLM(nn.Module):
+    """Its head; the rest is the step engine's."""
+
+    def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
+        super().__init__()
+        config = vllm_config.model_config.hf_config
+        assert not config.tie_word_embeddings
+        self.rows = config.vocab_size
+        self.lm_head = ParallelLMHead(config.vocab_size, config.hidden_size)
+
+    def logits_processor(
+        self, lm_head: ParallelLMHead, hidden_states: torch.Tensor, embedding_bias: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        return nn.functional.linear(hidden_states, lm_head.weight, embedding_bias)[:, : self.rows]
+
+    def load(self, weights: dict[str, torch.Tensor]) -> None:
+        """As the library: a name that the model has no place for is an error, one that it lacks too."""
+        found = {name.removeprefix("lm_head."): value for name, value in weights.items() if name.startswith("lm_head.")}
+        places = dict(self.lm_head.named_parameters())
+        assert found.keys() == places.keys()
+        for name, value in found.items():
+            places[name].data[: len(value)] = value
+
+
+class ModelRegistry:
+    models: dict[str, str] = {}  # noqa: RUF012 - as the library's, for the process
+
+    @classmethod
+    def register_model(cls, architecture: str, model: str) -> None:
+        cls.models[architecture] = model
+
+
+@dataclass
+class CompletionOutput:
+    token_ids: list[int]
+    finish_reason: str | None
+
+
+@dataclass
+class RequestOutput:
+    outputs: list[CompletionOutput] = field(default_factory=list)
+    finished: bool = False
+
+
+class AsyncLLM:
+    with_core = False
+
+    def __init__(self, arguments: AsyncEngineArgs) -> None:
+        assert arguments.skip_tokenizer_init
+        self.arguments, self.errored, self.shut_down = arguments, False, False
+        memory.request(arguments)
+        self.engine = StepEngine(Path(arguments.model))
+        self.core = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(3600,), daemon=True)
+        """What the library runs the model in; here it only has to be alive."""
+        if self.with_core:
+            self.core.start()
+        self.set_aside_after: int | None = None
+        self.left_out_after: int | None = None
+        """So many ids are made when the request is left out of a step and comes back with the last of them still open."""
+        hf_config = self.engine.model.config
+        config = types.SimpleNamespace(
+            model_config=types.SimpleNamespace(model=arguments.model, hf_config=hf_config),
+            scheduler_config=types.SimpleNamespace(max_num_seqs=arguments.max_num_seqs),
+            quant_config=None,
+        )
+        assert arguments.max_model_len is not None
+        assert arguments.max_num_batched_tokens is not None
+        assert arguments.max_num_batched_tokens >= arguments.max_model_len
+        vllm_plugin.register()
+        (architecture,) = hf_config.architectures
+        if architecture != "Qwen2ForCausalLM":
+            module, kind = ModelRegistry.models[architecture].split(":")
+            model = getattr(importlib.import_module(module), kind)(vllm_config=config)
+            model.load(load_file(Path(arguments.model) / "model.safetensors"))
+            self.engine.logits = model.compute_logits
+        self.processors = []
+        for name in arguments.logits_processors or []:
+            module, kind = name.split(":")
+            found = getattr(importlib.import_module(module), kind)
+            assert issubclass(found, AdapterLogitsProcessor)
+            self.processors.append(found(config, torch.device("cpu"), False))
+            assert self.processors[-1].is_argmax_invariant() is False
+
+    @classmethod
+    def from_engine_args(cls, engine_args: AsyncEngineArgs) -> "AsyncLLM":
+        return cls(engine_args)
+
+    async def generate(self, prompt: dict[str, Any], sampling_params: SamplingParams, request_id: str) -> AsyncGenerator[RequestOutput]:
+        assert sampling_params.output_kind is RequestOutputKind.DELTA
+        assert sampling_params.temperature == 0.0
+        assert not sampling_params.detokenize
+        (given,) = prompt
+        inputs = prompt[given]
+        if given == "prompt_embeds":
+            assert self.arguments.enable_prompt_embeds
+            assert (inputs.ndim, inputs.dtype, inputs.is_contiguous()) == (2, torch.float32, True)
+        else:
+            assert given == "prompt_token_ids"
+            assert all(type(one) is int and 0 <= one < self.engine.model.config.vocab_size for one in inputs)
+        if self.errored:
+            raise RuntimeError("EngineDeadError")
+        sampling_params.extra_args = json.loads(json.dumps(sampling_params.extra_args))
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[tuple[int | Exception, bool]] = asyncio.Queue()
+        index = id(queue)
+
+        def adjust(row: Logits) -> Logits:
+            made = len(request.made)
+            if self.left_out_after in (made, made - 1) or made == self.set_aside_after:
+                open_ids = [*request.made[:-1], -1] if made == self.left_out_after else request.made
+                for processor in self.processors:
+                    processor.add(index, sampling_params, open_ids)
+            for processor in self.processors:
+                row = processor.of[index](row)
+            return row
+
+        def tell(what: int | Exception, last: bool) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, (what, last))
+
+        stops = frozenset(sampling_params.stop_token_ids or [])
+        request = Request(inputs, adjust, sampling_params.max_tokens or 16, stops, tell)
+        for processor in self.processors:
+            processor.add(index, sampling_params, request.made)
+        self.engine.submit(request)
+        last = False
+        try:
+            while not last:
+                what, last = await queue.get()
+                if isinstance(what, Exception):
+                    raise RuntimeError(f"EngineGenerateError: {what}")
+                reason = ("stop" if what in stops else "length") if last else None
+                yield RequestOutput([CompletionOutput([what], reason)], last)
+        finally:
+            if not last:
+                self.engine.abort(request)
+
+    def shutdown(self, timeout: float | None = None) -> None:
+        self.shut_down = True
+        if self.with_core:
+            self.core.kill()
+            self.core.join()
+            self.core.close()
+        self.engine.close()
+
+
+def modules(version: str = "0.19.0") -> dict[str, types.ModuleType]:
+    """What goes into sys.modules."""
+    contents = {
+        "vllm": {"__version__": version, "SamplingParams": SamplingParams, "ModelRegistry": ModelRegistry},
+        "vllm.sampling_params": {"RequestOutputKind": RequestOutputKind, "SamplingParams": SamplingParams},
+        "vllm.model_executor": {},
+        "vllm.model_executor.layers": {},
+        "vllm.model_executor.layers.vocab_parallel_embedding": {"ParallelLMHead": ParallelLMHead},
+        "vllm.model_executor.models": {},
+        "vllm.model_executor.models.qwen2": {"Qwen2ForCausalLM": Qwen2ForCausalLM},
+        "vllm.model_executor.models.utils": {"maybe_prefix": lambda prefix, name: f"{prefix}.{name}" if prefix else name},
+        "vllm.engine": {},
+        "vllm.engine.arg_utils": {"AsyncEngineArgs": AsyncEngineArgs},
+        "vllm.v1": {},
+        "vllm.v1.engine": {},
+        "vllm.v1.engine.async_llm": {"AsyncLLM": AsyncLLM},
+        "vllm.v1.sample": {},
+        "vllm.v1.sample.logits_processor": {"AdapterLogitsProcessor": AdapterLogitsProcessor},
+    }
+    made = {name: types.ModuleType(name) for name in contents}
+    for name, inside in contents.items():
+        made[name].__dict__.update(inside)
+        made[name].__path__ = []  # type: ignore[attr-defined]
+        parent, _, last = name.rpartition(".")
+        if parent:
+            setattr(made[parent], last, made[name])
+    return made

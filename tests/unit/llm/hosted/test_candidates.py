@@ -1,0 +1,160 @@
+"""Which engines would be taken, and what a machine without them says: the ladder's reason, never an ImportError."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from cosyserve import engine_note
+from cosyserve.engine_cache import EngineCache, EngineKey
+from cosyserve.errors import ModelError, SettingsError
+from services.llm.backends import candidates as ladder
+from services.llm.backends.backend import load_chosen
+from services.llm.backends.candidates import hosted_first, rungs
+from services.llm.backends.torch_backend import TorchBackend
+from tests.unit.llm.tiny_llm import TINY, hops, sentence, settings
+from tests.unit.llm.hosted.hosts import GPU, library
+
+
+def names(**changes: object) -> list[str]:
+    told = settings(**changes)
+    return [name for name, _ in rungs(told, hosted_first(told))]
+
+
+def test_auto_is_our_own_engines_unless_another_is_named() -> None:
+    assert names(device="auto") == ["fused", "readable", "cpu"]
+    assert names(device="cuda") == ["fused", "readable"]
+    assert names(device="cpu") == ["cpu"]
+    assert names(device="auto", auto_first="vllm") == ["vllm", "fused", "readable", "cpu"]
+    assert names(device="cuda", auto_first="tensorrt_llm") == ["tensorrt_llm", "fused", "readable"]
+    assert names(device="cpu", auto_first="vllm") == ["cpu"]
+    assert names(backend="torch", device="auto", auto_first="vllm") == ["fused", "readable", "cpu"]
+    with pytest.raises(ValueError, match="auto_first is 'tensorrt', allowed: tensorrt_llm, vllm, or empty"):
+        settings(auto_first="tensorrt")
+
+
+def test_an_engine_that_was_measured_to_be_faster_here_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
+    told = engine_note.facts("llm", TINY, "")
+    assert told["gpu"] == "NVIDIA L4"
+    engine_note.write(tmp_path, told, engine_note.Note("vllm", {"compile+fp16": 0.2, "vllm+fp16": 0.1}))
+    assert names(device="auto", engines=tmp_path) == ["vllm", "fused", "readable", "cpu"]
+    assert names(device="auto", engines=tmp_path, auto_first="tensorrt_llm")[0] == "tensorrt_llm"
+    monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU | {"driver": "580.1"}])
+    assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
+    monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
+    engine_note.write(tmp_path, told, engine_note.Note("", {"compile+fp16": 0.1, "vllm+fp16": 0.2}))
+    assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
+    next(tmp_path.glob("fastest-*")).write_text("cut off")
+    assert names(device="auto", engines=tmp_path) == ["fused", "readable", "cpu"]
+
+
+def test_names_are_their_part_of_the_ladder() -> None:
+    assert names(backend="torch", device="auto") == ["fused", "readable", "cpu"]
+    assert names(backend="torch", device="cuda", gpu_engine="fused") == ["fused"]
+    assert names(backend="torch", device="auto", gpu_engine="readable") == ["readable", "cpu"]
+    assert [names(backend=name, device="auto") for name in ("tensorrt_llm", "vllm", "fake")] == [["tensorrt_llm"], ["vllm"], ["fake"]]
+
+
+async def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "visible_gpus", list)
+    footing = load_chosen(settings(device="auto", auto_first="vllm"))
+    try:
+        assert isinstance(footing.engine, TorchBackend)
+        assert footing.rung == "cpu"
+        assert [(one.rung, one.reason) for one in footing.refused] == [
+            ("vllm", "vllm needs an NVIDIA GPU, and nvidia-smi tells of none"),
+            ("fused", "torch finds no CUDA device"),
+            ("readable", "torch finds no CUDA device"),
+        ]
+        assert (await hops(footing.engine, sentence(1)))[-1].outcome
+    finally:
+        await footing.engine.close()
+
+
+@pytest.mark.parametrize("kind", ["tensorrt_llm", "vllm"])
+def test_a_missing_library_is_named_with_what_installs_it(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ladder, "visible_gpus", lambda: [GPU])
+    assert kind not in sys.modules
+    with pytest.raises(SettingsError, match=f"the package {kind} is not installed: pip install {kind}"):
+        load_chosen(settings(backend=kind, device="auto"))
+    with pytest.raises(SettingsError, match="COSYSERVE_LLM_STRICT is true and " + kind + " cannot serve: the package"):
+        load_chosen(settings(backend="auto", auto_first=kind, device="auto", strict=True))
+
+
+@pytest.mark.parametrize("kind", ["tensorrt_llm", "vllm"])
+@pytest.mark.parametrize("error", [ImportError("libnvinfer.so.10"), OSError(30, "Read-only file system"), RuntimeError("no MPI")])
+async def test_a_library_that_cannot_be_imported_is_a_step_down(
+    kind: str, error: Exception, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
+    def broken(name: str) -> ModuleType:
+        raise error
+
+    with library(kind, monkeypatch):
+        monkeypatch.setattr(ladder.importlib, "import_module", broken)
+        wanted = settings(backend=kind, device="auto", converted=converted)
+        with pytest.raises(SettingsError, match=f"the package {kind} cannot be imported: {type(error).__name__}: .*; pip install {kind}"):
+            load_chosen(wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "converted", "message"),
+    [
+        ("tensorrt_llm", "0.19.0", True, "0.20 is the oldest that can be served"),
+        ("tensorrt_llm", "0.20.0", True, "before 1.0 serves built engines alone"),
+        ("tensorrt_llm", "1.4.0rc1", False, "from 1.3 on runs no built engine"),
+        ("tensorrt_llm", "1.1.0", False, "no engine is built for it and COSYSERVE_LLM_CONVERTED is not set"),
+        ("vllm", "0.9.2", True, "0.11 is the oldest"),
+        ("vllm", "0.19.0", False, "cosyserve model convert MODEL --target vllm"),
+    ],
+)
+def test_what_a_release_cannot_serve_is_said(
+    kind: str, version: str, converted: bool, message: str, monkeypatch: pytest.MonkeyPatch, converted_at: Path, tmp_path: Path
+) -> None:
+    with library(kind, monkeypatch, version), pytest.raises(SettingsError, match=message):
+        load_chosen(settings(backend=kind, device="auto", converted=converted_at if converted else None, engines=tmp_path))
+
+
+@pytest.fixture
+def converted_at(converted: Path) -> Path:
+    return converted
+
+
+def test_a_conversion_of_another_model_is_refused(monkeypatch: pytest.MonkeyPatch, converted: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for path in converted.rglob("*"):
+        if path.is_file():
+            (other / path.relative_to(converted)).parent.mkdir(exist_ok=True)
+            (other / path.relative_to(converted)).write_bytes(path.read_bytes())
+    told = json.loads((other / "manifest.json").read_text())
+    told["identity"]["source"] = "0123456789abcdef"
+    (other / "manifest.json").write_text(json.dumps(told))
+    with library("vllm", monkeypatch), pytest.raises(ModelError, match="was made of model 0123456789abcdef, this is"):
+        load_chosen(settings(backend="vllm", device="auto", converted=other))
+    with library("vllm", monkeypatch), pytest.raises(ModelError, match="no conversion of ours"):
+        load_chosen(settings(backend="vllm", device="auto", converted=tmp_path))
+
+
+async def test_a_built_engine_of_this_machine_is_found_and_another_is_not(
+    monkeypatch: pytest.MonkeyPatch, converted: Path, tmp_path: Path
+) -> None:
+    from services.llm.hosted import trtllm_backend
+
+    versions = {"tensorrt_llm": "1.1.0", "tensorrt": "10.13"}
+    model = json.loads((converted / "manifest.json").read_text())["identity"]["source"]
+    cache = EngineCache(tmp_path)
+    profile = "sentences 8, positions 4096, tokens 8192"
+    good = EngineKey("llm.engine", GPU | versions | {"model": model, "precision": "bfloat16", "profile": profile})
+    cache.obtain(EngineKey("llm.engine", {**good.facts, "driver": "1"}), lambda at: (at / "rank0.engine").write_bytes(b"1") and None)
+    monkeypatch.setattr(trtllm_backend, "visible_gpus", lambda: [GPU])
+    monkeypatch.setattr(trtllm_backend, "library_versions", lambda *names: versions)
+    with pytest.raises(SettingsError, match=r"driver is 570\.86, it was built for 1"):
+        trtllm_backend.built_engine(settings(engines=tmp_path), model)
+    cache.obtain(good, lambda at: (at / "rank0.engine").write_bytes(b"2") and None)
+    fits = settings(engines=tmp_path, max_sequences=8, max_positions=4096)
+    assert trtllm_backend.built_engine(fits, model).key == good
+    with pytest.raises(SettingsError, match=r"MAX_SEQUENCES is 9, it was built for 8; COSYSERVE_LLM_MAX_POSITIONS is 4097, .* 4096"):
+        trtllm_backend.built_engine(settings(engines=tmp_path, max_sequences=9, max_positions=4097), model)

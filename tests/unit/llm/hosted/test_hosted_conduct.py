@@ -1,0 +1,244 @@
+"""How a hosted backend behaves at the seam: who hangs up is aborted, who is too many is refused, what breaks is told, what closes ends."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from cosyserve.engine_use import is_locked
+from cosyserve.errors import InternalFault, InvalidRequest, ModelError, NonFinite, Overloaded, Unavailable
+from cosyserve.spec import END_OF_SPEECH
+from services.llm.hosted import conversion, hosted_backend
+from services.llm.hosted.hosted_backend import MOST_FAILED_RUNS, HostedBackend
+from services.llm.generation.request import Grouping, Profile, Prompt, Sampling
+from tests.unit.llm.tiny_llm import PROMPT, arriving, hops, sentence, tokens
+from tests.unit.llm.hosted.hosts import SEAMS, backend_of, engine_of, first_row, host, hosted, library, load
+
+TOKEN_BY_TOKEN = Grouping(first=1, rest=1)
+
+
+@pytest.fixture(params=SEAMS)
+async def ours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, converted: Path) -> AsyncIterator[HostedBackend]:
+    async with hosted(request.param, monkeypatch, converted, max_sequences=2, max_waiting=1, retry_after_seconds=3) as backend:
+        yield backend
+
+
+async def idle(backend: HostedBackend) -> None:
+    """Until nothing runs; the test's own time limit is the bound."""
+    while engine_of(backend).active or backend.places.taken:
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("by_task", [False, True])
+async def test_who_hangs_up_is_aborted_and_computes_no_more(ours: HostedBackend, by_task: bool) -> None:
+    stream = ours.generate(sentence(1, words=50, grouping=TOKEN_BY_TOKEN))
+    for _ in range(3):
+        await anext(stream)
+    if by_task:
+
+        async def read() -> None:
+            async for _ in stream:
+                pass
+
+        reader = asyncio.create_task(read())
+        await asyncio.sleep(0.01)
+        reader.cancel()
+        await asyncio.wait([reader])
+        assert reader.cancelled()
+    else:
+        await stream.aclose()
+    await idle(ours)
+    assert engine_of(ours).aborts == 1
+    assert engine_of(ours).steps < 200
+    assert await tokens(ours, sentence(2))
+
+
+async def test_the_first_hop_is_empty_and_comes_before_any_work(ours: HostedBackend) -> None:
+    engine_of(ours).hold.clear()
+    async with contextlib.aclosing(ours.generate(sentence(1))) as stream:
+        assert (await anext(stream)).tokens == []
+        assert engine_of(ours).steps == 0
+    engine_of(ours).hold.set()
+
+
+async def test_one_too_many_is_refused_and_comes_in_later(ours: HostedBackend) -> None:
+    engine_of(ours).hold.clear()
+    streams = [ours.generate(sentence(seed)) for seed in range(3)]
+    for stream in streams:
+        await anext(stream)
+    with pytest.raises(Overloaded, match="3 sentences are in") as refused:
+        await tokens(ours, sentence(4))
+    assert refused.value.retry_after == 3
+    open_text = [ours.generate(sentence(seed, text=never())) for seed in range(3)]
+    for stream in open_text:
+        await anext(stream)
+    with pytest.raises(Overloaded, match="3 text streams are open"):
+        await tokens(ours, sentence(4, text=arriving([1])))
+    engine_of(ours).hold.set()
+    for stream in open_text:
+        await stream.aclose()
+    for stream in streams:
+        assert [hop async for hop in stream]
+    assert await tokens(ours, sentence(4))
+    assert engine_of(ours).most_at_once <= 2
+
+
+async def never() -> AsyncIterator[list[int]]:
+    yield [1, 2]
+    await asyncio.Event().wait()
+
+
+async def test_numbers_that_are_none_end_that_sentence_alone(ours: HostedBackend) -> None:
+    rows = itertools.count()
+
+    def spoil(row: torch.Tensor) -> torch.Tensor:
+        return torch.full_like(row, torch.nan) if next(rows) == 5 else row
+
+    engine_of(ours).spoil = spoil
+    with pytest.raises(NonFinite, match="at token 5"):
+        await tokens(ours, sentence(1, words=4))
+    await idle(ours)
+    assert await tokens(ours, sentence(1, words=4))
+
+
+async def test_an_engine_that_fails_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    told: list[str] = []
+    async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=told.append) as ours:
+
+        def broken(row: torch.Tensor) -> torch.Tensor:
+            raise ZeroDivisionError
+
+        engine_of(ours).spoil = broken
+        for _ in range(MOST_FAILED_RUNS):
+            assert not told
+            with pytest.raises(InternalFault, match="the speech-token engine failed: RuntimeError"):
+                await tokens(ours, sentence(1))
+        assert told == ["the speech-token engine broke with RuntimeError and has to be started anew"]
+        with pytest.raises(InternalFault, match="has to be started anew"):
+            await tokens(ours, sentence(1))
+
+
+async def test_failures_far_apart_are_no_broken_engine(ours: HostedBackend, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(row: torch.Tensor) -> torch.Tensor:
+        raise ZeroDivisionError
+
+    for _ in range(MOST_FAILED_RUNS + 1):
+        engine_of(ours).spoil = broken
+        with pytest.raises(InternalFault, match="the speech-token engine failed"):
+            await tokens(ours, sentence(1))
+        engine_of(ours).spoil = lambda row: row
+        assert await tokens(ours, sentence(1))
+
+
+async def test_an_engine_that_says_nothing_is_given_up_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    told: list[str] = []
+    async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=told.append, max_sequences=2) as ours:
+        monkeypatch.setattr(hosted_backend, "SILENT_SECONDS", 0.2)
+        engine_of(ours).hold.clear()
+        ended = await asyncio.gather(*(tokens(ours, sentence(seed)) for seed in range(3)), return_exceptions=True)
+        assert {type(one) for one in ended} == {InternalFault}
+        assert told == ["the speech-token engine broke with EngineSilent and has to be started anew"]
+        engine_of(ours).hold.set()
+
+
+async def test_a_dead_vllm_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    told: list[str] = []
+    async with hosted("vllm", monkeypatch, converted, on_fault=told.append) as ours:
+        assert await tokens(ours, sentence(1))
+        host(ours).errored = True
+        with pytest.raises(InternalFault):
+            await tokens(ours, sentence(1))
+        assert len(told) == 1
+
+
+async def test_closing_ends_who_runs_who_waits_and_who_listens(ours: HostedBackend) -> None:
+    engine_of(ours).hold.clear()
+    ended = [asyncio.create_task(tokens(ours, one)) for one in (sentence(1), sentence(2), sentence(3), sentence(4, text=never()))]
+    while ours.places.taken < 4:
+        await asyncio.sleep(0.001)
+    engine_of(ours).hold.set()
+    await ours.close()
+    results = await asyncio.gather(*ended, return_exceptions=True)
+    assert [type(result) for result in results] == [Unavailable] * 4
+    assert host(ours).shut_down
+    with pytest.raises(Unavailable, match="shutting down"):
+        await tokens(ours, sentence(5))
+
+
+async def test_what_cannot_be_is_refused_before_any_work(ours: HostedBackend) -> None:
+    with pytest.raises(InvalidRequest, match="98 ids, which with this prompt"):
+        await tokens(ours, sentence(1, prompt=PROMPT, text=(1,) * 98))
+    with pytest.raises(InvalidRequest, match="profile upstream feeds inputs twice"):
+        await tokens(ours, sentence(1, text=arriving([1]), sampling=Sampling(profile=Profile.UPSTREAM)))
+    with pytest.raises(InvalidRequest, match="text has 0 ids"):
+        await tokens(ours, sentence(1, text=arriving()))
+    with pytest.raises(InvalidRequest, match="text has more than"):
+        await tokens(ours, sentence(1, prompt=Prompt(), text=arriving([1] * 200)))
+    assert engine_of(ours).active == 0
+    assert ours.places.taken == 0
+
+
+async def test_a_sentence_that_finds_no_end_is_as_long_as_it_may_be(ours: HostedBackend) -> None:
+    def endless(row: torch.Tensor) -> torch.Tensor:
+        row[first_row(ours) + END_OF_SPEECH] = -1e4
+        return row
+
+    engine_of(ours).spoil = endless
+    told = await hops(ours, sentence(1, words=2))
+    assert told[-1].outcome is not None
+    assert (told[-1].outcome.reason.value, told[-1].outcome.tokens) == ("length", 40)
+
+
+@pytest.mark.parametrize("kind", SEAMS)
+async def test_warm_up_leaves_nothing_behind(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    with library(kind, monkeypatch):
+        backend = load(kind, converted)
+        assert backend.identity.backend == backend_of(kind)
+        assert "float32" in backend.identity.precision
+        assert backend_of(kind) in backend.identity.device
+        await backend.warm_up()
+        await idle(backend)
+        await backend.close()
+
+
+@pytest.mark.parametrize("kind", SEAMS)
+async def test_an_engine_that_cannot_be_shut_down_gives_its_files_back(
+    kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever steps down from a broken engine must come to the next one."""
+    served = (converted.with_name("vllm") if kind == "vllm embeddings" else converted) / "manifest.json"
+
+    def broken() -> None:
+        raise RuntimeError("no process answers")
+
+    with library(kind, monkeypatch):
+        backend = load(kind, converted)
+        assert is_locked(served)
+        monkeypatch.setattr(host(backend), "shutdown", broken)
+        await backend.close()
+        engine_of(backend).close()
+    assert not is_locked(served)
+    assert "could not be shut down" in caplog.text
+
+
+@pytest.mark.parametrize("kind", SEAMS)
+def test_a_conversion_that_goes_while_it_is_loaded_is_a_reason(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    def gone(directory: Path) -> None:
+        raise FileNotFoundError(directory)
+
+    monkeypatch.setattr(conversion, "engine_held", gone)
+    with library(kind, monkeypatch), pytest.raises(ModelError, match="cannot be held while it is served"):
+        load(kind, converted)
+
+
+async def test_an_engine_that_samples_without_asking_is_found_out(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    async with hosted("tensorrt_llm", monkeypatch, converted) as ours:
+        host(ours).passes_over = 3
+        for drawn, message in ((5, "id 5, which is no speech token"), (ours._vocabulary.text_ids + 17, "without asking for a decision")):
+            host(ours).passes_to = drawn
+            with pytest.raises(InternalFault, match=message):
+                await tokens(ours, sentence(1, words=4))

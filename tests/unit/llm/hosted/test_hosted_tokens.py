@@ -1,0 +1,107 @@
+"""A hosted engine makes the tokens that the torch backend makes of the same request: whole, replayed, with text that arrives, with company.
+
+The engine below is transformers', so log-probabilities differ by up to 4e-6. Seeds are such that no two candidates lie that close: in 8
+seeds of 260 tokens one had two, 2e-7 apart.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from services.llm.generation.request import Grouping, Profile, Prompt, Sampling
+from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, sentence, tokens
+from tests.unit.llm.hosted.hosts import KINDS, SEAMS, engine_of, host, hosted
+
+TEXT = list(range(20, 33))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_tokens_are_those_of_torch_for_the_same_seeds(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
+        for seed in range(4):
+            for profile in Profile:
+                wanted = sentence(seed, words=2 + seed % 3, sampling=Sampling(seed=seed << 30, sentence_index=seed, profile=profile))
+                told, theirs = await hops(ours, wanted), await hops(torch, wanted)
+                assert [hop.tokens for hop in told] == [hop.tokens for hop in theirs]
+                assert told[-1].outcome is not None
+                assert theirs[-1].outcome is not None
+                assert (told[-1].outcome.reason, told[-1].outcome.tokens) == (theirs[-1].outcome.reason, theirs[-1].outcome.tokens)
+                assert [timing.name for hop in told for timing in hop.timings] == [timing.name for hop in theirs for timing in hop.timings]
+
+
+@pytest.mark.parametrize("kind", SEAMS)
+async def test_in_company_tokens_are_those_of_torch(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    async with backend() as torch, hosted(kind, monkeypatch, converted, max_sequences=3, max_waiting=8) as ours:
+        wanted = [sentence(seed, words=3) for seed in range(8)]
+        together = await asyncio.gather(*(tokens(ours, one) for one in wanted))
+        assert 1 < engine_of(ours).most_at_once <= 3
+        assert together == [await tokens(torch, one) for one in wanted]
+        assert ours.places.taken == 0
+
+
+@pytest.mark.parametrize("kind", SEAMS)
+@pytest.mark.parametrize("prompt", [PROMPT, Prompt()])
+async def test_text_that_arrives_makes_the_tokens_of_torch(
+    kind: str, prompt: Prompt, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
+    async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
+        for seed, cut in ((1, 1), (2, 13)):
+            pieces = [TEXT[at : at + cut] for at in range(0, len(TEXT), cut)]
+            made = [await tokens(on, sentence(seed, text=arriving(*pieces), prompt=prompt)) for on in (ours, torch)]
+            assert made[0] == made[1] != []
+
+
+@pytest.mark.parametrize("kind", SEAMS)
+async def test_what_is_replayed_goes_on_as_it_would_have(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
+        whole = await tokens(torch, sentence(9, prompt=PROMPT))
+        streamed = await tokens(torch, sentence(9, prompt=PROMPT, text=arriving(TEXT)))
+        for made in (1, len(whole) // 2, len(whole)):
+            told = await hops(ours, sentence(9, prompt=PROMPT, replay=tuple(whole[:made]), grouping=Grouping(first=400, rest=5)))
+            theirs = await hops(torch, sentence(9, prompt=PROMPT, replay=tuple(whole[:made]), grouping=Grouping(first=400, rest=5)))
+            assert [hop.tokens for hop in told] == [hop.tokens for hop in theirs]
+            assert told[-1].outcome is not None
+            assert told[-1].outcome.tokens == len(whole)
+        for made in (1, 16, len(streamed)):
+            taken_over = sentence(9, prompt=PROMPT, text=arriving(TEXT), replay=tuple(streamed[:made]))
+            assert await tokens(ours, taken_over) == streamed[made:]
+
+
+async def test_an_end_that_is_left_out_of_the_output_is_an_end(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+    """Releases differ in whether the id that ends a sequence is among those that are told."""
+    async with backend() as torch, hosted("tensorrt_llm", monkeypatch, converted) as ours:
+        host(ours).end_in_output = False
+        for seed in (1, 2):
+            assert await hops_of(ours, seed) == await hops_of(torch, seed)
+
+
+async def hops_of(source: object, seed: int) -> list[list[int]]:
+    whole = [hop.tokens for hop in await hops(source, sentence(seed))]  # type: ignore[arg-type]
+    return whole + [hop.tokens for hop in await hops(source, sentence(seed, text=arriving(TEXT)))]  # type: ignore[arg-type]
+
+
+VLLM_KINDS = [kind for kind in KINDS if kind != "tensorrt_llm"]
+
+
+@pytest.mark.parametrize("kind", VLLM_KINDS)
+@pytest.mark.parametrize("what", ["set_aside_after", "left_out_after"])
+async def test_a_request_that_vllm_adds_anew_goes_on_by_the_same_draws(
+    kind: str, what: str, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
+    async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
+        setattr(host(ours), what, 4)
+        wanted = sentence(3, words=4)
+        assert await tokens(ours, wanted) == await tokens(torch, wanted)
+
+
+@pytest.mark.parametrize("kind", VLLM_KINDS)
+async def test_what_vllm_samples_behind_a_part_of_a_prompt_does_not_count(
+    kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
+    async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
+        engine_of(ours).part = 6
+        for wanted in (sentence(5, prompt=PROMPT), sentence(9, prompt=PROMPT, replay=(7, 8, 9))):
+            assert await tokens(ours, wanted) == await tokens(torch, wanted)
+        streamed = [await tokens(on, sentence(4, text=arriving(TEXT), prompt=PROMPT)) for on in (ours, torch)]
+        assert streamed[0] == streamed[1] != []
