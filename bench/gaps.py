@@ -20,9 +20,9 @@ import grpc
 
 from bench.player import Heard, listen
 from bench.serving import TEXTS, setting
-from cosyserve.client import Client
+from cosyserve.client.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
-from cosyserve.supervision.stack import StackFailed, running_stack
+from cosyserve.host.supervision.supervisor import StackFailed, running_stack
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 REPLIES = (

@@ -25,9 +25,9 @@ from bench.parts.kept import Kept
 from bench.parts.progress import bar
 from bench.serving import TEXTS, gpu_megabytes, room_for, setting
 from bench.soak import FLAT_MEGABYTES, sample
-from cosyserve.client import Client
+from cosyserve.client.client import Client
 from cosyserve.errors import CosyserveError
-from cosyserve.supervision.stack import Stack, StackFailed, running_stack
+from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_stack
 
 HANG_UPS = 1 / 3
 BACK_OFF_SECONDS = 0.2

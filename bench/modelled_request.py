@@ -90,7 +90,7 @@ class ModelledRequest:
 
     def _open(self, sentence: int) -> None:
         streams = [batcher.stats().streams for batcher in self._replicas]
-        # The first of the least busy ones, as the orchestrator's `cosyserve.channel.ReplicaSet.pick`.
+        # The first of the least busy ones, as the orchestrator's `cosyserve.rpc.replicas.ReplicaSet.pick`.
         batcher = self._replicas[streams.index(min(streams))]
         said = Sentence(
             self._voice,

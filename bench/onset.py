@@ -17,11 +17,11 @@ from typing import get_args
 import numpy as np
 
 from bench.sentence_pause import SENTENCES
-from cosyserve.client import Client
-from cosyserve.levels import ONSET_DBFS, samples_above
+from cosyserve.client.client import Client
+from cosyserve.audio.levels import ONSET_DBFS, samples_above
 from cosyserve.spec import SAMPLE_RATE
-from cosyserve.supervision.stack import running_stack
-from cosyserve.utterance import Onset
+from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.client.types import Onset
 
 _TAIL_SECONDS = 0.1
 

@@ -3,11 +3,11 @@
 import time
 from dataclasses import dataclass
 
-from cosyserve.audio import Encoding
-from cosyserve.first_audible import FirstAudible
+from cosyserve.audio.encoding import Encoding
+from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.spec import SAMPLE_RATE
-from cosyserve.speech import Speech
-from cosyserve.utterance import Summary
+from cosyserve.client.speech import Speech
+from cosyserve.client.types import Summary
 
 LEAST_GAP_SECONDS = 0.001
 """Less is the clock's own noise."""

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cosyserve.client import Client
+from cosyserve.client.client import Client
 from cosyserve.spec import SAMPLE_RATE
-from cosyserve.supervision.stack import running_stack
+from cosyserve.host.supervision.supervisor import running_stack
 
 SENTENCES = (
     "The train was late again.", "Nobody had told her.", "He counted to ten and opened the door.", "What did you expect?",

@@ -21,9 +21,9 @@ from bench.arrivals import closed_loop, poisson
 from bench.parts.subject import gpu, machine
 from bench.player import Heard, listen
 from bench.serving_report import HEAD, Level, level, plot, read_json, row, write_json
-from cosyserve.client import Client
+from cosyserve.client.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
-from cosyserve.supervision.stack import StackFailed, running_stack
+from cosyserve.host.supervision.supervisor import StackFailed, running_stack
 
 _BACK_OFF_SECONDS = 0.2
 _MOST_SEQUENCES = 128

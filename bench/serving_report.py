@@ -9,7 +9,7 @@ import numpy as np
 
 from bench.parts.kept import write
 from bench.player import Heard
-from cosyserve.utterance import STAGES
+from cosyserve.client.types import STAGES
 
 
 @dataclass(frozen=True)

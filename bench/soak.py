@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cosyserve.client import Client
+from cosyserve.client.client import Client
 from cosyserve.errors import InternalFault
-from cosyserve.supervision.stack import Stack, running_stack
+from cosyserve.host.supervision.supervisor import Stack, running_stack
 
 ALL_ADMITTED = {"COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off"}
 """Environment of a stack whose callers are not to be refused, however busy the machine is."""

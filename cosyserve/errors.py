@@ -27,7 +27,7 @@ SettingsError             (start only)         the environment cannot be served;
 A value of the caller's that a text quotes is cut at 256 characters, and a text at 2,000: a status travels in one block of headers, and
 gRPC puts RESOURCE_EXHAUSTED in the place of one that does not fit.
 
-Code raises these; `cosyserve.server` turns them into gRPC status at the edge. No error travels inside an OK stream.
+Code raises these; `cosyserve.rpc.server` turns them into gRPC status at the edge. No error travels inside an OK stream.
 """
 
 import re

@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 
-from cosyserve.client import Client
-from cosyserve.server import Service, running
+from cosyserve.client.client import Client
+from cosyserve.rpc.server import Service, running
 from cosyserve.v1 import llm_pb2_grpc, token2wav_pb2_grpc
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings

@@ -13,8 +13,8 @@ from pathlib import Path
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
 from bench.parts.command import add_options, execute
-from cosyserve.gpu_facts import gpus
-from cosyserve.kernel_cache import Key, keep_kernels
+from cosyserve.engines.gpu_facts import gpus
+from cosyserve.engines.kernel_cache import Key, keep_kernels
 
 MEBIBYTE = 1 << 20
 

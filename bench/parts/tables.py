@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from bench.serving_report import Level
-from cosyserve.utterance import STAGES
+from cosyserve.client.types import STAGES
 
 Cell = str | int | float | None
 

@@ -8,11 +8,11 @@ from typing import cast
 import grpc
 from google.protobuf.json_format import MessageToDict
 
-from cosyserve.channel import as_error
-from cosyserve.commands.figures import number, plain
-from cosyserve.commands.options import add_json, add_server
-from cosyserve.connecting import connect
-from cosyserve.transport import channel_options
+from cosyserve.rpc.replicas import as_error
+from cosyserve.number_format import number, plain
+from cosyserve.commands.terminal.arguments import add_json, add_server
+from cosyserve.rpc.reachability import connect
+from cosyserve.rpc.transport import channel_options
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 HELP = "say which engines serve, which were stepped over and why"

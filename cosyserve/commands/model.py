@@ -6,7 +6,7 @@ import os
 import sys
 from typing import NoReturn
 
-from cosyserve.commands.failure import FAILED, tell
+from cosyserve.commands.terminal.error_output import FAILED, tell
 
 HELP = "fetch, inspect, convert and build models"
 _STEPS = {

@@ -6,20 +6,20 @@ import functools
 import os
 from pathlib import Path
 
-from cosyserve.commands.options import add_gpu_sharing, add_model, model_directory
+from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, model_directory
 from cosyserve.commands.up import Stop, add_serving, serve, strictness
-from cosyserve.doctor.examination import examine
-from cosyserve.doctor.finding import State
-from cosyserve.engine_note import HOSTED
+from cosyserve.host.doctor.examination import examine
+from cosyserve.host.doctor.finding import State
+from cosyserve.engines.benchmark_note import HOSTED
 from cosyserve.errors import SettingsError
-from cosyserve.hardware.configurations import BY_NAME, CONFIGURATIONS
-from cosyserve.hardware.machine import Machine
-from cosyserve.starting.engines import commands
-from cosyserve.starting.notes import keep, kept
-from cosyserve.starting.plan import Plan, chosen, compared, forced, planned
-from cosyserve.starting.precompiling import precompile
-from cosyserve.starting.trial import Trial, table, tried
-from cosyserve.supervision.stack import running_stack
+from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS
+from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.starting.engine_builds import commands
+from cosyserve.host.starting.benchmark_notes import keep, kept
+from cosyserve.host.starting.plan import Plan, chosen, compared, forced, planned
+from cosyserve.host.starting.build_runner import precompile
+from cosyserve.host.starting.trial import Trial, table, tried
+from cosyserve.host.supervision.supervisor import running_stack
 
 STOPPED = 130
 """Exit status after Ctrl-C or SIGTERM before anything is served; 0 from then on."""

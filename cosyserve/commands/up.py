@@ -6,9 +6,9 @@ import functools
 import signal
 from collections.abc import Mapping
 
-from cosyserve.commands.options import SERVER, add_stack, devices, model_directory, ports, replicas, voices_url
-from cosyserve.supervision.layout import WITH_BACKEND
-from cosyserve.supervision.stack import Stack, running_stack
+from cosyserve.commands.terminal.arguments import SERVER, add_stack, devices, model_directory, ports, replicas, voices_url
+from cosyserve.host.supervision.layout import WITH_BACKEND
+from cosyserve.host.supervision.supervisor import Stack, running_stack
 
 HELP = "run all services on this machine"
 

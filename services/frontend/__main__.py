@@ -10,9 +10,9 @@ from pathlib import Path
 
 from cosyserve.errors import CosyserveError, InvalidRequest, Overloaded, SettingsError
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.process import run
-from cosyserve.server import Close, Service
-from cosyserve.service_info import ServiceFacts, libraries, limits_of
+from cosyserve.rpc.process import run
+from cosyserve.rpc.server import Close, Service
+from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis.analyzer import NO_DICTIONARY, Analyzer
 from services.frontend.prompts.prompt_reader import PromptReader
@@ -195,7 +195,7 @@ async def _sweep(library: VoiceLibrary) -> None:
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns the exit status (cosyserve.process)."""
+    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
     # The event loop waits this long for a thread that computes; by default it would be 5 ms, several times for each call.
     sys.setswitchinterval(SWITCH_SECONDS)
     return run(SERVICE, PREFIX, FrontendSettings, lambda settings: partial(load, settings=settings))

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.server import ServerSettings
+from cosyserve.rpc.server import ServerSettings
 
 PREFIX = "COSYSERVE_FRONTEND_"
 NORMALIZERS = ("wetext", "none")

@@ -6,11 +6,11 @@ Exit codes: 2 when the settings, 3 when the model directory cannot be served, 1 
 import sys
 
 from cosyserve.errors import CosyserveError
-from cosyserve.gpu_facts import TENSORRT
-from cosyserve.ladder import Footing, first_that_speaks
-from cosyserve.process import run
-from cosyserve.server import Close, Load, Service
-from cosyserve.service_info import ServiceFacts, libraries, limits_of
+from cosyserve.engines.gpu_facts import TENSORRT
+from cosyserve.engines.fallback import Footing, first_that_speaks
+from cosyserve.rpc.process import run
+from cosyserve.rpc.server import Close, Load, Service
+from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import llm_pb2_grpc
 from services.llm.backends.backend import Backend, load_chosen
 from services.llm.gpu.tuning import BUCKETS
@@ -23,7 +23,7 @@ PREFIX = "COSYSERVE_LLM_"
 
 
 def loader(settings: LlmSettings) -> Load:
-    """What `cosyserve.server` runs to make the service ready: model read in a thread, one sentence as warm-up."""
+    """What `cosyserve.rpc.server` runs to make the service ready: model read in a thread, one sentence as warm-up."""
 
     async def load_service(service: Service) -> Close:
         spoken = False
@@ -69,7 +69,7 @@ def facts(settings: LlmSettings, footing: Footing[Backend]) -> ServiceFacts:
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns the exit status (cosyserve.process)."""
+    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
     return run(NAME, PREFIX, LlmSettings, loader)
 
 

@@ -10,7 +10,7 @@ from grpc.aio import ServicerContext
 
 from cosyserve import telemetry
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.engine_note import HOSTED, LLM
-from cosyserve.ladder import LOAD_SECONDS, check_load_seconds
-from cosyserve.server import ServerSettings
+from cosyserve.engines.benchmark_note import HOSTED, LLM
+from cosyserve.engines.fallback import LOAD_SECONDS, check_load_seconds
+from cosyserve.rpc.server import ServerSettings
 
 BACKENDS = ("auto", "tensorrt_llm", "vllm", "torch", "fake")
 HOSTED_KV_MIB = 4096

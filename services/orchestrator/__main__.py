@@ -4,10 +4,10 @@ import asyncio
 import sys
 from functools import partial
 
-from cosyserve.channel import ReplicaSet
-from cosyserve.process import run
-from cosyserve.server import Close, Service
-from cosyserve.service_info import ServiceFacts, libraries, limits_of
+from cosyserve.rpc.replicas import ReplicaSet
+from cosyserve.rpc.process import run
+from cosyserve.rpc.server import Close, Service
+from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import synthesis_pb2_grpc
 from services.orchestrator.stages.frontend import FrontendStage
 from services.orchestrator.stages.llm import LlmStage
@@ -98,7 +98,7 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns the exit status (cosyserve.process)."""
+    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
     return run(SERVICE, PREFIX, OrchestratorSettings, lambda settings: partial(load, settings=settings), owns_health=True)
 
 

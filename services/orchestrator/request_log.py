@@ -15,7 +15,7 @@ import grpc
 from opentelemetry import trace
 
 from cosyserve.errors import CosyserveError
-from cosyserve.interceptors import LEAVING, hung_up
+from cosyserve.rpc.interceptors import LEAVING, hung_up
 
 log = logging.getLogger(__name__)
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -24,7 +24,7 @@ from services.orchestrator.speech.word_times import WordTime, word_times
 
 log = logging.getLogger(__name__)
 _RETRIES = telemetry.meter.create_counter(
-    "cosyserve.speech.retries", "{sentence}", "Sentences said anew with another seed, by the guard that the first attempt failed"
+    "cosyserve.client.speech.retries", "{sentence}", "Sentences said anew with another seed, by the guard that the first attempt failed"
 )
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import grpc
 
 from cosyserve import errors
-from cosyserve.audio import OutputStream
-from cosyserve.first_audible import FirstAudible
+from cosyserve.audio.encoding import OutputStream
+from cosyserve.audio.first_audible import FirstAudible
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from services.orchestrator import validation
 from services.orchestrator.load_control.admission import Admission
@@ -122,7 +122,7 @@ def _bytes(text: str) -> int:
 
 
 async def _setup_of(requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest]) -> synthesis_pb2.StreamingSynthesizeSetup:
-    """The server waits for the first message (cosyserve.first_message), so it is there or there is none."""
+    """The server waits for the first message (cosyserve.rpc.first_message), so it is there or there is none."""
     first = await anext(requests, None)
     if first is None or first.WhichOneof("part") != "setup":
         found = "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cosyserve.server import ServerSettings
+from cosyserve.rpc.server import ServerSettings
 
 PREFIX = "COSYSERVE_ORCHESTRATOR_"
 LONGEST_IDLE_SECONDS = 180

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from cosyserve.channel import Replica
+from cosyserve.rpc.replicas import Replica
 from cosyserve.errors import CosyserveError, NotFound
 from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.speech.conditioning import show

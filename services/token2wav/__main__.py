@@ -8,13 +8,13 @@ import sys
 from dataclasses import dataclass
 from functools import partial
 
-from cosyserve.engine_note import HOSTED, TOKEN2WAV
+from cosyserve.engines.benchmark_note import HOSTED, TOKEN2WAV
 from cosyserve.errors import CosyserveError
-from cosyserve.gpu_facts import TENSORRT
-from cosyserve.ladder import LOAD_SECONDS, Footing, check_load_seconds, first_that_speaks
-from cosyserve.process import run
-from cosyserve.server import Close, ServerSettings, Service
-from cosyserve.service_info import ServiceFacts, libraries, limits_of
+from cosyserve.engines.gpu_facts import TENSORRT
+from cosyserve.engines.fallback import LOAD_SECONDS, Footing, check_load_seconds, first_that_speaks
+from cosyserve.rpc.process import run
+from cosyserve.rpc.server import Close, ServerSettings, Service
+from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.scheduling.batcher import Batcher
@@ -136,7 +136,7 @@ def facts(settings: Token2WavSettings, footing: Footing[Backend]) -> ServiceFact
 
 
 def main() -> int:
-    """Serve until SIGTERM; returns the exit status (cosyserve.process)."""
+    """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
     return run(NAME, PREFIX, Token2WavSettings, lambda settings: partial(load, settings))
 
 

@@ -9,7 +9,7 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 from cosyserve.v1 import identity_pb2, profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.stream_slot import PROMPT_CACHED

@@ -20,7 +20,7 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.audio import to_pcm
+from cosyserve.audio.encoding import to_pcm
 from cosyserve.errors import InvalidRequest, NonFinite, OutOfRange
 from cosyserve.timing import Timing
 from services.token2wav.scheduling.batcher import Batcher

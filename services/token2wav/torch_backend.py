@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from cosyserve.errors import SettingsError
-from cosyserve.identity import Identity
-from cosyserve.kernel_cache import Key, keep_kernels
+from cosyserve.engines.identity import Identity
+from cosyserve.engines.kernel_cache import Key, keep_kernels
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.blocks_ahead import BlocksAhead, core_to_spare

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.client import Client
-from cosyserve.streaming_speech import StreamingSpeech
-from cosyserve.supervision.stack import Stack, running_stack
+from cosyserve.client.client import Client
+from cosyserve.client.streaming_speech import StreamingSpeech
+from cosyserve.host.supervision.supervisor import Stack, running_stack
 from tests.roster import Roster
 
 NOTICED_SECONDS = 8.0

@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from cosyserve.server import running
+from cosyserve.rpc.server import running
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve.server import Close, Service, running
+from cosyserve.rpc.server import Close, Service, running
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME
 from services.llm.backends.backend import Backend

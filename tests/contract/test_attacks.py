@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from cosyserve.supervision.stack import running_stack
+from cosyserve.host.supervision.supervisor import running_stack
 from tools.attack.__main__ import ATTACKS, attacked, main
 from tools.attack.finding import Finding
 from tools.attack.target import Target

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cosyserve.server import ServerSettings
+from cosyserve.rpc.server import ServerSettings
 from cosyserve.settings import load
 
 CHART = Path(__file__).parents[2] / "k8s" / "chart"

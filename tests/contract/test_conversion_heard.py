@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from cosyserve.audio import from_pcm
-from cosyserve.utterance import Prompt
-from cosyserve.wav import wav_header
+from cosyserve.audio.encoding import from_pcm
+from cosyserve.client.types import Prompt
+from cosyserve.audio.wav import wav_header
 from tests.whole_stack import whole_stack
 from tools.quality.alignment import align
 from tools.quality.recognise import Recogniser

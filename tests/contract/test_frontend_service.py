@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from cosyserve import telemetry
-from cosyserve.server import running
+from cosyserve.rpc.server import running
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc

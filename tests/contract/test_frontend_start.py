@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.server import running
+from cosyserve.rpc.server import running
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load, main

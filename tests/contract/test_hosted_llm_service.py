@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve.server import running
+from cosyserve.rpc.server import running
 from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc, llm_pb2
 from services.llm import __main__ as llm
 from services.llm.hosted.hosted_backend import HostedBackend

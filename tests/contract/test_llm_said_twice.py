@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 
-from cosyserve.channel import as_error
+from cosyserve.rpc.replicas import as_error
 from cosyserve.errors import Repeated
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.generation.request import Generation

@@ -9,7 +9,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cosyserve import telemetry
-from cosyserve.server import running
+from cosyserve.rpc.server import running
 from cosyserve.timing import Timing
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME, loader

@@ -11,7 +11,7 @@ import grpc
 import pytest
 import torch
 
-from cosyserve.server import running
+from cosyserve.rpc.server import running
 from cosyserve.v1 import llm_pb2_grpc
 from services.llm.__main__ import NAME, loader
 from services.llm.engine.scheduler import Scheduler

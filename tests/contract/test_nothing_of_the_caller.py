@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from cosyserve import telemetry
-from cosyserve.server import running
+from cosyserve.rpc.server import running
 from cosyserve.v1 import frontend_pb2, llm_pb2_grpc, synthesis_pb2, token2wav_pb2_grpc, voice_pb2
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings

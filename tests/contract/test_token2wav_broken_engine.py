@@ -11,8 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import services.token2wav.__main__ as token2wav
 from cosyserve.errors import CosyserveError
-from cosyserve.ladder import Footing
-from cosyserve.server import ServiceBroken, serve
+from cosyserve.engines.fallback import Footing
+from cosyserve.rpc.server import ServiceBroken, serve
 from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.decoders.backend import Backend
 from services.token2wav.decoders.interface import Decoded, Stride

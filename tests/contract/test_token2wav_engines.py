@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
-from cosyserve.engine_cache import Engine, EngineCache
+from cosyserve.engines.engine_cache import Engine, EngineCache
 from cosyserve.errors import SettingsError
 from cosyserve.v1 import token2wav_pb2
 from services.token2wav.decoders.backend import Backend, load_backend

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 
-from cosyserve.supervision.stack import running_stack
+from cosyserve.host.supervision.supervisor import running_stack
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.contract.up_process import TINY
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cosyserve.client import Client
-from cosyserve.speech import Speech
-from cosyserve.supervision import stack as stack_module
-from cosyserve.supervision.stack import Stack, StackFailed, running_stack
+from cosyserve.client.client import Client
+from cosyserve.client.speech import Speech
+from cosyserve.host.supervision import supervisor as stack_module
+from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_stack
 from tests.contract.up_process import TINY, Up
 from tests.roster import Roster
 

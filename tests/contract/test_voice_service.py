@@ -12,11 +12,11 @@ import grpc
 import numpy as np
 import pytest
 
-from cosyserve.channel import retry_delay
-from cosyserve.server import running
+from cosyserve.rpc.replicas import retry_delay
+from cosyserve.rpc.server import running
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
-from cosyserve.wav import wav_header
+from cosyserve.audio.wav import wav_header
 from services.frontend.__main__ import SERVICE, load
 from services.frontend.settings import FrontendSettings
 from tools.fuzz.damage import damaged

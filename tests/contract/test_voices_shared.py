@@ -13,13 +13,13 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve.audio import from_pcm
-from cosyserve.client import Client
+from cosyserve.audio.encoding import from_pcm
+from cosyserve.client.client import Client
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound
-from cosyserve.supervision.stack import Running, Stack, running_stack
+from cosyserve.host.supervision.supervisor import Running, Stack, running_stack
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
-from cosyserve.wav import wav_header
+from cosyserve.audio.wav import wav_header
 from tools.quality.recognise import Recogniser
 from tools.quality.recording import Recording
 from tools.quality.sentences import Sentence

@@ -9,7 +9,7 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from cosyserve.utterance import WordTime
+from cosyserve.client.types import WordTime
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.whole_stack import WholeStack, whole_stack
 

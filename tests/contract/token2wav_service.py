@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from cosyserve.server import Close, ServerSettings, Service, running
+from cosyserve.rpc.server import Close, ServerSettings, Service, running
 from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.__main__ import NAME
 from services.token2wav.decoders.backend import Backend

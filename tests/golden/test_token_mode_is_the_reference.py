@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 
-from cosyserve.server import ServerSettings, Service, running
+from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import llm_pb2_grpc, profile_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
 from services.llm.backends import torch_backend
 from services.llm.servicer import LlmServicer

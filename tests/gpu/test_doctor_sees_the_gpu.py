@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from cosyserve.hardware.recommendation import TIERS
+from cosyserve.host.hardware.recommendation import TIERS
 from tests.gpu.children import ROOT, environment
 
 pytestmark = [

@@ -8,7 +8,7 @@ import grpc
 import pytest
 import torch
 
-from cosyserve.server import running
+from cosyserve.rpc.server import running
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 from services.llm import __main__ as llm
 from services.token2wav import __main__ as token2wav

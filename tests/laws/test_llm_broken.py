@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.errors import InternalFault, Unavailable
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cosyserve.errors import NonFinite
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 from services.llm.engine.engine import Engine
 from services.llm.engine.scheduler import Limits
 from services.llm.gpu.stepper import MOST_CHUNKS, FusedStepper

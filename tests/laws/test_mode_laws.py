@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from cosyserve.errors import FailedPrecondition
-from cosyserve.utterance import Prompt
-from cosyserve.wav import wav_header
+from cosyserve.client.types import Prompt
+from cosyserve.audio.wav import wav_header
 from tests.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from cosyserve.audio import Encoding, OutputStream
+from cosyserve.audio.encoding import Encoding, OutputStream
 from tests.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

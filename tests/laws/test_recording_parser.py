@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cosyserve import g711
+from cosyserve.audio import g711
 from cosyserve.errors import InvalidRequest
 from services.frontend.recordings.wav_reader import Sound, read_wav
 from tools.fuzz.upload_seeds import seeds, wav

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from cosyserve.audio import Encoding
+from cosyserve.audio.encoding import Encoding
 from cosyserve.errors import Overloaded
 from tests.whole_stack import WholeStack, whole_stack
 

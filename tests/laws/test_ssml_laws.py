@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from cosyserve.errors import InvalidRequest
-from cosyserve.utterance import Mode, TextWarning, WordTime
+from cosyserve.client.types import Mode, TextWarning, WordTime
 from tests.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -14,9 +14,9 @@ import pytest_asyncio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cosyserve.client import Client
+from cosyserve.client.client import Client
 from cosyserve.errors import InvalidRequest
-from cosyserve.supervision.stack import running_stack
+from cosyserve.host.supervision.supervisor import running_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PIECES = (

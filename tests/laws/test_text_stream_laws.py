@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from cosyserve.errors import InvalidRequest
-from cosyserve.utterance import Summary, WordTime
+from cosyserve.client.types import Summary, WordTime
 from tests.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from cosyserve.audio import Encoding
+from cosyserve.audio.encoding import Encoding
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import synthesis_pb2
 from tests.whole_stack import WholeStack, whole_stack

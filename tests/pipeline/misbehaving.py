@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from cosyserve.server import ServerSettings, Service, running
+from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, llm_pb2_grpc, synthesis_pb2_grpc, token2wav_pb2_grpc, voice_pb2
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.servicer import LlmServicer

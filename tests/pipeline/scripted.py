@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from cosyserve.server import ServerSettings, Service, running
+from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import (
     frontend_pb2,
     frontend_pb2_grpc,

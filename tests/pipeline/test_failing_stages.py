@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve.channel import retry_delay
+from cosyserve.rpc.replicas import retry_delay
 from cosyserve.v1 import identity_pb2
 from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, all_idle, hang, speak, status_of
 from tests.pipeline.scripted import expected_audio, stack, until_serving

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve.channel import as_error
+from cosyserve.rpc.replicas import as_error
 from cosyserve.errors import SpeechFault, Unavailable
 from cosyserve.v1 import synthesis_pb2
 from services.llm.backends.fake_backend import FakeBackend

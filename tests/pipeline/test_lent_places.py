@@ -6,7 +6,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve import peers
+from cosyserve.rpc import peers
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 from tests.pipeline.calling import IMPATIENT, TEXT, all_idle, busy, hang, speak, status_of
 from tests.pipeline.scripted import Stack, expected_audio, stack

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from cosyserve import errors
-from cosyserve.audio import Encoding, OutputStream
+from cosyserve.audio.encoding import Encoding, OutputStream
 from cosyserve.v1 import audio_pb2
 from cosyserve.v1 import synthesis_pb2 as pb
 from tests.pipeline.calling import abort_once, speak, status_of

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve.interceptors import EdgeInterceptor
+from cosyserve.rpc.interceptors import EdgeInterceptor
 from cosyserve.v1 import synthesis_pb2
 from services.orchestrator.request_log import logged
 from tests.pipeline.calling import busy, hang, speak, status_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.gpu_facts import visible_gpus
+from cosyserve.engines.gpu_facts import visible_gpus
 from services.llm.backends import candidates as rungs
 from tools.model.convert import convert
 from tools.model.tensor_file import Precision

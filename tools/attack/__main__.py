@@ -11,7 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from cosyserve.supervision.stack import running_stack
+from cosyserve.host.supervision.supervisor import running_stack
 from tools.attack.connections import many_connections
 from tools.attack.empty_calls import empty_calls
 from tools.attack.empty_chunks import empty_chunks

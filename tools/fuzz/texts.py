@@ -21,7 +21,7 @@ import grpc
 
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.server import running
+from cosyserve.rpc.server import running
 from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load

@@ -7,8 +7,8 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from cosyserve import g711
-from cosyserve.wav import wav_header
+from cosyserve.audio import g711
+from cosyserve.audio.wav import wav_header
 
 _SECONDS = 1.15
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from cosyserve.commands.failure import Parser
-from cosyserve.engine_cache import Engine, EngineCache, EngineKey, default_directory
+from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.gpu_facts import library_versions, machine_gpus
+from cosyserve.engines.gpu_facts import library_versions, machine_gpus
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE
 from services.llm.validation import MOST_ARRIVING_IDS, MOST_PROMPT_SPEECH
 from tools.model.published import Manifest, check_room, damage, read_manifest

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from cosyserve.commands.failure import Parser
-from cosyserve.engine_cache import EngineCache, default_directory
-from cosyserve.engine_use import engine_held
+from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.engines.engine_cache import EngineCache, default_directory
+from cosyserve.engines.engine_lock import engine_held
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.engines.cache_keys import (

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from cosyserve.engine_cache import EngineCache
+from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from cosyserve.commands.failure import Parser
+from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import FileLock
 from tools.model.hubs import Hub, Mirror, hub_named

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import onnx
 
-from cosyserve.commands.failure import Parser
-from cosyserve.engine_cache import Engine, EngineCache, default_directory
+from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
 from services.token2wav.engines.cache_keys import COMPONENTS, OWN, PRECISIONS, graph_file, graphs_key, published_estimator
 from services.token2wav.torch_backend import WEIGHTS

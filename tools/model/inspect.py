@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from cosyserve.commands.failure import Parser
-from cosyserve.engine_cache import EngineCache, default_directory
+from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.errors import ModelError
 from tools.model.description import describe_conversion, describe_model
 from tools.model.progress import in_units

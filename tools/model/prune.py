@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cosyserve.commands.failure import Parser
-from cosyserve.engine_cache import MANIFEST, EngineCache, default_directory
-from cosyserve.engine_fit import unfit
-from cosyserve.engine_use import is_locked, locked_alone
+from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.engines.engine_cache import MANIFEST, EngineCache, default_directory
+from cosyserve.engines.compatibility import unfit
+from cosyserve.engines.engine_lock import is_locked, locked_alone
 from cosyserve.errors import ModelError
-from cosyserve.gpu_facts import library_versions, machine_gpus, tensorrt_version
+from cosyserve.engines.gpu_facts import library_versions, machine_gpus, tensorrt_version
 from cosyserve.model_directory import ModelDirectory
 from services.llm.generation.config import BACKBONE_CONFIG
 from services.token2wav.engines.cache_keys import WRITER

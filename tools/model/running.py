@@ -7,7 +7,7 @@ import errno
 import sys
 from collections.abc import Callable
 
-from cosyserve.commands.failure import FAILED, WRONG_USAGE, WrongUsage, tell
+from cosyserve.commands.terminal.error_output import FAILED, WRONG_USAGE, WrongUsage, tell
 from cosyserve.errors import ModelError, SettingsError
 from cosyserve.interrupts import heeded
 

@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Mapping, Sequence
 
-from cosyserve.commands.failure import FAILED, tell
+from cosyserve.commands.terminal.error_output import FAILED, tell
 
 TOKEN2WAV = "token2wav"
 

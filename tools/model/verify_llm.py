@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cosyserve.commands.failure import Parser
-from cosyserve.engine_cache import default_directory
-from cosyserve.engine_use import engine_held
+from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.engines.engine_cache import default_directory
+from cosyserve.engines.engine_lock import engine_held
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY

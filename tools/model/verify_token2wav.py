@@ -17,10 +17,10 @@ from pathlib import Path
 import onnx
 import torch
 
-from cosyserve.commands.failure import Parser
-from cosyserve.engine_cache import Engine as CachedEngine
-from cosyserve.engine_cache import EngineCache, default_directory
-from cosyserve.engine_use import engine_held
+from cosyserve.commands.terminal.error_output import Parser
+from cosyserve.engines.engine_cache import Engine as CachedEngine
+from cosyserve.engines.engine_cache import EngineCache, default_directory
+from cosyserve.engines.engine_lock import engine_held
 from cosyserve.errors import SettingsError
 from services.token2wav.engines.build_commands import build_command
 from services.token2wav.engines.cache_keys import (

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cosyserve.commands.options import model_directory
+from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.supervision.stack import StackFailed
+from cosyserve.host.supervision.supervisor import StackFailed
 from tools.quality.collect import Recordings, client_of, from_folder, spoken, voices_of
 from tools.quality.limits import Limits
 from tools.quality.recognise import Recogniser

@@ -21,11 +21,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cosyserve.audio import from_pcm
-from cosyserve.commands.options import add_json, model_directory
+from cosyserve.audio.encoding import from_pcm
+from cosyserve.commands.terminal.arguments import add_json, model_directory
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.supervision.stack import StackFailed
+from cosyserve.host.supervision.supervisor import StackFailed
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.prompts.prompt_reader import PromptReader

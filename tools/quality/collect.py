@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.client import Client
+from cosyserve.client.client import Client
 from cosyserve.errors import NotFound
-from cosyserve.supervision.stack import running_stack
+from cosyserve.host.supervision.supervisor import running_stack
 from tools.quality import speak
 from tools.quality.recording import Recording, read_recordings, voice_folders
 from tools.quality.sentences import Sentence

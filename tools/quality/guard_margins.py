@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cosyserve.commands.options import model_directory
+from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer, Sentence

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.audio import from_pcm, to_pcm
-from cosyserve.utterance import Summary
-from cosyserve.wav import WavWriter
+from cosyserve.audio.encoding import from_pcm, to_pcm
+from cosyserve.client.types import Summary
+from cosyserve.audio.wav import WavWriter
 from tools.quality.sentences import Sentence
 
 Samples = NDArray[np.float32]

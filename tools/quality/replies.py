@@ -15,9 +15,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cosyserve.commands.options import model_directory
+from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
-from cosyserve.supervision.stack import StackFailed
+from cosyserve.host.supervision.supervisor import StackFailed
 from tools.quality.recording import write_recording
 from tools.quality.replies_report import RepliesLimits, as_json, as_table
 from tools.quality.replies_spoken import Said, cloning_model, converted, from_folder, heard, spoken

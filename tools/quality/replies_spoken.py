@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from cosyserve.audio import from_pcm
-from cosyserve.client import Client
+from cosyserve.audio.encoding import from_pcm
+from cosyserve.client.client import Client
 from cosyserve.errors import SpeechFault
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
-from cosyserve.utterance import WordTime
+from cosyserve.client.types import WordTime
 from tools.quality.added_voices import with_voices
 from tools.quality.collect import client_of, voices_of
 from tools.quality.collect import from_folder as recordings_of

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cosyserve.utterance import WordTime
+from cosyserve.client.types import WordTime
 from tools.quality.alignment import Differences, WordErrors, align, differences
 from tools.quality.spelling import words_of
 

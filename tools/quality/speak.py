@@ -1,11 +1,11 @@
 """A list spoken by a running server, sentence after sentence, with the silence at its ends: so that recordings of the same speech tokens
 begin at the same sample."""
 
-from cosyserve.audio import from_pcm
-from cosyserve.client import Client
-from cosyserve.commands.hearing import hear
-from cosyserve.speech import Speech
-from cosyserve.synthesis_options import StreamOptions
+from cosyserve.audio.encoding import from_pcm
+from cosyserve.client.client import Client
+from cosyserve.client.playback import hear
+from cosyserve.client.speech import Speech
+from cosyserve.client.options import StreamOptions
 from tools.quality.recording import Recording
 from tools.quality.sentences import Sentence
 

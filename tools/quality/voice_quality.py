@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from cosyserve.utterance import STAGES
+from cosyserve.client.types import STAGES
 from tools.quality.alignment import Alignment, WordErrors, align
 from tools.quality.collect import Recordings
 from tools.quality.ending import Ending, ending

@@ -19,13 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from cosyserve.audio import from_pcm
-from cosyserve.client import Client
-from cosyserve.commands.options import model_directory
+from cosyserve.audio.encoding import from_pcm
+from cosyserve.client.client import Client
+from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.spec import SAMPLE_RATE
-from cosyserve.supervision.stack import StackFailed, running_stack
-from cosyserve.utterance import WordTime
+from cosyserve.host.supervision.supervisor import StackFailed, running_stack
+from cosyserve.client.types import WordTime
 from tools.quality.recognise import HeardWord, Recogniser
 from tools.quality.recording import Recording
 from tools.quality.sentences import Sentence, read_sentences, spread

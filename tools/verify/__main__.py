@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from cosyserve.commands.failure import WRONG_USAGE, Parser, WrongUsage, tell
+from cosyserve.commands.terminal.error_output import WRONG_USAGE, Parser, WrongUsage, tell
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from tools.verify.accounting import check_all_compared

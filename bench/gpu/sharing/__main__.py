@@ -20,9 +20,9 @@ from bench.gpu.sharing.spans import Figures, summary
 from bench.gpu.sharing.worker import FAILED
 from bench.parts.kept import Kept
 from bench.parts.progress import bar
-from cosyserve.supervision.gpu_sharing import TOLD, finds_a_daemon, shared_gpu
-from cosyserve.supervision.layout import Place
-from cosyserve.supervision.ports import free_ports
+from cosyserve.host.supervision.gpu_sharing import TOLD, finds_a_daemon, shared_gpu
+from cosyserve.host.supervision.layout import Place
+from cosyserve.host.supervision.ports import free_ports
 
 POOL = {"COSYSERVE_TOKEN2WAV_STATE_BYTES": str(4 << 30), "COSYSERVE_TOKEN2WAV_PROMPT_CACHE_BYTES": str(1 << 30)}
 KERNELS = "TRITON_CACHE_DIR"

@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 from bench.gpu.sharing.rows import Row
 from bench.gpu.sharing.service import Service
 from bench.gpu.sharing.worker import Worker, WorkerFailed
-from cosyserve.supervision.layout import Place
+from cosyserve.host.supervision.layout import Place
 
 MOST_STARTS = 2
 """Of one process in vain."""

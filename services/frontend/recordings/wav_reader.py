@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve import g711
+from cosyserve.audio import g711
 from cosyserve.errors import InvalidRequest
 from services.frontend.recordings.recording_limits import require_channels, require_length, require_rate
 

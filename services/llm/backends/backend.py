@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
-from cosyserve.identity import Identity
-from cosyserve.ladder import Below, Footing, Rung, descend
+from cosyserve.engines.identity import Identity
+from cosyserve.engines.fallback import Below, Footing, Rung, descend
 from services.llm.guards.alignment import AlignmentTable
 from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import Generation, Hop

@@ -12,7 +12,7 @@ import numpy as np
 
 from cosyserve import philox
 from cosyserve.errors import InvalidRequest, NonFinite, Overloaded, Unavailable
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_VOCABULARY
 from services.llm.guards.alignment import DIGITS, LEVELS, AlignmentTable
 from services.llm.generation.config import PUBLISHED_LENGTHS

@@ -4,7 +4,7 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator
 
-from cosyserve.engine_load import BusyMeter, EngineLoad
+from cosyserve.engines.engine_load import BusyMeter, EngineLoad
 from cosyserve.spec import TOKENS_PER_SECOND
 from services.llm.backends.backend import Backend
 from services.llm.generation.request import Generation, Grouping, Hop, Prompt, Sampling

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Callable
 import torch
 
 from cosyserve.errors import SettingsError
-from cosyserve.identity import Identity
-from cosyserve.kernel_cache import Key, keep_kernels, triton_version
+from cosyserve.engines.identity import Identity
+from cosyserve.engines.kernel_cache import Key, keep_kernels, triton_version
 from cosyserve.model_directory import ModelDirectory
 from services.llm.guards.alignment import FILE as ALIGNMENT
 from services.llm.guards.alignment import AlignmentTable

@@ -5,7 +5,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.engine_use import engine_held
+from cosyserve.engines.engine_lock import engine_held
 from cosyserve.errors import ModelError
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE, ExtendedVocabulary, side_file
 

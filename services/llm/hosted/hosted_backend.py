@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 from cosyserve.spec import END_OF_SPEECH, FILL
 from services.llm.guards.alignment import AlignmentTable
 from services.llm.generation.text_arrivals import counted

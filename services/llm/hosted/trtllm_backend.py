@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
-from cosyserve.engine_cache import Engine, EngineCache, default_directory
+from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
-from cosyserve.gpu_facts import library_versions, visible_gpus
-from cosyserve.identity import Identity
-from cosyserve.ladder import Unserved
+from cosyserve.engines.gpu_facts import library_versions, visible_gpus
+from cosyserve.engines.identity import Identity
+from cosyserve.engines.fallback import Unserved
 from services.llm.backends.backend import Backend
 from services.llm.hosted.conversion import HUGGING_FACE, Conversion, holding, side_files
 from services.llm.hosted.run_sampler import Decider

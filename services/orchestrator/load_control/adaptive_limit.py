@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from cosyserve.engine_load import Load
+from cosyserve.engines.engine_load import Load
 
 USED_SHARE = 0.85
 """Of what the slowest stage can do: the rest is for what is unequal, as sentences of different lengths and requests that begin together."""

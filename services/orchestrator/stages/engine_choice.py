@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 
 from cosyserve.errors import FailedPrecondition
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 
 ASSEMBLY = 2
 """Revision of how sentences are joined: pauses between them and trimming of silence. Raise it with each change that moves a sample, so that

@@ -14,7 +14,7 @@ from typing import TypeVar
 import grpc
 
 from cosyserve import errors
-from cosyserve.channel import Replica, ReplicaSet, as_error
+from cosyserve.rpc.replicas import Replica, ReplicaSet, as_error
 
 log = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.5

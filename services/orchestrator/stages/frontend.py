@@ -7,9 +7,9 @@ from typing import cast
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.channel import Replica, ReplicaSet
+from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.errors import InternalFault, InvalidRequest
-from cosyserve.reading import messages
+from cosyserve.rpc.reads import messages
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
 from services.orchestrator.text.replay_buffer import ArrivingText, Flush
 from services.orchestrator.text.deduplication import TakenSentences

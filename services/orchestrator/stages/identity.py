@@ -1,6 +1,6 @@
 """An engine's identity on the wire."""
 
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 from cosyserve.v1 import identity_pb2
 
 

@@ -7,9 +7,9 @@ from typing import cast
 import grpc
 
 from cosyserve import spec, telemetry
-from cosyserve.channel import Replica, ReplicaSet
+from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.errors import InternalFault
-from cosyserve.reading import messages
+from cosyserve.rpc.reads import messages
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
 from services.orchestrator.stages.identity import from_message, to_message
 from services.orchestrator.stages.engine_choice import Engines

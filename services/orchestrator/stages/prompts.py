@@ -3,7 +3,7 @@
 import asyncio
 
 from cosyserve import telemetry
-from cosyserve.channel import ReplicaSet
+from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.errors import InternalFault
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2

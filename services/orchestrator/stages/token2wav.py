@@ -9,9 +9,9 @@ from typing import cast
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.channel import Replica, ReplicaSet, as_error
+from cosyserve.rpc.replicas import Replica, ReplicaSet, as_error
 from cosyserve.errors import InternalFault
-from cosyserve.reading import messages
+from cosyserve.rpc.reads import messages
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
 from services.orchestrator.stages.identity import from_message, to_message
 from services.orchestrator.stages.engine_choice import Engines

@@ -57,7 +57,7 @@ async def listen(fragments: AsyncIterator[Fragment], text: ArrivingText, waiting
 
 async def _next(fragments: AsyncIterator[Fragment], text: ArrivingText, waiting: Waiting) -> Fragment | None:
     """The next message, None at the end. Waits for it with one read, which is never cancelled: that may swallow a message, and keeps native
-    memory (cosyserve.reading). A read that is not waited for any longer ends with the call."""
+    memory (cosyserve.rpc.reads). A read that is not waited for any longer ends with the call."""
     reading = asyncio.ensure_future(anext(fragments, None))
     reading.add_done_callback(_seen)
     if waiting.delay_seconds is not None and waiting.delay_seconds < waiting.idle_seconds:

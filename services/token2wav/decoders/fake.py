@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cosyserve import philox
 from cosyserve.errors import CosyserveError
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME, SAMPLES_PER_TOKEN, SPEECH_VOCABULARY
 from services.token2wav.decoders.backend import Backend
 from services.token2wav.inputs.chunking import next_border

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from cosyserve.engine_cache import Engine, EngineCache, EngineKey, default_directory
-from cosyserve.engine_use import engine_held
+from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory
+from cosyserve.engines.engine_lock import engine_held
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import EngineSettings

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.inputs.tensor_file import read_tensors

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cosyserve.engine_cache import EngineKey
+from cosyserve.engines.engine_cache import EngineKey
 
 if TYPE_CHECKING:
     from services.token2wav.engines.shapes import Profile  # knows tensors

@@ -2,7 +2,7 @@
 
 import torch
 
-from cosyserve.gpu_facts import driver_version
+from cosyserve.engines.gpu_facts import driver_version
 
 
 def machine_facts(device: torch.device, tensorrt: str) -> dict[str, str]:

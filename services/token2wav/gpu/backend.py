@@ -6,7 +6,7 @@ import time
 import torch
 import triton
 
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.flow.checkpoint import read_flow_tensors

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cosyserve.engine_load import EngineLoad
+from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import SAMPLE_RATE
 from services.token2wav.decoders.interface import Decoded

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.engine_load import EngineLoad
+from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.errors import CosyserveError, InternalFault, Unavailable
 from services.token2wav.scheduling.accounting import account
 from services.token2wav.scheduling.memory_budget import Budget, Limits, held

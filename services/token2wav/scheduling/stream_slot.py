@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cosyserve.engine_load import EngineLoad
+from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from cosyserve.timing import Timing
 from services.token2wav.guards.audible import audible_from

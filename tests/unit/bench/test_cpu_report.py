@@ -11,7 +11,7 @@ from bench.cpu.report import ratios, write
 from bench.parts.ledger import DONE, LATE, Ledger, Run
 from bench.parts.subject import Subject
 from bench.serving_report import Level
-from cosyserve.utterance import STAGES
+from cosyserve.client.types import STAGES
 
 
 def level(streams: int, p50: float, audio: float) -> Level:

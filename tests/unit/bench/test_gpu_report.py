@@ -19,7 +19,7 @@ from bench.load_soak import Looks, verdict
 from bench.parts.ledger import DONE, FAILED, Ledger, Run
 from bench.parts.subject import Subject
 from bench.serving_report import Level
-from cosyserve.utterance import STAGES
+from cosyserve.client.types import STAGES
 
 CEILINGS = {"copy_terabytes_per_second": 4.0, "read_terabytes_per_second": 4.0, "bf16_teraflops": 800.0, "kernel_us": 1.0}
 

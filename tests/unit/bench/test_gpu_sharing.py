@@ -20,12 +20,12 @@ from bench.gpu.sharing.spans import sharing, spans
 from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
 from bench.parts.kept import Kept
 from cosyserve.errors import Unavailable
-from cosyserve.supervision.layout import Place
+from cosyserve.host.supervision.layout import Place
 from cosyserve.v1 import token2wav_pb2
 from services.llm.generation.request import Hop
 from services.token2wav.decoders.backend import EngineSettings, load_backend
 from tests.contract.token2wav_service import serving
-from tests.unit.cosyserve.fake_mps import put_program
+from tests.unit.cosyserve.host.supervision.fake_mps import put_program
 from tests.unit.token2wav.speaking import GOLDEN
 
 ROOT = Path(__file__).parents[3]

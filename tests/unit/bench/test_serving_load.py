@@ -12,7 +12,7 @@ from bench import serving
 from bench.arrivals import closed_loop, poisson
 from bench.player import Heard, Player
 from bench.serving_report import Level, level, plot, read_json, row, write_json
-from cosyserve.utterance import STAGES, Summary
+from cosyserve.client.types import STAGES, Summary
 
 NONE = dict.fromkeys(STAGES, 0.0)
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosyserve import g711
-from cosyserve.audio import Encoding, OutputStream, encode, from_pcm, output_samples, to_pcm
-from cosyserve.wav import WavWriter, wav_header
+from cosyserve.audio import g711
+from cosyserve.audio.encoding import Encoding, OutputStream, encode, from_pcm, output_samples, to_pcm
+from cosyserve.audio.wav import WavWriter, wav_header
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)

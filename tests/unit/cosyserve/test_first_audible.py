@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from cosyserve.audio import Encoding, encode
-from cosyserve.first_audible import FirstAudible
-from cosyserve.levels import samples_above
+from cosyserve.audio.encoding import Encoding, encode
+from cosyserve.audio.first_audible import FirstAudible
+from cosyserve.audio.levels import samples_above
 
 
 def pcm(quiet: int, loud: int) -> bytes:

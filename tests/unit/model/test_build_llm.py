@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.engine_cache import EngineCache
+from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import ModelError, SettingsError
-from cosyserve.gpu_facts import visible_gpus
+from cosyserve.engines.gpu_facts import visible_gpus
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from tools.model import build, build_llm
 from tools.model.build_llm import LONGEST_INPUT, Limits, builder_arguments

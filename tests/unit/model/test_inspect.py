@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from cosyserve.engine_cache import EngineCache, EngineKey
+from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import ModelError
 from tools.model import inspect
 from tools.model.convert import convert

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve import gpu_facts
-from cosyserve.engine_cache import MANIFEST, Engine, EngineCache, EngineKey
-from cosyserve.engine_use import engine_held, is_locked
+from cosyserve.engines import gpu_facts
+from cosyserve.engines.engine_cache import MANIFEST, Engine, EngineCache, EngineKey
+from cosyserve.engines.engine_lock import engine_held, is_locked
 from cosyserve.file_lock import FileLock
 from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash

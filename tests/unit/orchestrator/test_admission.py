@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cosyserve.engine_load import BusyMeter, EngineLoad, Load
+from cosyserve.engines.engine_load import BusyMeter, EngineLoad, Load
 from cosyserve.errors import Overloaded
 from services.orchestrator.load_control.adaptive_limit import BACK_OFF_SECONDS, RECOVER_SECONDS, USED_SHARE, AdaptiveLimit, StageLoad
 from services.orchestrator.load_control.admission import Admission

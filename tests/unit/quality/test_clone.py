@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosyserve.audio import to_pcm
+from cosyserve.audio.encoding import to_pcm
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.voices.speaker_file import read_voices
 from services.frontend.tokenizers.tokenizer import read_tokenizer

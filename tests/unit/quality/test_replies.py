@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosyserve.utterance import WordTime
+from cosyserve.client.types import WordTime
 from tools.quality import replies_spoken
 from tools.quality.alignment import differences
 from tools.quality.recognise import Recogniser

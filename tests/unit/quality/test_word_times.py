@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosyserve.utterance import WordTime
+from cosyserve.client.types import WordTime
 from tools.quality import word_times
 from tools.quality.recognise import HeardWord
 from tools.quality.sounding import sounding

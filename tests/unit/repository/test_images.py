@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from cosyserve.doctor.support import SUPPORT
-from cosyserve.gpu_facts import Gpu
-from cosyserve.hardware.machine import Machine
-from cosyserve.hardware.recommendation import recommended
+from cosyserve.host.doctor.library_checks import SUPPORT
+from cosyserve.engines.gpu_facts import Gpu
+from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.hardware.recommendation import recommended
 from cosyserve.settings import load
 from services.frontend.settings import FrontendSettings
 from services.llm.settings import LlmSettings

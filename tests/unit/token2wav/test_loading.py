@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve import engine_note
+from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.errors import SettingsError
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.loading import load_chosen, rungs, tensorrt_first

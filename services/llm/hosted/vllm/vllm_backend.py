@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from cosyserve.errors import ModelError
-from cosyserve.gpu_facts import gpus
-from cosyserve.identity import Identity
-from cosyserve.ladder import Unserved
+from cosyserve.engines.gpu_facts import gpus
+from cosyserve.engines.identity import Identity
+from cosyserve.engines.fallback import Unserved
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.backends.backend import Backend
 from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, holding

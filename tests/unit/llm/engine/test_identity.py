@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from cosyserve.identity import Identity
+from cosyserve.engines.identity import Identity
 from services.llm.backends.torch_backend import TorchBackend, fused_precision_text
 from tests.unit.llm.tiny_llm import settings
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cosyserve.gpu_facts import Gpu, library_versions
+from cosyserve.engines.gpu_facts import Gpu, library_versions
 from services.llm.backends import candidates as rungs
 from services.llm.hosted.vllm import vllm_backend, vllm_plugin
 from services.llm.hosted.hosted_backend import HostedBackend

@@ -7,8 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from cosyserve import engine_note
-from cosyserve.engine_cache import EngineCache, EngineKey
+from cosyserve.engines import benchmark_note as engine_note
+from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import ModelError, SettingsError
 from services.llm.backends import candidates as ladder
 from services.llm.backends.backend import load_chosen

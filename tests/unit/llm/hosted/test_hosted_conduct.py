@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cosyserve.engine_use import is_locked
+from cosyserve.engines.engine_lock import is_locked
 from cosyserve.errors import InternalFault, InvalidRequest, ModelError, NonFinite, Overloaded, Unavailable
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.hosted import conversion, hosted_backend

@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 from cosyserve.errors import InternalFault, SettingsError
-from cosyserve.gpu_facts import Gpu
+from cosyserve.engines.gpu_facts import Gpu
 from services.llm.backends import candidates as rungs
 from services.llm.hosted.vllm import vllm_backend
 from services.llm.backends.backend import load_chosen

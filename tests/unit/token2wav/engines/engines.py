@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from cosyserve.engine_cache import EngineCache
+from cosyserve.engines.engine_cache import EngineCache
 from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
 from services.token2wav.engines.backend import assemble
 from services.token2wav.engines.cache_keys import graph_file, plan_file, plan_key

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cosyserve.engine_cache import EngineCache
+from cosyserve.engines.engine_cache import EngineCache
 from services.token2wav.engines import tensorrt as trt
 from services.token2wav.decoders.backend import load_backend
 from services.token2wav.engines import backend

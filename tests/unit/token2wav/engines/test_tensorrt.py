@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosyserve.doctor.support import SUPPORT
-from cosyserve.engine_cache import EngineCache
+from cosyserve.host.doctor.library_checks import SUPPORT
+from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.token2wav.decoders.backend import load_backend
 from services.token2wav.engines.shapes import Profile as Shapes

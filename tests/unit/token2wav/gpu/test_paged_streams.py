@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from torch import Tensor
 
-from cosyserve.audio import to_pcm
+from cosyserve.audio.encoding import to_pcm
 from cosyserve.errors import Unavailable
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.decoders.interface import Decoded, Stride

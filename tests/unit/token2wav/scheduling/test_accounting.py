@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cosyserve.engine_load import EngineLoad
+from cosyserve.engines.engine_load import EngineLoad
 from services.token2wav.scheduling.accounting import account
 from services.token2wav.inputs.chunking import schedule
 from services.token2wav.scheduling.deadlines import Due

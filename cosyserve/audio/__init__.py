@@ -1,0 +1,1 @@
+"""Sample formats: encodings and rates, companding, WAV files, and when sound becomes audible."""

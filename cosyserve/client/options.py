@@ -1,0 +1,112 @@
+"""What a caller of the public door can choose beside the text, by the names that `cosyserve.client.client` takes, and the messages made of it.
+
+Ranges and defaults as in synthesis.proto, which the server checks.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any, TypedDict, TypeVar
+
+from google.protobuf.message import Message
+
+from cosyserve.audio.encoding import Encoding
+from cosyserve.errors import InvalidRequest
+from cosyserve.spec import SAMPLE_RATE
+from cosyserve.client.types import Growth, Mode, Onset, Profile, Prompt, PromptMode, audio_format
+from cosyserve.v1 import profile_pb2, synthesis_pb2, voice_pb2
+
+M = TypeVar("M", bound=Message)
+
+
+class FormOptions(TypedDict, total=False):
+    """Whom to hear, how fast, in which form."""
+
+    voice: str
+    prompt: Prompt | None
+    """Speak like this recording, in place of a voice."""
+    prompt_mode: PromptMode | None
+    """What the networks are shown of the voice; None: by instruction and voice."""
+    seed: int | None
+    speed: float
+    sample_rate: int
+    encoding: Encoding
+    onset: Onset | None
+    """Whether the silence at both ends is removed; None: it is, but in profile upstream."""
+
+
+class TextOptions(TypedDict, total=False):
+    """How a text is read and said."""
+
+    instruction: str
+    """How to speak, in words."""
+    language_code: str
+    allow_control_tokens: bool
+    pronunciations: Mapping[str, str] | None
+    sentence_pause_milliseconds: int | None
+    retry: bool
+
+
+class StreamOptions(TypedDict, total=False):
+    """Where the audio is cut, and where it begins."""
+
+    profile: Profile
+    first_hop_tokens: int
+    growth: Growth | None
+    max_hop_tokens: int
+    start_sample: int
+
+
+class UnaryOptions(FormOptions, TextOptions, total=False):
+    """Of SynthesizeUnary."""
+
+
+class ConversionOptions(FormOptions, StreamOptions, total=False):
+    """Of ConvertVoice."""
+
+
+class SynthesisOptions(FormOptions, TextOptions, StreamOptions, total=False):
+    """Of Synthesize, and of StreamingSynthesize."""
+
+
+def setup_of(
+    options: SynthesisOptions, mode: Mode, buffer_delay_milliseconds: int, idle_timeout_milliseconds: int
+) -> synthesis_pb2.StreamingSynthesizeSetup:
+    """The first message of a StreamingSynthesize. Raises as `request_of`."""
+    request = request_of(synthesis_pb2.SynthesizeRequest, options)
+    with _unrepresentable():
+        return synthesis_pb2.StreamingSynthesizeSetup(
+            request=request,
+            mode=synthesis_pb2.StreamingSynthesizeSetup.Mode.Value(f"MODE_{mode.upper()}"),
+            buffer_delay_milliseconds=buffer_delay_milliseconds,
+            idle_timeout_milliseconds=idle_timeout_milliseconds,
+        )
+
+
+def request_of(kind: type[M], options: Mapping[str, Any], **fields: Any) -> M:
+    """A message of `kind` with these options; fields: what it has beside. Raises InvalidRequest for values no message can carry."""
+    told = {name: value for name, value in options.items() if value is not None} | fields
+    with _unrepresentable():
+        told["audio_format"] = audio_format(told.pop("encoding", Encoding.LINEAR16), told.pop("sample_rate", SAMPLE_RATE))
+        told.setdefault("speed", 1.0)
+        if "prompt" in told:
+            told["prompt"] = voice_pb2.PromptRecording(**vars(told["prompt"]))
+        if "prompt_mode" in told:
+            told["prompt_mode"] = synthesis_pb2.PromptMode.Value(f"PROMPT_MODE_{told['prompt_mode'].upper()}")
+        if "onset" in told:
+            told["onset"] = synthesis_pb2.Onset.Value(f"ONSET_{told['onset'].upper()}")
+        if "hops" in kind.DESCRIPTOR.fields_by_name:
+            told["profile"] = profile_pb2.Profile.Value(f"PROFILE_{told.pop('profile', 'continuous').upper()}")
+            told["hops"] = profile_pb2.HopSchedule(
+                first_hop_tokens=told.pop("first_hop_tokens", 0),
+                growth=profile_pb2.HopSchedule.Growth.Value(f"GROWTH_{told.pop('growth', 'unspecified').upper()}"),
+                max_hop_tokens=told.pop("max_hop_tokens", 0),
+            )
+        return kind(**told)
+
+
+@contextlib.contextmanager
+def _unrepresentable() -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise InvalidRequest(f"the request cannot be written as a message: {error}") from error

@@ -1,0 +1,243 @@
+"""One synthesis as its caller hears it: chunks in order, without gap or repeat, also over a lost connection."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine, Iterable
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from cosyserve import telemetry
+from cosyserve.rpc.replicas import as_error
+from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
+from cosyserve.audio.first_audible import FirstAudible
+from cosyserve.rpc.reads import read
+from cosyserve.client.types import Chunk, Header, Summary, TextWarning, WordTime, read_header, read_summary, read_warning
+from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc, warning_pb2
+
+_RECONNECT_SECONDS = 30.0
+_BACK_OFF_SECONDS = 0.2
+_LONGEST_BACK_OFF_SECONDS = 2.0
+_MOST_DOUBLINGS = 10
+RESUME_SECONDS = 60.0
+"""Long enough for a server that was killed to be started again and to load its models."""
+
+
+class Speech:
+    """Iterate to hear it; nothing is sent before the first step. Leaving its `async with` block, or close(), hangs up."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        target: str,
+        request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.ConvertVoiceRequest,
+        bytes_per_sample: int,
+        seconds: float | None,
+        resumptions: int,
+        resume_seconds: float,
+    ) -> None:
+        """resumptions, resume_seconds: as in `cosyserve.client.client.Client.synthesize`."""
+        self.header: Header | None = None
+        """Set with the first chunk."""
+        self.words: list[WordTime] = []
+        """When each word is spoken, as far as the server has told; empty for models that cannot tell."""
+        self.warnings: list[TextWarning] = []
+        """What of the text is not spoken as it is written, as far as the server has told."""
+        self.summary: Summary | None = None
+        """Set when the iteration has ended: without it the audio is not complete."""
+        self.resumed = 0
+        """How often a lost connection was taken up again."""
+        self.first_byte_seconds: float | None = None
+        """From the begin of the call to its first audio."""
+        self._begun = 0.0
+        self._audible: FirstAudible | None = None
+        self._channel = channel
+        self._stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+        self._target = target
+        self.request = request
+        self.bytes_per_sample = bytes_per_sample
+        self._deadline = None if seconds is None else time.monotonic() + seconds
+        self._resumptions = resumptions
+        self._resume_seconds = resume_seconds
+        self._failures = 0
+        """In a row, since the last audio."""
+        self._lost_at: float | None = None
+        """When the first of these failures was seen, on the monotonic clock."""
+        self._closed = asyncio.Event()
+        self._call: Any = None
+        self._last: Summary | None = None
+        self._expected_index = 0
+        self._given = 0
+        self._position = request.start_sample
+
+    @property
+    def first_audible_seconds(self) -> float | None:
+        """From the begin of the call until a player that starts with the first chunk plays the first sample above -40 dBFS; None as long as
+        none has come. Measured here, when chunks are taken; the server's own measure is in `summary`."""
+        return None if self._audible is None else self._audible.seconds
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        while self.summary is None:
+            if self._closed.is_set():
+                raise asyncio.CancelledError
+            try:
+                response = await self._next()
+            except grpc.aio.AioRpcError as lost:
+                await self._take_up_again(as_error(lost, f"server at {self._target}"), lost)
+                continue
+            if response is None:
+                self.summary = self._last
+            elif response.audio:
+                return self._chunk(response.audio)
+        raise StopAsyncIteration
+
+    async def read(self) -> bytes:
+        """All audio that is still to come."""
+        return b"".join([chunk.audio async for chunk in self])
+
+    async def close(self) -> None:
+        """Hang up if the stream is still going on, also while it is taken up again; a task that waits for its next chunk is cancelled, and
+        no call is begun any more."""
+        self._closed.set()
+        if self._call is not None:
+            self._call.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def _next(self) -> synthesis_pb2.SynthesizeResponse | None:
+        """The next message, checked; None at the end of a complete stream."""
+        if self._call is None:
+            self._expected_index, self._last = 0, None
+            self._call = self._begin_call()
+        message: synthesis_pb2.SynthesizeResponse | None = await read(self._call)
+        if message is None:
+            if self._last is None:
+                raise InternalFault(f"server at {self._target}: the stream ended without a summary after {self._position} samples")
+            return None
+        self._check(message)
+        if message.HasField("header"):
+            self._read_header(message.header)
+        if isinstance(self.request, synthesis_pb2.SynthesizeRequest):
+            self.request.retried_sentences.extend(set(message.retried_sentences).difference(self.request.retried_sentences))
+        self._hear_of(message.words)
+        self._be_warned(message.warnings)
+        if message.HasField("summary"):
+            self._last = read_summary(message.summary)
+        return message
+
+    def _read_header(self, message: synthesis_pb2.SynthesisHeader) -> None:
+        """Samples are counted from the onset: a server that cuts it otherwise than the one before cannot go on from its sample."""
+        before, self.header = self.header, read_header(message)
+        if before is not None and before.onset != self.header.onset:
+            raise InternalFault(f"server at {self._target}: took up a {before.onset} onset with a {self.header.onset} one")
+
+    def _remaining(self) -> float | None:
+        return None if self._deadline is None else max(self._deadline - time.monotonic(), 0.001)
+
+    def _begin_call(self) -> Any:
+        self._begun = self._begun or time.monotonic()
+        return self._begin(self._remaining())
+
+    def _begin(self, seconds: float | None) -> Any:
+        """The call; `seconds` is its deadline."""
+        method: Any = self._stub.Synthesize if isinstance(self.request, synthesis_pb2.SynthesizeRequest) else self._stub.ConvertVoice
+        return method(self.request, timeout=seconds, metadata=tuple(telemetry.outgoing()))
+
+    def _hear_of(self, words: Iterable[synthesis_pb2.WordTime]) -> None:
+        """Words of sentences that are not known yet: a stream that was taken up again tells the first ones once more."""
+        known = self.words[-1].sentence if self.words else -1
+        self.words += [WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence) for word in words if word.sentence > known]
+
+    def _be_warned(self, warnings: Iterable[warning_pb2.TextWarning]) -> None:
+        """A stream that was taken up again tells all once more."""
+        self.warnings += [news for news in map(read_warning, warnings) if news not in self.warnings]
+
+    def _check(self, message: synthesis_pb2.SynthesizeResponse) -> None:
+        if message.chunk_index != self._expected_index:
+            raise InternalFault(f"server at {self._target}: chunk {message.chunk_index} arrived where {self._expected_index} was due")
+        if message.audio and message.start_sample != self._position:
+            raise InternalFault(
+                f"server at {self._target}: chunk {message.chunk_index} begins at sample {message.start_sample}, expected {self._position}"
+            )
+        self._expected_index += 1
+
+    def _chunk(self, audio: bytes) -> Chunk:
+        self._time(audio)
+        chunk = Chunk(audio, self._given, self._position)
+        self._given += 1
+        self._position += len(audio) // self.bytes_per_sample
+        self._failures, self._lost_at = 0, None
+        return chunk
+
+    def _time(self, audio: bytes) -> None:
+        now = time.monotonic() - self._begun
+        if self.first_byte_seconds is None:
+            self.first_byte_seconds = now
+        if self._audible is None and self.header is not None:
+            self._audible = FirstAudible(self.header.encoding, self.header.sample_rate)
+        if self._audible is not None:
+            self._audible.arrived(now, audio)
+
+    @property
+    def _can_be_repeated(self) -> bool:
+        """Whether the request can be sent again as it was."""
+        return True
+
+    def _may_take_up(self, error: CosyserveError) -> bool:
+        """Whether asking again for what is missing may help. A stream that was heard is not given up for a server that is full, either."""
+        if self._closed.is_set() or not self._can_be_repeated:
+            return False
+        if isinstance(error, Unavailable) and self._failures < self._resumptions:
+            return True
+        return self.header is not None and isinstance(error, Unavailable | Overloaded) and self._resume_left() > 0
+
+    def _resume_left(self) -> float:
+        """Seconds that are left to take up a lost stream."""
+        return self._resume_seconds - (0.0 if self._lost_at is None else time.monotonic() - self._lost_at)
+
+    async def _take_up_again(self, error: CosyserveError, cause: grpc.aio.AioRpcError) -> None:
+        """Have the next step ask for what is missing. Raises `error` when that would not help, or was tried often or long enough."""
+        self._lost_at = time.monotonic() if self._lost_at is None else self._lost_at
+        if not self._may_take_up(error):
+            raise error from cause
+        delay = error.retry_after or min(_BACK_OFF_SECONDS * 2 ** min(self._failures, _MOST_DOUBLINGS), _LONGEST_BACK_OFF_SECONDS)
+        by_number = isinstance(error, Unavailable) and self._failures < self._resumptions
+        if not by_number and delay > self._resume_left():
+            raise error from cause
+        if self._deadline is not None and time.monotonic() + delay >= self._deadline:
+            raise DeadlineExceeded(f"the time given is over; before that: {error.message}") from cause
+        self._failures += 1
+        self.resumed += 1
+        await self._unless_closed(asyncio.sleep(delay))
+        patience = _RECONNECT_SECONDS if by_number else min(self._resume_left(), _RECONNECT_SECONDS)
+        remaining = self._remaining()
+        with contextlib.suppress(TimeoutError):  # then the call itself says what is wrong
+            async with asyncio.timeout(patience if remaining is None else min(patience, remaining)):
+                await self._unless_closed(self._channel.channel_ready())
+        if self.header is not None:
+            self.request.seed = self.header.seed
+            self.request.start_sample = self._position
+            self.request.engine = self.header.engine
+            self.request.onset = synthesis_pb2.Onset.Value(f"ONSET_{self.header.onset.upper()}")
+        self._call = None
+
+    async def _unless_closed(self, waiting: Coroutine[Any, Any, None]) -> None:
+        """Wait for it. Raises CancelledError as soon as the stream is closed."""
+        tasks = asyncio.ensure_future(waiting), asyncio.ensure_future(self._closed.wait())
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if self._closed.is_set():
+            raise asyncio.CancelledError
+        await tasks[0]

@@ -1,0 +1,188 @@
+"""One synthesis whose text is written while its audio is heard."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, AsyncIterator
+from typing import Any
+
+import grpc
+
+from cosyserve import telemetry
+from cosyserve.rpc.replicas import as_error
+from cosyserve.errors import CosyserveError, InvalidRequest
+from cosyserve.client.speech import Speech
+from cosyserve.client.types import Chunk
+from cosyserve.v1 import synthesis_pb2
+from cosyserve.client.replay_buffer import Written
+
+Request = synthesis_pb2.StreamingSynthesizeRequest
+
+
+class StreamingSpeech(Speech):
+    """Write text and iterate to hear it, in one task or in two. A lost connection is taken up by the task that iterates: all text is
+    sent again, and what is written meanwhile behind it.
+
+    async with client.streaming_synthesize() as speech:
+        await speech.write("Hello, ")
+        await speech.write("world.")
+        await speech.finish()
+        async for chunk in speech: ...
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        target: str,
+        setup: synthesis_pb2.StreamingSynthesizeSetup,
+        bytes_per_sample: int,
+        seconds: float | None,
+        fragments: AsyncIterable[str] | None,
+        resume_seconds: float,
+    ) -> None:
+        """fragments: text that is written by itself, to its end, once the call has begun. What it raises ends the call and is raised to
+        whoever listens."""
+        super().__init__(channel, target, setup.request, bytes_per_sample, seconds, resumptions=0, resume_seconds=resume_seconds)
+        self._setup = setup
+        self._fragments = fragments
+        self._pouring: asyncio.Task[None] | None = None
+        self._written = Written()
+        self._sending: asyncio.Task[None] | None = None
+        """The only one that writes to the call."""
+        self._sent = 0
+        """Parts that the present call has taken."""
+        self._moved = asyncio.Event()
+        self._failed: Exception | None = None
+
+    async def write(self, fragment: str) -> None:
+        """More text, in any cutting. Waits while the server is behind. Raises what ended the call, should it be over, and InvalidRequest
+        after finish() or close(), as the other methods that write."""
+        await self._write(Request(text=fragment))
+
+    async def flush(self) -> None:
+        """Have what was written so far spoken now, as if the sentence ended here."""
+        await self._write(Request(flush=synthesis_pb2.Flush()))
+
+    async def cancel(self) -> None:
+        """Have the server stop at once; the iteration ends with what was sent until then, and a summary that says so. After finish() the
+        server reads nothing more: close() hangs up then."""
+        await self._write(Request(cancel=synthesis_pb2.Cancel()))
+
+    async def finish(self) -> None:
+        """The text is over."""
+        await self._write(None)
+
+    async def close(self) -> None:
+        # First of all: the task that iterates must not begin another call while the writers of this one end.
+        self._closed.set()
+        await asyncio.gather(*self._stop_writing(), return_exceptions=True)
+        await super().close()
+
+    def _stop_writing(self) -> "list[asyncio.Task[None]]":
+        """Cancel the tasks that write, and return them."""
+        tasks = [task for task in (self._pouring, self._sending) if task is not None]
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    @property
+    def _can_be_repeated(self) -> bool:
+        return self._written.whole and not self._setup.buffer_delay_milliseconds
+
+    def _begin(self, seconds: float | None) -> Any:
+        if self._failed is not None:
+            raise self._failed
+        call: Any = self._stub.StreamingSynthesize(  # type: ignore[call-arg]  # written to, not given an iterator
+            timeout=seconds, metadata=tuple(telemetry.outgoing())
+        )
+        if self._sending is not None:
+            self._sending.cancel()
+        self._sent = 0
+        self._sending = asyncio.create_task(self._send(call))
+        self._sending.add_done_callback(self._on_sent)
+        if self._fragments is not None and self._pouring is None:
+            self._pouring = asyncio.create_task(self._pour(self._fragments))
+        return call
+
+    async def __anext__(self) -> Chunk:
+        try:
+            return await super().__anext__()
+        except asyncio.CancelledError:
+            if self._failed is None:
+                raise
+        except Exception:  # StopAsyncIteration behind the summary, too
+            if self._call is not None and self._call.done():
+                self._stop_writing()
+            raise
+        self._stop_writing()
+        raise self._failed
+
+    async def _send(self, call: Any) -> None:
+        """The setup, then everything that was and will be written, in order, to the end of the text."""
+        await call.write(Request(setup=self._setup))
+        # A write that crosses a refusal would replace its status by its own.
+        await call.initial_metadata()
+        while True:
+            while self._sent < len(self._written):
+                part = self._written.part(self._sent)
+                await (call.done_writing() if part is None else call.write(part))
+                self._sent += 1
+                self._written.passed(self._sent)
+                self._move()
+                if part is None:
+                    return
+            await self._moved.wait()
+
+    def _move(self) -> None:
+        # A fresh event for the next change: each task that waits on the old one is woken exactly once.
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+    def _on_sent(self, sending: "asyncio.Task[None]") -> None:
+        if not sending.cancelled():
+            sending.exception()  # raised by `_write`, and by the iteration
+        self._move()
+
+    async def _write(self, part: Request | None) -> None:
+        """part: None for the end of the text. Returns when the call has taken it, or when the call is lost and will be taken up."""
+        if self._written.ended or self._closed.is_set():
+            how = "its text was ended" if self._written.ended else "it was closed"
+            raise InvalidRequest(f"nothing can be written to this synthesis: {how}")
+        place = self._written.add(part)
+        self._move()
+        if self._call is None:
+            self._call = self._begin_call()
+        while self._sent < place:
+            if self._sending is not None and self._sending.done():
+                error = await self._error()
+                if not self._may_take_up(error):
+                    raise error
+                return
+            await self._moved.wait()
+
+    async def _error(self) -> CosyserveError:
+        """What ended the call."""
+        status = await self._status()
+        if status.code() is grpc.StatusCode.OK:
+            return InvalidRequest("the synthesis is over, nothing can be written to it")
+        return as_error(status, f"server at {self._target}")
+
+    async def _status(self) -> grpc.aio.AioRpcError:
+        call = self._call
+        return grpc.aio.AioRpcError(await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details())
+
+    async def _pour(self, fragments: AsyncIterable[str]) -> None:
+        """A write on a dead call is passed over: the iteration tells why it died."""
+        with contextlib.suppress(CosyserveError):
+            async for fragment in self._theirs(fragments):
+                await self.write(fragment)
+            await self.finish()
+
+    async def _theirs(self, fragments: AsyncIterable[str]) -> AsyncIterator[str]:
+        """`fragments`; an error of theirs ends the call, so that half a text does not pass for a whole one."""
+        try:
+            async for fragment in fragments:
+                yield fragment
+        except Exception as error:
+            self._failed = error
+            self._call.cancel()
+            raise

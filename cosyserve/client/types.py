@@ -1,0 +1,209 @@
+"""What a caller hears and learns of one synthesis, as plain values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from cosyserve.audio.encoding import Encoding
+from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, voice_pb2, warning_pb2
+
+Profile = Literal["continuous", "upstream", "offline"]
+Mode = Literal["sentences", "tokens"]
+Growth = Literal["fixed", "exponential"]
+Onset = Literal["trimmed", "natural"]
+PromptMode = Literal["zero_shot", "cross_lingual", "instruct", "sft"]
+STAGES = ("frontend", "llm_prefill", "llm_decode", "flow", "vocoder")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A recording to speak like in one request: the bytes of a sound file, what is said in it, and the BCP-47 tag of that."""
+
+    audio: bytes
+    transcript: str = ""
+    language_code: str = ""
+    cut_prompt: bool = False
+    """As VoiceDraft.cut_prompt of voice.proto."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A piece of audio. start_sample: place of its first sample in the utterance, at the requested rate."""
+
+    audio: bytes
+    index: int
+    start_sample: int
+
+
+@dataclass(frozen=True)
+class WordTime:
+    """A word as it is spoken; start, end: seconds from the beginning of the utterance. sentence: its number, from 0."""
+
+    text: str
+    start: float
+    end: float
+    sentence: int
+
+
+@dataclass(frozen=True)
+class TextWarning:
+    """Something of the text that is not spoken as it is written."""
+
+    kind: str
+    """For programs: "unreadable", "unsupported_markup", "unusable_pronunciation", "more" (TextWarning.Kind of warning.proto)."""
+    message: str
+    """For people; holds no part of the text."""
+    left_out: tuple[str, ...]
+    """What was left out or not heeded: at most 8 stretches of at most 64 characters."""
+    sentence: int
+    """Number of the sentence in which or in front of which it stands."""
+
+    def __str__(self) -> str:
+        named = ", ".join(repr(stretch) for stretch in self.left_out)
+        return f"sentence {self.sentence}: {self.message}" + (f": {named}" if named else "")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the request came down to, defaults filled in."""
+
+    seed: int
+    voice: str
+    encoding: Encoding
+    sample_rate: int
+    profile: str
+    engine: str
+    """Name of the engines that speak; goes back to the server when a lost stream is taken up again."""
+    onset: str = "natural"
+    """Whether the silence at both ends is removed ("trimmed") or sent ("natural")."""
+    removed_start_milliseconds: float = 0.0
+    """Silence that was removed at the start."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What the request cost, measured at the server. `first_sound` and `total` map each of STAGES to milliseconds."""
+
+    audio_seconds: float
+    first_sound_milliseconds: float
+    real_time_factor: float
+    sentences: int
+    speech_tokens: int
+    resumptions: int
+    cancelled: bool
+    """The caller stopped a streaming synthesis before its end."""
+    first_sound: dict[str, float]
+    total: dict[str, float]
+    first_audible_milliseconds: float = 0.0
+    """Until a player that starts with the first message plays the first sample above -40 dBFS; 0: none is."""
+    removed_start_milliseconds: float = 0.0
+    removed_end_milliseconds: float = 0.0
+    warnings: tuple[TextWarning, ...] = ()
+    """What of the text is not spoken as it is written."""
+
+
+@dataclass(frozen=True)
+class VoiceLine:
+    """One voice of the list; fields as in VoiceSummary of voice.proto."""
+
+    id: str
+    content_hash: str
+    prompt_seconds: float
+    is_default: bool
+    is_preset: bool = False
+    display_name: str = ""
+    language_code: str = ""
+    created: str = ""
+    """RFC 3339; empty for a preset."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class VoiceDetails(VoiceLine):
+    """One voice; fields as in VoiceDetails of voice.proto."""
+
+    description: str = ""
+    transcript: str = ""
+    provenance: str = ""
+    tokens_before_sound: int = 0
+    tokens_before_sound_if_cut: int = 0
+
+
+def audio_format(encoding: Encoding, sample_rate: int) -> audio_pb2.AudioFormat:
+    """The wanted form of the audio as a message."""
+    return audio_pb2.AudioFormat(encoding=audio_pb2.AudioEncoding.Value(f"AUDIO_ENCODING_{encoding.name}"), sample_rate_hertz=sample_rate)
+
+
+def read_header(message: synthesis_pb2.SynthesisHeader) -> Header:
+    """The header's message as plain values."""
+    encoding = audio_pb2.AudioEncoding.Name(message.audio_format.encoding).removeprefix("AUDIO_ENCODING_")
+    profile = profile_pb2.Profile.Name(message.profile).removeprefix("PROFILE_").lower()
+    # A server of the release before says nothing of it and sends every sample.
+    onset = "trimmed" if message.onset == synthesis_pb2.ONSET_TRIMMED else "natural"
+    return Header(
+        seed=message.seed,
+        voice=message.voice,
+        encoding=Encoding[encoding],
+        sample_rate=message.audio_format.sample_rate_hertz,
+        profile=profile,
+        engine=message.engine,
+        onset=onset,
+        removed_start_milliseconds=message.removed_start_milliseconds,
+    )
+
+
+def read_summary(message: synthesis_pb2.SynthesisSummary) -> Summary:
+    """The summary's message as plain values."""
+    return Summary(
+        audio_seconds=message.audio_seconds,
+        first_sound_milliseconds=message.first_sound_milliseconds,
+        real_time_factor=message.real_time_factor,
+        sentences=message.sentences,
+        speech_tokens=message.speech_tokens,
+        resumptions=message.resumptions,
+        cancelled=message.cancelled,
+        first_sound={stage: getattr(message.first_sound, stage) for stage in STAGES},
+        total={stage: getattr(message.total, stage) for stage in STAGES},
+        first_audible_milliseconds=message.first_audible_milliseconds,
+        removed_start_milliseconds=message.removed_start_milliseconds,
+        removed_end_milliseconds=message.removed_end_milliseconds,
+        warnings=tuple(read_warning(warning) for warning in message.warnings),
+    )
+
+
+def read_warning(message: warning_pb2.TextWarning) -> TextWarning:
+    """A warning's message as plain values; a kind that this client does not know is its number."""
+    known = warning_pb2.TextWarning.Kind.values()
+    kind = warning_pb2.TextWarning.Kind.Name(message.kind) if message.kind in known else str(message.kind)
+    return TextWarning(kind.removeprefix("KIND_").lower(), message.message, tuple(message.left_out), message.sentence)
+
+
+def read_voice_line(message: voice_pb2.VoiceSummary) -> VoiceLine:
+    """A line of the list as plain values."""
+    return VoiceLine(**_line_fields(message))
+
+
+def read_voice_details(message: voice_pb2.VoiceDetails) -> VoiceDetails:
+    """What is known of a voice as plain values."""
+    return VoiceDetails(
+        **_line_fields(message.summary),
+        description=message.description,
+        transcript=message.transcript,
+        provenance=message.provenance,
+        tokens_before_sound=message.tokens_before_sound,
+        tokens_before_sound_if_cut=message.tokens_before_sound_if_cut,
+    )
+
+
+def _line_fields(message: voice_pb2.VoiceSummary) -> dict[str, Any]:
+    return {
+        "id": message.id,
+        "content_hash": message.content_hash,
+        "prompt_seconds": message.prompt_seconds,
+        "is_default": message.is_default,
+        "is_preset": message.is_preset,
+        "display_name": message.display_name,
+        "language_code": message.language_code,
+        "created": message.create_time.ToJsonString() if message.HasField("create_time") else "",
+        "labels": dict(message.labels),
+    }

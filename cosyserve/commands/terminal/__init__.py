@@ -1,0 +1,1 @@
+"""What commands share: arguments, standard input, sound and messages at the terminal."""

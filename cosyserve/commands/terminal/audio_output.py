@@ -1,0 +1,136 @@
+"""Where a command's audio goes, and what it says while it speaks and when the audio is over."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from cosyserve.client.client import Client
+from cosyserve.commands.terminal.daemon_thread import in_daemon
+from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, tell
+from cosyserve.client.playback import Heard, Play
+from cosyserve.commands.terminal.players import NoPlayer, Player, found_program
+from cosyserve.errors import DeadlineExceeded
+from cosyserve.audio.wav import WavWriter
+
+ENDINGS = (".wav", ".wave", "")
+"""Of files that can be written, in small letters."""
+_STREAM = "-"
+
+
+def writable_ending(output: str) -> bool:
+    """Whether a file of this name would hold what its ending says."""
+    return output == _STREAM or Path(output).suffix.lower() in ENDINGS
+
+
+def unwritable_ending(output: str) -> str:
+    """What to say of a name for which `writable_ending` is false."""
+    known = ", ".join(ending for ending in ENDINGS if ending)
+    return f"{output}: no encoder writes {Path(output).suffix}; endings that work: {known}, or none (each a WAV file), and - for raw audio"
+
+
+def require_writable(output: str | None) -> None:
+    """Before any work: raise OSError naming what would keep the file from being written. Nothing is made."""
+    if output is None or output == _STREAM:
+        return
+    path = Path(output)
+    folder = path.parent
+    if not folder.is_dir():
+        raise FileNotFoundError(0, f"cannot be written, {folder} is no directory", output)
+    if path.is_dir():
+        raise IsADirectoryError(0, "cannot be written, it is a directory", output)
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise PermissionError(0, f"cannot be written, no permission to write {'it' if path.exists() else f'in {folder}'}", output)
+
+
+async def deliver(arguments: argparse.Namespace, speak: Callable[[Client, Play], Awaitable[Heard]]) -> int:
+    """Play what `speak` makes into --output and by --play, and say what it cost; returns the exit code.
+
+    Raises WrongUsage for an output that cannot be one, OSError for a file that cannot be written, DeadlineExceeded when --timeout is over,
+    and Unavailable without a server.
+    """
+    if arguments.output is not None and not writable_ending(arguments.output):
+        raise WrongUsage(unwritable_ending(arguments.output))
+    require_writable(arguments.output)
+    try:
+        player = Player(found_program(), arguments.rate) if arguments.play else None
+        out = _Output(arguments, player)
+        async with asyncio.timeout(arguments.timeout) as time_given:
+            try:
+                heard = await _spoken(arguments, speak, out, player)
+            finally:
+                out.close()
+    except NoPlayer as error:
+        return tell("", str(error), FAILED, as_json=arguments.json, to_stderr=arguments.output == _STREAM)
+    except TimeoutError as error:
+        if not time_given.expired():
+            raise
+        raise DeadlineExceeded(f"server at {arguments.server}: not over within the {arguments.timeout:g} s of --timeout") from error
+    except BrokenPipeError:
+        # Whoever listened has heard enough. Python would meet the broken pipe again when it closes standard output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    for warning in heard.summary.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    line = json.dumps(heard.as_dict() | {"output": arguments.output}) if arguments.json else f"{arguments.output or 'played'}: {heard}"
+    print(line, file=sys.stderr if arguments.output == _STREAM else sys.stdout)
+    return 0
+
+
+async def _spoken(
+    arguments: argparse.Namespace, speak: Callable[[Client, Play], Awaitable[Heard]], out: "_Output", player: Player | None
+) -> Heard:
+    async with Client(arguments.server) as client, contextlib.AsyncExitStack() as exits:
+        await client.connect(arguments.timeout)
+        if player is not None:
+            await exits.enter_async_context(player)
+        return await speak(client, out.play)
+
+
+class _Output:
+    """Where the audio goes. A file comes into being with the first sound, so that a refused request leaves none."""
+
+    def __init__(self, arguments: argparse.Namespace, player: Player | None) -> None:
+        self._arguments = arguments
+        self._player = player
+        self._file: WavWriter | None = None
+        self._samples = 0
+        self._shown = sys.stderr.isatty()
+
+    async def play(self, audio: bytes) -> None:
+        if self._arguments.output == _STREAM:
+            # A reader who takes nothing must not keep a command whose time is over.
+            await in_daemon(lambda: _write_all(sys.stdout.fileno(), audio), "output")
+        elif self._arguments.output is not None:
+            await asyncio.to_thread(self._write, audio)
+        self._samples += len(audio) // self._arguments.encoding.bytes_per_sample
+        self._show(f"{self._samples / self._arguments.rate:.1f} s of audio ...")
+        if self._player is not None:
+            await self._player.play(audio)
+
+    def close(self) -> None:
+        self._show("")
+        if self._file is not None:
+            self._file.close()
+
+    def _show(self, text: str) -> None:
+        """On a terminal only: a line that the next one takes the place of."""
+        if self._shown:
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+    def _write(self, audio: bytes) -> None:
+        if self._file is None:
+            self._file = WavWriter(Path(self._arguments.output), self._arguments.rate, self._arguments.encoding)
+        self._file.write(audio)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    """Blocks. Past Python's own buffer, whose lock a thread that is left behind would keep from the interpreter."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

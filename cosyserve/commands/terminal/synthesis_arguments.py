@@ -1,0 +1,98 @@
+"""Options of the commands that speak: whom to hear, how fast, in which form; and how long to try."""
+
+import argparse
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from cosyserve.audio.encoding import Encoding
+from cosyserve.commands.terminal.arguments import add_json, add_server, decimal, encoding, seconds, whole
+from cosyserve.commands.terminal.audio_output import unwritable_ending, writable_ending
+from cosyserve.commands.terminal.players import PROGRAMS
+from cosyserve.errors import InvalidRequest
+from cosyserve.spec import SAMPLE_RATE
+from cosyserve.client.types import Prompt
+
+_MOST_BYTES = 10 * 1024 * 1024
+CUT_PROMPT = "an earlier first sound: the decoder is shown up to 0.96 s less of the recording's start"
+
+
+def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
+    """modes: names of prompt modes that the command has."""
+    parser.add_argument("-o", "--output", metavar="FILE", help="WAV file; - streams headerless audio to standard output")
+    parser.add_argument("--play", action="store_true", help=f"play it ({', '.join(program.name for program in PROGRAMS)})")
+    parser.add_argument("--voice", default="", metavar="ID", help="see `cosyserve voices` (default: the server's)")
+    parser.add_argument("--prompt", type=Path, metavar="FILE", help="speak like this recording (WAV, FLAC, MP3 or Ogg, 1 to 30 s) instead")
+    parser.add_argument("--transcript", default="", metavar="TEXT", help="of --prompt: what is said in it")
+    parser.add_argument("--prompt-language", default="", metavar="TAG", help="of --transcript (default: by script)")
+    parser.add_argument("--cut-prompt", action="store_true", help=f"of --prompt: {CUT_PROMPT}")
+    parser.add_argument("--prompt-mode", choices=modes, help="what the networks are shown of the voice (default: all that there is)")
+    parser.add_argument("--seed", type=whole(0, 2**64 - 1), metavar="N", help="same seed, same samples (default: chosen by the server)")
+    parser.add_argument("--speed", type=decimal, default=1.0, metavar="X", help="0.5 to 2.0 (default: %(default)s)")
+    parser.add_argument(
+        "--rate", type=whole(1, 2**31 - 1), default=SAMPLE_RATE, metavar="HERTZ", help="8000 to 48000 (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--encoding", type=encoding, default=Encoding.LINEAR16, metavar="NAME", help=f"{', '.join(Encoding)} (default: linear16)"
+    )
+    parser.add_argument("--profile", choices=("continuous", "upstream"), default="continuous", help="(default: %(default)s)")
+    parser.add_argument(
+        "--onset", choices=("trimmed", "natural"), help="silence at both ends removed or sent (default: trimmed; natural with upstream)"
+    )
+    parser.add_argument(
+        "--first-hop", type=whole(0, 2**31 - 1), default=0, metavar="TOKENS", help="fewest tokens before the first sound (default: 1)"
+    )
+    parser.add_argument(
+        "--resume",
+        type=whole(0, 1000),
+        default=3,
+        metavar="N",
+        help="times in a row to ask a server that cannot be reached; speech that was begun is taken up for 60 s (default: 3)",
+    )
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up so long after connecting began (default: never)")
+    add_server(parser)
+    add_json(parser)
+
+
+def wrong(arguments: argparse.Namespace) -> str | None:
+    """What of `add_form` does not go together, if anything."""
+    if arguments.prompt is None and (arguments.transcript or arguments.prompt_language or arguments.cut_prompt):
+        return "--transcript, --prompt-language and --cut-prompt need --prompt"
+    if arguments.prompt is not None and arguments.voice:
+        return "--voice and --prompt: speak like one of them"
+    if arguments.output is None and not arguments.play:
+        return "where to: -o FILE, -o - for standard output, or --play"
+    if arguments.play and arguments.encoding is not Encoding.LINEAR16:
+        return "--play plays linear16, and no other encoding"
+    if arguments.output is not None and not writable_ending(arguments.output):
+        return unwritable_ending(arguments.output)
+    return None
+
+
+async def form(arguments: argparse.Namespace) -> dict[str, Any]:
+    """`add_form` as FormOptions of the client. Raises OSError or InvalidRequest for a recording that cannot be sent."""
+    options = {
+        "voice": arguments.voice,
+        "prompt_mode": arguments.prompt_mode,
+        "seed": arguments.seed,
+        "speed": arguments.speed,
+        "sample_rate": arguments.rate,
+        "encoding": arguments.encoding,
+        "onset": arguments.onset,
+    }
+    if arguments.prompt is not None:
+        audio = await asyncio.to_thread(read_recording, arguments.prompt)
+        options["prompt"] = Prompt(audio, arguments.transcript, arguments.prompt_language, arguments.cut_prompt)
+    return options
+
+
+def cut(arguments: argparse.Namespace) -> dict[str, Any]:
+    """`add_form` as StreamOptions of the client."""
+    return {"profile": arguments.profile, "first_hop_tokens": arguments.first_hop}
+
+
+def read_recording(path: Path) -> bytes:
+    """The bytes of a sound file. Raises OSError, and InvalidRequest for one that no server takes."""
+    if not 1 <= (size := path.stat().st_size) <= _MOST_BYTES:
+        raise InvalidRequest(f"{path} has {size} bytes, allowed 1 to {_MOST_BYTES}")
+    return path.read_bytes()

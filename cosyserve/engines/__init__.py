@@ -1,0 +1,1 @@
+"""What engines of any service share: caches on disk, locks, fallback, identity and measured load; nothing here knows gRPC."""

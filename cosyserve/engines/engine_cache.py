@@ -1,0 +1,238 @@
+"""Built engines on disk: found only when everything they were built for is still so, and never half written.
+
+An entry is a directory `<component>-<digest of its facts>` with the engine's files and `manifest.json`, which is written last: facts, and
+size and sha256 of each file. It is built under another name and renamed when all of it is on the disk, by whoever holds the file lock of
+the entry; others wait for the lock and then find the entry. What a killed builder leaves behind is removed by the next one.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cosyserve.engines.cache_directory import cache_directory
+from cosyserve.file_lock import FileLock
+
+MANIFEST = "manifest.json"
+_BUILDING, _BROKEN = ".building-", ".broken-"
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.]*")
+Build = Callable[[Path], None]
+"""Writes the files of an engine into an empty directory; what it raises is passed on, and nothing is published."""
+
+
+def default_directory() -> Path:
+    """`engines` in the cache directory of `cosyserve.engines.cache_directory`."""
+    return cache_directory() / "engines"
+
+
+@dataclass(frozen=True)
+class EngineKey:
+    """component: what is built, as `token2wav.estimator`; lower case, digits, dots, underscores. facts: all that decides whether the result
+    may be used: model hash, GPU, compute capability, versions of TensorRT and driver, precision, profile."""
+
+    component: str
+    facts: Mapping[str, str]
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.component):
+            raise ValueError(f"component {self.component!r}: lower case letters, digits, dots and underscores are allowed")
+
+    @property
+    def digest(self) -> str:
+        """Hex, 16 digits: sha256 over component and facts."""
+        told = json.dumps([self.component, sorted(self.facts.items())])
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    @property
+    def directory_name(self) -> str:
+        return f"{self.component}-{self.digest}"
+
+    def differences(self, other: "EngineKey") -> str:
+        """What an engine built for `other` has that this one must not have, in words; empty when nothing differs."""
+        names = sorted(self.facts.keys() | other.facts.keys())
+        return "; ".join(
+            f"{name} is {self.facts.get(name, 'not given')}, it was built for {other.facts.get(name, 'none')}"
+            for name in names
+            if self.facts.get(name) != other.facts.get(name)
+        )
+
+
+@dataclass(frozen=True)
+class File:
+    """What a file has to be."""
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An entry that is whole. files: by name. built: seconds since the epoch."""
+
+    key: EngineKey
+    directory: Path
+    files: Mapping[str, File]
+    built: float
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.bytes for file in self.files.values())
+
+    def file(self, name: str) -> Path:
+        """Path of one of its files."""
+        return self.directory / name
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Why an entry that is there is not used."""
+
+    directory: Path
+    reason: str
+
+
+@dataclass
+class EngineCache:
+    """root is made when something is built. on_wait: told, in words, for which process and what this one waits.
+
+    All methods block for as long as reading (a hash over all bytes), waiting or building takes; call them from a thread.
+    """
+
+    root: Path
+    on_wait: Callable[[str], None] = field(default=lambda told: None)
+
+    def find(self, key: EngineKey) -> Engine | Refused | None:
+        """The entry of exactly this key, its bytes checked; Refused when its bytes are not those that were built; None without one."""
+        directory = self.root / key.directory_name
+        return self._read(directory, key) if directory.is_dir() else None
+
+    def refused(self, key: EngineKey) -> list[Refused]:
+        """Entries of the component that were built for other facts, the reason with each: what to say where nothing was found."""
+        return [
+            Refused(engine.directory, key.differences(engine.key))
+            for engine in self.entries()
+            if engine.key.component == key.component and engine.key.facts != key.facts
+        ]
+
+    def obtain(self, key: EngineKey, build: Build) -> Engine:
+        """The entry of this key, built first if it is not there or its bytes are wrong. Of several processes one builds.
+
+        Raises OSError when the disk refuses, and what `build` raises.
+        """
+        found = self.find(key)
+        if isinstance(found, Engine):
+            return found
+        self.root.mkdir(parents=True, exist_ok=True)
+        with self._locked(key):
+            found = self.find(key)
+            if isinstance(found, Engine):
+                return found
+            self._sweep(key)
+            if found is not None:
+                self._set_aside(found.directory)
+            return self._built(key, build)
+
+    def entries(self) -> Iterator[Engine]:
+        """All that were published, by name; their bytes are not read."""
+        if not self.root.is_dir():
+            return
+        for directory in sorted(self.root.iterdir()):
+            if directory.is_dir() and not directory.name.startswith("."):
+                read = _manifest(directory)
+                if isinstance(read, Engine):
+                    yield read
+
+    def _locked(self, key: EngineKey) -> FileLock:
+        return FileLock(self.root / f".{key.directory_name}.lock", f"engine {key.component}", self.on_wait)
+
+    def _read(self, directory: Path, key: EngineKey) -> Engine | Refused:
+        engine = _manifest(directory)
+        if isinstance(engine, Refused):
+            return engine
+        if engine.key != key:
+            return Refused(directory, key.differences(engine.key) or "its manifest names another component")
+        wrong = _wrong_file(engine)
+        return engine if wrong is None else Refused(directory, wrong)
+
+    def _built(self, key: EngineKey, build: Build) -> Engine:
+        making = self.root / f"{_BUILDING}{key.directory_name}-{os.getpid()}-{time.monotonic_ns()}"
+        making.mkdir()
+        try:
+            build(making)
+            names = sorted(path.name for path in making.iterdir())
+            if not names:
+                raise OSError(f"engine {key.component}: the build wrote no file")
+            files = {name: {"bytes": (making / name).stat().st_size, "sha256": _hash(making / name)} for name in names}
+            for name in names:
+                _sync(making / name)
+            told = {"component": key.component, "facts": dict(key.facts), "files": files, "built": time.time()}
+            (making / MANIFEST).write_text(json.dumps(told, indent=1, sort_keys=True), encoding="utf-8")
+            _sync(making / MANIFEST)
+            _sync(making)
+            final = self.root / key.directory_name
+            making.rename(final)
+            _sync(self.root)
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
+        made = _manifest(final)
+        if isinstance(made, Refused):
+            raise OSError(f"{final}: {made.reason}")
+        return made
+
+    def _sweep(self, key: EngineKey) -> None:
+        """Remove what killed builders of this key left; under its lock nobody else is building it."""
+        for prefix in (_BUILDING, _BROKEN):
+            for left in self.root.glob(f"{prefix}{key.directory_name}-*"):
+                shutil.rmtree(left, ignore_errors=True)
+
+    def _set_aside(self, directory: Path) -> None:
+        """Out of sight at once, then deleted."""
+        aside = self.root / f"{_BROKEN}{directory.name}-{os.getpid()}-{time.monotonic_ns()}"
+        directory.rename(aside)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _manifest(directory: Path) -> Engine | Refused:
+    try:
+        told = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        key = EngineKey(told["component"], {str(name): str(value) for name, value in told["facts"].items()})
+        files = {str(name): File(int(entry["bytes"]), str(entry["sha256"])) for name, entry in told["files"].items()}
+        return Engine(key, directory, files, float(told["built"])) if files else Refused(directory, f"its {MANIFEST} names no file")
+    except FileNotFoundError:
+        return Refused(directory, f"it has no {MANIFEST}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        return Refused(directory, f"its {MANIFEST} cannot be read: {type(error).__name__}")
+
+
+def _wrong_file(engine: Engine) -> str | None:
+    """The first file whose bytes are not those of the manifest, in words."""
+    for name, file in sorted(engine.files.items()):
+        path = engine.file(name)
+        if Path(name).name != name or not path.is_file():
+            return f"{name} is missing"
+        if path.stat().st_size != file.bytes:
+            return f"{name} has {path.stat().st_size} bytes, {file.bytes} were built"
+        if _hash(path) != file.sha256:
+            return f"{name} has other bytes than were built"
+    return None
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Bring a file, or a directory's names, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

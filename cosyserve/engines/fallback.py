@@ -1,0 +1,163 @@
+"""The ladder: engines from the fastest to the one that always runs. What cannot serve here is stepped over, once, with its reason.
+
+auto: first rung that serves        strict: the first rung, or none
+
+An engine that is made of files of its own has to speak, too, before it counts as one that serves (`first_that_speaks`): they may be loaded
+by a library that then cannot run them. An engine that does not load in its time is stepped over as well: some libraries wait for ever for a
+process that could not be started.
+"""
+
+import asyncio
+import logging
+import math
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from cosyserve import telemetry
+from cosyserve.errors import CosyserveError, ModelError, SettingsError
+from cosyserve.engines.gpu_facts import gpu_is_there
+from cosyserve.engines.time_limit import OutOfTime, within
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+P = TypeVar("P")
+_RUNG = telemetry.meter.create_gauge("cosyserve.engine.rung", "1", "1 for the rung that serves (service, rung)")
+_REFUSED = telemetry.meter.create_gauge("cosyserve.engine.rungs_refused", "1", "1 for each rung that was stepped over (service, rung)")
+LOAD_SECONDS = 900.0
+"""Time limit for loading one engine where no setting says another: kernels that are compiled at the first start take minutes."""
+_PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,()'\"]+/)*([^\s/:;,()'\"]+)/?")
+
+
+class Unserved(SettingsError):
+    """An engine cannot serve on this machine, with this installation or these settings; the message says why and what would change it."""
+
+
+@dataclass(frozen=True)
+class Rung(Generic[T]):
+    """name: as GetInfo tells it. load: blocks; raises Unserved, or another SettingsError, where this engine cannot serve. needs_files: made
+    of files that a command builds, so that a ModelError, too, is a reason to step down. discard: releases an engine that was loaded after
+    its time limit; blocks."""
+
+    name: str
+    load: Callable[[], T]
+    needs_files: bool = False
+    discard: Callable[[T], None] = lambda engine: None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A rung that was stepped over. reason: without paths."""
+
+    rung: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Footing(Generic[T]):
+    """Where the descent ended. needs_files: as of its rung."""
+
+    engine: T
+    rung: str
+    refused: tuple[Refusal, ...] = ()
+    needs_files: bool = False
+
+
+@dataclass(frozen=True)
+class Below:
+    """Where a descent goes on: behind `rung`, which was loaded and did not speak. refused: above it. reason: why. The engine itself is
+    not here: its memory is wanted by the next one."""
+
+    rung: str
+    refused: tuple[Refusal, ...]
+    reason: str
+
+
+def descend(
+    service: str, rungs: Sequence[Rung[T]], *, strict: bool, setting: str, below: Below | None = None, load_seconds: float = LOAD_SECONDS
+) -> Footing[T]:
+    """Load the first of at least one rung that serves; blocks. setting: name of the variable behind `strict`. load_seconds: time limit for
+    each load.
+
+    Raises what the last rung raises, Unserved when it did not load in its time, ModelError when it did not speak, and with strict Unserved
+    when the first one cannot serve.
+    """
+    refused: list[Refusal] = []
+    if below is not None:
+        rest = rungs[[rung.name for rung in rungs].index(below.rung) + 1 :]
+        if not rest:
+            raise ModelError(below.reason)
+        if strict:
+            raise Unserved(f"{setting} is true and {below.rung} cannot serve: {below.reason}")
+        refused = [*below.refused, _stepped_over(service, below.rung, rest[0].name, below.reason)]
+        rungs = rest
+    for rung, next_rung in zip(rungs, [*rungs[1:], None], strict=True):
+        try:
+            engine = _loaded(rung, load_seconds)
+        except (SettingsError, ModelError) as error:
+            if next_rung is None or (isinstance(error, ModelError) and not rung.needs_files):
+                raise
+            if strict:
+                raise Unserved(f"{setting} is true and {rung.name} cannot serve: {error}") from error
+            refused.append(_stepped_over(service, rung.name, next_rung.name, str(error)))
+            continue
+        footing = Footing(engine, rung.name, tuple(refused), rung.needs_files)
+        log.info("%s: %s serves", service, rung.name)
+        tell(service, footing)
+        return footing
+    raise ValueError("a ladder has at least one rung")
+
+
+def check_load_seconds(seconds: float) -> None:
+    """Raises ValueError for a time limit that is none."""
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(f"load_seconds is {seconds:g}; it must be more than 0 and finite")
+
+
+def _loaded(rung: Rung[T], seconds: float) -> T:
+    try:
+        return within(seconds, rung.load, rung.discard)
+    except OutOfTime:
+        raise Unserved(f"{rung.name} did not load in {seconds:g} s, the limit that LOAD_SECONDS sets") from None
+
+
+async def first_that_speaks(
+    load: Callable[[Below | None], Footing[T]], speak: Callable[[T], Awaitable[P]], failure: str
+) -> tuple[Footing[T], P]:
+    """Where the descent of `load`, which blocks, ends, and what `speak` gives there.
+
+    speak: has the engine do once what a request has it do; when it raises CosyserveError it has released the engine. failure: begins the
+    message. Raises what `load` raises; ModelError when the engine of the last rung, or one without files of its own, does not speak.
+    """
+    below: Below | None = None
+    while True:
+        footing = await asyncio.to_thread(load, below)
+        try:
+            return footing, await speak(footing.engine)
+        except CosyserveError as error:
+            reason = f"{failure}: {error}"
+            if not footing.needs_files:
+                raise ModelError(reason) from error
+            below = Below(footing.rung, footing.refused, reason)
+        del footing
+
+
+def _stepped_over(service: str, rung: str, next_rung: str, reason: str) -> Refusal:
+    # A machine without a GPU loses nothing by it.
+    level = logging.WARNING if gpu_is_there() else logging.INFO
+    log.log(level, "%s: %s does not serve, %s is tried next: %s", service, rung, next_rung, reason)
+    return Refusal(rung, without_paths(reason))
+
+
+def tell(service: str, footing: Footing[T]) -> None:
+    """Metrics of the descent."""
+    _RUNG.set(1, {"service": service, "rung": footing.rung})
+    for refusal in footing.refused:
+        _RUNG.set(0, {"service": service, "rung": refusal.rung})
+        _REFUSED.set(1, {"service": service, "rung": refusal.rung})
+
+
+def without_paths(text: str) -> str:
+    """Absolute paths are left with their last part: what is told to callers names no directory of this machine."""
+    return _PATH.sub(r"\1", text)

@@ -1,0 +1,1 @@
+"""The application on one machine, above the services: supervision, doctor, hardware and start."""

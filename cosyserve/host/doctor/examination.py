@@ -1,0 +1,79 @@
+"""All checks of one machine, in the order in which they matter."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cosyserve.engines.cache_directory import cache_directory
+from cosyserve.host.doctor.finding import Finding, State
+from cosyserve.host.doctor.gpu_checks import (
+    check_compiler,
+    check_cuda,
+    check_driver,
+    check_gpu,
+    check_sharing,
+    check_torch_build,
+    torch_directory,
+)
+from cosyserve.host.doctor.host_checks import (
+    check_clock,
+    check_cores,
+    check_disk,
+    check_inner_ports,
+    check_memory,
+    check_open_files,
+    check_public_port,
+    check_python,
+)
+from cosyserve.host.doctor.model_checks import check_model, checkpoint_bytes
+from cosyserve.host.doctor.library_checks import SUPPORT, check_company, check_library
+from cosyserve.host.hardware.machine import Machine, this_machine
+from cosyserve.host.hardware.recommendation import Recommendation, recommended
+
+
+@dataclass(frozen=True)
+class Examination:
+    machine: Machine
+    findings: tuple[Finding, ...]
+    recommendation: Recommendation
+
+    @property
+    def healthy(self) -> bool:
+        return all(finding.state is not State.PROBLEM for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "healthy": self.healthy,
+            "machine": asdict(self.machine),
+            "findings": [asdict(finding) for finding in self.findings],
+            "recommendation": asdict(self.recommendation),
+        }
+
+
+def examine(model: Path, listen: str, *, gpu_wanted: bool = False, environ: Mapping[str, str] = os.environ) -> Examination:
+    """Blocks for as long as nvidia-smi takes. gpu_wanted: no GPU is a problem. Raises SettingsError for a malformed `listen`."""
+    machine = this_machine()
+    weights, has_gpu = checkpoint_bytes(model), machine.gpu is not None
+    findings = [
+        check_driver(machine, gpu_wanted),
+        *check_cuda(machine),
+        *(finding for number, gpu in enumerate(machine.gpus) for finding in check_gpu(number, gpu)),
+        *check_torch_build(machine, torch_directory()),
+        *check_compiler(machine),
+        *check_sharing(machine, environ),
+        check_python(),
+        *(check_library(library, machine.versions, has_gpu) for library in SUPPORT),
+        *check_company(machine.versions),
+        *check_model(model),
+        check_cores(machine),
+        check_memory(machine, weights),
+        check_disk(cache_directory(environ), has_gpu),
+        check_open_files(),
+        check_public_port(listen),
+        check_inner_ports(),
+        check_clock(),
+    ]
+    return Examination(machine, tuple(findings), recommended(machine, weights))

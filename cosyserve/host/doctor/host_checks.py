@@ -1,0 +1,126 @@
+"""Processor, memory, disk, files, ports, clock and Python of this machine."""
+
+import ctypes
+import os
+import resource
+import shutil
+import sys
+import time
+from pathlib import Path
+
+from cosyserve.host.doctor.finding import Finding, note, ok, problem
+from cosyserve.errors import SettingsError
+from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.supervision.layout import checked_address
+from cosyserve.host.supervision.ports import free_ports
+
+GIB = 1 << 30
+_PROCESSES_BYTES = 2 * GIB
+"""Of four interpreters, three with a tensor library in them."""
+_LEAST_DISK, _GPU_DISK = GIB // 2, 6 * GIB
+"""Voices and logs; exported graphs, engines and kernels of the published sizes beside them."""
+_LEAST_FILES, _MANY_FILES = 256, 4096
+_TIME_ERROR = 5
+_TIMEX_BYTES = 208
+_PYTHONS = ((3, 11), (3, 13))
+
+
+def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
+    told = ".".join(map(str, version))
+    if _PYTHONS[0] <= version < _PYTHONS[1]:
+        return ok("python", told)
+    return problem("python", told, "3.11 and 3.12 are supported", "make clean && make setup PYTHON=python3.11")
+
+
+def check_cores(machine: Machine) -> Finding:
+    told = f"{machine.cores:g} to use"
+    if machine.cores >= 2:
+        return ok("cores", told)
+    means = "four services share less than two cores: sound will come with gaps"
+    return note("cores", told, means, "give the container more (docker run --cpus 4), or the process (taskset)")
+
+
+def check_memory(machine: Machine, weights: int) -> Finding:
+    """Room for the services and for `weights`, twice: as they are read, and as they lie in memory."""
+    needed = _PROCESSES_BYTES + 2 * weights
+    told = f"{machine.free_memory / GIB:.1f} of {machine.memory / GIB:.1f} GiB free, {needed / GIB:.1f} wanted"
+    if machine.free_memory >= needed:
+        return ok("memory", told)
+    mend = "end what else runs (ps --sort=-rss -eo rss,comm | head), or raise the container's limit (docker run --memory)"
+    if machine.memory < needed:
+        return problem("memory", told, "the services will be killed while they load", mend)
+    return note("memory", told, "loading may push something out", mend)
+
+
+def check_disk(directory: Path, has_gpu: bool) -> Finding:
+    """directory: where kernels and engines are kept; it need not be there yet."""
+    there = next(path for path in (directory.absolute(), *directory.absolute().parents) if path.exists())
+    free, wanted = shutil.disk_usage(there).free, _GPU_DISK if has_gpu else _LEAST_DISK
+    told = f"{free / GIB:.1f} GiB free in {directory}"
+    if not os.access(there, os.W_OK):
+        means = "kernels are compiled anew at each start, and engines cannot be built"
+        return note("disk", f"{there} cannot be written", means, "COSYSERVE_CACHE_DIR and XDG_CACHE_HOME name directories that can be")
+    if free >= wanted:
+        return ok("disk", told)
+    if free < _LEAST_DISK:
+        mend = f"cosyserve model prune; du -xh --max-depth=2 {there} | sort -h | tail"
+        return problem("disk", told, f"{_LEAST_DISK / GIB:g} GiB are the least", mend)
+    return note("disk", told, f"graphs and engines of the published sizes want {wanted / GIB:g} GiB", "cosyserve model prune")
+
+
+def check_open_files(limit: int | None = None) -> Finding:
+    """Each connection, stream and checkpoint is an open file. limit: None asks the system."""
+    found = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if limit is None else limit
+    if found == resource.RLIM_INFINITY or found >= _MANY_FILES:
+        return ok("open files", "without limit" if found == resource.RLIM_INFINITY else f"{found} at once")
+    mend = "ulimit -n 65536, or docker run --ulimit nofile=65536"
+    if found < _LEAST_FILES:
+        return problem("open files", f"{found} at once", "services fail while they load", mend)
+    return note("open files", f"{found} at once", f"beyond some {found // 8} callers connections are refused", mend)
+
+
+def check_public_port(listen: str) -> Finding:
+    """The public door. Raises SettingsError when `listen` is not host:port."""
+    try:
+        checked_address(listen)
+    except SettingsError as error:
+        if "cannot listen" not in str(error):
+            raise
+        port = listen.rpartition(":")[2]
+        mend = f"ss -ltnp 'sport = :{port}' tells who has it; or cosyserve up --listen 127.0.0.1:0"
+        return problem("public port", str(error), "cosyserve up and start refuse to begin", mend)
+    return ok("public port", f"{listen} is free")
+
+
+def check_inner_ports(count: int = 8) -> Finding:
+    """Loopback ports between the services."""
+    try:
+        free_ports(count)
+    except OSError as error:
+        return problem("inner ports", str(error), "the services cannot reach each other", "ss -ltn | wc -l; end what holds them")
+    return ok("inner ports", f"{count} of 20000 to 32000 are free")
+
+
+def check_clock(newest: Path = Path(__file__), now: float | None = None, synchronised: bool | None = None) -> Finding:
+    """newest: a file of ours that cannot be from the future. synchronised: None asks the kernel."""
+    seconds = time.time() if now is None else now
+    told = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+    if seconds + 60 < newest.stat().st_mtime:
+        means = "it is behind our own files; certificates, voices and traces are judged by it"
+        return problem("clock", told, means, "sudo timedatectl set-ntp true")
+    held = clock_is_held() if synchronised is None else synchronised
+    if held is False:
+        means = "nothing keeps it right: traces of several machines will not fit together; audio does not depend on it"
+        return note("clock", told, means, "sudo timedatectl set-ntp true (on the host, for a container)")
+    return ok("clock", told + ("" if held else "; nobody says what keeps it right"))
+
+
+def clock_is_held() -> bool | None:
+    """Whether the kernel's clock is kept by a time service; None where it does not say. Source: adjtimex(2), struct timex."""
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        # With modes=0 it only reads.
+        state = library.adjtimex(ctypes.create_string_buffer(_TIMEX_BYTES))
+    except (OSError, AttributeError):
+        return None
+    return None if state < 0 else state != _TIME_ERROR

@@ -1,0 +1,73 @@
+"""One sentence spoken twice by a stack that has just come up: time to the first audible sample, cold and warm, and a check of the sound."""
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+
+from cosyserve.audio.encoding import from_pcm
+from cosyserve.client.client import Client
+from cosyserve.client.playback import Heard, hear, milliseconds
+from cosyserve.engines.gpu_facts import visible_gpus
+from cosyserve.client.types import STAGES
+
+TEXT = "Hello! This sentence went through four services before you heard it, and it began to sound while it was still being made."
+_SEED = 7
+_SHORTEST_SECONDS = 1.0
+_SILENCE = 1e-3
+"""Root mean square, of full scale 1, below which a recording counts as silent: -60 dB."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """cold: the first request that the stack got; warm: the same again. audio: int16, mono, 24 kHz."""
+
+    cold: Heard
+    warm: Heard
+    audio: bytes
+    fault: str | None
+    """What is wrong with the audio, if anything."""
+
+    def table(self) -> str:
+        """First byte, first audible sample, real-time factor, and milliseconds of each stage."""
+        columns = ("first byte", "audible", "RTF", *(stage.replace("_", " ") for stage in STAGES))
+        lines = [f"{'':<22}" + "".join(f"{column:>12}" for column in columns)]
+        for name, heard in (("cold", self.cold), ("warm", self.warm)):
+            first = (milliseconds(heard.first_sound_seconds), milliseconds(heard.first_audible_seconds), f"{heard.real_time_factor:.2f}")
+            for kind, stages in (("to first byte", heard.summary.first_sound), ("in all", heard.summary.total)):
+                head = first if kind == "to first byte" else ("", "", "")
+                cells = (*head, *(f"{stages[stage]:.0f} ms" for stage in STAGES))
+                lines.append(f"{name + ', ' + kind:<22}" + "".join(f"{cell:>12}" for cell in cells))
+        return "\n".join(lines)
+
+
+async def measure(client: Client, text: str = TEXT) -> Measured:
+    """Speak `text` twice with the same seed; on a machine with a GPU a third time where the second sounds otherwise."""
+    cold, audio = await _speak(client, text)
+    warm, again = await _speak(client, text)
+    if again != audio and len(await asyncio.to_thread(visible_gpus)) > 0:
+        # How a GPU rounds depends on who else is in a batch, and voices may still be warmed during the first request.
+        audio = again
+        warm, again = await _speak(client, text)
+    return Measured(cold, warm, audio, _fault(cold, audio, again))
+
+
+async def _speak(client: Client, text: str) -> tuple[Heard, bytes]:
+    pieces: list[bytes] = []
+
+    async def play(audio: bytes) -> None:
+        pieces.append(audio)
+
+    heard = await hear(client.synthesize(text, seed=_SEED), play)
+    return heard, b"".join(pieces)
+
+
+def _fault(heard: Heard, audio: bytes, again: bytes) -> str | None:
+    if heard.seconds < _SHORTEST_SECONDS:
+        return f"the audio has only {heard.seconds:.2f} s"
+    loudness = float(np.sqrt(np.mean(np.square(from_pcm(audio), dtype=np.float64))))
+    if loudness < _SILENCE:
+        return f"the audio is silent: root mean square {loudness:.1e} of full scale"
+    if audio != again:
+        return "the same request with the same seed gave other samples"
+    return None

@@ -1,0 +1,106 @@
+"""Which configuration a machine gets, with which settings; and why not a faster one."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from cosyserve.host.doctor.model_checks import checkpoint_bytes
+from cosyserve.errors import SettingsError
+from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration
+from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.starting.engine_builds import BUILD, CONVERTED, PRECISION, SERVED_AS_IT_IS, built, conversion, converted_directory
+
+
+@dataclass(frozen=True)
+class Plan:
+    """backends: of llm and token2wav. environ: variables for the services. why: what decided the settings."""
+
+    configuration: Configuration
+    backends: dict[str, str]
+    environ: dict[str, str]
+    tier: str
+    why: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.configuration.name
+
+
+@dataclass(frozen=True)
+class StepDown:
+    """A configuration that is faster by the ladder and cannot run, and the reason."""
+
+    name: str
+    reason: str
+
+
+def planned(
+    configuration: Configuration,
+    machine: Machine,
+    model: Path,
+    *,
+    forced: bool,
+    environ: Mapping[str, str] = os.environ,
+    noted: Mapping[str, str] | None = None,
+) -> Plan:
+    """What the user's environment says stays; forced: except where the configuration would not be itself. noted: by service, the hosted
+    engine that was measured to be faster than the configuration's own, which takes its place."""
+    told = configuration.settings(machine, checkpoint_bytes(model))
+    faster = {} if forced or not configuration.on_gpu else dict(noted or {})
+    backends, why = dict(configuration.backends), list(told.why)
+    for service in backends:
+        named = None if forced else environ.get(f"COSYSERVE_{service.upper()}_BACKEND")
+        if not named and service in faster:
+            why.append(f"{service}: {faster[service]} was measured to be faster here than our own engine (cosyserve start --benchmark)")
+        backends[service] = named or faster.get(service) or backends[service]
+    if backends["token2wav"] == faster.get("token2wav") == "tensorrt":
+        told.environ[PRECISION] = BY_NAME["trt+fp16"].environ[PRECISION]
+    form = conversion(machine, _wanted_llm(backends["llm"], environ))
+    if form in SERVED_AS_IT_IS:
+        told.environ[CONVERTED] = str(converted_directory(model, form, environ))
+    mine = {name: value for name, value in told.environ.items() if name not in environ or (forced and name in configuration.environ)}
+    return Plan(configuration, backends, mine, told.tier, tuple(why))
+
+
+def compared(
+    machine: Machine, model: Path, *, will_build: bool, environ: Mapping[str, str] = os.environ
+) -> tuple[list[Configuration], list[StepDown]]:
+    """Configurations of hosted engines that can be measured beside our own, and why others cannot; none where the user has named an
+    engine."""
+    if any(environ.get(f"COSYSERVE_{service.upper()}_BACKEND") for service in ("llm", "token2wav")):
+        return [], []
+    found, steps = [], list[StepDown]()
+    for configuration in CONFIGURATIONS:
+        if configuration.hosted is None or configuration.lacks(machine) is not None:
+            continue
+        if will_build or built(configuration, machine, model, environ):
+            found.append(configuration)
+        else:
+            steps.append(StepDown(configuration.name, f"no engines for this model, GPU, driver and library; {BUILD}"))
+    return found, steps
+
+
+def _wanted_llm(backend: str, environ: Mapping[str, str]) -> str:
+    return environ.get("COSYSERVE_LLM_AUTO_FIRST", "") if backend == "auto" else backend
+
+
+def chosen(machine: Machine) -> tuple[Configuration, list[StepDown]]:
+    """The first configuration of our own engines that runs, and the ones above it."""
+    steps: list[StepDown] = []
+    for configuration in CONFIGURATIONS:
+        if not configuration.automatic:
+            continue
+        reason = configuration.lacks(machine)
+        if reason is None:
+            return configuration, steps
+        steps.append(StepDown(configuration.name, reason))
+    raise AssertionError("the last configuration lacks nothing")
+
+
+def forced(name: str, machine: Machine) -> Configuration:
+    """Raises SettingsError with the reason where it cannot run here."""
+    configuration = BY_NAME[name]
+    if reason := configuration.lacks(machine):
+        raise SettingsError(f"--force-config {name}: {reason}")
+    return configuration

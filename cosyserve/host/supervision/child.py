@@ -1,0 +1,119 @@
+"""One service as a child process: its output line by line, its health, its end."""
+
+import asyncio
+import collections
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import cast
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from cosyserve.rpc.transport import channel_options
+
+_CHANNEL_OPTIONS = channel_options(own_connection=True, longest_back_off=0.5)
+_LINES_KEPT = 12
+_LONGEST_LINE = 64 * 1024
+
+
+class Child:
+    """A started process. Create with `start`; call `ended` exactly once to reap it."""
+
+    def __init__(self, label: str, address: str, process: asyncio.subprocess.Process, log: Callable[[str], None]) -> None:
+        self.label = label
+        """Service name and replica number, e.g. llm.0."""
+        self.address = address
+        self.process = process
+        self.serving = False
+        """Whether it has been SERVING: from then on it may hold accepted work."""
+        self.last_lines: collections.deque[str] = collections.deque(maxlen=_LINES_KEPT)
+        self._log = log
+        self._output = cast("asyncio.StreamReader", process.stdout)
+        self._reading = asyncio.create_task(self._read())
+
+    @classmethod
+    async def start(cls, module: str, label: str, address: str, environ: Mapping[str, str], log: Callable[[str], None]) -> "Child":
+        """Run `python -m module`; `log` gets each line it prints.
+
+        Its own process group keeps a Ctrl-C at the terminal from reaching it: only the parent decides when it stops.
+        """
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "cosyserve.host.supervision.die_with_parent",
+            module,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**environ, "PYTHONUNBUFFERED": "1"},
+            limit=_LONGEST_LINE,
+            process_group=0,
+        )
+        return cls(label, address, process, log)
+
+    async def until_serving(self) -> None:
+        """Return when its health turns SERVING; never, if it does not."""
+        async with grpc.aio.insecure_channel(self.address, options=_CHANNEL_OPTIONS) as channel:
+            while True:
+                watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)  # type: ignore[attr-defined]
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    async for answer in watch:
+                        if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                            self.serving = True
+                            return
+                # The connection broke: most likely it died, and its exit code will tell; this only bounds how often it is asked.
+                await asyncio.sleep(0.2)
+
+    async def ended(self) -> int:
+        """Wait for its end; all its output has been logged then, and nothing is left of what it had started: an engine's own process would
+        hold GPU and output for ever. Returns the exit code, negative for a signal."""
+        await _exit(self.process)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        code = await self.process.wait()
+        cast("asyncio.StreamWriter", self.process.stdin).close()
+        await self._reading
+        return code
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal; one that has ended already gets none."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(number)
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                line = await self._output.readline()
+            except ValueError:  # longer than the limit; the reader has dropped it
+                line = b"(a line too long to show)\n"
+            if not line:
+                return
+            text = line.decode(errors="replace").rstrip()
+            self.last_lines.append(text)
+            self._log(f"{self.label:<14} | {text}")
+
+
+async def _exit(process: asyncio.subprocess.Process) -> None:
+    """Return when the process has ended; its own `wait` waits for whoever else holds its output, too."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return
+    except (AttributeError, OSError):  # not on this system
+        await process.wait()
+        return
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(handle, over.set)
+    try:
+        await over.wait()
+    finally:
+        loop.remove_reader(handle)
+        os.close(handle)
+
+
+def exit_text(code: int) -> str:
+    """An exit code in words, e.g. "exited with code 3" or "was killed by SIGKILL"."""
+    return f"exited with code {code}" if code >= 0 else f"was killed by {signal.Signals(-code).name}"

@@ -1,0 +1,27 @@
+"""`python -m cosyserve.host.supervision.die_with_parent MODULE`: run MODULE as a program that cannot outlive its parent.
+
+The parent holds the other end of this process's standard input. When the parent is gone, however it went, the read below ends and
+this process with it, and what it has started, where it leads a group of its own. It works on every Unix and needs nothing between fork and
+exec, where threads of the parent would be a danger.
+"""
+
+import os
+import runpy
+import signal
+import sys
+import threading
+
+
+def _end_with_the_parent() -> None:
+    while os.read(0, 4096):
+        pass
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_the_parent, daemon=True, name="leash").start()
+    module = sys.argv[1]
+    sys.argv[:] = sys.argv[1:]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -1,0 +1,153 @@
+"""`python -m cosyserve.host.supervision.mps_keeper PROGRAM`: an MPS daemon of its own that cannot outlive this process's parent.
+
+Prints one line of JSON: {"pipes": DIRECTORY} when the daemon takes clients, else {"failed": REASON}, and that is all. It then waits until
+its standard input ends, which is when the parent closes it or is gone, and ends the daemon; should the daemon end before, so does the
+keeper, with status 1. Pipes, logs and the directory that holds them are private to the user and go with the daemon.
+
+PROGRAM is nvidia-cuda-mps-control. Source: its manual page (`-d`, `quit -t`).
+"""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+START_SECONDS = 10.0
+QUIT_SECONDS = 3
+"""How long clients may hold up the end; theirs has come before, or comes with this process's parent."""
+_MARGIN_SECONDS = 5.0
+_PID_FILE = "nvidia-cuda-mps-control.pid"
+
+
+class _Refused(Exception):
+    """The daemon does not run; the message says why."""
+
+
+class _Daemon:
+    """A daemon with pipes and logs in `directory`. Raises _Refused."""
+
+    def __init__(self, program: str, directory: Path) -> None:
+        self._program, self._pipes, logs = program, directory / "pipes", directory / "logs"
+        self._said = directory / "said"
+        self._pipes.mkdir()
+        logs.mkdir()
+        told = {"CUDA_MPS_PIPE_DIRECTORY": str(self._pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
+        # A daemon that sees some devices numbers them anew for its clients; their own choice has to count from all.
+        self._environ = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"} | told
+        try:
+            code = self._call("-d", text="", seconds=START_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.end()
+            raise _Refused(f"{program} -d did not come back within {START_SECONDS:g} s") from None
+        except OSError as error:
+            raise _Refused(f"{program} cannot be run: {error.strerror}") from error
+        if code != 0:
+            raise _Refused(f"{program} -d ended with status {code}{_last_line(self._said) or _last_line(logs / 'control.log')}")
+
+    @property
+    def pipes(self) -> Path:
+        return self._pipes
+
+    def until_over(self, descriptor: int) -> bool:
+        """Wait until `descriptor` has ended or the daemon has; True for the former."""
+        with _handle(self._pid()) as handles:
+            watched = [descriptor, *handles]
+            while True:
+                ready, _, _ = select.select(watched, [], [])
+                if descriptor not in ready:
+                    return False
+                if not os.read(descriptor, 4096):
+                    return True
+
+    def end(self) -> None:
+        """Ask it to end its servers and itself; kill it when it does not."""
+        pid = self._pid()
+        gone = False
+        with _handle(pid) as handles, contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            asked = self._call(text=f"quit -t {QUIT_SECONDS}\n", seconds=QUIT_SECONDS + _MARGIN_SECONDS) == 0
+            gone = asked and (not handles or bool(select.select(handles, [], [], _MARGIN_SECONDS)[0]))
+        if pid is not None and not gone:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _call(self, *options: str, text: str, seconds: float) -> int:
+        # Its output goes to a file: a daemon that kept a pipe open would be waited for.
+        with self._said.open("wb") as output:
+            done = subprocess.run(
+                (self._program, *options),
+                input=text.encode(),
+                stdout=output,
+                stderr=output,
+                env=self._environ,
+                timeout=seconds,
+                check=False,
+            )
+        return done.returncode
+
+    def _pid(self) -> int | None:
+        try:
+            return int((self._pipes / _PID_FILE).read_text())
+        except (OSError, ValueError):
+            return None
+
+
+@contextlib.contextmanager
+def _handle(pid: int | None) -> Iterator[list[int]]:
+    """A descriptor that can be read when the process has ended; none for a process that is not there, or on a system without such."""
+    try:
+        handles = [] if pid is None else [os.pidfd_open(pid)]
+    except OSError:
+        handles = []
+    try:
+        yield handles
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _last_line(file: Path) -> str:
+    try:
+        lines = file.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return f": {lines[-1].strip()}" if lines else ""
+
+
+def _tell(**line: str) -> None:
+    sys.stdout.write(json.dumps(line) + "\n")
+    sys.stdout.flush()
+
+
+def main(program: str) -> int:
+    """Returns the exit status: 0 when the parent wanted the end, 1 when the daemon ended or never began."""
+    with tempfile.TemporaryDirectory(prefix="cosyserve-mps-", ignore_cleanup_errors=True) as directory:
+        try:
+            daemon = _Daemon(program, Path(directory))
+        except _Refused as error:
+            _tell(failed=str(error))
+            return 1
+        wanted = True
+        try:
+            _tell(pipes=str(daemon.pipes))
+            wanted = daemon.until_over(sys.stdin.fileno())
+        finally:
+            daemon.end()
+    return 0 if wanted else 1
+
+
+def _outlast_signals() -> None:
+    """Whoever stops a group of processes means the stack, which drains first: its engines need the daemon until it closes our input."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # a handler, not SIG_IGN: that the daemon would inherit
+
+
+if __name__ == "__main__":
+    _outlast_signals()
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else shutil.which("nvidia-cuda-mps-control") or "nvidia-cuda-mps-control"))

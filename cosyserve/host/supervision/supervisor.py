@@ -1,0 +1,244 @@
+"""All services on one machine as child processes of this one: started together, watched, restarted when they end, stopped cleanly."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.host.supervision.child import Child, exit_text
+from cosyserve.host.supervision.gpu_sharing import shared_gpu, wanted_way
+from cosyserve.host.supervision.layout import ORCHESTRATOR, Place, lay_out
+from cosyserve.host.supervision.liveness import until_silent
+
+_MOST_RESTARTS = 5
+"""In a row."""
+_STEADY_SECONDS = 60.0
+"""A process that has served this long has its restarts forgotten."""
+_FIRST_BACK_OFF_SECONDS = 0.5
+_STOP_MARGIN_SECONDS = 10.0
+"""An interpreter with a tensor library takes its time to end when the machine is busy."""
+Log = Callable[[str], None]
+
+
+class StackFailed(Exception):
+    """The services cannot go on; the message names the one that ended, how, and what it said last."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """One child process as it is now."""
+
+    name: str
+    replica: int
+    pid: int
+    port: int
+    serving: bool
+
+
+class Stack:
+    """The services of one machine. Made by `running_stack`."""
+
+    def __init__(self, places: list[Place], drain_seconds: float, log: Log, report: Log, *, restart_frozen: bool = True) -> None:
+        self.address = places[-1].address
+        """host:port of the public door."""
+        self._places = places
+        self._drain_seconds = drain_seconds
+        self._restart_frozen = restart_frozen
+        self._log = log
+        self._report = report
+        self._children: dict[Place, Child] = {}
+        self._first_serving = {place: asyncio.Event() for place in places}
+        self._keepers: dict[Place, asyncio.Task[None]] = {}
+        self._stopping = asyncio.Event()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._stopped: asyncio.Task[None] | None = None
+
+    @property
+    def children(self) -> list[Running]:
+        """The processes that are alive."""
+        return [
+            Running(place.service, place.replica, child.process.pid, place.port, child.serving)
+            for place, child in self._children.items()
+            if child.process.returncode is None
+        ]
+
+    def kill(self, name: str, replica: int = 0, number: signal.Signals = signal.SIGKILL) -> None:
+        """Send a signal to one child, as an accident would. Raises KeyError when there is no such child."""
+        found = {(place.service, place.replica): child for place, child in self._children.items()}
+        found[name, replica].send(number)
+
+    def kill_all(self) -> None:
+        """End every child at once, without drain."""
+        self._stopping.set()
+        for child in self._children.values():
+            child.send(signal.SIGKILL)
+
+    async def wait(self) -> None:
+        """Wait until the services cannot go on; raises StackFailed then."""
+        await asyncio.shield(self._failed)
+
+    async def start(self) -> None:
+        """Start all and return when each has been SERVING. Raises StackFailed as soon as one ends instead."""
+        for place in self._places:
+            self._keepers[place] = keeper = asyncio.create_task(self._keep(place))
+            keeper.add_done_callback(self._on_kept)
+        serving = asyncio.create_task(self._all_serving())
+        try:
+            await asyncio.wait((serving, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            serving.cancel()
+        if self._failed.done():
+            await self._failed
+
+    async def stop(self) -> None:
+        """Drain and end all, the door before the stages; who does not end in time is killed. All are reaped on return."""
+        if self._stopped is None:
+            self._stopped = asyncio.create_task(self._stop())
+        await asyncio.shield(self._stopped)
+
+    async def _all_serving(self) -> None:
+        for event in self._first_serving.values():
+            await event.wait()
+
+    async def _stop(self) -> None:
+        self._stopping.set()
+        for door in (True, False):
+            wave = [place for place in self._keepers if (place.service == ORCHESTRATOR) is door]
+            for place in wave:
+                if (child := self._children.get(place)) is not None:
+                    # What is still loading holds no accepted work and would not listen before its load is over.
+                    child.send(signal.SIGTERM if child.serving else signal.SIGKILL)
+            keepers = [self._keepers[place] for place in wave]
+            if not keepers:
+                continue
+            _, late = await asyncio.wait(keepers, timeout=self._drain_seconds + _STOP_MARGIN_SECONDS)
+            for place in wave:
+                if self._keepers[place] in late:
+                    self._report(f"{place.label} did not end in time and is killed")
+                    self._children[place].send(signal.SIGKILL)
+            if late:
+                await asyncio.wait(late)
+
+    async def _keep(self, place: Place) -> None:
+        """Run the service of `place`, and start it again when it ends: up to `_MOST_RESTARTS` times in a row, each after twice the time."""
+        restarts = 0
+        while True:
+            code, served_seconds = await self._live(place)
+            if self._stopping.is_set():
+                return
+            end = f"{place.label} {exit_text(code)}{'' if served_seconds is not None else ' while loading'}"
+            if not self._first_serving[place].is_set():
+                raise StackFailed(end + self._last_words(place))
+            restarts = 1 if served_seconds is not None and served_seconds > _STEADY_SECONDS else restarts + 1
+            if restarts > _MOST_RESTARTS:
+                if not self._others_go_on(place):
+                    raise StackFailed(f"{end}, {_MOST_RESTARTS} restarts did not help{self._last_words(place)}")
+                self._report(f"{end}, {_MOST_RESTARTS} restarts did not help; the other replicas of {place.service} go on without it")
+                return
+            delay = _FIRST_BACK_OFF_SECONDS * 2 ** (restarts - 1)
+            meanwhile = "another replica lives" if self._has_substitute(place) else f"no other {place.service} serves"
+            self._report(f"{end}; {meanwhile}, starting it again in {delay:.1f} s (restart {restarts} of at most {_MOST_RESTARTS})")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delay):
+                    await self._stopping.wait()
+                    return
+
+    async def _live(self, place: Place) -> tuple[int, float | None]:
+        """One life of one process: its exit code, and for how many seconds it served, None if it never did. One that has served and freezes
+        is killed."""
+        loop = asyncio.get_running_loop()
+        begin = loop.time()
+        child = await Child.start(f"services.{place.service}", place.label, place.address, place.environ, self._log)
+        self._children[place] = child
+        if self._stopping.is_set():
+            child.send(signal.SIGKILL)
+        ended = asyncio.create_task(child.ended())
+        serving = asyncio.create_task(child.until_serving())
+        await asyncio.wait((ended, serving), return_when=asyncio.FIRST_COMPLETED)
+        serving_since = loop.time()
+        if child.serving:
+            self._report(f"{place.label} serving after {serving_since - begin:.1f} s")
+            self._first_serving[place].set()
+            await self._watch(place, child, ended)
+        elif serving.done():
+            serving.result()
+        serving.cancel()
+        code = await ended
+        return code, loop.time() - serving_since if child.serving else None
+
+    async def _watch(self, place: Place, child: Child, ended: "asyncio.Task[int]") -> None:
+        """Return when `child` has ended or the stack is being stopped; kill it when it answers no more and frozen processes are to be
+        restarted."""
+        judge = until_silent(place.address, self._drain_seconds + _STOP_MARGIN_SECONDS) if self._restart_frozen else asyncio.Event().wait()
+        silent = asyncio.create_task(judge)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait((ended, silent, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            silent.cancel()
+            stopping.cancel()
+        if silent.done() and not silent.cancelled() and not ended.done() and not self._stopping.is_set():
+            self._report(f"{place.label} {silent.result()} and is killed")
+            child.send(signal.SIGKILL)
+
+    def _last_words(self, place: Place) -> str:
+        said = "".join(f"\n  {line}" for line in self._children[place].last_lines)
+        return f"; its last lines:{said}" if said else ""
+
+    def _others_go_on(self, place: Place) -> bool:
+        """Whether another replica of the same stage has not been given up, be it serving or about to be."""
+        return any(not keeper.done() for other, keeper in self._keepers.items() if other.service == place.service and other is not place)
+
+    def _has_substitute(self, place: Place) -> bool:
+        others = (child for other, child in self._children.items() if other.service == place.service and other != place)
+        return any(child.serving and child.process.returncode is None for child in others)
+
+    def _on_kept(self, keeper: asyncio.Task[None]) -> None:
+        error = None if keeper.cancelled() else keeper.exception()
+        if error is None or self._failed.done():
+            return
+        self._failed.set_exception(error)
+        self._failed.exception()  # whoever waits for it sees it; nobody has to
+        self._stopped = self._stopped or asyncio.create_task(self._stop())
+
+
+@contextlib.asynccontextmanager
+async def running_stack(
+    model: Path,
+    *,
+    listen: str = "127.0.0.1:0",
+    replicas: Mapping[str, int] | None = None,
+    backend: str | Mapping[str, str] | None = "torch",
+    device: str | None = None,
+    devices: Mapping[str, Sequence[str]] | None = None,
+    ports: Mapping[str, Sequence[int]] | None = None,
+    environ: Mapping[str, str] | None = None,
+    gpu_sharing: str | None = None,
+    drain_seconds: float = 5.0,
+    restart_frozen: bool = True,
+    log: Log = lambda line: None,
+    report: Log = lambda line: None,
+) -> AsyncIterator[Stack]:
+    """All services of `model` while the block runs; the block begins when the public door is SERVING.
+
+    replicas: how many of a stage, e.g. {"token2wav": 2}; one of each without. backend: of both engines, or {"llm": ..., "token2wav": ...};
+    None: as the environment says. devices, ports: of a stage, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how
+    engines share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log: gets each line that a
+    child prints, with its name before it. report: gets what happens to the children. A process that ends, or gives no health answer for
+    8 s, is started again while the others serve on; when five restarts in a row did not help and its stage has no other replica, all end
+    and `Stack.wait` raises. restart_frozen: False leaves a process alone that gives no answer, for a debugger that holds it, or a test that
+    stops it and lets it go on.
+    Raises StackFailed when a child ends while loading, ModelError without a model directory, SettingsError for the rest.
+    """
+    told = ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {}, devices, ports
+    places = await asyncio.to_thread(lay_out, *told)  # nvidia-smi may be asked
+    async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
+        stack = Stack(shared, drain_seconds, log, report, restart_frozen=restart_frozen)
+        try:
+            await stack.start()
+            yield stack
+        finally:
+            await stack.stop()

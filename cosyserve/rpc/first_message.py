@@ -1,0 +1,137 @@
+"""The first message of every call is read under a time limit and in turn, before its handler sees the call.
+
+grpcio reads the only message of a unary request by itself, for as long as it takes; of a stream it reads when it is asked. On the wire both
+are the same, so every handler is served as one of streams, and what it is called with is read here.
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+
+from cosyserve.errors import CosyserveError, DeadlineExceeded, InvalidRequest
+from cosyserve.rpc.first_message_limit import Intake
+from cosyserve.rpc.interceptors import Context, abort, leaving, member
+
+_HEALTH = "/grpc.health.v1."
+_HEALTH_AT_ONCE = 8
+_HEALTH_UNDISTURBED_SECONDS = 0.1
+"""A question about the health is a few bytes, which come with the call."""
+Decode = Callable[[bytes], Any]
+
+
+class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
+    """Stands before all others. Statuses: DEADLINE_EXCEEDED when no complete message came in time, RESOURCE_EXHAUSTED when others had to
+    be read meanwhile, INVALID_ARGUMENT when what came is no message of the method, UNAVAILABLE when the server leaves before.
+
+    Health has turns of its own: however many other calls never send a message, who watches over this process gets an answer.
+    """
+
+    def __init__(self, at_once: int, seconds: float) -> None:
+        """Made inside the event loop that serves. at_once: first messages received at once, beside those to the health service, of which
+        there are eight. seconds: for one message, the wait for its turn included."""
+        self._intake = Intake(at_once, seconds)
+        self._health = Intake(_HEALTH_AT_ONCE, seconds, _HEALTH_UNDISTURBED_SECONDS)
+        self._unread: set[asyncio.Task[Any]] = set()
+
+    async def refuse(self, seconds: float) -> None:
+        """From now on refuse all calls whose first message is not read, except those to the health service, with UNAVAILABLE. Return when
+        they have been answered, after `seconds` at the latest."""
+        self._intake.close(leaving)
+        if self._unread:
+            await asyncio.wait(self._unread, timeout=seconds)
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(details)
+        if handler is None or handler.request_deserializer is None:
+            return handler
+        kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+        of_health = details.method.startswith(_HEALTH)
+        first = self._of_health if of_health else self._of_others
+        served = _reading(getattr(handler, kind), first, handler.request_deserializer, streamed=handler.request_streaming)
+        return grpc.stream_stream_rpc_method_handler(served, None, handler.response_serializer)
+
+    async def _of_health(self, context: Context) -> bytes | None:
+        return await _first(self._health, context)
+
+    async def _of_others(self, context: Context) -> bytes | None:
+        """Ends the call itself when its message cannot be read, so that `refuse` waits for the answer, too."""
+        with member(self._unread):
+            try:
+                return await _first(self._intake, context)
+            except CosyserveError as error:
+                await abort(context, error)
+
+
+def _reading(
+    behaviour: Callable[[Any, Context], Any],
+    read_first: Callable[[Context], Awaitable[bytes | None]],
+    decode: Decode,
+    *,
+    streamed: bool,
+) -> Callable[..., Awaitable[None]]:
+    async def call(_: object, context: Context) -> None:
+        try:
+            first = await read_first(context)
+            message = None if first is None else decoded(first, decode)
+            if message is None and not streamed:
+                raise InvalidRequest("the call ended without a message")
+            result = behaviour(_messages(message, context, decode) if streamed else message, context)
+            if inspect.isasyncgen(result):
+                async with contextlib.aclosing(result):
+                    async for response in result:
+                        await context.write(response)
+            elif (response := await result) is not None:
+                await context.write(response)
+        except CosyserveError as error:
+            await abort(context, error)
+
+    return call
+
+
+async def _first(intake: Intake, context: Context) -> bytes | None:
+    """The bytes of the first message; None when the call ends without one."""
+    begun = asyncio.get_running_loop().time()
+    async with intake.turn(context.peer()) as turn:
+        left = begun + intake.seconds - asyncio.get_running_loop().time()
+        # A read that is cancelled keeps what it has taken for good (cosyserve.rpc.reads); it ends with the call.
+        reading = asyncio.ensure_future(context.read())
+        reading.add_done_callback(_seen)
+        lost = asyncio.ensure_future(turn.lost.wait())
+        try:
+            await asyncio.wait((reading, lost), timeout=max(left, 0.0), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            lost.cancel()
+        if reading.done():
+            message = reading.result()
+            return None if message is grpc.aio.EOF else message
+        raise turn.reason or DeadlineExceeded(f"the first message was not complete after {intake.seconds:g} s")
+
+
+def decoded(message: bytes, decode: Decode) -> Any:
+    """Raises InvalidRequest for bytes that are no such message."""
+    try:
+        return decode(message)
+    except CosyserveError:
+        raise
+    except Exception as error:  # whatever the decoder of a method raises means the same
+        raise InvalidRequest(f"the message of {len(message)} bytes cannot be decoded as one of this method") from error
+
+
+async def _messages(first: Any, context: Context, decode: Decode) -> AsyncIterator[Any]:
+    if first is None:
+        return
+    yield first
+    while (message := await context.read()) is not grpc.aio.EOF:
+        yield decoded(message, decode)
+
+
+def _seen(reading: "asyncio.Future[Any]") -> None:
+    """A read that fails after its call has been answered is reported to no other."""
+    if not reading.cancelled():
+        reading.exception()

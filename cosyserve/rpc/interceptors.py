@@ -1,0 +1,186 @@
+"""The edge of every service: one span per call, and our exceptions as gRPC status."""
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.rpc import error_details_pb2, status_pb2
+
+from cosyserve import telemetry
+from cosyserve.errors import CosyserveError, InternalFault, SpeechFault, Unavailable
+
+log = logging.getLogger(__name__)
+Context = grpc.aio.ServicerContext[Any, Any]
+_RETRY_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 1.0
+_WATCH = "/grpc.health.v1.Health/Watch"
+ERROR_DOMAIN = "cosyserve.v1"
+LEAVING = "this server is leaving"
+"""Message of the cancellation of a call that outlasts the drain; its caller reads UNAVAILABLE."""
+_FAULTS = telemetry.meter.create_counter(
+    "cosyserve.client.speech.faults", "{sentence}", "Sentences that failed a guard, by guard; a service counts those of its own calls"
+)
+
+
+class EdgeInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps each handler of our own services; health and reflection pass. Knows which calls are under way."""
+
+    def __init__(self) -> None:
+        self._calls: set[asyncio.Task[Any]] = set()
+        self._watches: set[asyncio.Task[Any]] = set()
+        self._refusing = False
+        self._leaving = False
+
+    async def refuse(self, seconds: float) -> None:
+        """From now on answer new calls with UNAVAILABLE. Return when no call is under way and nobody watches the health, after `seconds`
+        at the latest.
+
+        A server that is stopped cancels calls whose connection has not read its farewell yet, and their callers see CANCELLED as if
+        they had hung up themselves. Who is given this time reads the health instead, or gets an answer.
+        """
+        self._refusing = True
+        if present := self._calls | self._watches:
+            await asyncio.wait(present, timeout=seconds)
+
+    async def drain(self, seconds: float) -> None:
+        """Let the calls under way end by themselves for so long; those that are left are told that the server leaves."""
+        if self._calls:
+            await asyncio.wait(self._calls, timeout=seconds)
+        self._leaving = True
+        if self._calls:
+            for call in self._calls:
+                call.cancel(LEAVING)
+            await asyncio.wait(self._calls, timeout=_LAST_WORDS_SECONDS)
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(details)
+        method: str = details.method
+        if handler is not None and method == _WATCH:
+            return _rebuilt(handler, self._counted)
+        if handler is None or method.startswith("/grpc."):
+            return handler
+        if self._refusing:
+            return grpc.stream_stream_rpc_method_handler(_refuse)
+        return _rebuilt(handler, lambda behaviour: self._guard(behaviour, method))
+
+    def _counted(self, behaviour: Callable[[Any, Context], Awaitable[None]]) -> Callable[[Any, Context], Awaitable[None]]:
+        async def watch(request: Any, context: Context) -> None:
+            with member(self._watches):
+                await behaviour(request, context)
+
+        return watch
+
+    def _guard(self, behaviour: Callable[[Any, Context], Any], method: str) -> Callable[[Any, Context], Awaitable[Any]]:
+        async def call(request: Any, context: Context) -> Any:
+            parent = telemetry.incoming(context.invocation_metadata())
+            with telemetry.call_span(method.lstrip("/"), parent), member(self._calls):
+                try:
+                    if self._refusing:  # since its handler was chosen its first message was awaited
+                        raise leaving()
+                    result = behaviour(request, context)
+                    if not inspect.isasyncgen(result):
+                        return await result
+                    async with contextlib.aclosing(result):
+                        async for message in result:
+                            await context.write(message)
+                except grpc.aio.AbortError:
+                    raise
+                except asyncio.CancelledError:
+                    if not self._leaving:
+                        raise
+                    await _refuse(request, context)
+                except Exception as error:
+                    if hung_up(context, error):
+                        log.debug("%s was hung up on", method)
+                        raise asyncio.CancelledError from None
+                    await abort(context, as_served(error, method))
+
+        return call
+
+
+def _rebuilt(handler: Any, wrap: Callable[[Any], Any]) -> Any:
+    """`handler` with its behaviour wrapped."""
+    kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+    return getattr(grpc, f"{kind}_rpc_method_handler")(
+        wrap(getattr(handler, kind)), handler.request_deserializer, handler.response_serializer
+    )
+
+
+@contextlib.contextmanager
+def member(tasks: set[asyncio.Task[Any]]) -> Iterator[None]:
+    """The current task is among `tasks` while the block runs."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a call is always a task")
+    tasks.add(task)
+    try:
+        yield
+    finally:
+        tasks.discard(task)
+
+
+def leaving() -> Unavailable:
+    """What a call is refused with while the server drains."""
+    return Unavailable("this server is leaving; send the request again", retry_after=_RETRY_SECONDS)
+
+
+async def _refuse(request: Any, context: Context) -> None:
+    await abort(context, leaving())
+
+
+def hung_up(context: Context, error: BaseException) -> bool:
+    """Whether the call ends with `error` because its caller hung up: no status reaches it. What fails is the writing to it, which may be
+    known first."""
+    return context.done() or context.cancelled() or all(isinstance(leaf, grpc.aio.InternalError) for leaf in _leaves(error))
+
+
+def as_served(error: BaseException, method: str) -> CosyserveError:
+    """The error to answer with: ours as it is (out of a TaskGroup too), a bug as INTERNAL with its text kept in the log."""
+    leaves = list(_leaves(error))
+    ours = [leaf for leaf in leaves if isinstance(leaf, CosyserveError)]
+    if ours:
+        return ours[0]
+    telemetry.failed(leaves[0])
+    log.error("%s failed", method, exc_info=error)
+    return InternalFault(f"{method} failed with {type(leaves[0]).__name__}; the log of this service has the details")
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for inner in error.exceptions for leaf in _leaves(inner)]
+    return [error]
+
+
+async def abort(context: Context, error: CosyserveError) -> NoReturn:
+    """End the call with the error's status. In `grpc-status-details-bin` a retry hint travels as `google.rpc.RetryInfo`, the guard that
+    found a fault as `google.rpc.ErrorInfo`."""
+    telemetry.failed(error)
+    trailing: list[tuple[str, bytes]] = []
+    details = _details(error)
+    if details:
+        status = status_pb2.Status(code=error.code.value[0], message=error.message, details=details)
+        trailing = [("grpc-status-details-bin", status.SerializeToString())]
+    await context.abort(error.code, error.message, trailing_metadata=tuple(trailing))
+    raise AssertionError("abort returns never")
+
+
+def _details(error: CosyserveError) -> list[any_pb2.Any]:
+    details = []
+    if error.retry_after is not None:
+        delay = duration_pb2.Duration()
+        delay.FromMilliseconds(round(error.retry_after * 1000))
+        details.append(any_pb2.Any())
+        details[-1].Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+    if isinstance(error, SpeechFault):
+        _FAULTS.add(1, {"guard": error.guard})
+        telemetry.annotate("guard", error.guard)
+        details.append(any_pb2.Any())
+        details[-1].Pack(error_details_pb2.ErrorInfo(reason=error.guard, domain=ERROR_DOMAIN))
+    return details

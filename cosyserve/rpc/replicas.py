@@ -1,0 +1,190 @@
+"""Replicas of a stage as a caller sees them: which are serving, which is least busy, and what a failed call means.
+
+Each target has a channel of its own and a health watch on it, so a dead replica is known before a call is spent on it.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from typing import Any, Final
+
+import grpc
+from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from cosyserve import errors
+from cosyserve.rpc.transport import channel_options
+
+log = logging.getLogger(__name__)
+
+_REWATCH_SECONDS: Final = 0.5
+# What grpc.aio puts in place of the true status when a write finds the call already ended by the peer.
+_LOST_STATUS: Final = "Internal error from Core"
+_BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
+    grpc.StatusCode.NOT_FOUND: errors.NotFound,
+    grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
+    grpc.StatusCode.ALREADY_EXISTS: errors.AlreadyExists,
+    grpc.StatusCode.OUT_OF_RANGE: errors.OutOfRange,
+    grpc.StatusCode.FAILED_PRECONDITION: errors.FailedPrecondition,
+    # A peer of the release before, which lacks the method; another replica may have it.
+    grpc.StatusCode.UNIMPLEMENTED: errors.FailedPrecondition,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: errors.Overloaded,
+    grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
+    # A peer that hangs up on us is going away; our own cancellation never arrives as a status.
+    grpc.StatusCode.CANCELLED: errors.Unavailable,
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceeded,
+}
+
+
+class Replica:
+    """One target of a stage."""
+
+    def __init__(self, target: str, channel: grpc.aio.Channel) -> None:
+        self.target = target
+        self.channel = channel
+        self.serving = False
+        self.calls = 0
+        """Calls in flight from this process."""
+        self.suspected = asyncio.Event()
+        """Set by a caller whose call failed: health is asked anew."""
+
+
+class ReplicaSet:
+    """All replicas of one stage. Create and use inside one event loop; `on_change` is called when `serving` may have changed."""
+
+    def __init__(self, stage: str, service: str, targets: Sequence[str], max_message_bytes: int, on_change: Callable[[], None]) -> None:
+        # Replicas on one host must not share a connection pool entry of another process's channel.
+        options = channel_options(max_message_bytes, own_connection=True)
+        options_of_stage: list[tuple[str, Any]] = [*options, ("grpc.lb_policy_name", "round_robin")]
+        self.stage = stage
+        self._service = service
+        self._on_change = on_change
+        self._changed = asyncio.Event()
+        self._replicas = [Replica(target, grpc.aio.insecure_channel(target, options=options_of_stage)) for target in targets]
+        self._watches = [asyncio.create_task(self._watch(replica)) for replica in self._replicas]
+
+    @property
+    def serving(self) -> bool:
+        """Whether at least one replica is serving."""
+        return any(replica.serving for replica in self._replicas)
+
+    def replicas(self) -> list[Replica]:
+        """All of them."""
+        return list(self._replicas)
+
+    def serving_replicas(self) -> list[Replica]:
+        """Those that are serving now."""
+        return [replica for replica in self._replicas if replica.serving]
+
+    async def close(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+        for replica in self._replicas:
+            await replica.channel.close()
+
+    def pick(self, avoid: Collection[Replica] = ()) -> Replica | None:
+        """The least busy serving replica outside `avoid`, or None."""
+        able = [replica for replica in self._replicas if replica.serving and replica not in avoid]
+        return min(able, key=lambda replica: replica.calls, default=None)
+
+    async def wait(self, seconds: float, avoid: Collection[Replica] = ()) -> Replica | None:
+        """As `pick`, but wait up to `seconds` for a replica to come up."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while (found := self.pick(avoid)) is None:
+                    await self._changed.wait()
+                return found
+        return self.pick(avoid)
+
+    def suspect(self, replica: Replica) -> None:
+        """A call on `replica` failed as if it were gone: do not use it before its health has been heard anew."""
+        self._set(replica, serving=False)
+        replica.suspected.set()
+
+    @contextlib.contextmanager
+    def busy(self, replica: Replica) -> Iterator[None]:
+        """Count a call while the block runs."""
+        replica.calls += 1
+        try:
+            yield
+        finally:
+            replica.calls -= 1
+
+    def __str__(self) -> str:
+        return f"{self.stage} ({', '.join(replica.target for replica in self._replicas)})"
+
+    def _set(self, replica: Replica, *, serving: bool) -> None:
+        if replica.serving == serving:
+            return
+        replica.serving = serving
+        log.info("%s at %s is %s", self.stage, replica.target, "serving" if serving else "not serving")
+        # A fresh event for the next change: whoever waited on the old one is woken exactly once.
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        self._on_change()
+
+    async def _watch(self, replica: Replica) -> None:
+        stub = health_pb2_grpc.HealthStub(replica.channel)
+        request = health_pb2.HealthCheckRequest(service=self._service)
+        while True:
+            replica.suspected.clear()
+            call = stub.Watch(request, wait_for_ready=True)  # type: ignore[attr-defined]
+            listen = asyncio.create_task(self._listen(replica, call))
+            suspected = asyncio.create_task(replica.suspected.wait())
+            try:
+                await asyncio.wait((listen, suspected), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (listen, suspected):
+                    task.cancel()
+                await asyncio.gather(listen, suspected, return_exceptions=True)
+                call.cancel()
+            self._set(replica, serving=False)
+            # The channel itself reconnects; this only bounds how often a peer that refuses the watch is asked.
+            await asyncio.sleep(_REWATCH_SECONDS)
+
+    async def _listen(self, replica: Replica, call: "AsyncIterator[health_pb2.HealthCheckResponse]") -> None:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            async for response in call:
+                self._set(replica, serving=response.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
+    """The status of a failed call as our exception; a bad request keeps its text, a failure names the peer. What goes on to a caller of
+    ours names a stage without its address."""
+    code, text = error.code(), error.details() or "no details"
+    kind = _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
+    if text == _LOST_STATUS:
+        kind, text = errors.Unavailable, "ended the call while it was being written to"
+    if kind not in (errors.InvalidRequest, errors.NotFound, errors.AlreadyExists, errors.OutOfRange):
+        text = f"{peer}: {text}"
+    return kind(text, retry_after=retry_delay(error))
+
+
+def retry_delay(error: grpc.aio.AioRpcError) -> float | None:
+    """Seconds of `google.rpc.RetryInfo` in the trailing metadata, if any."""
+    for detail in _details(error):
+        info = error_details_pb2.RetryInfo()
+        if detail.Unpack(info):
+            return float(info.retry_delay.ToMilliseconds()) / 1000
+    return None
+
+
+def _speech_fault(error: grpc.aio.AioRpcError) -> type[errors.SpeechFault] | None:
+    """The guard that `google.rpc.ErrorInfo` in the trailing metadata names, if any."""
+    for detail in _details(error):
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info) and info.reason in errors.SPEECH_FAULTS:
+            return errors.SPEECH_FAULTS[info.reason]
+    return None
+
+
+def _details(error: grpc.aio.AioRpcError) -> Iterator[any_pb2.Any]:
+    for key, value in error.trailing_metadata() or ():
+        if key == "grpc-status-details-bin" and isinstance(value, bytes):
+            with contextlib.suppress(DecodeError):
+                yield from status_pb2.Status.FromString(value).details

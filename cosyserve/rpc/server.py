@@ -1,0 +1,248 @@
+"""One way to run a gRPC service: health, reflection, errors as status, traces, limits, drain on SIGTERM.
+
+The port answers from the first moment: health is NOT_SERVING and every other call UNAVAILABLE until `load` has returned.
+"""
+
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import logging
+import math
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from cosyserve.rpc import reflection
+from cosyserve import telemetry
+from cosyserve.errors import SettingsError
+from cosyserve.rpc.first_message import FirstMessageInterceptor
+from cosyserve.rpc.info_servicer import NAME as INFO
+from cosyserve.rpc.info_servicer import InfoServicer
+from cosyserve.rpc.interceptors import EdgeInterceptor
+from cosyserve.rpc.peers import Peers
+from cosyserve.rpc.transport import server_options
+from cosyserve.v1 import info_pb2_grpc
+
+log = logging.getLogger(__name__)
+Close = Callable[[], Awaitable[None]]
+_BROKEN_CLOSE_SECONDS = 5.0
+_LONGER_THAN_DRAIN = 5.0
+_NOTICE_SECONDS = 0.5
+"""How long the port still answers, with a refusal, whoever has not read yet that the server leaves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    """What every service can be told; each adds its own fields."""
+
+    listen: str
+    """host:port of the gRPC door; port 0 takes a free one."""
+    drain_seconds: float = 30.0
+    """How long accepted calls may go on after SIGTERM."""
+    max_message_bytes: int = 16 * 1024 * 1024
+    max_connections: int = 1_024
+    """Connections at once; a further one is closed when it is accepted."""
+    max_streams_per_connection: int = 1_024
+    """Calls at once on one connection; a gRPC client keeps further ones back until one has ended."""
+    max_incoming_messages: int = 16
+    """First messages received at once, each of which may hold max_message_bytes; other calls wait for their turn."""
+    first_message_seconds: float = 30.0
+    """A call whose first message is not complete after this long ends with DEADLINE_EXCEEDED."""
+    warm_up_from: tuple[str, ...] = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
+    """Networks (CIDR) whose hosts may call WarmUp, beside this host: where the orchestrators are."""
+    log_level: str = "INFO"
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.drain_seconds) and self.drain_seconds >= 0):
+            raise ValueError(f"drain_seconds is {self.drain_seconds:g}; it must not be negative")
+        if not 1 << 16 <= self.max_message_bytes < 1 << 31:
+            raise ValueError(f"max_message_bytes is {self.max_message_bytes}, allowed are {1 << 16} to {(1 << 31) - 1}")
+        for name, least, most in (
+            ("max_connections", 1, 65_536),
+            ("max_streams_per_connection", 1, 65_536),
+            ("max_incoming_messages", 1, 1_024),
+            ("first_message_seconds", 0.1, 600.0),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise ValueError(f"{name} is {getattr(self, name):g}, allowed are {least:g} to {most:g}")
+        for network in self.warm_up_from:
+            ipaddress.ip_network(network)
+        if self.log_level.upper() not in logging.getLevelNamesMapping():
+            raise ValueError(f"log_level is {self.log_level!r}, allowed are {', '.join(logging.getLevelNamesMapping())}")
+
+
+class StoppedWhileLoading(Exception):
+    """The process was asked to end while its engine was being loaded, which cannot be broken off from inside."""
+
+
+class ServiceBroken(Exception):
+    """The engine is beyond repair and the process has to end."""
+
+
+class Handlers(grpc.GenericRpcHandler):
+    """Method table that is filled when loading is over; takes the place of the server in `add_..._to_server`."""
+
+    def __init__(self) -> None:
+        self._tables: list[grpc.GenericRpcHandler] = []
+        self.loading = True
+
+    def add_generic_rpc_handlers(self, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
+        self._tables.extend(handlers)
+
+    def add_registered_method_handlers(self, service: str, handlers: dict[str, Any]) -> None:
+        """Generated code calls this beside the above; the generic table is enough."""
+
+    def service(self, details: grpc.HandlerCallDetails) -> Any:
+        if self.loading:
+            return grpc.stream_stream_rpc_method_handler(_still_loading)
+        return next((found for table in self._tables if (found := table.service(details)) is not None), None)
+
+
+async def _still_loading(requests: Any, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+    await context.abort(grpc.StatusCode.UNAVAILABLE, "this service is still loading; wait until its health is SERVING")
+
+
+class Service:
+    """A running service: where it listens, its method table and its health."""
+
+    def __init__(self, name: str, port: int, handlers: Handlers, checks: health.aio.HealthServicer, peers: Peers) -> None:
+        """Made inside the event loop that serves. peers: who may have it warmed up."""
+        self.name = name
+        """Full protobuf name, e.g. cosyserve.v1.LlmService."""
+        self.port = port
+        self.handlers = handlers
+        self.info = InfoServicer(name, peers)
+        """Who answers what this service is; `load` describes it."""
+        self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        """Set with the reason when the service cannot go on."""
+        self._checks = checks
+        self._loop = asyncio.get_running_loop()
+
+    def broken(self, reason: str) -> None:
+        """The engine is beyond repair: turn NOT_SERVING and have `serve` end the process, so that a supervisor starts a sound one.
+
+        May be called from any thread and more than once.
+        """
+        self._loop.call_soon_threadsafe(self._give_up, reason)
+
+    def _give_up(self, reason: str) -> None:
+        if not self.over.done():
+            log.critical("%s cannot go on: %s", self.name, reason)
+            self.over.set_result(reason)
+
+    async def set_serving(self, serving: bool) -> None:
+        """Publish health for the service and for the whole server."""
+        status = health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
+        for name in ("", self.name):
+            await self._checks.set(name, status)
+
+    async def drain(self) -> None:
+        """Turn NOT_SERVING for good."""
+        await self._checks.enter_graceful_shutdown()
+
+
+Load = Callable[[Service], Awaitable[Close]]
+"""Loads the engine and adds servicers to `service.handlers`; returns what to call at the end."""
+
+
+@contextlib.asynccontextmanager
+async def running(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> AsyncIterator[Service]:
+    """The service `name` while the block runs; the block begins when it is loaded.
+
+    owns_health: `load` publishes health itself; otherwise the service is SERVING as soon as it is loaded.
+    """
+    options = server_options(settings.max_message_bytes, settings.max_connections, settings.max_streams_per_connection)
+    edge = EdgeInterceptor()
+    first_message = FirstMessageInterceptor(settings.max_incoming_messages, settings.first_message_seconds)
+    server = grpc.aio.server(interceptors=[first_message, edge], options=options)
+    handlers, checks = Handlers(), health.aio.HealthServicer()
+    server.add_generic_rpc_handlers((handlers,))
+    health_pb2_grpc.add_HealthServicer_to_server(checks, server)
+    reflection.enable((name, INFO, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    try:
+        port = server.add_insecure_port(settings.listen)
+    except RuntimeError as error:
+        raise SettingsError(f"listen is {settings.listen!r}, which cannot be listened on (in use, or not host:port)") from error
+    service = Service(name, port, handlers, checks, Peers(settings.warm_up_from))
+    info_pb2_grpc.add_InfoServiceServicer_to_server(service.info, server)
+    await service.set_serving(False)
+    await server.start()
+    log.info("%s listens on port %d, loading", name, service.port)
+    close: Close | None = None
+    try:
+        close = await load(service)
+        handlers.loading = False
+        service.info.ready = True
+        if not owns_health:
+            await service.set_serving(True)
+        log.info("%s is loaded", name)
+        yield service
+    finally:
+        await service.drain()
+        # Nothing that is left in a broken engine is worth waiting for, not even its thread.
+        patience = 0.0 if service.over.done() else settings.drain_seconds
+        notice = min(_NOTICE_SECONDS, patience)
+        await asyncio.gather(edge.refuse(notice), first_message.refuse(notice))
+        # From here on connections are refused, too. Who still watches our health is not waited for.
+        refusing = asyncio.ensure_future(server.stop(patience + _LONGER_THAN_DRAIN))
+        await edge.drain(patience)
+        await server.stop(0.0)
+        await refusing
+        if close is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BROKEN_CLOSE_SECONDS if service.over.done() else None):
+                    await close()
+
+
+def _kept(load: Load) -> Load:
+    async def load_and_keep(service: Service) -> Close:
+        close = await load(service)
+        # A tensor library brings 300,000 objects along. To search them all takes 100 ms, all threads stand still meanwhile, and it comes
+        # whenever a quarter as many new ones have lived for a while.
+        gc.collect()
+        gc.freeze()
+        return close
+
+    return load_and_keep
+
+
+def _unless(stop: asyncio.Event, load: Load) -> Load:
+    async def load_unless_stopped(service: Service) -> Close:
+        loading, stopped = asyncio.ensure_future(load(service)), asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait((loading, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not loading.done():
+                raise StoppedWhileLoading
+            return loading.result()
+        finally:
+            stopped.cancel()
+            loading.cancel()
+
+    return load_unless_stopped
+
+
+async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> None:
+    """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken when the engine gave up on the way, StoppedWhileLoading when the signal
+    came before `load` had returned.
+
+    What `load` has made counts as kept for good: the garbage collector does not look at it again.
+    """
+    telemetry.configure(name.rsplit(".", 1)[-1])
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    try:
+        async with running(name, settings, _unless(stop, _kept(load)), owns_health=owns_health) as service:
+            stopped = asyncio.ensure_future(stop.wait())
+            await asyncio.wait((stopped, service.over), return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            if service.over.done():
+                raise ServiceBroken(service.over.result())
+            log.info("%s drains, at most %.0f s", name, settings.drain_seconds)
+    finally:
+        await asyncio.to_thread(telemetry.shutdown)

@@ -1,0 +1,128 @@
+"""A speech that is closed begins no further call, whatever it waits for; and tries that fail are counted without end."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from cosyserve import errors
+from cosyserve.client.client import Client
+from cosyserve.client.speech import Speech
+from cosyserve.client.streaming_speech import StreamingSpeech
+from cosyserve.v1 import audio_pb2, synthesis_pb2, synthesis_pb2_grpc
+
+RESPONSE = synthesis_pb2.SynthesizeResponse
+FORMAT = audio_pb2.AudioFormat(encoding=audio_pb2.AUDIO_ENCODING_LINEAR16, sample_rate_hertz=24_000)
+HEADER = synthesis_pb2.SynthesisHeader(seed=1, audio_format=FORMAT, profile=synthesis_pb2.SynthesizeRequest().profile)
+Open = Callable[[Client], Speech]
+
+
+class Breaking(synthesis_pb2_grpc.SynthesisServiceServicer):
+    """Sends one chunk, then loses the first call; goes on for ever in any other. lost: set when it has lost it."""
+
+    def __init__(self) -> None:
+        self.begun = self.open = 0
+        self.lost = asyncio.Event()
+
+    async def Synthesize(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        self.begun, self.open = self.begun + 1, self.open + 1
+        try:
+            for index in range(1000):
+                at = request.start_sample + 100 * index
+                yield RESPONSE(audio=bytes(200), chunk_index=index, start_sample=at, header=None if index else HEADER)
+                if self.begun == 1:
+                    self.lost.set()
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
+                await asyncio.sleep(0.01)
+        finally:
+            self.open -= 1
+
+    async def StreamingSynthesize(self, request_iterator: Any, context: Any) -> AsyncIterator[Any]:
+        setup = (await anext(request_iterator)).setup
+        await context.send_initial_metadata(())
+        async for message in self.Synthesize(setup.request, context):
+            yield message
+
+
+@contextlib.asynccontextmanager
+async def served(door: Breaking) -> AsyncIterator[int]:
+    server = grpc.aio.server()
+    synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(door, server)
+    found = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield found
+    finally:
+        await server.stop(0)
+
+
+@pytest.mark.parametrize("open_it", [lambda client: client.synthesize("x"), lambda client: client.streaming_synthesize()])
+async def test_a_stream_that_is_taken_up_again_is_hung_up(open_it: Open) -> None:
+    """While it waits for the time to ask again."""
+    door = Breaking()
+    async with served(door) as port, Client(f"127.0.0.1:{port}") as client:
+        speech = open_it(client)
+        heard = 0
+
+        async def listen() -> None:
+            nonlocal heard
+            async for _ in speech:
+                heard += 1
+
+        listening = asyncio.create_task(listen())
+        await asyncio.wait_for(door.lost.wait(), 5)
+        async with asyncio.timeout(5):
+            while not speech.resumed:
+                await asyncio.sleep(0.001)
+        await speech.close()
+        done, _ = await asyncio.wait([listening], timeout=1.0)
+        assert done, "the iteration goes on behind close()"
+        assert listening.cancelled()
+        await asyncio.sleep(0.4)
+        assert (door.begun, door.open, heard) == (1, 0, 1)
+        with pytest.raises(asyncio.CancelledError):
+            await anext(speech)
+
+
+async def test_a_stream_that_waits_for_a_server_is_hung_up() -> None:
+    """Nothing listens when it is taken up: it waits for the connection, for up to 30 s."""
+    async with contextlib.AsyncExitStack() as exits:
+        door = Breaking()
+        port = await exits.enter_async_context(served(door))
+        async with Client(f"127.0.0.1:{port}") as client:
+            speech = client.synthesize("x")
+            await anext(speech)
+            await exits.aclose()
+            listening = asyncio.create_task(speech.read())
+            done, _ = await asyncio.wait([listening], timeout=0.5)
+            assert not done
+            await speech.close()
+            done, _ = await asyncio.wait([listening], timeout=1.0)
+            assert done
+            assert listening.cancelled()
+
+
+@pytest.mark.parametrize("open_it", [lambda client: client.synthesize("x"), lambda client: client.streaming_synthesize()])
+async def test_a_stream_that_is_closed_first_asks_for_nothing(open_it: Open) -> None:
+    door = Breaking()
+    async with served(door) as port, Client(f"127.0.0.1:{port}") as client:
+        speech = open_it(client)
+        await speech.close()
+        with pytest.raises(asyncio.CancelledError):
+            await anext(speech)
+        if isinstance(speech, StreamingSpeech):
+            with pytest.raises(errors.InvalidRequest, match="it was closed"):
+                await speech.write("text")
+        assert door.begun == 0
+
+
+async def test_however_often_it_fails_the_next_try_is_due() -> None:
+    """Two to the power of 1024 is no float."""
+    async with Client("127.0.0.1:1") as client:
+        speech = client.synthesize("x", resumptions=10_000, timeout=0.5)
+        speech._failures = 5000
+        with pytest.raises(errors.DeadlineExceeded):
+            await speech.read()

@@ -1,0 +1,54 @@
+"""What commands take as backends and replicas, and what becomes of it in the services' variables."""
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from cosyserve.commands.terminal.arguments import backend, replicas
+from cosyserve.commands.up import strictness
+from cosyserve.host.supervision.layout import lay_out
+
+MODEL = Path(__file__).parents[3] / "models" / "demo"
+
+
+def test_one_name_is_for_both_engines_and_each_can_have_its_own() -> None:
+    assert backend("torch") == "torch"
+    assert backend("llm=vllm,token2wav=tensorrt") == {"llm": "vllm", "token2wav": "tensorrt"}
+    assert replicas("token2wav=2, llm=1") == {"token2wav": 2, "llm": 1}
+
+
+@pytest.mark.parametrize("text", ["llm=", "llm=vllm,llm=torch", "frontend=torch", "=vllm"])
+def test_other_forms_of_backends_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"names more than|is not of the form"):
+        backend(text)
+
+
+@pytest.mark.parametrize("text", ["llm", "llm=two", "llm=1,llm=2", "llm="])
+def test_other_forms_of_replicas_are_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not of the form token2wav=2,llm=1"):
+        replicas(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "llm", "token2wav"),
+    [
+        (None, "vllm", None),
+        ("torch", "torch", "torch"),
+        ({"token2wav": "tensorrt"}, "vllm", "tensorrt"),
+        ({"llm": "torch", "token2wav": "torch"}, "torch", "torch"),
+    ],
+)
+def test_who_is_given_no_backend_has_what_the_environment_says(
+    given: str | dict[str, str] | None, llm: str | None, token2wav: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSYSERVE_LLM_BACKEND", "vllm")
+    monkeypatch.delenv("COSYSERVE_TOKEN2WAV_BACKEND", raising=False)
+    places = {place.service: place.environ for place in lay_out(MODEL, "127.0.0.1:0", {}, given, None, 1.0, {})}
+    assert places["llm"].get("COSYSERVE_LLM_BACKEND") == llm
+    assert places["token2wav"].get("COSYSERVE_TOKEN2WAV_BACKEND") == token2wav
+
+
+def test_strict_is_for_both_engines() -> None:
+    assert strictness(argparse.Namespace(strict=False)) == {}
+    assert strictness(argparse.Namespace(strict=True)) == {"COSYSERVE_LLM_STRICT": "true", "COSYSERVE_TOKEN2WAV_STRICT": "true"}

@@ -1,0 +1,70 @@
+"""`cosyserve doctor` as a process, on machines that are made up."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cosyserve.host.fake_gpu import H200, put_program
+
+ROOT = Path(__file__).parents[3]
+
+
+def doctor(*options: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "cosyserve", "doctor", "--listen", "127.0.0.1:0", *options]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_cpu_serves_and_is_told_so(tmp_path: Path) -> None:
+    done = doctor("--json", PATH=str(tmp_path))
+    told = json.loads(done.stdout)
+    assert done.returncode == (0 if told["healthy"] else 1), done.stderr
+    assert told["recommendation"]["environ"]["COSYSERVE_LLM_DEVICE"] == "cpu"
+    checks = {finding["check"] for finding in told["findings"]}
+    wanted = {"driver", "python", "library torch", "library vllm", "model", "cores", "memory", "disk", "open files", "public port", "clock"}
+    assert wanted <= checks
+    assert all(finding["means"] for finding in told["findings"] if finding["state"] != "ok")
+
+
+def test_a_data_centre_gpu(tmp_path: Path) -> None:
+    put_program(tmp_path)
+    done = doctor("--json", PATH=str(tmp_path), FAKE_GPUS=json.dumps([H200]))
+    told = json.loads(done.stdout)
+    assert told["machine"]["gpus"][0]["name"] == "NVIDIA H200"
+    assert told["recommendation"]["tier"].startswith("data-centre")
+    assert {"GPU 0", "cuda", "C compiler", "MPS"} <= {finding["check"] for finding in told["findings"]}
+
+
+def test_problems_are_the_exit_status_and_come_with_a_remedy(tmp_path: Path) -> None:
+    done = doctor("--gpu", "--model", str(tmp_path / "nowhere"), PATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "PROBLEM driver" in done.stdout
+    assert "no such model directory" in done.stdout
+    assert f"mend: cosyserve model download {tmp_path / 'nowhere'}" in done.stdout
+    assert "COSYSERVE_TOKEN2WAV_DEVICE=cpu" in done.stdout
+
+
+def test_a_malformed_address_is_wrong_usage(tmp_path: Path) -> None:
+    done = doctor("--listen", "everywhere", PATH=str(tmp_path))
+    assert (done.returncode, "is not an address" in done.stderr) == (2, True)
+
+
+def test_no_tensor_library_is_loaded(tmp_path: Path) -> None:
+    shadow = tmp_path / "torch"
+    shadow.mkdir()
+    (shadow / "__init__.py").write_text("raise SystemExit('torch was imported')\n")
+    assert shutil.which("nvidia-smi", path=str(tmp_path)) is None
+    done = doctor("--json", PATH=str(tmp_path), PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert json.loads(done.stdout)["findings"]
+
+
+@pytest.mark.parametrize("variable", ["COSYSERVE_CACHE_DIR"])
+def test_the_disk_of_the_cache_directory_is_looked_at(variable: str, tmp_path: Path) -> None:
+    told = json.loads(doctor("--json", **{variable: str(tmp_path / "cache")}).stdout)
+    (disk,) = [finding for finding in told["findings"] if finding["check"] == "disk"]
+    assert str(tmp_path / "cache") in disk["found"]

@@ -1,0 +1,82 @@
+"""The system's player: which is taken, what it is given, and what is said when it fails. The programs are stand-ins."""
+
+import sys
+import wave
+from pathlib import Path
+
+import pytest
+
+from cosyserve.commands.terminal.players import PROGRAMS, NoPlayer, Player, Program, found_program
+
+PCM = bytes(range(256)) * 400
+
+
+def install(folder: Path, name: str, body: str) -> None:
+    """A program that keeps what it is given beside itself."""
+    program = folder / name
+    program.write_text(f"#!{sys.executable}\nimport pathlib, sys\nhere = pathlib.Path(__file__).parent\n{body}\n")
+    program.chmod(0o755)
+
+
+KEEPS = "(here / 'heard').write_bytes(sys.stdin.buffer.read()); (here / 'told').write_text(' '.join(sys.argv[1:]))"
+READS_FILE = "(here / 'heard').write_bytes(pathlib.Path(sys.argv[-1]).read_bytes())"
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+async def played(program: Program) -> None:
+    async with Player(program, 16_000) as player:
+        for start in range(0, len(PCM), 10_000):
+            await player.play(PCM[start : start + 10_000])
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=[program.name for program in PROGRAMS])
+async def test_each_program_gets_all_samples_and_their_rate(programs: Path, program: Program) -> None:
+    install(programs, program.name, READS_FILE if program.takes == "file" else KEEPS)
+    assert found_program() is program
+    await played(program)
+    heard = (programs / "heard").read_bytes()
+    if program.takes == "raw":
+        assert heard == PCM
+        assert "16000" in (programs / "told").read_text()
+    else:
+        assert heard[:4] == b"RIFF"
+        assert int.from_bytes(heard[24:28], "little") == 16_000
+        assert heard[44:] == PCM
+    if program.takes == "file":
+        with wave.open(str(programs / "heard")) as file:
+            assert file.getnframes() == len(PCM) // 2
+
+
+def test_the_first_that_is_there_is_taken_and_none_is_said(programs: Path) -> None:
+    with pytest.raises(NoPlayer, match=r"no player is installed; looked for pw-play, paplay, aplay, ffplay, afplay, play\. Install one"):
+        found_program()
+    for name in ("play", "aplay"):
+        install(programs, name, KEEPS)
+    assert found_program().name == "aplay"
+
+
+@pytest.mark.parametrize("reads", ["", "sys.stdin.buffer.read();"])
+async def test_a_player_that_fails_is_named_with_what_it_said(programs: Path, reads: str) -> None:
+    install(programs, "aplay", f"{reads}sys.exit('audio open error: no such device')")
+    with pytest.raises(NoPlayer, match="--play: aplay ended with status 1: audio open error: no such device"):
+        await played(found_program())
+
+
+async def test_a_speech_that_fails_ends_the_player(programs: Path) -> None:
+    install(programs, "aplay", "sys.stdin.buffer.read(1); import time; time.sleep(60)")
+    player = Player(found_program(), 16_000)
+
+    async def fail() -> None:
+        async with player:
+            await player.play(PCM[:100])
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        await fail()
+    assert player._process is not None
+    assert player._process.returncode == -9

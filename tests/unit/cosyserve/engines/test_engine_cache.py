@@ -1,0 +1,213 @@
+"""The engine cache with real processes: who builds, who waits, what a killed builder leaves, what a damaged file does."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cosyserve.engines.engine_cache import MANIFEST, Engine, EngineCache, EngineKey, Refused
+from cosyserve.engines.engine_lock import locked_alone
+from cosyserve.file_lock import FileLock
+
+ROOT = Path(__file__).parents[3]
+KEY = EngineKey("token2wav.estimator", {"gpu": "NVIDIA H200", "tensorrt": "10.13.3", "precision": "fp16"})
+BUILDER = """
+import os, sys, time
+from pathlib import Path
+from cosyserve.engines.engine_cache import EngineCache, EngineKey
+root, log, gate = (Path(each) for each in sys.argv[1:])
+def note(line):
+    with log.open("a") as stream: stream.write(line + chr(10))
+def build(directory):
+    note(f"built by {os.getpid()}")
+    (directory / "estimator.plan").write_bytes(b"half")
+    note("half")
+    while not gate.exists(): time.sleep(0.01)
+    (directory / "estimator.plan").write_bytes(b"half and half")
+key = EngineKey("token2wav.estimator", {"gpu": "NVIDIA H200", "tensorrt": "10.13.3", "precision": "fp16"})
+engine = EngineCache(root, on_wait=lambda told: note(told)).obtain(key, build)
+note(f"has {engine.file('estimator.plan').read_bytes().decode()}")
+"""
+
+
+def builder(root: Path, log: Path, gate: Path) -> "subprocess.Popen[bytes]":
+    """A process that obtains the engine, building it where it has to; its build ends once `gate` is there."""
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILDER, str(root), str(log), str(gate)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+
+
+def wait_for(log: Path, line: str) -> None:
+    for _ in range(1000):
+        if log.exists() and line in log.read_text():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"no {line!r} in {log.read_text() if log.exists() else 'nothing'}")
+
+
+def write(text: str) -> "object":
+    def build(directory: Path) -> None:
+        (directory / "estimator.plan").write_text(text)
+
+    return build
+
+
+def obtain(cache: EngineCache, text: str, key: EngineKey = KEY) -> Engine:
+    return cache.obtain(key, write(text))  # type: ignore[arg-type]
+
+
+def test_two_processes_that_start_at_once_build_once(tmp_path: Path) -> None:
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    running = [builder(tmp_path / "engines", log, gate) for _ in range(2)]
+    wait_for(log, "waiting for")
+    gate.touch()
+    assert [process.wait(30) for process in running] == [0, 0]
+    lines = log.read_text().splitlines()
+    assert sum(line.startswith("built by") for line in lines) == 1
+    assert lines.count("has half and half") == 2
+    waited = [line for line in lines if line.startswith("waiting")]
+    assert len(waited) == 1
+    assert waited[0].endswith("to finish engine token2wav.estimator")
+
+
+def test_a_builder_that_is_killed_leaves_nothing_to_be_found(tmp_path: Path) -> None:
+    root, log = tmp_path / "engines", tmp_path / "log"
+    process = builder(root, log, tmp_path / "never")
+    wait_for(log, "half")
+    waiter = builder(root, log, tmp_path)
+    wait_for(log, f"waiting for process {process.pid}, at it since ")
+    assert EngineCache(root).find(KEY) is None
+    assert list(EngineCache(root).entries()) == []
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    assert waiter.wait(30) == 0
+    assert log.read_text().count("built by") == 2
+    assert [path.name for path in root.iterdir() if path.is_dir()] == [KEY.directory_name]
+
+
+@pytest.mark.parametrize("damage", ["flipped", "shorter", "gone", "manifest"])
+def test_a_damaged_engine_is_built_anew(tmp_path: Path, damage: str) -> None:
+    cache = EngineCache(tmp_path)
+    plan = obtain(cache, "first").file("estimator.plan")
+    if damage == "flipped":
+        plan.write_text("fjrst")
+    elif damage == "shorter":
+        plan.write_text("firs")
+    elif damage == "gone":
+        plan.unlink()
+    else:
+        (plan.parent / MANIFEST).write_text('{"component": 1')
+    refused = cache.find(KEY)
+    words = {"flipped": "other bytes", "shorter": "has 4 bytes, 5 were built", "gone": "is missing", "manifest": "cannot be read"}
+    assert isinstance(refused, Refused)
+    assert words[damage] in refused.reason
+    assert obtain(cache, "second").file("estimator.plan").read_text() == "second"
+
+
+def test_a_directory_without_manifest_is_no_engine(tmp_path: Path) -> None:
+    cache = EngineCache(tmp_path)
+    (tmp_path / KEY.directory_name).mkdir(parents=True)
+    (tmp_path / KEY.directory_name / "estimator.plan").write_text("who knows")
+    assert isinstance(cache.find(KEY), Refused)
+    assert obtain(cache, "known").file("estimator.plan").read_text() == "known"
+
+
+@pytest.mark.parametrize(("fact", "value"), [("gpu", "NVIDIA L40S"), ("tensorrt", "10.9.0"), ("precision", "bf16"), ("driver", "580.1")])
+def test_another_machine_or_version_is_another_engine_and_says_why(tmp_path: Path, fact: str, value: str) -> None:
+    cache = EngineCache(tmp_path)
+    obtain(cache, "theirs")
+    ours = replace(KEY, facts={**KEY.facts, fact: value})
+    assert cache.find(ours) is None
+    (refused,) = cache.refused(ours)
+    assert refused.reason == f"{fact} is {value}, it was built for {KEY.facts.get(fact, 'none')}"
+    assert obtain(cache, "ours", ours).file("estimator.plan").read_text() == "ours"
+    assert obtain(cache, "never", KEY).file("estimator.plan").read_text() == "theirs"
+
+
+def test_a_moved_engine_is_refused(tmp_path: Path) -> None:
+    """A directory renamed to another key's name is not that key's engine."""
+    cache, other = EngineCache(tmp_path), replace(KEY, facts={**KEY.facts, "gpu": "NVIDIA L4"})
+    obtain(cache, "theirs").directory.rename(tmp_path / other.directory_name)
+    refused = cache.find(other)
+    assert isinstance(refused, Refused)
+    assert refused.reason == "gpu is NVIDIA L4, it was built for NVIDIA H200"
+
+
+def test_a_build_that_fails_publishes_nothing(tmp_path: Path) -> None:
+    def fails(directory: Path) -> None:
+        (directory / "estimator.plan").write_text("begun")
+        raise RuntimeError("out of memory")
+
+    cache = EngineCache(tmp_path)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        cache.obtain(KEY, fails)
+    assert [path for path in tmp_path.iterdir() if path.is_dir()] == []
+    with pytest.raises(OSError, match="wrote no file"):
+        cache.obtain(KEY, lambda directory: None)
+
+
+def test_threads_build_once_too(tmp_path: Path) -> None:
+    cache, built = EngineCache(tmp_path), []
+
+    def build(directory: Path) -> None:
+        built.append(1)
+        time.sleep(0.05)
+        (directory / "estimator.plan").write_text("one")
+
+    threads = [threading.Thread(target=cache.obtain, args=(KEY, build)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(built) == 1
+
+
+def test_entries_are_told(tmp_path: Path) -> None:
+    cache = EngineCache(tmp_path)
+    assert list(cache.entries()) == []
+    obtain(cache, "four")
+    (entry,) = cache.entries()
+    assert (entry.key, entry.bytes, list(entry.files)) == (KEY, 4, ["estimator.plan"])
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"files": {}}, "names no file"),
+        ({"files": {"estimator.plan": {"bytes": 4}}}, "cannot be read: KeyError"),
+        ({"files": ["estimator.plan"]}, "cannot be read: AttributeError"),
+        ({"files": {"../estimator.plan": {"bytes": 4, "sha256": ""}}}, "../estimator.plan is missing"),
+        ({"built": None}, "cannot be read: TypeError"),
+    ],
+)
+def test_a_manifest_that_lacks_something_is_no_engine(tmp_path: Path, change: dict[str, object], reason: str) -> None:
+    cache = EngineCache(tmp_path)
+    manifest = obtain(cache, "four").file(MANIFEST)
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | change))
+    refused = cache.find(KEY)
+    assert isinstance(refused, Refused)
+    assert refused.reason.endswith(reason)
+    assert obtain(cache, "anew").file("estimator.plan").read_text() == "anew"
+
+
+def test_a_lock_needs_no_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with FileLock(tmp_path / "lock", "a test", lambda told: None), pytest.raises(BlockingIOError), locked_alone(tmp_path / "lock"):
+        pass
+
+
+def test_component_names_are_no_paths() -> None:
+    for name in ("../up", "a/b", "", "Upper", ".hidden"):
+        with pytest.raises(ValueError, match="component"):
+            EngineKey(name, {})

@@ -1,0 +1,157 @@
+"""What speech costs is the cost of streams that are spoken: callers who hang up before any speech do not change it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from cosyserve.engines.engine_load import WINDOW_SECONDS, BusyMeter, EngineLoad
+from services.llm.backends.measured_generation import MeasuredGeneration
+from services.llm.generation.request import Generation, Grouping, Hop, Prompt, Sampling
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.load = EngineLoad()
+        self.meter = BusyMeter(self.load, lambda: self.now)
+
+    def speak(self, speech_seconds: float, busy_seconds: float) -> None:
+        work = self.meter.begins()
+        self.now += busy_seconds
+        self.meter.made(work, speech_seconds)
+        self.meter.ends(work)
+
+    def hang_up(self, busy_seconds: float) -> None:
+        work = self.meter.begins()
+        self.now += busy_seconds
+        self.meter.made(work, 0.0)
+        self.meter.ends(work)
+
+    @property
+    def factor(self) -> float:
+        assert self.load.now is not None
+        return self.load.now.real_time_factor
+
+
+def test_who_hangs_up_before_any_speech_costs_no_speech() -> None:
+    clock = Clock()
+    clock.speak(5.0, 0.5)
+    for _ in range(100_000):
+        clock.hang_up(0.3)
+        clock.now += 1.0
+    assert clock.factor == pytest.approx(0.1)
+    assert len(clock.load._worked) <= 2
+    clock.speak(5.0, 0.5)
+    assert clock.factor == pytest.approx(0.1)
+
+
+def test_who_hangs_up_beside_one_who_is_spoken_takes_his_time() -> None:
+    """The engine needs longer for the speech that there is, and that is what is measured."""
+    clock = Clock()
+    spoken = clock.meter.begins()
+    for _ in range(10):
+        clock.hang_up(0.1)
+    clock.meter.made(spoken, 5.0)
+    clock.hang_up(0.5)
+    clock.meter.ends(spoken)
+    assert clock.factor == pytest.approx(1.5 / 5.0)
+
+
+def test_the_time_before_the_first_speech_counts_for_who_was_in() -> None:
+    """Hung up: 0 to 3 s. In, and spoken at 4 s: from 1 s on. In, and spoken at 5 s: from 2 s on. Hung up: 2.5 to 6 s."""
+    clock = Clock()
+    gone = clock.meter.begins()
+    clock.now = 1.0
+    first = clock.meter.begins()
+    clock.now = 2.0
+    second = clock.meter.begins()
+    clock.now = 2.5
+    other = clock.meter.begins()
+    clock.now = 3.0
+    clock.meter.ends(gone)
+    clock.now = 4.0
+    clock.meter.made(first, 1.0)
+    assert clock.factor == pytest.approx(3.0)
+    clock.meter.ends(first)
+    clock.now = 5.0
+    clock.meter.made(second, 1.0)
+    clock.meter.ends(second)
+    assert clock.factor == pytest.approx(4.0 / 2.0)
+    clock.now = 6.0
+    clock.meter.ends(other)
+    assert clock.factor == pytest.approx(4.0 / 2.0)
+
+
+def test_an_older_piece_that_speaks_later_counts_from_its_begin() -> None:
+    clock = Clock()
+    older = clock.meter.begins()
+    clock.now = 1.0
+    younger = clock.meter.begins()
+    clock.now = 2.0
+    clock.meter.made(younger, 1.0)
+    assert clock.factor == pytest.approx(1.0)
+    clock.meter.ends(younger)
+    clock.now = 3.0
+    clock.meter.made(older, 1.0)
+    assert clock.factor == pytest.approx(3.0 / 2.0)
+
+
+def test_work_without_speech_is_kept_in_one_place_and_forgotten_with_the_rest() -> None:
+    load = EngineLoad()
+    load.worked(0.5, 5.0)
+    for _ in range(10_000):
+        load.worked(0.3, 0.0)
+    assert len(load._worked) == 1
+    spoken = 0
+    while load.now is not None and load.now.real_time_factor > 0.2:
+        load.worked(1.0, 10.0)
+        spoken += 1
+    assert spoken <= WINDOW_SECONDS / 10.0
+
+
+def test_the_window_is_no_longer_than_so_much_work() -> None:
+    """An engine that was held up for minutes has what it measured then forgotten after half a minute of work."""
+    load = EngineLoad()
+    for _ in range(100):
+        load.worked(10.0, 0.1)
+    assert len(load._worked) <= WINDOW_SECONDS / 10.0 + 1
+
+
+class Slow:
+    """A backend whose prefill takes 0.3 s and whose every hop of a second takes 0.1 s, on the clock of the test."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.prefilled = asyncio.Event()
+
+    async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
+        self.now += 0.3
+        self.prefilled.set()
+        if not generation.text:
+            await asyncio.Event().wait()
+        self.now += 0.1
+        yield Hop([0] * 25)
+
+
+async def test_prefills_that_are_hung_up_leave_the_cost_of_the_llm_as_it_is() -> None:
+    backend = Slow()
+    generation = MeasuredGeneration(backend)  # type: ignore[arg-type]
+    generation._meter = BusyMeter(generation.load, lambda: backend.now)
+
+    async def ask(text: tuple[int, ...]) -> None:
+        asked = Generation(prompt=Prompt(), text=text, sampling=Sampling(), grouping=Grouping(first=25))
+        async with contextlib.aclosing(generation.generate(asked)) as hops:
+            async for _ in hops:
+                pass
+
+    await ask((1,))
+    for _ in range(20):
+        backend.prefilled.clear()
+        asking = asyncio.create_task(ask(()))
+        await backend.prefilled.wait()
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    assert generation.load.now is not None
+    assert generation.load.now.real_time_factor == pytest.approx(0.4)

@@ -1,0 +1,141 @@
+"""Driver and GPUs, asked of a stand-in for nvidia-smi; what is said about each kind of machine."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cosyserve.host.doctor.finding import State
+from cosyserve.host.doctor.gpu_checks import check_compiler, check_cuda, check_driver, check_gpu, check_sharing, check_torch_build
+from cosyserve.engines.gpu_facts import driver_cuda, gpus, machine_gpus, visible_gpus
+from cosyserve.host.hardware.machine import c_compiler, this_machine
+from tests.unit.cosyserve.host.fake_gpu import H200, gpu, machine, put_program
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    put_program(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("FAKE_GPUS", json.dumps([H200, {**H200, "memory.total": "[N/A]", "compute_cap": "[N/A]"}]))
+    return monkeypatch
+
+
+def test_what_nvidia_smi_tells(smi: pytest.MonkeyPatch) -> None:
+    first, second = gpus()
+    assert (first.name, first.capability, first.driver, first.memory_mib, first.free_mib) == (
+        "NVIDIA H200",
+        (9, 0),
+        "570.86.15",
+        143771,
+        143000,
+    )
+    assert (second.capability, second.memory_mib) == ((0, 0), 0)
+    assert driver_cuda() == (12, 8)
+    assert visible_gpus()[0] == {"gpu": "NVIDIA H200", "compute_capability": "9.0", "driver": "570.86.15"}
+
+
+@pytest.mark.parametrize(
+    ("named", "seen"),
+    [
+        ("1", ["second"]),
+        ("1,0", ["second", "NVIDIA H200"]),
+        ("GPU-10f1", ["second"]),
+        ("0,7,1", ["NVIDIA H200"]),
+        ("", []),
+        ("-1", []),
+        ("MIG-0f1e", ["NVIDIA H200", "second"]),
+    ],
+)
+def test_what_cuda_does_not_see_is_not_there(named: str, seen: list[str], smi: pytest.MonkeyPatch) -> None:
+    smi.setenv("FAKE_GPUS", json.dumps([H200, {**H200, "name": "second"}]))
+    smi.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert [gpu.name for gpu in gpus()] == [gpu["gpu"] for gpu in visible_gpus()] == seen
+    assert [gpu["gpu"] for gpu in machine_gpus()] == ["NVIDIA H200", "second"]
+    found = check_driver(this_machine(), wanted=True)
+    assert (found.state is State.PROBLEM, "hides every GPU" in found.found) == (not seen, not seen)
+
+
+def test_a_driver_that_works(smi: pytest.MonkeyPatch) -> None:
+    found = check_driver(this_machine(), wanted=True)
+    assert (found.state, found.found) == (State.OK, "NVIDIA 570.86.15, 2 GPUs")
+
+
+def test_a_driver_that_fails_is_a_problem_in_its_own_words(smi: pytest.MonkeyPatch) -> None:
+    smi.setenv("FAKE_GPU_FAILS", "NVML: Driver/library version mismatch")
+    found = check_driver(this_machine(), wanted=False)
+    assert found.state is State.PROBLEM
+    assert "Driver/library version mismatch" in found.found
+    assert "reboot" in found.mend
+
+
+@pytest.mark.parametrize(("wanted", "state"), [(False, State.NOTE), (True, State.PROBLEM)])
+def test_no_gpu_is_a_problem_for_who_wants_one(wanted: bool, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("cosyserve.host.doctor.gpu_checks.gpu_is_there", lambda: False)
+    assert check_driver(machine(), wanted).state is state
+
+
+def test_a_device_without_nvidia_smi_is_a_container_without_the_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("cosyserve.host.doctor.gpu_checks.gpu_is_there", lambda: True)
+    assert "docker run --gpus all" in check_driver(machine(), wanted=False).mend
+
+
+@pytest.mark.parametrize(
+    ("cuda", "runtime", "state"),
+    [((12, 8), "12.8.90", State.OK), ((12, 4), "12.8.90", State.NOTE), ((12, 8), "13.0.48", State.PROBLEM), ((13, 0), "12.8.90", State.OK)],
+)
+def test_cuda_of_driver_and_torch(cuda: tuple[int, int], runtime: str, state: State) -> None:
+    (found,) = check_cuda(machine(gpu(), cuda=cuda, nvidia__cuda__runtime__cu12=runtime))
+    assert found.state is state
+    if state is State.PROBLEM:
+        assert "580" in found.mend
+
+
+def test_a_driver_that_names_no_cuda() -> None:
+    (found,) = check_cuda(machine(gpu(), cuda=None))
+    assert found.state is State.NOTE
+    assert check_cuda(machine()) == []
+
+
+@pytest.mark.parametrize(
+    ("capability", "memory", "free", "states"),
+    [
+        ((9, 0), 143_771, 143_000, ["ok"]),
+        ((7, 5), 16_384, 16_000, ["note"]),
+        ((8, 9), 24_564, 10_000, ["ok", "note"]),
+        ((8, 9), 1_024, 1_000, ["note"]),
+        ((7, 5), 16_384, 2_000, ["note", "note"]),
+    ],
+)
+def test_age_and_memory_of_a_gpu(capability: tuple[int, int], memory: int, free: int, states: list[str]) -> None:
+    found = check_gpu(3, gpu(memory, capability, free))
+    assert [finding.state for finding in found] == states
+    assert all(finding.check.startswith("GPU 3") for finding in found)
+    assert all(finding.means and finding.mend for finding in found if finding.state is not State.OK)
+
+
+def test_a_torch_for_cpus_beside_a_gpu(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    assert check_torch_build(machine(gpu()), tmp_path)[0].state is State.PROBLEM
+    (tmp_path / "lib" / "libtorch_cuda.so").touch()
+    assert check_torch_build(machine(gpu()), tmp_path)[0].state is State.OK
+    assert check_torch_build(machine(), tmp_path) == []
+    assert check_torch_build(machine(gpu()), None) == []
+
+
+def test_compiler_and_mps_are_looked_for_where_there_is_a_gpu(tmp_path: Path) -> None:
+    nothing = {"PATH": str(tmp_path)}
+    assert check_compiler(machine()) == check_sharing(machine(), nothing) == []
+    assert check_compiler(machine(gpu(), compiler=None))[0].state is State.NOTE
+    assert check_compiler(machine(gpu()))[0].found == "/usr/bin/gcc"
+    assert c_compiler(nothing) is None
+    assert check_sharing(machine(gpu()), nothing)[0].state is State.NOTE
+    assert check_sharing(machine(gpu(), gpu()), nothing)[0].state is State.OK
+    for name in ("gcc", "special", "nvidia-cuda-mps-control"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    assert str(c_compiler(nothing)).endswith("/gcc")
+    assert str(c_compiler({**nothing, "CC": "special"})).endswith("/special")
+    assert c_compiler({**nothing, "CC": "nowhere"}) is None
+    assert check_sharing(machine(gpu()), nothing)[0].state is State.OK

@@ -1,0 +1,173 @@
+"""Which configuration is taken, what the environment keeps, and which engines count as built."""
+
+from pathlib import Path
+
+import pytest
+
+from cosyserve.engines.engine_cache import EngineCache, EngineKey
+from cosyserve.errors import SettingsError
+from cosyserve.host.starting.configurations import BY_NAME, Configuration
+from cosyserve.host.hardware.machine import Machine
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.host.starting import engine_builds as engines
+from cosyserve.host.starting.engine_builds import PARTS, WEIGHTS, built, commands, converted_directory
+from cosyserve.host.starting.plan import chosen, compared, forced, planned
+from services.token2wav.engines import cache_keys as keys
+from services.token2wav.torch_backend import WEIGHTS as SERVED_WEIGHTS
+from tests.unit.cosyserve.host.fake_gpu import gpu, machine
+
+MODEL = Path(__file__).parents[3] / "models" / "demo"
+FULL = machine(gpu(), triton="3.7.1", onnxruntime="1.31.1", tensorrt="10.13.0.35")
+FACTS = {"gpu": "NVIDIA Test", "driver": "570.86.15", "tensorrt": "10.13.0.35", "precision": "fp16", "compatibility": "none"}
+
+
+def fill(root: Path, **other: str) -> dict[str, str]:
+    """Plans of the bundled model in an engine cache; returns the environment that names it."""
+    directory = ModelDirectory(MODEL)
+    facts = FACTS | {"model": directory.content_hash((*WEIGHTS, directory.yaml_name))} | other
+    for part in PARTS:
+        EngineCache(root).obtain(EngineKey(f"token2wav.{part}", facts), lambda made: (made / "plan").write_bytes(b"plan") and None)
+    return {engines.ENGINES: str(root)}
+
+
+def steps(configuration: Configuration, found: Machine, environ: dict[str, str]) -> list[list[str]]:
+    """What --precompile runs."""
+    plan = planned(configuration, found, MODEL, forced=False, environ=environ)
+    return commands(plan.backends, found, MODEL, {**environ, **plan.environ})
+
+
+def test_names_are_those_of_the_service() -> None:
+    assert (PARTS, WEIGHTS) == (keys.COMPONENTS, SERVED_WEIGHTS)
+    assert keys.GRAPHS == "token2wav.graphs"
+    assert (engines.PUBLISHED, engines.PUBLISHED_FILE) == (keys.PUBLISHED, keys.PUBLISHED_FILE)
+    assert keys.plan_key("pitch", keys.graphs_key("h", "fp16"), {}, []).component == f"token2wav.{PARTS[2]}"
+
+
+def test_our_own_engines_are_chosen_and_others_are_measured_beside_them(tmp_path: Path) -> None:
+    environ = {engines.ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path)}
+    assert (chosen(FULL)[0].name, chosen(FULL)[1]) == ("compile+fp16", [])
+    found, left = compared(FULL, MODEL, will_build=False, environ=environ)
+    assert (found, [step.name for step in left]) == ([], ["trt+fp16"])
+    assert "--precompile builds them" in left[0].reason
+    assert compared(FULL, MODEL, will_build=True, environ=environ) == ([BY_NAME["trt+fp16"]], [])
+    fill(tmp_path / "engines")
+    assert compared(FULL, MODEL, will_build=False, environ=environ) == ([BY_NAME["trt+fp16"]], [])
+    assert compared(FULL, MODEL, will_build=True, environ=environ | {"COSYSERVE_LLM_BACKEND": "vllm"}) == ([], [])
+    assert compared(machine(), MODEL, will_build=True, environ=environ) == ([], [])
+    vllm = machine(gpu(), triton="3.7.1", vllm="0.33.0")
+    assert [step.name for step in compared(vllm, MODEL, will_build=False, environ=environ)[1]] == ["vllm+fp16"]
+    directory = converted_directory(MODEL, "vllm", environ)
+    directory.mkdir(parents=True)
+    (directory / "manifest.json").write_text("{}")
+    assert compared(vllm, MODEL, will_build=False, environ=environ) == ([BY_NAME["vllm+fp16"]], [])
+
+
+def test_an_engine_that_was_measured_to_be_faster_takes_the_place_of_our_own(tmp_path: Path) -> None:
+    compiled, environ = BY_NAME["compile+fp16"], {"COSYSERVE_CACHE_DIR": str(tmp_path)}
+    found, noted = machine(gpu(), triton="3.7.1", vllm="0.33.0"), {"llm": "vllm", "token2wav": "tensorrt"}
+    told = planned(compiled, found, MODEL, forced=False, environ=environ, noted=noted)
+    assert told.backends == noted
+    assert told.environ["COSYSERVE_TOKEN2WAV_ENGINE_PRECISION"] == "fp16"
+    assert told.environ["COSYSERVE_LLM_CONVERTED"] == str(converted_directory(MODEL, "vllm", environ))
+    assert sum("measured to be faster here" in line for line in told.why) == 2
+    mine = planned(compiled, found, MODEL, forced=False, environ=environ | {"COSYSERVE_LLM_BACKEND": "torch"}, noted=noted)
+    assert mine.backends == {"llm": "torch", "token2wav": "tensorrt"}
+    assert planned(compiled, found, MODEL, forced=True, environ=environ, noted=noted).backends == compiled.backends
+    assert planned(BY_NAME["cpu"], found, MODEL, forced=False, environ=environ, noted=noted).backends == BY_NAME["cpu"].backends
+
+
+@pytest.mark.parametrize("other", [{"driver": "1.2"}, {"gpu": "another"}, {"tensorrt": "10.10"}, {"precision": "fp32"}, {"model": "x"}])
+def test_engines_of_something_else_do_not(other: dict[str, str], tmp_path: Path) -> None:
+    assert not built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
+
+
+@pytest.mark.parametrize("other", [{"tensorrt": "10.13.0.35.post1"}, {"gpu": "NVIDIA Test MIG 1g.5gb"}, {"compute_capability": "8.9"}])
+def test_engines_of_the_same_by_another_name_do(other: dict[str, str], tmp_path: Path) -> None:
+    assert built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
+
+
+def test_engines_that_the_settings_do_not_ask_for_do_not_count(tmp_path: Path) -> None:
+    environ = fill(tmp_path, compatibility="hardware", gpu="any", driver="any")
+    assert not built(BY_NAME["trt+fp16"], FULL, MODEL, environ)
+    assert built(BY_NAME["trt+fp16"], FULL, MODEL, {**environ, "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware"})
+    assert not built(
+        BY_NAME["trt+fp16"],
+        FULL,
+        MODEL,
+        {**environ, "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware", "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION": "bf16"},
+    )
+
+
+def test_steps_down_say_why() -> None:
+    taken, steps = chosen(machine())
+    assert taken.name == "cpu"
+    assert [step.name for step in steps] == ["compile+fp16", "fp16"]
+    assert {step.reason for step in steps} == {"there is no NVIDIA GPU"}
+
+
+def test_what_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
+    environ = {"COSYSERVE_LLM_GPU_ENGINE": "readable", "COSYSERVE_TOKEN2WAV_STATE_BYTES": "1000000000"}
+    compiled = BY_NAME["compile+fp16"]
+    free = planned(compiled, FULL, MODEL, forced=False, environ=environ)
+    assert not environ.keys() & free.environ.keys()
+    told = planned(compiled, FULL, MODEL, forced=True, environ=environ)
+    assert told.environ["COSYSERVE_LLM_GPU_ENGINE"] == "fused"
+    assert "COSYSERVE_TOKEN2WAV_STATE_BYTES" not in told.environ
+
+
+def test_a_backend_that_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
+    environ = {"COSYSERVE_LLM_BACKEND": "vllm"}
+    compiled = BY_NAME["compile+fp16"]
+    assert planned(compiled, FULL, MODEL, forced=False, environ=environ).backends == {"llm": "vllm", "token2wav": "torch"}
+    assert planned(compiled, FULL, MODEL, forced=True, environ=environ).backends == {"llm": "torch", "token2wav": "torch"}
+
+
+def test_what_cannot_run_is_refused_with_the_reason() -> None:
+    with pytest.raises(SettingsError, match=r"--force-config trt\+fp16: there is no NVIDIA GPU"):
+        forced("trt+fp16", machine())
+
+
+def test_commands_of_each_configuration(tmp_path: Path) -> None:
+    environ = {engines.ENGINES: str(tmp_path / "engines"), "COSYSERVE_CACHE_DIR": str(tmp_path / "cache")}
+    where = ["--engines", str(tmp_path / "engines")]
+    plans = ["build", "token2wav", str(MODEL), "--precision", "fp16", *where]
+    trt, onnx, cpu = (BY_NAME[name] for name in ("trt+fp16", "onnx", "cpu"))
+    assert steps(trt, FULL, environ) == [plans]
+    new, old = machine(gpu(), tensorrt="10.13.0.35", tensorrt_llm="1.2.0"), machine(gpu(), tensorrt="10.10.0.31", tensorrt_llm="0.20.0")
+    trtllm = BY_NAME["trtllm+fp16"]
+    hf, checkpoint = (str(converted_directory(MODEL, form, environ)) for form in ("hf", "trtllm-0.20"))
+    assert hf.startswith(str(tmp_path / "cache" / "converted"))
+    assert steps(trt, new, environ) == [plans]
+    assert steps(trtllm, new, environ) == [["convert", str(MODEL), "--target", "hf", "--output", hf]]
+    assert steps(trtllm, old, environ) == [
+        ["convert", str(MODEL), "--target", "trtllm-0.20", "--output", checkpoint],
+        ["build", "llm", checkpoint],
+    ]
+    assert planned(trtllm, new, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == hf
+    assert "COSYSERVE_LLM_CONVERTED" not in planned(trtllm, old, MODEL, forced=False, environ=environ).environ
+    vllm = machine(gpu(), tensorrt="10.13.0.35", vllm="0.19.0")
+    export = str(converted_directory(MODEL, "vllm", environ))
+    assert steps(BY_NAME["vllm+fp16"], vllm, environ) == [["convert", str(MODEL), "--target", "vllm", "--output", export]]
+    first = environ | {"COSYSERVE_LLM_BACKEND": "auto", "COSYSERVE_LLM_AUTO_FIRST": "vllm"}
+    assert planned(trt, vllm, MODEL, forced=False, environ=first).environ["COSYSERVE_LLM_CONVERTED"] == export
+    assert planned(BY_NAME["vllm+fp16"], vllm, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == export
+    assert steps(onnx, FULL, environ) == [["export", str(MODEL), "--precision", "fp32", *where]]
+    assert steps(cpu, FULL, environ) == []
+
+
+def test_commands_make_what_the_settings_will_look_for(tmp_path: Path) -> None:
+    flow = "COSYSERVE_TOKEN2WAV_"
+    environ = {
+        "COSYSERVE_CACHE_DIR": str(tmp_path), "COSYSERVE_LLM_BACKEND": "vllm", f"{flow}ENGINE_PRECISION": "bf16",
+        f"{flow}ENGINE_COMPATIBILITY": "hardware", f"{flow}WIDEST_STEP": "8", f"{flow}DEVICE": "cuda:1",
+    }  # fmt: skip
+    found, trt = machine(gpu(), tensorrt="10.13.0.35", tensorrt_llm="0.20.0", vllm="0.19.0"), BY_NAME["trt+fp16"]
+    options = ["--precision", "bf16", "--streams", "8", "--compatibility", "hardware", "--device", "cuda:1"]
+    plans = ["build", "token2wav", str(MODEL), *options]
+    export = str(converted_directory(MODEL, "vllm", environ))
+    assert steps(trt, found, environ) == [plans, ["convert", str(MODEL), "--target", "vllm", "--output", export]]
+    assert steps(trt, found, environ | {"COSYSERVE_LLM_CONVERTED": "/mine"}) == [plans]
+    assert steps(trt, found, environ | {"COSYSERVE_LLM_BACKEND": "torch"}) == [plans]
+    published = {f"{flow}ENGINE_ESTIMATOR": "published", f"{flow}ENGINE_PRECISION": "fp32", f"{flow}BACKEND": "onnxruntime"}
+    file = str(MODEL / "flow.decoder.estimator.fp32.onnx")
+    assert steps(trt, FULL, environ | published) == [["export", str(MODEL), "--precision", "fp32", "--published", file]]

@@ -1,0 +1,190 @@
+"""First messages are received in turn: no more at once than the limit, and none that lingers keeps others out."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from cosyserve.rpc import first_message_limit as intake
+from cosyserve.errors import DeadlineExceeded, Overloaded, Unavailable
+from cosyserve.rpc.first_message_limit import Intake, Turn
+
+HERE, ELSEWHERE = "ipv4:10.0.0.1:1000", "ipv4:10.0.0.2:1000"
+
+
+def brief(limit: int, seconds: float = 5.0) -> Intake:
+    return Intake(limit, seconds, 0.2)
+
+
+async def linger(gate: Intake, peer: str = HERE) -> Turn:
+    """A call that begins to send, and never ends by itself."""
+    taken: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
+
+    async def hold() -> None:
+        async with gate.turn(peer) as turn:
+            if not taken.done():
+                taken.set_result(turn)
+            await turn.lost.wait()
+
+    holding.append(asyncio.create_task(hold()))
+    return await taken
+
+
+holding: list["asyncio.Task[None]"] = []
+
+
+async def test_never_more_at_once_than_the_limit() -> None:
+    gate, most = brief(3), 0
+
+    async def call() -> None:
+        nonlocal most
+        async with gate.turn(HERE):
+            most = max(most, gate.receiving)
+            await asyncio.sleep(0.001)
+
+    await asyncio.gather(*(call() for _ in range(50)))
+    assert (most, gate.receiving) == (3, 0)
+
+
+async def test_a_call_that_lingers_loses_its_turn_when_another_one_waits() -> None:
+    gate = brief(2)
+    first, second = await linger(gate), await linger(gate)
+    await asyncio.sleep(0.3)
+    assert not first.lost.is_set()  # as long as no other call waits
+    async with asyncio.timeout(0.1), gate.turn(HERE):
+        assert first.lost.is_set()
+        assert not second.lost.is_set()
+        assert gate.receiving == 2
+
+
+async def test_a_call_that_has_just_begun_is_left_alone() -> None:
+    gate = brief(1)
+    turn = await linger(gate)
+    waiting = asyncio.create_task(linger(gate))
+    await asyncio.sleep(0.05)
+    assert not turn.lost.is_set()
+    async with asyncio.timeout(1):
+        await waiting
+    assert turn.lost.is_set()
+
+
+async def order_of(gate: Intake, peers: list[str]) -> list[int]:
+    """The numbers of calls of `peers`, which all wait at once, in the order in which they are read."""
+    order: list[int] = []
+
+    async def call(number: int, peer: str) -> None:
+        async with gate.turn(peer):
+            order.append(number)
+
+    await linger(gate)
+    await asyncio.gather(*(asyncio.create_task(call(number, peer)) for number, peer in enumerate(peers)))
+    return order
+
+
+async def test_calls_of_a_connection_are_read_in_order() -> None:
+    assert await order_of(brief(1), [HERE] * 4) == [0, 1, 2, 3]
+
+
+async def test_hosts_and_their_connections_take_turns() -> None:
+    again = "ipv4:10.0.0.1:2000"
+    assert await order_of(brief(1), [HERE, HERE, HERE, again, ELSEWHERE]) == [0, 4, 3, 1, 2]
+
+
+async def test_a_host_of_ipv6_is_its_network_of_64_bits() -> None:
+    one, same, other = (f"ipv6:%5B2001:db8:0:{host}%5D:1000" for host in ("1::1", "1::2", "2::1"))
+    assert await order_of(brief(1), [one, one, same, other]) == [0, 3, 2, 1]
+
+
+async def test_the_host_with_the_most_turns_loses_one() -> None:
+    gate = brief(3)
+    few = await linger(gate, ELSEWHERE)
+    many = [await linger(gate), await linger(gate)]
+    await asyncio.sleep(0.3)
+    async with asyncio.timeout(0.1), gate.turn("ipv4:10.0.0.3:1000"):
+        assert [turn.lost.is_set() for turn in (few, *many)] == [False, True, False]
+
+
+async def test_many_calls_that_never_send_keep_none_waiting_long() -> None:
+    """Fifty a second on one connection; turns of a second would be enough for eight."""
+    gate = Intake(8, 30.0)
+    loop = asyncio.get_running_loop()
+    attack = asyncio.create_task(empty_calls(gate, 50))
+    try:
+        await asyncio.sleep(1.5)
+        for peer in (HERE, "ipv4:10.0.0.1:2000", ELSEWHERE):
+            begin = loop.time()
+            async with gate.turn(peer):
+                assert loop.time() - begin < 1.2
+    finally:
+        attack.cancel()
+
+
+async def empty_calls(gate: Intake, a_second: int) -> None:
+    async with asyncio.TaskGroup() as calls:
+        while True:
+            calls.create_task(linger(gate))
+            await asyncio.sleep(1 / a_second)
+
+
+async def test_a_closed_intake_takes_every_turn_back_and_refuses() -> None:
+    gate = Intake(1, 5.0)
+    turn = await linger(gate)
+
+    async def call() -> None:
+        async with gate.turn(HERE):
+            pytest.fail("a turn was given")
+
+    waiting = asyncio.create_task(call())
+    await asyncio.sleep(0.01)
+    gate.close(lambda: Unavailable("leaving"))
+    assert turn.lost.is_set()
+    assert isinstance(turn.reason, Unavailable)
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(waiting, 1)
+    with pytest.raises(Unavailable):
+        await call()
+    assert gate.receiving == 0
+
+
+async def test_waiting_has_an_end() -> None:
+    gate = Intake(1, 0.1)
+    async with gate.turn(HERE):
+        with pytest.raises(DeadlineExceeded, match=r"not read in 0\.1 s"):
+            async with gate.turn(HERE):
+                pass
+    async with gate.turn(HERE):
+        assert gate.receiving == 1
+
+
+async def test_the_line_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "_MOST_WAITING", 2)
+    gate = Intake(1, 5.0)
+
+    async def call(peer: str) -> str:
+        async with gate.turn(peer):
+            return peer
+
+    async with gate.turn(HERE):
+        waiting = [asyncio.create_task(call(HERE)) for _ in range(2)]
+        await asyncio.sleep(0.01)
+        with pytest.raises(Overloaded, match="2 calls wait"):
+            await call(HERE)
+        # A call of another host takes the place of the last one of the host that has the most.
+        elsewhere = asyncio.create_task(call(ELSEWHERE))
+        with pytest.raises(Overloaded, match="2 calls wait"):
+            await waiting[1]
+    assert [*await asyncio.gather(waiting[0], elsewhere)] == [HERE, ELSEWHERE]
+
+
+async def test_a_caller_that_hangs_up_while_waiting_leaves_nothing() -> None:
+    gate = brief(1)
+    async with gate.turn(HERE):
+        waiting = asyncio.create_task(linger(gate))
+        await asyncio.sleep(0.01)
+        waiting.cancel()
+        holding[-1].cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await waiting
+        await asyncio.gather(holding[-1], return_exceptions=True)
+    async with asyncio.timeout(0.1), gate.turn(HERE):
+        assert gate.receiving == 1

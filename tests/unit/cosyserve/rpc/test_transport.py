@@ -1,0 +1,32 @@
+"""Every channel and every server of the product gets its options from one place."""
+
+import re
+from pathlib import Path
+
+from cosyserve.rpc.transport import ANSWER_SECONDS, PING_SECONDS, channel_options, server_options
+
+ROOT = Path(__file__).parents[3]
+_MADE = re.compile(r"grpc(?:\.aio)?\.(?:insecure_channel|secure_channel|server)\(")
+_OWN_DEADLINES = {"cosyserve/probe.py", "cosyserve/host/supervision/liveness.py"}
+"""They ask for the health with deadlines of their own: to those who judge a process its silence must not look like a lost connection."""
+
+
+def test_a_frozen_peer_is_noticed_within_eight_seconds() -> None:
+    told = dict(channel_options())
+    assert told["grpc.keepalive_time_ms"] + told["grpc.http2.ping_timeout_ms"] == (PING_SECONDS + ANSWER_SECONDS) * 1000 < 8_000
+
+
+def test_limits_of_a_server_are_handed_on() -> None:
+    told = dict(server_options(1 << 20, 5, 7))
+    names = ("grpc.max_receive_message_length", "grpc.max_allowed_incoming_connections", "grpc.max_concurrent_streams")
+    assert [told[name] for name in names] == [1 << 20, 5, 7]
+
+
+def test_nothing_in_the_product_makes_a_channel_or_server_of_its_own_options() -> None:
+    pages = [path for folder in ("cosyserve", "services") for path in (ROOT / folder).rglob("*.py")]
+    makers = {str(path.relative_to(ROOT)) for path in pages if _MADE.search(path.read_text(encoding="utf-8"))} - _OWN_DEADLINES
+    assert len(makers) >= 5
+    for maker in makers:
+        text = (ROOT / maker).read_text(encoding="utf-8")
+        assert "from cosyserve.rpc.transport import" in text, maker
+        assert not re.search(r"\(\"grpc\.(?:http2|keepalive|max_)", text), maker
