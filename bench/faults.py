@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.player import Player
+from bench.load.player import Player
 from bench.serving import TEXTS
 from cosyserve.client.client import Client
 from cosyserve.errors import CosyserveError

@@ -18,7 +18,7 @@ from typing import cast
 
 import grpc
 
-from bench.player import Heard, listen
+from bench.load.player import Heard, listen
 from bench.serving import TEXTS, setting
 from cosyserve.client.client import Client
 from cosyserve.errors import CosyserveError, Overloaded

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from bench.engines import Speaker, text_ids
+from bench.load.engines import Speaker, text_ids
 from bench.real_size import PUBLISHED_LLM, llm_tensors
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.arrivals import closed_loop
-from bench.parts.kept import Kept
+from bench.load.arrivals import closed_loop
+from bench.parts.results_file import Kept
 from bench.parts.progress import bar
 from bench.serving import TEXTS, gpu_megabytes, room_for, setting
 from bench.soak import FLAT_MEGABYTES, sample

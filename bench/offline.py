@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bench.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken, text_ids
-from bench.parts.kept import Kept
+from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken, text_ids
+from bench.parts.results_file import Kept
 from bench.serving import TEXTS
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.inputs.request import Profile

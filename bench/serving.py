@@ -17,10 +17,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.arrivals import closed_loop, poisson
-from bench.parts.subject import gpu, machine
-from bench.player import Heard, listen
-from bench.serving_report import HEAD, Level, level, plot, read_json, row, write_json
+from bench.load.arrivals import closed_loop, poisson
+from bench.parts.provenance import gpu, machine
+from bench.load.player import Heard, listen
+from bench.reports.serving_report import HEAD, Level, level, plot, read_json, row, write_json
 from cosyserve.client.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import StackFailed, running_stack

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
 
-from bench.player import Heard, listen
+from bench.load.player import Heard, listen
 from cosyserve.client.client import Client
 from cosyserve.host.supervision.supervisor import running_stack
 from cosyserve.client.types import Mode

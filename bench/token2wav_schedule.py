@@ -1,6 +1,6 @@
 """What does the schedule of token2wav do to listeners? `python -m bench.token2wav_schedule [--streams 1,8,64] [--throws 6]`
 
-The batcher that serves, between a speech-token model and a decoder that only take time (bench/modelled_engines.py: what one H200 was seen
+The batcher that serves, between a speech-token model and a decoder that only take time (bench/simulation/engines.py: what one H200 was seen
 to take), on a clock of its own: a minute of 64 listeners takes seconds on any CPU. Loads and columns as in `bench.serving`.
 """
 
@@ -14,11 +14,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from bench.modelled_engines import ModelledDecoder, ModelledLlm, Times
-from bench.modelled_outcome import Outcome
-from bench.modelled_request import WAY_SECONDS, ModelledRequest
-from bench.player import Player
-from bench.virtual_servers import VirtualServers
+from bench.simulation.engines import ModelledDecoder, ModelledLlm, Times
+from bench.simulation.outcome import Outcome
+from bench.simulation.request import WAY_SECONDS, ModelledRequest
+from bench.load.player import Player
+from bench.simulation.servers import VirtualServers
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.orchestrator.load_control.adaptive_limit import AdaptiveLimit, StageLoad
 from services.token2wav.scheduling.batcher import Batcher

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken
-from bench.gpu.stack import ENGINES
-from bench.parts.kept import Kept
+from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken
+from bench.gpu.device.service_settings import ENGINES
+from bench.parts.results_file import Kept
 from cosyserve.spec import SPEECH_VOCABULARY, TOKENS_PER_SECOND
 
 SECONDS = (4, 10, 30)
@@ -31,7 +31,7 @@ def free() -> int:
 
 
 async def measure(model: Path, engines: str, kept: Kept) -> None:
-    """engines: as in `bench.gpu.stack`."""
+    """engines: as in `bench.gpu.device.service_settings`."""
     speaker = Speaker.first_of(model)
     before = torch.cuda.mem_get_info()[1]
     llm, token2wav = (ENGINES[engines][f"COSYSERVE_{service}_GPU_ENGINE"] for service in ("LLM", "TOKEN2WAV"))

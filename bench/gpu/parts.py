@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.gpu.prepare import COMPLETE
-from bench.gpu.stack import settings
+from bench.gpu.device.service_settings import settings
 from bench.parts.part import Part
 
 PREPARE = "prepare"
@@ -16,7 +16,7 @@ STOP_BELOW = 0.95
 """The search for the most streams ends at the first load of which fewer than this share had no gap."""
 SOAK_STREAMS = 32
 VOCODER, VOCODER_SHARDS = "vocoder-float16", ("0 5", "1 5", "2 5", "3 5", "4 5")
-"""Part of `bench.gpu_token2wav` with the arithmetic that serves, and the shares in which it is compiled."""
+"""Part of `bench.gpu.token2wav` with the arithmetic that serves, and the shares in which it is compiled."""
 MARGIN_SECONDS = 90.0
 """Around a soak: services that start and stop."""
 
@@ -39,7 +39,7 @@ def parts(plan: Plan) -> list[Part]:
 
 def _prepare(plan: Plan) -> Part:
     compiled = [("-m", "bench.gpu.prepare", "llm", *rows.split()) for rows in ("0 1 2", "4 8 16", "32 64 128")]
-    token2wav = ("-m", "bench.gpu_token2wav", "--out", str(plan.out), "--compile", "--part")
+    token2wav = ("-m", "bench.gpu.token2wav", "--out", str(plan.out), "--compile", "--part")
     compiled += [(*token2wav, "passes", "--shard", *units.split()) for units in ("1 2", "4", "8", "16 32")]
     compiled += [(*token2wav, VOCODER, "--shard", *shard.split()) for shard in VOCODER_SHARDS]
     compiled += [("-m", "bench.gpu.prepare", "sharing"), (*token2wav, "variants", "--shard", "0")]
@@ -49,7 +49,7 @@ def _prepare(plan: Plan) -> Part:
 
 def _stages(plan: Plan) -> list[Part]:
     def llm(name: str, about: str, part: str) -> Part:
-        return Part(name, about, (("-m", "bench.gpu_llm", "--part", part, "--json", str(plan.out / f"{name}.json")),))
+        return Part(name, about, (("-m", "bench.gpu.llm.__main__", "--part", part, "--json", str(plan.out / f"{name}.json")),))
 
     return [
         llm("ceilings", "copy and read bandwidth, a matrix product, the smallest kernel", "ceilings"),
@@ -67,7 +67,7 @@ def _stages(plan: Plan) -> list[Part]:
 
 
 def _correctness(plan: Plan) -> list[Part]:
-    same = ("-m", "bench.gpu_llm", "--part", "same", "--json", str(plan.out / "llm-same.json"))
+    same = ("-m", "bench.gpu.llm.__main__", "--part", "same", "--json", str(plan.out / "llm-same.json"))
     return [
         Part("llm-same", "tokens of the fused steps against the readable path, many against alone", (same,), alone=False),
         _token2wav(plan, "mel", "mel of the flow in bfloat16 against float32", "correctness-bfloat16", alone=False),
@@ -76,7 +76,7 @@ def _correctness(plan: Plan) -> list[Part]:
 
 
 def _token2wav(plan: Plan, name: str, about: str, part: str, *, alone: bool) -> Part:
-    command = ("-m", "bench.gpu_token2wav", "--out", str(plan.out), "--part", part, "--json", str(plan.out / f"{name}.json"))
+    command = ("-m", "bench.gpu.token2wav", "--out", str(plan.out), "--part", part, "--json", str(plan.out / f"{name}.json"))
     return Part(name, about, (command,), alone=alone)
 
 

@@ -30,8 +30,8 @@ def model(target: Path) -> None:
 def llm(rows: list[int]) -> None:
     import torch
 
-    from bench.gpu_llm_kernels import captured
-    from bench.gpu_llm_tuning import filled, model_on
+    from bench.gpu.llm.kernels import captured
+    from bench.gpu.llm.tuning import filled, model_on
     from bench.real_size import PUBLISHED_LLM
     from services.llm.gpu.prefill import PrefillStep
 
@@ -49,7 +49,7 @@ def sharing() -> None:
 
     from bench.gpu.sharing.decoding import blocks_of
     from bench.gpu.sharing.rows import EARLY, SEVERAL
-    from bench.gpu_llm_tuning import filled, model_on
+    from bench.gpu.llm.tuning import filled, model_on
     from bench.real_size import PUBLISHED_LLM
     from services.llm.gpu.decode import DecodeStep
 

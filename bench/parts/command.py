@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.parts.kept import write
+from bench.parts.results_file import write
 from bench.parts.ledger import DONE, Ledger
 from bench.parts.part import Part, chosen
-from bench.parts.running import run
-from bench.parts.subject import Subject, subject
+from bench.parts.runner import run
+from bench.parts.provenance import Subject, subject
 from cosyserve.interrupts import heeded
 
 Report = Callable[[Path, Sequence[Part], Ledger], None]

@@ -17,8 +17,9 @@ from torch.nn import functional as F
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
-from recipes.demo_voice import manifest, parameters
-from recipes.demo_voice.layout import model_directory
+from recipes.demo_voice.model_files import manifest
+from recipes.demo_voice.training import parameters
+from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.speaker import onnx_file as speaker_onnx
 from recipes.demo_voice.speaker.train import ONNX as SPEAKER_ONNX
 from recipes.demo_voice.speaker.train import WEIGHTS as SPEAKER_WEIGHTS

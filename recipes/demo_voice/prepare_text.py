@@ -27,9 +27,9 @@ from pathlib import Path
 from cosyserve.errors import CosyserveError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
-from recipes.demo_voice.letter_training import train
-from recipes.demo_voice.pronunciations import pronunciations
-from recipes.demo_voice.replies import replies
+from recipes.demo_voice.text.letter_to_sound import train
+from recipes.demo_voice.text.pronunciations import pronunciations
+from recipes.demo_voice.text.replies import replies
 from services.frontend.tokenizers.phonemes.letter_to_sound import write_letters
 from services.frontend.tokenizers.phonemes.lexicon import write_lexicon
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS

@@ -10,9 +10,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from recipes.demo_voice import manifest
+from recipes.demo_voice.model_files import manifest
 from recipes.demo_voice.prepare_text import wheel
-from recipes.demo_voice.pronunciations import pronunciations
+from recipes.demo_voice.text.pronunciations import pronunciations
 from services.frontend.tokenizers.phonemes.lexicon import read_lexicon, write_lexicon
 from services.frontend.tokenizers.phonemes.tokenizer import FILES
 

@@ -5,7 +5,7 @@ sentence by both main voices at the teacher's own speed; what the student is mea
 only with `--split quality`.
 
 Ends when the plan is through, after `--minutes`, or when WORK/speech holds `--hours`; started again it goes on where it was. Writes
-`WORK/speech/<worker>.s16` and `<worker>.tsv`, see recipes.demo_voice.speech.
+`WORK/speech/<worker>.s16` and `<worker>.tsv`, see recipes.demo_voice.training.speech.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from queue import Empty
 import torch
 from tqdm import tqdm
 
-from recipes.demo_voice.speech import SAMPLE_RATE, read_sentences
+from recipes.demo_voice.training.speech import SAMPLE_RATE, read_sentences
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.finish import Refused, finish
 from recipes.demo_voice.teacher.kokoro import Kokoro, Order

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from cosyserve.spec import CHUNK_TOKENS, MEL_FRAMES_PER_TOKEN, SAMPLES_PER_TOKEN
 from recipes.demo_voice.speaker.train import EMBEDDINGS
-from recipes.demo_voice.speech import Speech, Utterance
+from recipes.demo_voice.training.speech import Speech, Utterance
 from recipes.demo_voice.teacher.plan import MAIN_VOICES
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.phones import distance

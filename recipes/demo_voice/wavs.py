@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from recipes.demo_voice.speech import SAMPLE_RATE, Speech, read_sentences
+from recipes.demo_voice.training.speech import SAMPLE_RATE, Speech, read_sentences
 
 
 def write_wavs(work: Path, directory: Path, split: str) -> Counter[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from cosyserve.client.client import Client
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.host.supervision.supervisor import Stack, running_stack
-from tests.roster import Roster
+from tests.stacks.roster import Roster
 
 NOTICED_SECONDS = 8.0
 TINY = Path("tests/golden/tiny")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.up_process import Up
+from tests.stacks.up_process import Up
 
 
 @pytest.fixture(scope="session")

@@ -23,9 +23,9 @@ from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.stages.info import StageInfo, addresses
 from services.token2wav import __main__ as token2wav
-from tests.contract.llm_service import status
-from tests.contract.up_process import ROOT
-from tests.pipeline.scripted import until_serving
+from tests.contract.llm.llm_service import status
+from tests.stacks.up_process import ROOT
+from tests.stacks.scripted_stages import until_serving
 from tests.unit.llm.tiny_llm import TINY, settings
 
 ANY = "127.0.0.1:0"

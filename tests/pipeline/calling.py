@@ -7,7 +7,7 @@ import grpc
 import pytest
 
 from cosyserve.v1 import synthesis_pb2
-from tests.pipeline.scripted import Stack
+from tests.stacks.scripted_stages import Stack
 
 TEXT = "one sentence after another"
 IMPATIENT: dict[str, Any] = {"stall_seconds": 0.5, "recovery_seconds": 1.0, "attempts": 3}

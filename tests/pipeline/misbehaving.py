@@ -18,7 +18,7 @@ from services.token2wav.decoders.backend import EngineSettings, load_backend
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer
-from tests.pipeline.scripted import Frontend, Script, until_serving
+from tests.stacks.scripted_stages import Frontend, Script, until_serving
 
 HERE = "127.0.0.1:0"
 PROMPT = list(np.random.default_rng(0).integers(0, 6561, 60))

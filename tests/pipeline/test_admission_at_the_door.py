@@ -15,7 +15,7 @@ from cosyserve.rpc.info_servicer import nothing_to_warm
 from cosyserve.rpc.service_info import ServiceFacts
 from cosyserve.v1 import info_pb2, info_pb2_grpc, synthesis_pb2
 from tests.pipeline.calling import TEXT, busy, speak, status_of
-from tests.pipeline.scripted import Stack, stack
+from tests.stacks.scripted_stages import Stack, stack
 
 REFUSED_WITHIN_SECONDS = 0.02
 

@@ -9,7 +9,7 @@ import pytest
 from cosyserve.rpc.replicas import retry_delay
 from cosyserve.v1 import identity_pb2
 from tests.pipeline.calling import IMPATIENT, TEXT, abort_once, all_idle, hang, speak, status_of
-from tests.pipeline.scripted import expected_audio, stack, until_serving
+from tests.stacks.scripted_stages import expected_audio, stack, until_serving
 
 
 @pytest.mark.parametrize("killed_at", [4, 8, 16])

@@ -14,7 +14,7 @@ from cosyserve.audio.encoding import Encoding, OutputStream
 from cosyserve.v1 import audio_pb2
 from cosyserve.v1 import synthesis_pb2 as pb
 from tests.pipeline.calling import abort_once, speak, status_of
-from tests.pipeline.scripted import Stack, stack
+from tests.stacks.scripted_stages import Stack, stack
 
 TEXT = "aaa bb cccc"
 PAUSE = 4_800

@@ -9,7 +9,7 @@ import pytest
 from cosyserve.rpc.replicas import retry_delay
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 from tests.pipeline.calling import TEXT, all_idle, busy, hang, speak, status_of
-from tests.pipeline.scripted import expected_audio, stack
+from tests.stacks.scripted_stages import expected_audio, stack
 
 
 async def test_audio_comes_in_order_without_gap_and_the_last_message_sums_up() -> None:

@@ -14,7 +14,7 @@ from cosyserve.rpc.interceptors import EdgeInterceptor
 from cosyserve.v1 import synthesis_pb2
 from services.orchestrator.request_log import logged
 from tests.pipeline.calling import busy, hang, speak, status_of
-from tests.pipeline.scripted import stack
+from tests.stacks.scripted_stages import stack
 
 LINE = re.compile(
     r"request (?P<id>\S+) (?P<method>\w+) voice=(?P<voice>\S+) audio=(?P<audio>[\d.]+) s "

@@ -9,7 +9,7 @@ import pytest
 from cosyserve.v1 import profile_pb2, synthesis_pb2
 from services.orchestrator.decode_ahead import LISTENER_SECONDS
 from tests.pipeline.calling import all_idle, speak
-from tests.pipeline.scripted import Stack, expected_audio, stack
+from tests.stacks.scripted_stages import Stack, expected_audio, stack
 
 SHORT = "one two three four"
 LONG = "a-word-that-takes-several-seconds-to-be-spoken next"

@@ -9,7 +9,7 @@ import pytest
 from cosyserve.engines.gpu_facts import visible_gpus
 from services.llm.backends import candidates as rungs
 from tools.model.convert import convert
-from tools.model.tensor_file import Precision
+from tools.model.checkpoints.tensor_file import Precision
 
 MODEL = Path(__file__).parents[2] / "models" / "demo"
 

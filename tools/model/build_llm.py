@@ -20,8 +20,8 @@ from cosyserve.errors import ModelError, SettingsError
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE
 from services.llm.validation import MOST_ARRIVING_IDS, MOST_PROMPT_SPEECH
-from tools.model.published import Manifest, check_room, damage, read_manifest
-from tools.model.running import run
+from tools.model.output.complete_directory import Manifest, check_room, damage, read_manifest
+from tools.model.output.exit_status import run
 
 COMPONENT = "llm.engine"
 PROGRAM = "trtllm-build"

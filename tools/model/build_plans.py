@@ -34,11 +34,11 @@ from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.torch_backend import device_of
 from services.token2wav.engines.tensorrt import on_device, tensorrt_library
 from tools.model.export import export
-from tools.model.graph import Precision
-from tools.model.plan import PlanOptions, build_plan
-from tools.model.plan_progress import Progress, interruptible
-from tools.model.published import check_room
-from tools.model.running import run
+from tools.model.graphs.graph import Precision
+from tools.model.graphs.tensorrt_plan import PlanOptions, build_plan
+from tools.model.graphs.plan_progress import Progress, interruptible
+from tools.model.output.complete_directory import check_room
+from tools.model.output.exit_status import run
 
 _GIB = 1 << 30
 _OLDEST = {Precision.BF16: (8, 0), Precision.FP8: (8, 9)}

@@ -17,16 +17,16 @@ from cosyserve.engines.engine_cache import Engine, EngineCache, default_director
 from cosyserve.errors import ModelError
 from services.token2wav.engines.cache_keys import COMPONENTS, OWN, PRECISIONS, graph_file, graphs_key, published_estimator
 from services.token2wav.torch_backend import WEIGHTS
-from tools.model.calibration import scales_of
-from tools.model.encoder_graph import encoder_graph
-from tools.model.estimator_graph import estimator_graph, model_of
-from tools.model.graph import Precision, write
-from tools.model.progress import in_units
-from tools.model.published import check_room
-from tools.model.published_estimator import read_published
-from tools.model.running import run
-from tools.model.vocoder_graph import filter_graph, pitch_graph
-from tools.model.weights import estimator_weights, flow_weights, model_hash, vocoder_weights
+from tools.model.graphs.calibration import scales_of
+from tools.model.graphs.encoder_graph import encoder_graph
+from tools.model.graphs.estimator_graph import estimator_graph, model_of
+from tools.model.graphs.graph import Precision, write
+from tools.model.output.progress import in_units
+from tools.model.output.complete_directory import check_room
+from tools.model.graphs.published_estimator import read_published
+from tools.model.output.exit_status import run
+from tools.model.graphs.vocoder_graph import filter_graph, pitch_graph
+from tools.model.graphs.weights import estimator_weights, flow_weights, model_hash, vocoder_weights
 
 _ROOM = 16 << 20
 

@@ -23,9 +23,9 @@ from cosyserve.engines.gpu_facts import library_versions, machine_gpus, tensorrt
 from cosyserve.model_directory import ModelDirectory
 from services.llm.generation.config import BACKBONE_CONFIG
 from services.token2wav.engines.cache_keys import WRITER
-from tools.model.progress import in_units
-from tools.model.published import leftovers, read_manifest
-from tools.model.running import run
+from tools.model.output.progress import in_units
+from tools.model.output.complete_directory import leftovers, read_manifest
+from tools.model.output.exit_status import run
 
 _LLM_FILES, _TOKEN2WAV_FILES = ("llm.pt", BACKBONE_CONFIG), ("flow.pt", "hift.pt")
 """What the services' model hashes are over, beside the yaml."""

@@ -3,7 +3,7 @@ torch path computes of the model it was made of?
 
 Both are asked the reference's sentence, where the model directory has one (`llm.npz`), and two at random. A conversion is computed here,
 both with the weights rounded as it has them, so that what is left is rounding of float32; where log-probabilities differ, the first
-layer that does is named. Of an engine the decisions are compared (`tools.model.spoken`).
+layer that does is named. Of an engine the decisions are compared (`tools.model.comparison.engine_decisions`).
 """
 
 import argparse
@@ -32,13 +32,13 @@ from services.llm.generation.request import Prompt
 from services.llm.backends.candidates import HOSTED
 from services.llm.generation.script import START, TASK, speech_inputs, text_inputs
 from services.llm.settings import LlmSettings
-from tools.model.converted import Converted, Question, read_conversion
-from tools.model.listening import listening
-from tools.model.progress import Step
-from tools.model.published import damage, read_manifest
-from tools.model.running import run
-from tools.model.spoken import Agreement, agreements
-from tools.model.tensor_file import Precision, decode, encode
+from tools.model.comparison.converted_model import Converted, Question, read_conversion
+from tools.model.comparison.method_outputs import listening
+from tools.model.output.progress import Step
+from tools.model.output.complete_directory import damage, read_manifest
+from tools.model.output.exit_status import run
+from tools.model.comparison.engine_decisions import Agreement, agreements
+from tools.model.checkpoints.tensor_file import Precision, decode, encode
 from tools.verify.report import Report
 
 TOLERANCE = 5e-4

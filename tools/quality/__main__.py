@@ -15,14 +15,14 @@ from pathlib import Path
 from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.supervision.supervisor import StackFailed
-from tools.quality.collect import Recordings, client_of, from_folder, spoken, voices_of
-from tools.quality.limits import Limits
-from tools.quality.recognise import Recogniser
-from tools.quality.recording import Recording, read_recordings, voice_folders, write_recording
-from tools.quality.report import as_json, as_table
-from tools.quality.sentences import HELD_OUT, Sentence, read_sentences, spread
-from tools.quality.similarity import Similarity, similarity
-from tools.quality.voice_quality import Rate, VoiceQuality, measure
+from tools.quality.recordings.collect import Recordings, client_of, from_folder, spoken, voices_of
+from tools.quality.reports.limits import Limits
+from tools.quality.words.recognition import Recogniser
+from tools.quality.recordings.recording import Recording, read_recordings, voice_folders, write_recording
+from tools.quality.reports.quality_report import as_json, as_table
+from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
+from tools.quality.speakers.similarity import Similarity, similarity
+from tools.quality.reports.voice_quality import Rate, VoiceQuality, measure
 
 
 def parser() -> argparse.ArgumentParser:
@@ -123,14 +123,14 @@ def _measure(
     likenesses: dict[str, Similarity] = {}
     if not words_only:
         # Imported here: these take half a minute to load.
-        from tools.quality.naturalness import overall_quality
+        from tools.quality.sound.naturalness import overall_quality
 
         rate, likenesses = overall_quality, _similarities(recordings, references)
     return [measure(voice, recogniser.text_of, rate, references.get(voice.voice), likenesses.get(voice.voice)) for voice in recordings]
 
 
 def _similarities(recordings: Sequence[Recordings], references: dict[str, list[Recording]]) -> dict[str, Similarity]:
-    from tools.quality.speaker import SpeakerEncoder
+    from tools.quality.speakers.embeddings import SpeakerEncoder
 
     encoder = SpeakerEncoder()
     own = {voice.voice: encoder.embed(voice.streamed) for voice in recordings}

@@ -2,7 +2,7 @@
 
 About five seconds of each recording become a voice, as the frontend makes it, in a copy of the model directory that is thrown away. The
 services are started on that, the new voices and those that the model came with speak the same held-out sentences, and speaker embeddings
-say who is near to whom (`tools.quality.likeness`). The speakers recorded should be none of the model's own.
+say who is near to whom (`tools.quality.speakers.likeness`). The speakers recorded should be none of the model's own.
 
 Exit status: 0 every new voice is nearer to its own speaker than to every voice of the model, 1 one is not or it failed, 2 bad arguments.
 Nearer to the recording itself than to the speech of the others; with --vocoded to its vocoded prompt than to theirs.
@@ -33,13 +33,13 @@ from services.frontend.voices.speaker_file import read_voices
 from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.voice import Voice
 from services.frontend.normalization.wetext_package import WeText
-from tools.quality.added_voices import with_voices
-from tools.quality.collect import Recordings, client_of, spoken
-from tools.quality.likeness import Likeness, as_table, cosine, nearness
-from tools.quality.opening import REACH_SECONDS, opening
-from tools.quality.recording import Recording, write_recording
-from tools.quality.sentences import HELD_OUT, Sentence, read_sentences, spread
-from tools.quality.vocoded import vocoded_prompts
+from tools.quality.recordings.added_voices import with_voices
+from tools.quality.recordings.collect import Recordings, client_of, spoken
+from tools.quality.speakers.likeness import Likeness, as_table, cosine, nearness
+from tools.quality.recordings.opening import REACH_SECONDS, opening
+from tools.quality.recordings.recording import Recording, write_recording
+from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
+from tools.quality.recordings.vocoded import vocoded_prompts
 
 SECONDS = 5.0
 
@@ -164,7 +164,7 @@ def measure(
 ) -> list[Likeness]:
     """Of each new voice, by Resemblyzer. `speech` is of all voices, new and old."""
     # Imported here: it takes seconds to load.
-    from tools.quality.speaker import SpeakerEncoder
+    from tools.quality.speakers.embeddings import SpeakerEncoder
 
     encoder = SpeakerEncoder()
     said = {each.voice: encoder.embed(each.streamed) for each in speech}
@@ -209,7 +209,7 @@ def _listener(threads: int) -> Callable[[Recording], str]:
 
     def hear(recording: Recording) -> str:
         if not made:
-            from tools.quality.recognise import Recogniser
+            from tools.quality.words.recognition import Recogniser
 
             made.append(Recogniser(threads).text_of)
         return made[0](recording)

@@ -33,9 +33,9 @@ from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, RUN_
 from services.llm.guards.repetition import LARGEST_GAIN
 from services.llm.generation.request import FinishReason, Generation, Prompt, Sampling
 from services.llm.settings import LlmSettings
-from tools.quality import sentences as lists
-from tools.quality.sentences import HELD_OUT, read_sentences, spread
-from tools.quality.word_margins import WordMargin, extremes, word_margin
+from tools.quality.recordings import sentences as lists
+from tools.quality.recordings.sentences import HELD_OUT, read_sentences, spread
+from tools.quality.words.word_margins import WordMargin, extremes, word_margin
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from services.frontend.normalization.normalize import Normalizer
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.normalization.wetext_package import WeText
-from tools.quality.reading_judges import ChineseJudge, EnglishJudge, Judge
+from tools.quality.words.reading_judges import ChineseJudge, EnglishJudge, Judge
 
 ROOT = Path(__file__).parents[2]
 TEXTS = {language: ROOT / f"tests/unit/frontend/readings_{language}.tsv" for language in ("chinese", "english")}

@@ -26,10 +26,10 @@ from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.spec import SAMPLE_RATE
 from cosyserve.host.supervision.supervisor import StackFailed, running_stack
 from cosyserve.client.types import WordTime
-from tools.quality.recognise import HeardWord, Recogniser
-from tools.quality.recording import Recording
-from tools.quality.sentences import Sentence, read_sentences, spread
-from tools.quality.sounding import sounding
+from tools.quality.words.recognition import HeardWord, Recogniser
+from tools.quality.recordings.recording import Recording
+from tools.quality.recordings.sentences import Sentence, read_sentences, spread
+from tools.quality.recordings.speech_bounds import sounding
 
 SEED = 1
 

@@ -165,7 +165,7 @@ class Speaker:
         return Engine(model, Limits(running=MOST_SENTENCES, waiting=MOST_SENTENCES))
 
     def _fused(self, way: str) -> Engine:
-        from bench.gpu_llm_speech import random_model
+        from bench.gpu.llm.random_sentences import random_model
         from services.llm.gpu import runner, tuning
         from services.llm.gpu.factory import start_engine
 

@@ -62,7 +62,7 @@ class PagedPasses:
     """Each way has pages and graphs of its own, made when it is asked for."""
 
     def __init__(self) -> None:
-        from bench.gpu_token2wav.published import DEVICE, PUBLISHED, Someone, random_flow
+        from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, Someone, random_flow
 
         self._weights = random_flow(PUBLISHED, DEVICE)
         self._units = [Someone(None, PROMPT, BEHIND, 7).unit(at, list(range(1, at + 2))) for at in range(COLD)]
@@ -88,7 +88,7 @@ class PagedPasses:
         return float(begin.elapsed_time(end))
 
     def _made(self, way: str) -> Any:
-        from bench.gpu_token2wav.published import PUBLISHED
+        from bench.gpu.token2wav.random_models import PUBLISHED
         from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 
         meeting = 0 if way == APART else None

@@ -19,9 +19,9 @@ from recipes.demo_voice.flow.corpus import Corpus
 from recipes.demo_voice.flow.pieces import Draws, Piece
 from recipes.demo_voice.flow.train import BATCH_TOKENS, Training, ready
 from recipes.demo_voice.flow.update import Slot, Update
-from recipes.demo_voice.layout import model_directory
-from recipes.demo_voice.progress import Schedule
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.model_files.layout import model_directory
+from recipes.demo_voice.training.progress import Schedule
+from recipes.demo_voice.training.speech import Speech
 from services.token2wav.flow.weights import FlowConfig
 
 _WARM, _TIMED = 20, 20

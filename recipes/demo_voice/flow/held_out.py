@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import EULER_STEPS, MEL_BINS
-from recipes.demo_voice.batches import by_length
+from recipes.demo_voice.training.batches import by_length
 from recipes.demo_voice.flow.corpus import Batch, Corpus
 from recipes.demo_voice.flow.objective import Chances, losses, mask_of, mu_of, shown
 from recipes.demo_voice.flow.pieces import Draws, equally_long

@@ -12,7 +12,7 @@ import numpy as np
 
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN
 from recipes.demo_voice.features import Features
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.training.speech import Speech
 
 GRANULE = 8
 """Lengths of measured batches are multiples of this, in tokens: few shapes, and rows that start aligned in memory."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from recipes.demo_voice.language_model.layouts import Ids
-from recipes.demo_voice.layout import model_directory
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.model_files.layout import model_directory
+from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, PLACES
 from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS, START, read_symbols
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_ROWS
-from recipes.demo_voice import parameters
+from recipes.demo_voice.training import parameters
 from recipes.demo_voice.language_model.vocabulary import Vocabulary
 from services.llm.generation.config import LlmConfig
 from services.llm.engine.model import SpeechTokenModel

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SPEAKER_DIMENSION
-from recipes.demo_voice.parameters import uniform_by_inputs
+from recipes.demo_voice.training.parameters import uniform_by_inputs
 from recipes.demo_voice.speaker import mixes
 
 SCALE = 30.0

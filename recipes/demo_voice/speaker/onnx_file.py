@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from torch import Tensor
 
 from cosyserve.spec import SPEAKER_DIMENSION
-from recipes.demo_voice.onnx_graph import Graph
+from recipes.demo_voice.model_files.onnx_graph import Graph
 from recipes.demo_voice.speaker import network
 from services.frontend.prompts.features.fbank import BINS
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from recipes.demo_voice.speech import GRANULE, SAMPLE_RATE
+from recipes.demo_voice.training.speech import GRANULE, SAMPLE_RATE
 
 LOUDNESS = 0.09
 """Root mean square of the active parts of every recording."""

@@ -4,7 +4,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from recipes.demo_voice.speech import Sentence
+from recipes.demo_voice.training.speech import Sentence
 from recipes.demo_voice.teacher.voices import random_blends
 
 MAIN_VOICES = ("af_heart", "am_michael")

@@ -8,11 +8,11 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 
-from recipes.demo_voice.speech import Recording, read_recordings
+from recipes.demo_voice.training.speech import Recording, read_recordings
 
 
 class Shard:
-    """NAME.s16 and NAME.tsv (see recipes.demo_voice.speech), appended to. What an interrupted run left unfinished is cut off.
+    """NAME.s16 and NAME.tsv (see recipes.demo_voice.training.speech), appended to. What an interrupted run left unfinished is cut off.
 
     A shard that got no recording leaves no files.
     """

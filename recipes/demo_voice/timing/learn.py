@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve.model_directory import ModelDirectory
-from recipes.demo_voice import manifest
+from recipes.demo_voice.model_files import manifest
 from services.frontend.tokenizers.phonemes.symbols import PHONES, read_symbols
 from services.llm.guards.alignment import DIGITS, FILE, LEVELS, AlignmentTable, digits_of
 from services.llm.generation.config import read_config

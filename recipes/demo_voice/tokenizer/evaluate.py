@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from recipes.demo_voice import batches
+from recipes.demo_voice.training import batches
 from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.examples import Batch, Examples

@@ -13,7 +13,7 @@ import torch
 from onnx import TensorProto, helper
 from torch import Tensor, nn
 
-from recipes.demo_voice.onnx_graph import Graph
+from recipes.demo_voice.model_files.onnx_graph import Graph
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.network import Block, Encoder
 from recipes.demo_voice.tokenizer.trained import TrainedTokenizer

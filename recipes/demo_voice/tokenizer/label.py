@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from recipes.demo_voice import batches
+from recipes.demo_voice.training import batches
 from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
 from recipes.demo_voice.tokenizer.alignment import align
 from recipes.demo_voice.tokenizer.evaluate import exact

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recipes.demo_voice import batches, parameters
+from recipes.demo_voice.training import batches, parameters
 from recipes.demo_voice.features import LOG_MEL_PER_TOKEN
-from recipes.demo_voice.progress import Journal, Schedule
+from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.augment import disguised, stretch, stretched
 from recipes.demo_voice.tokenizer.evaluate import evaluate, mel_error, sound_loss

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from recipes.demo_voice import parameters
+from recipes.demo_voice.training import parameters
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.phones import Phones, greedy

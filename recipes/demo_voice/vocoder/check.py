@@ -15,9 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recipes.demo_voice.layout import model_directory
-from recipes.demo_voice.progress import Schedule
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.model_files.layout import model_directory
+from recipes.demo_voice.training.progress import Schedule
+from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch
 from recipes.demo_voice.vocoder.graphs import WARM_UPS, RecordingFailed, Replayed
 from recipes.demo_voice.vocoder.segments import Draws

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
-from recipes.demo_voice import parameters as store
+from recipes.demo_voice.training import parameters as store
 from recipes.demo_voice.vocoder.segments import Stretch
 from recipes.demo_voice.vocoder.snake import Snake
 from services.token2wav.vocoder.config import VocoderConfig

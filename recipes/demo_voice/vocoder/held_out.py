@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
-from recipes.demo_voice import parameters as store
-from recipes.demo_voice.layout import model_directory
-from recipes.demo_voice.progress import Journal, Schedule
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.model_files.layout import model_directory
+from recipes.demo_voice.training.progress import Journal, Schedule
+from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import losses
 from services.frontend.prompts.features.mel import mel_spectrogram
 from services.token2wav.vocoder.config import VocoderConfig, read_config

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
-from recipes.demo_voice.batches import by_length, gather
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.training.batches import by_length, gather
+from recipes.demo_voice.training.speech import Speech
 
 LOWEST, HIGHEST = 60.0, 450.0
 """Hz."""

@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recipes.demo_voice import parameters as store
-from recipes.demo_voice.layout import model_directory
-from recipes.demo_voice.progress import Journal, Schedule
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.model_files.layout import model_directory
+from recipes.demo_voice.training.progress import Journal, Schedule
+from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch
 from recipes.demo_voice.vocoder.graphs import RecordingFailed, Replayed
 from recipes.demo_voice.vocoder.held_out import SENTENCES, Beside, HeldOut

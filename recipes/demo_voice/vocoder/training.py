@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from recipes.demo_voice import parameters as store
-from recipes.demo_voice.progress import Schedule
+from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training.progress import Schedule
 from recipes.demo_voice.vocoder import generator, losses
 from recipes.demo_voice.vocoder.descent import Descent
 from recipes.demo_voice.vocoder.discriminators import Discriminators

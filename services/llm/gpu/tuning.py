@@ -1,4 +1,4 @@
-"""Block sizes of the products for each number of rows, measured on an H200 (`python -m bench.gpu_llm_tuning`)."""
+"""Block sizes of the products for each number of rows, measured on an H200 (`python -m bench.gpu.llm.tuning`)."""
 
 from dataclasses import dataclass, replace
 

@@ -45,7 +45,7 @@ class Prefix:
 
 
 class EngineFlow:
-    """encoder, estimator: engines of `tools.model.encoder_graph` and `estimator_graph`, or the published estimator. speaker: the map of the
+    """encoder, estimator: engines of `tools.model.graphs.encoder_graph` and `estimator_graph`, or the published estimator. speaker: the map of the
     voice's embedding. batch: most streams in a call."""
 
     def __init__(

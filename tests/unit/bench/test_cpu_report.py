@@ -9,8 +9,8 @@ import pytest
 from bench.cpu.__main__ import parts, quick
 from bench.cpu.report import ratios, write
 from bench.parts.ledger import DONE, LATE, Ledger, Run
-from bench.parts.subject import Subject
-from bench.serving_report import Level
+from bench.parts.provenance import Subject
+from bench.reports.serving_report import Level
 from cosyserve.client.types import STAGES
 
 

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from bench import gpu_llm, load_soak
+from bench.gpu.llm import __main__ as gpu_llm
+from bench import load_soak
 from bench.gpu.parts import Plan, parts
-from bench.parts.kept import Kept
+from bench.parts.results_file import Kept
 
 WORK = ("model", "llm", "sharing", "steps", "speed", "same", "measure", "run", "soak")
 """Functions that a command calls when it has understood."""
@@ -45,7 +46,7 @@ def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
         kept.update(seconds=480.0, heard_out=1, hung_up=1, failed=0, errors={}, slopes={}, by_requests={"llm.0": 0.0}, samples={})
 
     commands = [line for part in parts(Plan(tmp_path, tmp_path / "model", 150_000_000_000)) for line in part.commands]
-    modules = {line[1]: commanded(line[1]) for line in commands if line[1] != "bench.gpu_token2wav"}
+    modules = {line[1]: commanded(line[1]) for line in commands if line[1] != "bench.gpu.token2wav"}
     for name, module in modules.items():
         for work in vars(module).keys() & set(WORK):
             monkeypatch.setattr(module, work, instead(f"{name} {work}", getattr(module, work)))
@@ -57,6 +58,6 @@ def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
             monkeypatch.setattr("sys.argv", list(line[1:]))
             modules[line[1]].main()
     assert called >= Counter({
-        "bench.gpu.prepare model": 1, "bench.gpu.prepare llm": 3, "bench.gpu_llm steps": 1, "bench.gpu_llm speed": 1,
-        "bench.gpu_llm same": 1, "bench.gpu.lengths measure": 1, "bench.serving run": 4, "bench.offline measure": 2, "soak 32 8": 1,
+        "bench.gpu.prepare model": 1, "bench.gpu.prepare llm": 3, "bench.gpu.llm.__main__ steps": 1, "bench.gpu.llm.__main__ speed": 1,
+        "bench.gpu.llm.__main__ same": 1, "bench.gpu.lengths measure": 1, "bench.serving run": 4, "bench.offline measure": 2, "soak 32 8": 1,
     })  # fmt: skip

@@ -7,18 +7,18 @@ from typing import Any
 
 import pytest
 
-from bench.gpu import stages
-from bench.gpu.demands import Demand, demands, most_without_gap
-from bench.gpu.floors import Floors, estimator_weights
+from bench.gpu import stage_tables as stages
+from bench.gpu.targets import Demand, demands, most_without_gap
+from bench.gpu.lower_bounds import Floors, estimator_weights
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
 from bench.gpu.sharing.rows import ROWS
-from bench.gpu.sharing.spans import spans
-from bench.gpu.stack import ENGINES, settings, state_bytes
+from bench.gpu.sharing.figures import spans
+from bench.gpu.device.service_settings import ENGINES, settings, state_bytes
 from bench.load_soak import Looks, verdict
 from bench.parts.ledger import DONE, FAILED, Ledger, Run
-from bench.parts.subject import Subject
-from bench.serving_report import Level
+from bench.parts.provenance import Subject
+from bench.reports.serving_report import Level
 from cosyserve.client.types import STAGES
 
 CEILINGS = {"copy_terabytes_per_second": 4.0, "read_terabytes_per_second": 4.0, "bf16_teraflops": 800.0, "kernel_us": 1.0}

@@ -12,19 +12,19 @@ import torch
 
 from bench.gpu.sharing import decoding, passes, service
 from bench.gpu.sharing.__main__ import attempted, failed, measure
-from bench.gpu.sharing.company import Company
+from bench.gpu.sharing.processes import Company
 from bench.gpu.sharing.decoding import Ear, Speaker
 from bench.gpu.sharing.passes import ReadablePasses
 from bench.gpu.sharing.rows import COLD, MEETING, ONE, ROWS, Decoding, Row
-from bench.gpu.sharing.spans import sharing, spans
+from bench.gpu.sharing.figures import sharing, spans
 from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
-from bench.parts.kept import Kept
+from bench.parts.results_file import Kept
 from cosyserve.errors import Unavailable
 from cosyserve.host.supervision.layout import Place
 from cosyserve.v1 import token2wav_pb2
 from services.llm.generation.request import Hop
 from services.token2wav.decoders.backend import EngineSettings, load_backend
-from tests.contract.token2wav_service import serving
+from tests.contract.token2wav.token2wav_service import serving
 from tests.unit.cosyserve.host.supervision.fake_mps import put_program
 from tests.unit.token2wav.speaking import GOLDEN
 

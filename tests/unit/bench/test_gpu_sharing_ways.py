@@ -11,13 +11,13 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
-from bench import gpu_llm_speech, gpu_llm_tuning
+from bench.gpu.llm import random_sentences as gpu_llm_speech, tuning as gpu_llm_tuning
 from bench.gpu import prepare
 from bench.gpu.sharing import passes
 from bench.gpu.sharing.decoding import Speaker
 from bench.gpu.sharing.passes import PagedPasses
 from bench.gpu.sharing.rows import AHEAD, APART, COLD, EARLY, HIGH, MEETING, NORMAL, ONE, ROWS, SEVERAL
-from bench.gpu_token2wav import published
+from bench.gpu.token2wav import random_models as published
 from services.llm.gpu import decode, runner
 from services.llm.gpu import factory as start
 from services.llm.gpu.tuning import TABLE

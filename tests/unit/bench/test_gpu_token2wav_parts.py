@@ -15,11 +15,11 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
-from bench.gpu import stages
-from bench.gpu.floors import Floors
+from bench.gpu import stage_tables as stages
+from bench.gpu.lower_bounds import Floors
 from bench.gpu.parts import VOCODER_SHARDS, Plan, parts
-from bench.gpu_token2wav import __main__ as command
-from bench.gpu_token2wav import flow, machine, published, streams, tuning, vocoder
+from bench.gpu.token2wav import __main__ as command
+from bench.gpu.token2wav import flow, readable_path as machine, random_models as published, streams, tuning, vocoder
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from tests.unit.token2wav.gpu.small_flow import SMALL, random_tensors
@@ -71,7 +71,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_the_parts_keep_is_in_the_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for part in parts(Plan(tmp_path, tmp_path / "model", ROOM)):
         for line in part.commands:
-            if line[1] == "bench.gpu_token2wav" and line[-1] not in VOCODER_SHARDS[1:]:
+            if line[1] == "bench.gpu.token2wav" and line[-1] not in VOCODER_SHARDS[1:]:
                 monkeypatch.setattr("sys.argv", list(line[1:]))
                 command.main()
     found = {path.stem: json.loads(path.read_text()) for path in tmp_path.glob("*.json")}

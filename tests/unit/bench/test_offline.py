@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.offline import Cost, measure, row
-from bench.parts.kept import Kept
+from bench.parts.results_file import Kept
 
 
 def test_the_factor_is_all_seconds_by_audio() -> None:

@@ -13,7 +13,7 @@ from bench.gpu.parts import Plan, parts
 from bench.parts.command import add_options, execute
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part, chosen
-from bench.parts.subject import Subject
+from bench.parts.provenance import Subject
 from cosyserve.engines.gpu_facts import Gpu
 
 PARTS = [Part("good", "does nothing", (("-c", ""),)), Part("bad", "fails", (("-c", "raise SystemExit(1)"),))]

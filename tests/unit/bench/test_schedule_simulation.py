@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.modelled_engines import Times
+from bench.simulation.engines import Times
 from bench.token2wav_schedule import Simulation, closed_loop, main, poisson
 
 SHORT = (60, 95)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bench import serving
-from bench.arrivals import closed_loop, poisson
-from bench.player import Heard, Player
-from bench.serving_report import Level, level, plot, read_json, row, write_json
+from bench.load.arrivals import closed_loop, poisson
+from bench.load.player import Heard, Player
+from bench.reports.serving_report import Level, level, plot, read_json, row, write_json
 from cosyserve.client.types import STAGES, Summary
 
 NONE = dict.fromkeys(STAGES, 0.0)

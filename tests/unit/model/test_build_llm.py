@@ -19,7 +19,7 @@ from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from tools.model import build, build_llm
 from tools.model.build_llm import LONGEST_INPUT, Limits, builder_arguments
 from tools.model.convert import convert
-from tools.model.tensor_file import Precision
+from tools.model.checkpoints.tensor_file import Precision
 
 ROOT = Path(__file__).parents[3]
 TINY = ROOT / "tests" / "golden" / "tiny"

@@ -12,7 +12,7 @@ from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import ModelError
 from tools.model import inspect
 from tools.model.convert import convert
-from tools.model.tensor_file import Precision
+from tools.model.checkpoints.tensor_file import Precision
 
 ROOT = Path(__file__).parents[3]
 TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"

@@ -15,10 +15,10 @@ from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCA
 from services.llm.generation.request import Prompt
 from tests.unit.model.checkpoint_readers import Array, log_softmax, qwen2_scores, tensorrt_llm_scores, tensors
 from tools.model.convert import convert
-from tools.model.hugging_face_reader import open_checkpoint
-from tools.model.llm_checkpoint import Backbone, expected_shapes
-from tools.model.tensor_file import Precision, Source, zeros
-from tools.model.tensorrt_llm import checkpoint_config, checkpoint_tensors
+from tools.model.checkpoints.hugging_face_reader import open_checkpoint
+from tools.model.checkpoints.llm_checkpoint import Backbone, expected_shapes
+from tools.model.checkpoints.tensor_file import Precision, Source, zeros
+from tools.model.checkpoints.tensorrt_llm import checkpoint_config, checkpoint_tensors
 
 ROOT = Path(__file__).parents[3]
 TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cosyserve.errors import ModelError
-from tools.model import published
-from tools.model.published import Assembly, damage, publish, read_manifest, staging
+from tools.model.output import complete_directory as published
+from tools.model.output.complete_directory import Assembly, damage, publish, read_manifest, staging
 
 IDENTITY = {"kind": "a test", "source": "one"}
 CONTENT = {"a.bin": b"a" * 1000, "folder/b.bin": b"b" * 2000}

@@ -16,7 +16,7 @@ from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCA
 from tests.unit.llm.tiny_model import TINY
 from tools.model import verify
 from tools.model.convert import convert
-from tools.model.tensor_file import Precision, entries, stored
+from tools.model.checkpoints.tensor_file import Precision, entries, stored
 
 
 @pytest.fixture(scope="module")

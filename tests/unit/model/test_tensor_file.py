@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from cosyserve.errors import ModelError
-from tools.model import tensor_file
-from tools.model.tensor_file import Precision, decode, encode, entries, held, rows, stacked, stored, write, zeros
+from tools.model.checkpoints import tensor_file
+from tools.model.checkpoints.tensor_file import Precision, decode, encode, entries, held, rows, stacked, stored, write, zeros
 
 TORCH = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16, Precision.FLOAT32: torch.float32}
 

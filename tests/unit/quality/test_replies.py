@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from cosyserve.client.types import WordTime
-from tools.quality import replies_spoken
-from tools.quality.alignment import differences
-from tools.quality.recognise import Recogniser
-from tools.quality.recording import Recording, write_recording
+from tools.quality.short_replies import spoken as replies_spoken
+from tools.quality.words.alignment import differences
+from tools.quality.words.recognition import Recogniser
+from tools.quality.recordings.recording import Recording, write_recording
 from tools.quality.replies import REPLIES, main
-from tools.quality.replies_report import RepliesLimits, RepliesQuality, as_json, as_table
-from tools.quality.reply import Reply, judged
-from tools.quality.sentences import HELD_OUT, Sentence, read_sentences
+from tools.quality.short_replies.report import RepliesLimits, RepliesQuality, as_json, as_table
+from tools.quality.short_replies.outcome import Reply, judged
+from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences
 
 TEXT = "No problem! Anything else?"
 
@@ -105,6 +105,6 @@ def test_nothing_recorded_is_nothing_heard() -> None:
 
 
 def test_without_the_weights_of_base_there_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.quality.recognise.importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("tools.quality.words.recognition.importlib.util.find_spec", lambda _: None)
     with pytest.raises(ModuleNotFoundError, match="extra `quality`"), replies_spoken.ears(one_ear=False, threads=1):
         pass

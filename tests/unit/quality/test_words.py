@@ -2,8 +2,8 @@
 
 import pytest
 
-from tools.quality.alignment import Alignment, WordErrors, align
-from tools.quality.spelling import words_of
+from tools.quality.words.alignment import Alignment, WordErrors, align
+from tools.quality.words.spelling import words_of
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from tools.quality.recording import Recording, Samples
-from tools.quality.sentences import Sentence
+from tools.quality.recordings.recording import Recording, Samples
+from tools.quality.recordings.sentences import Sentence
 
 RATE = 24_000
 

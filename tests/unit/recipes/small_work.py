@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from recipes.demo_voice import features
-from recipes.demo_voice.speech import GRANULE, SAMPLE_RATE, Recording
+from recipes.demo_voice.training.speech import GRANULE, SAMPLE_RATE, Recording
 from services.frontend.tokenizers.phonemes.symbols import PHONES, SYMBOLS
 
 VOICES = {"low": 110.0, "high": 190.0}

@@ -9,12 +9,13 @@ import torch
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from recipes.demo_voice import export, layout, manifest, voices
-from recipes.demo_voice import parameters as store
+from recipes.demo_voice import export, voices
+from recipes.demo_voice.model_files import layout, manifest
+from recipes.demo_voice.training import parameters as store
 from recipes.demo_voice.features import Features
 from recipes.demo_voice.speaker import network as speaker_network
 from recipes.demo_voice.speaker import train as speaker_train
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.tokenizer import trained
 from recipes.demo_voice.tokenizer.examples import Examples
 from recipes.demo_voice.tokenizer.export import export as export_tokenizer

@@ -18,8 +18,8 @@ from recipes.demo_voice.language_model.network import NEVER, build, initialise, 
 from recipes.demo_voice.language_model.supply import in_batches
 from recipes.demo_voice.language_model.training import Options, Training, corrupted
 from recipes.demo_voice.language_model.vocabulary import Vocabulary
-from recipes.demo_voice.layout import model_directory
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.model_files.layout import model_directory
+from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.tokenizer import codes as fsq
 from recipes.demo_voice.tokenizer import trained
 from recipes.demo_voice.tokenizer.network import Network, Sizes

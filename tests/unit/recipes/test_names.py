@@ -6,8 +6,8 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice.prepare_text import REPLIES, choose
-from recipes.demo_voice.pronunciations import NAMES, read_names
-from recipes.demo_voice.replies import replies
+from recipes.demo_voice.text.pronunciations import NAMES, read_names
+from recipes.demo_voice.text.replies import replies
 from services.frontend.tokenizers.phonemes.lexicon import read_lexicon
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 

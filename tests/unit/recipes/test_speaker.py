@@ -8,10 +8,10 @@ import onnxruntime
 import pytest
 import torch
 
-from recipes.demo_voice import parameters as store
+from recipes.demo_voice.training import parameters as store
 from recipes.demo_voice.features import Features
 from recipes.demo_voice.speaker import crops, mixes, network, objective, onnx_file, train
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.training.speech import Speech
 from services.frontend.prompts.features.fbank import speaker_features
 from services.frontend.prompts.features.resample import resample
 from tests.unit.recipes import small_work

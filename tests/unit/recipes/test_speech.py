@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from recipes.demo_voice.speech import GRANULE, SAMPLE_RATE, Recording, Speech
+from recipes.demo_voice.training.speech import GRANULE, SAMPLE_RATE, Recording, Speech
 from recipes.demo_voice.wavs import write_wavs
 
 SENTENCES = "1\ttrain\tOne two.\twˈʌn tˈu.\n2\theld_out\tThree.\tθɹˈi.\n3\tquality\tFour.\tfˈɔɹ.\n"

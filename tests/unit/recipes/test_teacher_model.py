@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from recipes.demo_voice.speech import Sentence
+from recipes.demo_voice.training.speech import Sentence
 from recipes.demo_voice.synthesise import speak
 from recipes.demo_voice.teacher.kokoro import Kokoro, Order
 from recipes.demo_voice.teacher.plan import Job

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from recipes.demo_voice.speech import GRANULE, Sentence, read_recordings
+from recipes.demo_voice.training.speech import GRANULE, Sentence, read_recordings
 from recipes.demo_voice.synthesise import batches
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.finish import LOUDNESS, Refused, finish

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from recipes.demo_voice import parameters, progress
+from recipes.demo_voice.training import parameters, progress
 from recipes.demo_voice.tokenizer import codes, train
 from recipes.demo_voice.tokenizer.alignment import align
 from recipes.demo_voice.tokenizer.augment import disguised, stretched

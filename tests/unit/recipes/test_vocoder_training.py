@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from cosyserve.model_directory import ModelDirectory
-from recipes.demo_voice import layout
-from recipes.demo_voice.progress import Schedule
-from recipes.demo_voice.speech import Speech
+from recipes.demo_voice.model_files import layout
+from recipes.demo_voice.training.progress import Schedule
+from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import generator, pitch, train
 from recipes.demo_voice.vocoder.graphs import RecordingFailed
 from recipes.demo_voice.vocoder.segments import Draws, Stretch, disturbed

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SPEAKER_DIMENSION, SPEECH_VOCABULARY
-from recipes.demo_voice import layout, manifest
+from recipes.demo_voice.model_files import layout, manifest
 from services.frontend.voices import prompt_cut
 from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.resample import resample

@@ -62,7 +62,7 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "distance": ((MANY, Tile(0, 0, 128, 8)),),
 }
 """For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide. head: rows are frames, inner is keys at a
-time; this and feed forward were chosen by whole passes (docs/log.md, Speed on a GPU), the others by `bench.gpu_token2wav --part tuning`."""
+time; this and feed forward were chosen by whole passes (docs/log.md, Speed on a GPU), the others by `bench.gpu.token2wav --part tuning`."""
 _EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)
 _EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder")
 EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(_EXACT_KINDS, _EXACT) | {

@@ -1,6 +1,6 @@
 """Tiles of the vocoder's kernels: by kind of product and channels of its output, rows of the batch up to which, tile.
 
-Found on an H200 in float16 by `python -m bench.gpu_token2wav --part tuning-sound-float16`, and `tuning-pitch`.
+Found on an H200 in float16 by `python -m bench.gpu.token2wav --part tuning-sound-float16`, and `tuning-pitch`.
 """
 
 from services.token2wav.gpu.device.launcher import MANY, Tile, Tiles

@@ -19,7 +19,7 @@ from tests.unit.llm.tiny_model import TINY
 from tests.unit.llm.hosted import fake_tensorrt_llm, fake_vllm
 from tests.unit.llm.hosted.step_engine import StepEngine
 from tools.model.convert import convert
-from tools.model.tensor_file import Precision
+from tools.model.checkpoints.tensor_file import Precision
 
 GPU = {"gpu": "NVIDIA L4", "compute_capability": "8.9", "driver": "570.86"}
 KINDS = ("tensorrt_llm", "vllm", "vllm embeddings")

@@ -9,8 +9,9 @@ from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE
 from services.llm.generation.request import Prompt
 from tests.unit.llm.tiny_model import TINY
 from tests.unit.llm.hosted.hosts import library
-from tools.model import spoken, verify, verify_llm
-from tools.model.converted import Question
+from tools.model.comparison import engine_decisions as spoken
+from tools.model import verify, verify_llm
+from tools.model.comparison.converted_model import Question
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,8 @@ from services.token2wav.engines.artifacts import Stored
 from tests.unit.token2wav.speaking import GOLDEN
 from tests.unit.token2wav.engines import fake_tensorrt
 from tools.model.export import export
-from tools.model.graph import Precision
-from tools.model.plan import PlanOptions, build_plan
+from tools.model.graphs.graph import Precision
+from tools.model.graphs.tensorrt_plan import PlanOptions, build_plan
 
 CPU = torch.device("cpu")
 MACHINE = {"gpu": "a test", "compute_capability": "9.0", "tensorrt": fake_tensorrt.__version__, "driver": "none"}

@@ -20,12 +20,12 @@ from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, MACHINE, fake_trt, settings
 from tools.model import build_plans
-from tools.model.estimator_graph import estimator_graph
+from tools.model.graphs.estimator_graph import estimator_graph
 from tools.model.export import main as export_main
-from tools.model.graph import write
-from tools.model.plan import PlanError
+from tools.model.graphs.graph import write
+from tools.model.graphs.tensorrt_plan import PlanError
 from tools.model.prune import Present, judge_engines
-from tools.model.weights import estimator_weights, flow_weights
+from tools.model.graphs.weights import estimator_weights, flow_weights
 
 
 class Gpu:

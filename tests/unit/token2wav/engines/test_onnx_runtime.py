@@ -11,7 +11,7 @@ import torch
 from cosyserve.errors import SettingsError
 from services.token2wav.engines.onnx_runtime import OnnxEngine
 from tests.unit.token2wav.speaking import GOLDEN
-from tools.model.execute import on_cuda
+from tools.model.graphs.execute import on_cuda
 from tools.model.verify import main
 
 CUDA = "CUDAExecutionProvider"

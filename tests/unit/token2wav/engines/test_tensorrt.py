@@ -23,9 +23,9 @@ from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, fake_trt, settings, trt_backend
 from tests.unit.token2wav.engines.fake_tensorrt import record
-from tools.model.graph import Precision
-from tools.model.plan import PlanError, PlanOptions, build_plan
-from tools.model.plan_progress import Progress
+from tools.model.graphs.graph import Precision
+from tools.model.graphs.tensorrt_plan import PlanError, PlanOptions, build_plan
+from tools.model.graphs.plan_progress import Progress
 
 
 @pytest.fixture(autouse=True)

@@ -16,8 +16,8 @@ from services.token2wav.engines import tensorrt as trt
 from tests.unit.token2wav.speaking import GOLDEN
 from tests.unit.token2wav.engines.engines import CPU, MACHINE, fake_trt
 from tools.model import build_plans, verify, verify_token2wav
-from tools.model.cases import Case, Reference
-from tools.model.plan import PlanOptions
+from tools.model.comparison.graph_cases import Case, Reference
+from tools.model.graphs.tensorrt_plan import PlanOptions
 
 
 class FewCases(Reference):
@@ -85,7 +85,7 @@ def test_a_plan_that_says_something_else_is_found_and_looked_into(
 
     plain = build_plans.build_plan
     monkeypatch.setattr(build_plans, "build_plan", wrong)
-    monkeypatch.setattr("tools.model.execute.build_plan", wrong)
+    monkeypatch.setattr("tools.model.graphs.execute.build_plan", wrong)
     assert build_plans.main(arguments(tmp_path)) == 0
     capsys.readouterr()
     assert verify.main(arguments(tmp_path, "--runtime", "tensorrt", "--json")) == 1

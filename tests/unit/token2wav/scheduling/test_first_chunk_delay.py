@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from bench.modelled_engines import ModelledDecoder, ModelledState, Times
-from bench.virtual_time import VirtualClock
+from bench.simulation.engines import ModelledDecoder, ModelledState, Times
+from bench.simulation.clock import VirtualClock
 from cosyserve.errors import CosyserveError
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from bench.modelled_engines import ModelledDecoder, Times
-from bench.virtual_time import VirtualClock
+from bench.simulation.engines import ModelledDecoder, Times
+from bench.simulation.clock import VirtualClock
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.scheduling.stream_slot import HopAudio

@@ -1,0 +1,123 @@
+"""The speech-token engine on a GPU, against what the memory's bandwidth allows: `python -m bench.gpu.llm.__main__ [--part PART] [--json FILE]`.
+
+Weights are random and of the published sizes. Parts: ceilings (copy, read, matrix product), steps (the graphs of a decode step and of a
+chunk of prompts, alone), kernels (where a step's time goes), engine (milliseconds a step at 1 to 128 sentences, time to the first token),
+same (fused steps against the readable path, many sentences against each alone, text that arrives, a poisoned sentence), soak (callers that
+hang up). Every part takes less than a minute once its kernels are compiled, which is kept on disk.
+"""
+
+import argparse
+import gc
+import json
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.gpu.device.ceilings import ceilings
+from bench.gpu.llm.checks import same, soak
+from bench.gpu.llm.kernels import kernels, steps
+from bench.gpu.llm.random_sentences import PROMPT_SPEECH, PROMPT_TEXT, TEXT_IDS, engine_of, random_model, speak
+from bench.parts.results_file import Kept
+from services.llm.gpu.packing import PackedModel
+from services.llm.gpu.tuning import TABLE, Blocks, Tuning
+
+FIRST_SOUND_TOKENS = 16
+"""For its first 120 ms a voice of 87 prompt tokens needs 13 tokens and 3 to look ahead."""
+PARTS = ("ceilings", "steps", "kernels", "engine", "same", "soak")
+
+
+def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[str, float]]]:
+    """Steps and first tokens at 1 to 128 sentences. bandwidth: bytes a second. keep: is told what is known after each measurement."""
+    model = random_model(ends=False)
+    started = time.perf_counter()
+    engine = engine_of(model, 128, torch.bfloat16)
+    print(f"engine with all buckets captured in {time.perf_counter() - started:.1f} s")
+    packed = engine.model
+    assert isinstance(packed, PackedModel)
+    del model
+    torch.cuda.empty_cache()
+    gc.collect()
+    gc.freeze()  # as a service does when it is loaded
+    rows = []
+    speak(engine, range(4))
+    for count in (1, 2, 4, 8, 16, 32, 64, 128):
+        heard = speak(engine, range(count))
+        whole = [b - a for one in heard for a, b in zip(one.times[150:350], one.times[151:351], strict=True)]
+        positions = PROMPT_TEXT + PROMPT_SPEECH + TEXT_IDS + 250
+        cached = count * positions * packed.config.layers * 2 * packed.config.kv_width * packed.table.element_size()
+        floor = (packed.step_bytes + cached) / bandwidth
+        begun = time.perf_counter()
+        first = speak(engine, range(count), text_ids=1)
+        row = {
+            "sentences": count,
+            "step_ms": 1e3 * statistics.median(whole),
+            "step_p99_ms": 1e3 * sorted(whole)[int(0.99 * len(whole))],
+            "floor_ms": 1e3 * floor,
+            "share_of_floor": floor / statistics.median(whole),
+            "first_token_ms": 1e3 * statistics.median(one.times[0] - begun for one in first),
+            "last_first_token_ms": 1e3 * max(one.times[0] - begun for one in first),
+            "first_sound_tokens_ms": 1e3 * statistics.median(one.times[FIRST_SOUND_TOKENS - 1] - begun for one in first),
+            "last_first_sound_tokens_ms": 1e3 * max(one.times[FIRST_SOUND_TOKENS - 1] - begun for one in first),
+        }
+        rows.append(row)
+        keep({"together": rows})
+        print(
+            "{sentences:4} sentences: {step_ms:.3f} ms a step (p99 {step_p99_ms:.3f}), floor {floor_ms:.3f} ms ({share_of_floor:.0%}); "
+            "first token {first_token_ms:.1f} ms (median), {last_first_token_ms:.1f} ms (last), "
+            "all for the first sound {first_sound_tokens_ms:.1f}, {last_first_sound_tokens_ms:.1f} ms".format(**row),
+            flush=True,
+        )
+    alone = []
+    for speech in (87, 256 - PROMPT_TEXT - 3, 512, 1000):
+        firsts = []
+        for _ in range(5):
+            begun = time.perf_counter()
+            firsts.append(speak(engine, [1], 1, speech)[0].times[0] - begun)
+        alone.append({"positions": PROMPT_TEXT + speech + 3, "first_token_ms": 1e3 * statistics.median(firsts)})
+        print("alone, prompt of {positions} positions: first token after {first_token_ms:.2f} ms".format(**alone[-1]), flush=True)
+    engine.close()
+    return {"together": rows, "alone": alone}
+
+
+def use(table: dict[str, dict[str, Any]]) -> None:
+    """Other block sizes from here on."""
+    for rows, one in table.items():
+        parts: dict[str, Any] = {name: Blocks(**value) if isinstance(value, dict) else value for name, value in one.items()}
+        TABLE[int(rows)] = Tuning(**parts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--part", choices=PARTS, help="one part only")
+    parser.add_argument("--seconds", type=float, default=15.0, help="of the soak")
+    parser.add_argument("--blocks", type=Path, help="block sizes other than those of services.llm.gpu.tuning: {rows: Tuning as json}")
+    parser.add_argument("--json", type=Path, help="where the figures go; parts add to what is there")
+    arguments = parser.parse_args()
+    if arguments.blocks:
+        use(json.loads(arguments.blocks.read_text()))
+    found = Kept(arguments.json)
+    found["device"] = f"{torch.cuda.get_device_name()}, torch {torch.__version__}"
+    for part in [arguments.part] if arguments.part else PARTS:
+        if part == "ceilings" or "ceilings" not in found:
+            found["ceilings"] = ceilings()
+        bandwidth = found["ceilings"]["read_terabytes_per_second"] * 1e12
+        keep = partial(found.__setitem__, part)
+        if part == "steps":
+            found[part] = steps(bandwidth, keep)
+        elif part == "kernels":
+            found[part] = kernels(bandwidth)
+        elif part == "engine":
+            found[part] = speed(bandwidth, keep)
+        elif part == "same":
+            found[part] = same(keep)
+        elif part == "soak":
+            found[part] = soak(arguments.seconds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""What has to hold for the speech-token engine on a GPU: fused steps are the readable path, many are singles, hanging up frees all."""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bench.gpu.llm.random_sentences import Heard, capacity, engine_of, random_model, script, speak
+from bench.real_size import PUBLISHED_LLM
+from cosyserve.errors import NonFinite
+from services.llm.generation.interleaved_text import ContinuousText
+from services.llm.engine.reference_loop import Alone
+from services.llm.engine.engine import Engine
+from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.outbox import Outbox
+from services.llm.engine.sequence import Sequence
+from services.llm.generation.request import Grouping, Hop, Profile, Prompt
+from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
+from services.llm.generation.script import Table
+from services.llm.generation.whole_text import WholeText
+
+POISONED = 950
+"""A text id whose embedding is made to be no number."""
+
+
+def arriving(seed: int, replay: tuple[int, ...] = ()) -> ContinuousText:
+    """A sentence whose text comes by and by, see `pieces`."""
+    prompt = Prompt(tuple((31 * seed + i) % 900 for i in range(12)), tuple((17 * seed + 13 * i) % 6561 for i in range(30)))
+    return ContinuousText(PUBLISHED_LLM, prompt, RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(seed, 0)), replay)
+
+
+def pieces(seed: int) -> list[list[int]]:
+    return [[(7 * seed + 3 * i + j) % 900 for j in range(3)] for i in range(5)]
+
+
+def speak_arriving(engine: Engine, seeds: list[int], replays: dict[int, tuple[int, ...]] | None = None) -> list[Heard]:
+    """All at once, a piece of each text after the other."""
+    heard = [Heard() for _ in seeds]
+    sequences = [
+        engine.submit(arriving(seed, (replays or {}).get(seed, ())), 1024, Outbox(one.deliver, Grouping(first=1, rest=1)))
+        for seed, one in zip(seeds, heard, strict=True)
+    ]
+    for number in range(5):
+        for seed, sequence in zip(seeds, sequences, strict=True):
+            engine.feed(sequence, pieces(seed)[number])
+        time.sleep(0.01)
+    for sequence in sequences:
+        engine.feed(sequence, None)
+    for one in heard:
+        if not one.over.wait(60) or one.error:
+            raise one.error or TimeoutError("a sentence did not end")
+    return heard
+
+
+def alone_arriving(model: SpeechTokenModel, seed: int) -> list[int]:
+    told = arriving(seed)
+    for piece in pieces(seed):
+        told.feed(piece)
+    told.end()
+    return Alone(model, told, 1024).run()
+
+
+def guards(engine: Engine, name: str) -> dict[str, int]:
+    """A sentence whose numbers are none fails, with its reason; the others do not notice."""
+    good = [one.tokens for one in speak(engine, [3, 4], 6)]
+    heard = [Heard() for _ in range(3)]
+    bad = WholeText(Prompt((), ()), (POISONED,) * 3, Profile.CONTINUOUS, RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(1, 0)))
+    for told, one in zip((script(3, 6), bad, script(4, 6)), heard, strict=True):
+        engine.submit(told, 400, Outbox(one.deliver, Grouping(first=1, rest=1)))
+    for one in heard:
+        if not one.over.wait(60):
+            raise TimeoutError("a sentence did not end")
+    if not isinstance(heard[1].error, NonFinite):
+        raise RuntimeError(f"a sentence of numbers that are none ended with {heard[1].error!r}")
+    return compared(name, "beside a poisoned sentence, which failed, against without it", [heard[0].tokens, heard[2].tokens], good)
+
+
+def soak(seconds: float) -> dict[str, Any]:
+    """Thirty-two callers, of whom a third hang up somewhere; what is left on the device."""
+    engine = engine_of(random_model(ends=True), 32, torch.bfloat16)
+    speak(engine, range(32), 6)
+    torch.cuda.synchronize()
+    before, begun, ended, left = torch.cuda.memory_allocated(), time.perf_counter(), 0, 0
+    generator = random.Random(0)
+    running: list[tuple[Sequence, Heard, int]] = []
+    news, seed = threading.Event(), 0
+
+    def telling(one: Heard) -> Callable[[Hop | Exception], None]:
+        def deliver(item: Hop | Exception) -> None:
+            one.deliver(item)
+            news.set()
+
+        return deliver
+
+    while time.perf_counter() - begun < seconds or running:
+        while len(running) < 32 and time.perf_counter() - begun < seconds:
+            seed += 1
+            one = Heard()
+            stop = generator.randrange(40) if seed % 3 == 0 else 1 << 30
+            running.append((engine.submit(script(seed, 6), capacity(6), Outbox(telling(one), Grouping(first=1, rest=1))), one, stop))
+        if not news.wait(60):
+            raise TimeoutError("no sentence went on for 60 s")
+        news.clear()
+        for item in list(running):
+            sequence, one, stop = item
+            if len(one.tokens) >= stop and not one.over.is_set():
+                engine.cancel(sequence)
+                left += 1
+                running.remove(item)
+            elif one.over.is_set():
+                if one.error:
+                    raise one.error
+                ended += 1
+                running.remove(item)
+    torch.cuda.synchronize()
+    stats = engine.stats
+    found = {
+        "ended": ended, "hung_up": left, "device_bytes_before": before, "device_bytes_after": torch.cuda.memory_allocated(),
+        "running_after": stats.running, "reserved_after": stats.reserved_kv_bytes,
+    }  # fmt: skip
+    print(f"soak of {seconds:.0f} s: {found}", flush=True)
+    engine.close()
+    return found
+
+
+def same(keep: Callable[[Any], None]) -> dict[str, Any]:
+    """Tokens against the readable path, against the sentence alone, and once more; text that arrives, and taken over half way.
+    keep: is told what is known after each kind."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    model = random_model(ends=True)
+    seeds = list(range(32))
+    with torch.inference_mode():
+        slow = [Alone(model, script(seed, 6), capacity(6)).run() for seed in seeds]
+        slow_arriving = [alone_arriving(model, seed) for seed in seeds[:8]]
+    model.tables[Table.TEXT][POISONED] = float("nan")
+    found: dict[str, Any] = {}
+    for name, invariant in (("float32", False), ("bfloat16", False), ("bfloat16", True)):
+        kind = f"{name}, invariant" if invariant else name
+        engine = engine_of(model, 32, getattr(torch, name), invariant=invariant)
+        together = [one.tokens for one in speak(engine, seeds, 6)]
+        alone = [speak(engine, [seed], 6)[0].tokens for seed in seeds]
+        again = [one.tokens for one in speak(engine, seeds, 6)]
+        streamed = [one.tokens for one in speak_arriving(engine, seeds[:8])]
+        halves = {seed: tuple(tokens[: len(tokens) // 2]) for seed, tokens in zip(seeds, streamed, strict=False)}
+        rest = speak_arriving(engine, seeds[:8], halves)
+        taken_over = [[*halves[seed], *one.tokens] for seed, one in zip(seeds, rest, strict=False)]
+        beside = guards(engine, kind)
+        engine.close()
+        found[kind] = {
+            "against the readable path": compared(kind, "32 together against the readable path", together, slow),
+            "against alone": compared(kind, "32 together against each alone", together, alone),
+            "again": compared(kind, "32 together, again", together, again),
+            "arriving against the readable path": compared(kind, "text that arrives against the readable path", streamed, slow_arriving),
+            "taken over": compared(kind, "taken over half way against uninterrupted", taken_over, streamed),
+            "beside a poisoned sentence": beside,
+        }
+        keep(found)
+    return found
+
+
+def compared(name: str, what: str, left: list[list[int]], right: list[list[int]]) -> dict[str, int]:
+    """How many sentences are equal, and how many tokens were made up to the first that is not."""
+    pairs = list(zip(left, right, strict=True))
+    equal = sum(a == b for a, b in pairs)
+    agreed = sum(next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))) for a, b in pairs)
+    print(f"{name}, {what}: {equal} of {len(pairs)} sentences equal, {len(pairs) - equal} partings in {agreed} tokens", flush=True)
+    return {"equal": equal, "of": len(pairs), "agreed_tokens": agreed}

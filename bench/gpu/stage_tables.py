@@ -1,0 +1,133 @@
+"""Tables of the stages by themselves; each takes the figures of all parts and is empty where its part has none."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from bench.gpu.lower_bounds import Floors
+from bench.reports.tables import table
+
+BATCHES = (1, 2, 4, 8, 16, 32)
+BLOCKS = (1, 4, 14, 34)
+WINDOW_FRAMES = 50
+Found = Mapping[str, Any]
+
+
+def ceilings(found: Found) -> list[str]:
+    one = found.get("ceilings", {}).get("ceilings", {})
+    names = {
+        "copy_terabytes_per_second": "copy (read and written), TB/s", "read_terabytes_per_second": "read, TB/s",
+        "bf16_teraflops": "bfloat16 product, TFLOP/s", "kernel_us": "smallest kernel of a graph, us",
+    }  # fmt: skip
+    return table(("ceiling", ""), ((text, one[name]) for name, text in names.items() if name in one))
+
+
+def speech_tokens(found: Found) -> list[str]:
+    """Milliseconds of a step, the graph alone and through the engine, each with its share of the bandwidth floor."""
+    steps = found.get("llm-steps", {}).get("steps", {}).get("steps", [])
+    alone = {(one["rows"], one["length"]): one for one in steps}
+    engine = {one["sentences"]: one for one in found.get("llm-engine", {}).get("engine", {}).get("together", [])}
+    lines = []
+    for rows in sorted({rows for rows, _ in alone} | set(engine)):
+        cells: list[Any] = [rows]
+        for length in (300, 900):
+            one = alone.get((rows, length))
+            cells += [one["us"] / 1000, f"{one['floor_us'] / one['us']:.0%}"] if one else [None, None]
+        through = engine.get(rows)
+        cells += [through["step_ms"], f"{through['share_of_floor']:.0%}", through["step_p99_ms"]] if through else [None] * 3
+        cells += [through["first_token_ms"], through["last_first_token_ms"]] if through else [None] * 2
+        lines.append(cells)
+    head = (
+        "rows", "graph, 300 behind, ms", "floor", "graph, 900 behind, ms", "floor", "engine, ms", "floor", "p99, ms", "first token, ms",
+        "last first token, ms",
+    )  # fmt: skip
+    return table(head, lines)
+
+
+def prompts(found: Found) -> list[str]:
+    chunks = found.get("llm-steps", {}).get("steps", {}).get("chunks", [])
+    alone = found.get("llm-engine", {}).get("engine", {}).get("alone", [])
+    lines = [(f"chunk of {one['count']} positions from {one['first']}", one["us"] / 1000) for one in chunks]
+    return table(
+        ("prompt", "ms"), [*lines, *((f"{one['positions']} positions to the first token", one["first_token_ms"]) for one in alone)]
+    )
+
+
+def flow(found: Found, floors: Floors | None) -> list[str]:
+    passes, again = found.get("flow", {}), found.get("recompute", {})
+    lines: list[list[Any]] = []
+    for batch in sorted({*BATCHES, *map(int, again)}):
+        times = [passes.get(f"{batch} {blocks}") for blocks in BLOCKS]
+        if any(times) or str(batch) in again:
+            each = times[1] / batch if times[1] else None
+            lines.append([batch, *times, each, floors.flow(batch) if floors else None, again.get(str(batch))])
+    head = ("units", *(f"{blocks} blocks, ms" for blocks in BLOCKS), "a unit at 4 blocks", "floor", "so many blocks made again, ms")
+    firsts = [
+        (f"first chunk behind 87 prompt tokens, {text}", passes.get(name))
+        for name, text in (("cold", "nothing kept"), ("kept", "prompt kept"))
+    ]
+    slow = list(found.get("readable", {}).items())
+    return [
+        *table(head, lines),
+        *table(
+            ("one stream, host included", "ms"),
+            [*(one for one in firsts if one[1]), *((f"readable path, {name}", ms) for name, ms in slow)],
+        ),
+    ]
+
+
+def vocoder(found: Found, floors: Floors | None) -> list[str]:
+    """By arithmetic, frames of a window and batch."""
+    lines = [
+        (kind, frames, batch, ms, floors.vocoder(batch) if floors and frames == WINDOW_FRAMES else None)
+        for (kind, frames, batch), ms in windows(found).items()
+    ]
+    return table(("arithmetic", "frames", "windows", "ms", "floor in float16"), lines)
+
+
+def windows(found: Found) -> dict[tuple[str, int, int], float]:
+    """Milliseconds by arithmetic, frames and windows in a batch, as they serve: branches of the network side by side."""
+    pairs = ((re.fullmatch(r"(\w+) (\d+) (\d+)", name), ms) for name, ms in found.get("vocoder", {}).items())
+    return {(match[1], int(match[2]), int(match[3])): ms for match, ms in pairs if match}
+
+
+def memory(found: Found) -> list[str]:
+    one = found.get("lengths", {})
+    lines: list[tuple[str, Any]] = [
+        (text, one[name])
+        for name, text in (
+            ("context_megabytes", "CUDA context of one process"), ("llm_megabytes", "speech-token engine, 64 rows"),
+            ("llm_pool_megabytes", "of it keys and values"), ("token2wav_megabytes", "token2wav"),
+            ("token2wav_pool_megabytes", "of it pages (set here to 14 GiB)"),
+        )
+        if name in one
+    ]  # fmt: skip
+    if "llm_stream" in one:
+        stream = one["llm_stream"]
+        lines.append(("keys and values reserved for one sentence of 20 text ids and its prompt", stream["bytes"] / 1e6))
+    costs = [(f"{key} s", one[key]["milliseconds_per_second"], one[key]["state_megabytes"]) for key in ("4", "10", "30") if key in one]
+    return [
+        *table(("GPU memory", "MB"), lines),
+        *table(("sentence", "token2wav, ms for a second of audio", "state of the stream, MB"), costs),
+    ]
+
+
+def correctness(found: Found) -> list[str]:
+    lines: list[tuple[str, str]] = []
+    for kind, checks in found.get("llm-same", {}).get("same", {}).items():
+        lines += [
+            (
+                f"speech tokens, {kind}, {what}",
+                f"{one['equal']} of {one['of']} sentences equal, {one['agreed_tokens']} tokens up to the first that is not",
+            )
+            for what, one in checks.items()
+        ]
+    lines += [(f"mel, {name}", f"relative error {one[0]:.1e}, mean distance {one[1]:.1e}") for name, one in found.get("mel", {}).items()]
+    lines += [
+        (f"vocoder, {name.removesuffix(' error')}, against the readable one", f"relative error {one[0]:.1e}")
+        for name, one in found.get("vocoder", {}).items() if name.endswith("error")
+    ]  # fmt: skip
+    for number, errors in found.get("samples", {}).items():
+        texts = ("against the readable vocoder", "alone against together", "kept prompt against none")
+        lines.append((f"samples of stream {number}", ", ".join(f"{text} {error:.1e}" for text, error in zip(texts, errors, strict=False))))
+    return table(("compared", "found"), lines)

@@ -1,0 +1,129 @@
+"""Parts about the flow: is it right, and what does a pass cost by batch and prefix."""
+
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.gpu.device.timing import timed
+from bench.gpu.device.service_settings import state_bytes
+from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, Someone, apart, filled, random_flow, spread
+from services.token2wav.flow.flow import Flow
+from services.token2wav.gpu.paged_flow import flow as flow_module
+from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
+from services.token2wav.gpu.device.launcher import Launcher
+from services.token2wav.gpu.paged_flow.page_layout import Layout
+
+AGAIN = (4, 8, 16, 32, 64, 128)
+"""Blocks of sentences that are made again."""
+
+
+def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)) -> dict[str, Any]:
+    """Against the readable flow in float32: float32 and bfloat16, cached and recomputed, together and alone, keys whole and split."""
+    weights = random_flow(PUBLISHED, DEVICE)
+    flow = Flow(PUBLISHED, weights, DEVICE)
+    someone, other = Someone(flow, 87, 44, 2), Someone(flow, 40, 60, 3)
+    wanted, others = someone.reference(flow), other.reference(flow)
+    rows = RUN.kept
+
+    def report(name: str, made: list[Tensor], wanted: list[Tensor]) -> None:
+        joined = torch.cat([mel[: len(want)] for mel, want in zip(made, wanted, strict=True)])
+        rows[name] = apart(joined, torch.cat(wanted))
+        print(f"{name:60s} relative {rows[name][0]:.2e}  mean distance {rows[name][1]:.2e}", flush=True)
+
+    for dtype in kinds:
+        name, pages = str(dtype)[6:], [3, 5, 2, 9, 7, 1][: someone.blocks]
+        paged = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8), launch=Launcher(True, RUN.tuned))
+
+        def one_by_one(paged: PagedFlow, pages: list[int] = pages) -> list[Tensor]:
+            paged.pool.fill_(float("nan"))
+            return [paged.run([someone.unit(at, pages)])[0].clone() for at in range(someone.blocks)]
+
+        eager = one_by_one(paged)
+        report(name, eager, wanted)
+        flow_module.LONG_PAGES = 0
+        report(f"{name}, keys split", one_by_one(paged), wanted)
+        flow_module.LONG_PAGES = 8
+        paged.pool.fill_(float("nan"))
+        whole = paged.run([someone.unit(at, pages) for at in range(someone.blocks)])
+        report(f"{name}, all blocks in one pass", list(whole.clone()), wanted)
+        paged.pool.fill_(float("nan"))
+        report(f"{name}, four blocks in one pass", list(paged.run([someone.unit(at, pages) for at in range(4)]).clone()), wanted[:4])
+        paged._scratch.fill_(float("nan"))
+        units = [someone.unit(at, list(range(1, at + 2))) for at in range(someone.blocks)]
+        report(f"{name}, recomputed without pages", list(paged.recompute(units).clone()), wanted)
+        if dtype == torch.float32:
+            continue
+        first = paged.capture((Way.SHORT,))
+        print(f"  captured in {first:.1f} s, memory {torch.cuda.memory_allocated() / 2**30:.2f} GiB", flush=True)
+        made = one_by_one(paged)
+        report(f"{name}, graph against eager", made, eager)
+        paged.pool.fill_(float("nan"))
+        theirs = [10, 11, 12, 13, 14]
+        both: tuple[list[Tensor], list[Tensor]] = ([], [])
+        for at in range(max(someone.blocks, other.blocks)):
+            pair = [(0, someone.unit(at, pages))] if at < someone.blocks else []
+            pair += [(1, other.unit(at, theirs))] if at < other.blocks else []
+            for (who, _), mel in zip(pair, paged.run([unit for _, unit in pair]).clone(), strict=True):
+                both[who].append(mel)
+        report(f"{name}, two streams", both[0] + both[1], wanted + others)
+        report(f"{name}, two streams against alone", both[0], made)
+        for what, options in (("attention by itself", {"by_head": 0}), ("a product a launch", {"meeting_units": 0})):
+            other_way = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), **options)
+            report(f"{name}, {what}", one_by_one(other_way), wanted)
+            report(f"{name}, {what}, against the default", one_by_one(other_way), eager)
+    return rows
+
+
+def passes(out: Path, pages: int = 800) -> dict[str, Any]:
+    """Milliseconds of a pass by batch and by blocks of prefix, every stream with pages of its own; pages: at most, if there is room."""
+    weights = random_flow(PUBLISHED, DEVICE)
+    rows = RUN.kept
+    if RUN.compile_only:
+        paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=RUN.shard or (1, 2, 4, 8, 16, 32), most=32, launch=Launcher(True, RUN.tuned))
+        paged.capture()
+        return {}
+    pages = min(pages, state_bytes(torch.cuda.mem_get_info()[0]) // (Layout(PUBLISHED).elements * torch.bfloat16.itemsize))
+    paged = filled(weights, pages, (1, 2, 4, 8, 16, 32), launch=Launcher(True, RUN.tuned))
+    seconds = paged.capture()
+    memory = torch.cuda.memory_allocated() / 2**30
+    print(f"captured in {seconds:.1f} s, page {paged.page_bytes / 2**20:.1f} MiB, {memory:.1f} GiB", flush=True)
+    for batch in (1, 2, 4, 8, 16, 32):
+        for prefix in (0, 3, 13, 33):
+            if batch * (prefix + 1) + 1 > pages:
+                continue
+            units = spread(batch, prefix)
+            paged.run(units)
+            spent = timed(paged._graphs[batch, paged._way(units)].replay, 10)
+            began = time.perf_counter()
+            paged.run(units)
+            host = 1000 * (time.perf_counter() - began)
+            torch.cuda.synchronize()
+            assert bool(torch.isfinite(paged._estimator.x[:batch]).all())
+            rows[f"{batch} {prefix + 1}"] = spent
+            each = spent / batch
+            print(f"batch {batch:3d}  {prefix + 1:3d} blocks: {spent:7.3f} ms  ({each:6.3f} a stream, host {host:.2f})", flush=True)
+    cold = [Someone(None, 87, 41, 7).unit(at, [1, 2, 3, 4]) for at in range(4)]
+    for name, units in (("cold", cold), ("kept", cold[3:])):
+        rows[name] = timed(partial(paged.run, units), 20)
+    print(f"first chunk behind 87 tokens: cold {rows['cold']:.3f} ms, prompt kept {rows['kept']:.3f} ms, host included", flush=True)
+    return rows
+
+
+def recompute(out: Path) -> dict[str, Any]:
+    """A pass that makes the last block of a sentence from nothing kept."""
+    weights = random_flow(PUBLISHED, DEVICE)
+    rows = RUN.kept
+    paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), most=max(AGAIN), launch=Launcher(True, RUN.tuned))
+    paged.capture((Way.RECOMPUTED,))
+    for blocks in AGAIN:
+        one = Someone(None, 0, 25 * blocks, 5)
+        units = [one.unit(at, list(range(1, at + 2))) for at in range(blocks)]
+        paged.recompute(units)
+        rows[str(blocks)] = timed(paged._graphs[blocks, Way.RECOMPUTED].replay, 10)
+        scratch = paged.scratch_layout.elements * 2 / 2**20
+        print(f"recomputing {blocks:3d} blocks: {rows[str(blocks)]:.3f} ms, scratch {scratch:.2f} MiB a block", flush=True)
+    return rows

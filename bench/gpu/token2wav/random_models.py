@@ -1,0 +1,110 @@
+"""What is measured: a flow and a vocoder of the published sizes with random weights."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.parts.results_file import Kept
+from bench.real_size import DEMO, PUBLISHED_FLOW, flow_tensors, vocoder_tensors
+from cosyserve.model_directory import ModelDirectory
+from services.token2wav.flow.flow import Flow
+from services.token2wav.flow.weights import FlowConfig, expected_tensors
+from services.token2wav.gpu.paged_flow.flow import PagedFlow
+from services.token2wav.gpu.device.launcher import Tile
+from services.token2wav.gpu.paged_flow.unit_table import Unit
+from services.token2wav.vocoder.config import VocoderConfig, read_config
+from services.token2wav.vocoder.weights import fused
+from services.token2wav.inputs.voice_prompt import VoicePrompt
+
+PUBLISHED = PUBLISHED_FLOW
+DEVICE = torch.device("cuda")
+
+
+@dataclass
+class Run:
+    """Options of this process. compile_only: fill the compiler's cache, time nothing; shard: of what; tuned: other tiles;
+    kept: the figures of the part, in their file as soon as they are there."""
+
+    compile_only: bool = False
+    shard: tuple[int, ...] = ()
+    tuned: dict[str, tuple[tuple[int, Tile], ...]] = field(default_factory=dict)
+    kept: Kept = field(default_factory=Kept)
+
+
+RUN = Run()
+
+
+def random_flow(config: FlowConfig, device: torch.device) -> dict[str, Tensor]:
+    """The flow of `bench.real_size`. config: PUBLISHED."""
+    tensors = flow_tensors()
+    if {name: tuple(tensor.shape) for name, tensor in tensors.items()} != dict(expected_tensors(config)):
+        raise ValueError("weights of the published sizes were asked for, and the configuration is another")
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def random_vocoder() -> tuple[VocoderConfig, dict[str, Tensor]]:
+    """The vocoder of `bench.real_size`, weight norm fused."""
+    config = replace(read_config(ModelDirectory(DEMO)), base_channels=512, f0_channels=512)
+    return config, fused(vocoder_tensors())
+
+
+def graphed(work: Callable[[], Any]) -> Callable[[], None]:
+    work()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
+
+
+class Someone:
+    """A voice with a prompt, and tokens to speak; blocks as units over given pages."""
+
+    def __init__(self, flow: Flow | None, prompt: int, tokens: int, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self.voice = VoicePrompt(
+            torch.randint(0, 6561, (prompt,), generator=generator),
+            torch.randn(2 * prompt, 80, generator=generator),
+            torch.randn(192, generator=generator),
+        )
+        self.ids = torch.cat((self.voice.tokens, torch.randint(0, 6561, (tokens,), generator=generator)))
+        self.speaker = flow.speaker(self.voice) if flow is not None else torch.randn(80, device=DEVICE)
+        self.blocks = -(-len(self.ids) // 25)
+
+    def unit(self, at: int, pages: list[int]) -> Unit:
+        tokens, ahead = self.ids[25 * at : 25 * at + 25], self.ids[25 * at + 25 : 25 * at + 28]
+        mel = self.voice.mel[50 * at : 50 * at + 50]
+        condition = F.pad(mel, (0, 0, 0, 50 - len(mel))).to(DEVICE) if len(mel) else None
+        return Unit(pages[: at + 1], tokens, ahead if len(tokens) == 25 else ahead[:0], self.speaker, condition)
+
+    def reference(self, flow: Flow) -> list[Tensor]:
+        state, made = flow.start(self.voice), []
+        for at in range(self.blocks):
+            unit = self.unit(at, list(range(at + 1)))
+            (mel,) = flow.blocks([state], [unit.tokens], [unit.ahead])
+            assert mel is not None, state.fault
+            made.append(mel.T)
+        return made
+
+
+def apart(a: Tensor, b: Tensor) -> tuple[float, float]:
+    """Relative error, and mean absolute distance in log mel units."""
+    return float((a - b).norm() / b.norm()), float((a - b).abs().mean())
+
+
+def spread(batch: int, prefix: int) -> list[Unit]:
+    """A batch whose streams have pages of their own, block `prefix` of each."""
+    own = [list(range(1 + at * (prefix + 1), 1 + (at + 1) * (prefix + 1))) for at in range(batch)]
+    one = Someone(None, 0, 25 * prefix + 28, 5)
+    return [one.unit(prefix, mine) for mine in own]
+
+
+def filled(weights: dict[str, Tensor], pages: int, buckets: tuple[int, ...], **options: Any) -> PagedFlow:
+    paged = PagedFlow(PUBLISHED, weights, pages=pages, buckets=buckets, **options)
+    for part in torch.split(paged.pool, 1 << 28):
+        part.normal_(0, 0.5)
+    return paged

@@ -1,0 +1,118 @@
+"""Both engines of a model directory in this process, without the services around them: what a batch or a length costs."""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from bench.load.player import BYTES_PER_SAMPLE
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import SAMPLE_RATE
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.normalization.wetext_package import WeText
+from services.llm.generation.request import Generation, Grouping, Prompt, Sampling
+from services.llm.settings import LlmSettings
+from services.llm.backends.torch_backend import TorchBackend
+from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.inputs.request import Profile, Sentence, Voice
+from services.token2wav.stream import AcousticStream
+from services.token2wav.warm_up import warm_up
+
+MOST_POSITIONS = 1024
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """A voice of `spk2info.pt`: what the speech-token model and token2wav know of it."""
+
+    prompt: Prompt
+    voice: Voice
+
+    @classmethod
+    def first_of(cls, model: Path) -> "Speaker":
+        found = next(iter(torch.load(model / "spk2info.pt", weights_only=True).values()))
+        text, tokens = found["prompt_text"][0].tolist(), found["llm_prompt_speech_token"][0].tolist()
+        mel, embedding = found["prompt_speech_feat"][0].numpy(), found["flow_embedding"][0].numpy()
+        key = hashlib.sha256(mel.tobytes()).hexdigest()
+        flow_tokens = found["flow_prompt_speech_token"][0].numpy().astype(np.int64)
+        return cls(Prompt(tuple(text), tuple(tokens)), Voice(flow_tokens, mel.astype(np.float32), embedding.astype(np.float32), key))
+
+
+def text_ids(model: Path, texts: Sequence[str]) -> list[tuple[int, ...]]:
+    """Each text as one sentence."""
+    analyzer = Analyzer(Normalizer(WeText()), read_tokenizer(ModelDirectory(model)))
+    return [tuple(number for sentence in analyzer.sentences(text) for number in sentence.token_ids) for text in texts]
+
+
+@asynccontextmanager
+async def speech_tokens(model: Path, device: str, engine: str, most: int) -> AsyncIterator[TorchBackend]:
+    """The speech-token model for `most` sentences at once, warmed up. engine: as gpu_engine in its settings; of no meaning on a CPU."""
+    settings = LlmSettings(
+        listen="127.0.0.1:0",
+        model=model,
+        device=device,
+        gpu_engine=engine,
+        max_sequences=most,
+        max_waiting=most,
+        max_positions=MOST_POSITIONS,
+    )
+    backend = await asyncio.to_thread(TorchBackend.load, settings)
+    try:
+        await backend.warm_up()
+        yield backend
+    finally:
+        await backend.close()
+
+
+async def generated(
+    backend: TorchBackend, prompt: Prompt, ids: tuple[int, ...], seed: int, look: Callable[[], None] | None = None
+) -> list[int]:
+    """All speech tokens of one sentence. look: called at every token, while the engine still holds the sentence."""
+    grouping = Grouping(first=1, rest=1) if look else Grouping()
+    generation = Generation(prompt=prompt, text=ids, sampling=Sampling(seed=seed), grouping=grouping)
+    tokens: list[int] = []
+    async with contextlib.aclosing(backend.generate(generation)) as hops:
+        async for hop in hops:
+            tokens += hop.tokens
+            if look:
+                look()
+    return tokens
+
+
+async def sound_engine(model: Path, device: str, engine: str, state_bytes: int) -> Backend:
+    """token2wav. engine: `paged` with the windowed vocoder, or `readable`; of no meaning on a CPU."""
+    vocoder = "windowed" if engine == "paged" else "readable"
+    settings = EngineSettings(model=model, device=device, gpu_engine=engine, gpu_vocoder=vocoder, state_bytes=state_bytes)
+    return await asyncio.to_thread(load_backend, "torch", settings)
+
+
+@asynccontextmanager
+async def batcher(backend: Backend, state_bytes: int, most: int = 64) -> AsyncIterator[Batcher]:
+    """Warmed up; its counts begin at nothing."""
+    made = Batcher(backend.decoders, Limits(max_streams=most, state_bytes=state_bytes, reserve_tokens=25))
+    try:
+        await warm_up(made)
+        yield made
+    finally:
+        await asyncio.to_thread(made.close)
+
+
+async def spoken(batcher: Batcher, voice: Voice, tokens: Sequence[int], seed: int, profile: Profile = Profile.CONTINUOUS) -> float:
+    """Seconds of audio of one sentence whose tokens are all there."""
+    size = 0
+    async with AcousticStream(batcher, Sentence(voice, profile=profile, seed=seed)) as stream:
+        await stream.feed(list(tokens))
+        await stream.finish()
+        async for piece in stream:
+            size += len(piece.audio)
+    return size / BYTES_PER_SAMPLE / SAMPLE_RATE

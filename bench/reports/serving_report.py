@@ -1,0 +1,140 @@
+"""What many listeners heard, in figures, a table and plots."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.parts.results_file import write
+from bench.load.player import Heard
+from cosyserve.client.types import STAGES
+
+
+@dataclass(frozen=True)
+class Level:
+    """One load. arrivals: "closed", "poisson" or "listening". streams: askers, or listeners at once, for Poisson arrivals on average.
+
+    p50, p95, p99: milliseconds to the first byte at the client. audible_p50, audible_p95: to the first sample above -40 dBFS in a player
+    that starts with the first byte; None in reports of earlier releases, or when nothing was above it. real_time_factor: median of
+    waiting over audio; audio_per_second: seconds of speech made in a second by all.
+
+    gap_free: share of the streams that never ran dry; stall_seconds: the longest that one of them stood still. stages: median milliseconds
+    of the first sound by stage, as the server tells. megabytes: of GPU memory in use by all processes; None without a GPU.
+    """
+
+    arrivals: str
+    streams: int
+    requests: int
+    refused: int
+    failed: int
+    p50: float
+    p95: float
+    p99: float
+    real_time_factor: float
+    audio_per_second: float
+    gap_free: float
+    stall_seconds: float
+    stages: dict[str, float]
+    megabytes: float | None
+    audible_p50: float | None = None
+    audible_p95: float | None = None
+
+
+def level(arrivals: str, streams: int, heard: Sequence[Heard], refused: int, failed: int, seconds: float, megabytes: float | None) -> Level:
+    """The figures of what was heard within `seconds`. Raises ValueError when nothing was."""
+    if not heard:
+        raise ValueError(f"no request of {streams} {arrivals} streams was answered: {refused} refused, {failed} failed")
+    p50, p95, p99 = np.percentile([1000 * one.first_sound for one in heard], (50, 95, 99)).tolist()
+    audible = [1000 * one.first_audible for one in heard if one.first_audible is not None]
+    audible_p50, audible_p95 = np.percentile(audible, (50, 95)).tolist() if audible else (None, None)
+    return Level(
+        arrivals=arrivals,
+        streams=streams,
+        requests=len(heard) + refused + failed,
+        refused=refused,
+        failed=failed,
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        real_time_factor=float(np.median([one.end / one.audio for one in heard])),
+        audio_per_second=sum(one.audio for one in heard) / seconds,
+        gap_free=sum(not one.gaps for one in heard) / len(heard),
+        stall_seconds=max(one.stalls for one in heard),
+        stages={stage: float(np.median([one.summary.first_sound[stage] for one in heard])) for stage in STAGES},
+        megabytes=megabytes,
+        audible_p50=audible_p50,
+        audible_p95=audible_p95,
+    )
+
+
+HEAD = (
+    "arrivals streams requests refused failed    first byte p50    p95    p99   audible p50    p95 ms    RTF   audio s/s   gap-free   "
+    "longest stall   GPU MB"
+)
+
+
+def row(found: Level) -> str:
+    """A line under HEAD."""
+    memory = "" if found.megabytes is None else f"{found.megabytes:8.0f}"
+    audible = ("-" if each is None else f"{each:.0f}" for each in (found.audible_p50, found.audible_p95))
+    return (
+        f"{found.arrivals:9} {found.streams:6} {found.requests:8} {found.refused:7} {found.failed:6} {found.p50:17.0f} "
+        f"{found.p95:6.0f} {found.p99:6.0f} {next(audible):>13} {next(audible):>6} {found.real_time_factor:9.3f} "
+        f"{found.audio_per_second:11.1f} {found.gap_free:10.1%} {found.stall_seconds:13.2f} s {memory}"
+    )
+
+
+def write_json(path: Path, machine: str, levels: Sequence[Level]) -> None:
+    """All so far, whole or not at all: a run that is cut short leaves what it had."""
+    write(path, {"machine": machine, "levels": [asdict(found) for found in levels]})
+
+
+def read_json(path: Path, machine: str) -> list[Level]:
+    """What `write_json` wrote; nothing when there is no file. Raises ValueError when it was another machine."""
+    if not path.exists():
+        return []
+    kept = json.loads(path.read_text())
+    if kept["machine"] != machine:
+        raise ValueError(f"{path} holds figures of {kept['machine']!r}, this is {machine!r}; name another file")
+    return [Level(**found) for found in kept["levels"]]
+
+
+def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
+    """Latency against streams, one line for each percentile and way of arriving, and where the first sound's milliseconds went."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
+
+    figure, (latency, waterfall) = plt.subplots(1, 2, figsize=(12, 4.5))
+    for arrivals, style in (("closed", "-"), ("poisson", "--"), ("listening", ":")):
+        these = [found for found in levels if found.arrivals == arrivals]
+        for name in ("p50", "p95", "p99") if these else ():
+            latency.plot(
+                [found.streams for found in these], [getattr(found, name) for found in these], style, marker="o", label=f"{arrivals} {name}"
+            )
+    latency.set(xscale="log", yscale="log", xlabel="streams", ylabel="first byte (ms)", title=machine)
+    loads = {found.streams for found in levels}
+    latency.set_xticks(sorted({load for load in loads if load.bit_count() == 1} or loads))
+    latency.minorticks_off()
+    latency.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
+    for ticks in (latency.xaxis.set_major_formatter, latency.yaxis.set_major_formatter, latency.yaxis.set_minor_formatter):
+        ticks(StrMethodFormatter("{x:g}"))
+    latency.grid(visible=True, which="both", alpha=0.3)
+    latency.legend()
+    shown = [found for found in levels if found.arrivals == "closed"] or list(levels)
+    base = np.zeros(len(shown))
+    for stage in STAGES:
+        heights = np.asarray([found.stages[stage] for found in shown])
+        waterfall.bar([str(found.streams) for found in shown], heights, bottom=base, label=stage)
+        base += heights
+    rest = np.maximum(np.asarray([found.p50 for found in shown]) - base, 0.0)
+    waterfall.bar([str(found.streams) for found in shown], rest, bottom=base, label="waiting and transport")
+    waterfall.set(xlabel="streams", ylabel="first byte, medians (ms)", title="where the milliseconds went")
+    waterfall.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

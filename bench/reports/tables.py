@@ -1,0 +1,46 @@
+"""Figures as Markdown."""
+
+from collections.abc import Iterable, Sequence
+
+from bench.reports.serving_report import Level
+from cosyserve.client.types import STAGES
+
+Cell = str | int | float | None
+
+
+def cell(value: Cell) -> str:
+    """Three significant digits; nothing for what was not measured."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Cell]]) -> list[str]:
+    """Lines of a Markdown table, and a blank one behind it; nothing without rows."""
+    lines = [f"| {' | '.join(map(cell, row))} |" for row in rows]
+    return [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}", *lines, ""] if lines else []
+
+
+def served(levels: Sequence[Level]) -> list[str]:
+    """Loads of the services."""
+    head = (
+        "arrivals", "streams", "requests", "refused", "failed", "first byte p50, ms", "p95", "p99",
+        "first audible p50, ms", "p95", "RTF", "audio s/s", "gap-free", "longest stall, s", "GPU MB",
+    )  # fmt: skip
+    return table(head, (
+        (one.arrivals, one.streams, one.requests, one.refused, one.failed, one.p50, one.p95, one.p99, one.audible_p50, one.audible_p95,
+         one.real_time_factor,
+         one.audio_per_second, f"{one.gap_free:.1%}", one.stall_seconds, one.megabytes)
+        for one in levels
+    ))  # fmt: skip
+
+
+def first_sound(levels: Sequence[Level]) -> list[str]:
+    """Where its milliseconds went; what is left over is waiting and transport."""
+    head = ("arrivals", "streams", *(stage.replace("_", " ") for stage in STAGES), "waiting and transport", "first byte p50, ms")
+    return table(head, (
+        (one.arrivals, one.streams, *(one.stages[stage] for stage in STAGES), max(0.0, one.p50 - sum(one.stages.values())), one.p50)
+        for one in levels
+    ))  # fmt: skip

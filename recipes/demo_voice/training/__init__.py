@@ -1,0 +1,1 @@
+"""What the trainings share: speech, batches, parameters, and progress."""

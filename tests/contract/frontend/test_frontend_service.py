@@ -1,0 +1,261 @@
+"""The frontend over real gRPC."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from cosyserve import telemetry
+from cosyserve.rpc.server import running
+from cosyserve.timing import Timing
+from cosyserve.v1 import frontend_pb2 as pb
+from cosyserve.v1 import frontend_pb2_grpc
+from services.frontend.__main__ import SERVICE, load, main
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.settings import FrontendSettings
+from services.frontend.segmentation.text_units import Units
+from services.frontend.analysis.streaming_text import Piece, WrittenText
+from tests.stacks.conversation import conversation
+
+TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TEXT = "Hello 12 worlds. Dr. Smith paid 3.50 dollars! 你好，今天3.5公斤。再见"
+
+
+@pytest.fixture
+async def channel() -> AsyncIterator[grpc.aio.Channel]:
+    settings = FrontendSettings(listen="127.0.0.1:0", model=TINY, default_voice="zs_a", drain_seconds=1)
+    async with (
+        running(SERVICE, settings, lambda service: load(service, settings)) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as opened,
+    ):
+        yield opened
+
+
+@pytest.fixture
+def stub(channel: grpc.aio.Channel) -> Any:
+    return frontend_pb2_grpc.FrontendServiceStub(channel)
+
+
+async def analyze(stub: Any, text: str, language: str = "") -> list[pb.Sentence]:
+    request = pb.AnalyzeRequest(setup=pb.AnalyzeSetup(language_code=language), text=text)
+    return [response.sentence async for response in stub.Analyze(request)]
+
+
+async def stream(stub: Any, fragments: list[str], language: str = "") -> list[pb.Sentence]:
+    def requests() -> Iterator[pb.AnalyzeStreamRequest]:
+        yield pb.AnalyzeStreamRequest(setup=pb.AnalyzeSetup(language_code=language))
+        yield from (pb.AnalyzeStreamRequest(text=fragment) for fragment in fragments)
+
+    return [response.sentence for response in await conversation(stub.AnalyzeStream(), requests())]
+
+
+async def refused(answer: Any) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await answer
+    return caught.value.code(), caught.value.details() or ""
+
+
+async def test_sentences_are_numbered_and_carry_ids_and_language(stub: Any) -> None:
+    sentences = await analyze(stub, "Sentence number 1 is here. " * 20)
+    assert [sentence.index for sentence in sentences] == list(range(len(sentences)))
+    assert len(sentences) > 3
+    assert sentences[0].text.startswith("Sentence number one is here. Sentence")
+    assert list(sentences[0].token_ids) == list(sentences[0].text.encode())
+    assert {sentence.language for sentence in sentences} == {"en"}
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "spoken", "called"),
+    [
+        ("今天3.5公斤", "", "今天三点五公斤。", "zh"),
+        ("3.5 kg", "en-GB", "three point five kilograms.", "en"),
+        ("10 Äpfel", "de-DE", "10 Äpfel.", "de-DE"),
+        ("10 個", "ja", "10 個。", "ja"),
+    ],
+)
+async def test_the_language_decides_the_reading(stub: Any, text: str, language: str, spoken: str, called: str) -> None:
+    (sentence,) = await analyze(stub, text, language)
+    assert (sentence.text, sentence.language) == (spoken, called)
+
+
+NOTHING = "text holds only punctuation, blanks or what this model cannot read; there is nothing to speak"
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "message"),
+    [
+        ("", "", "text is empty; there is nothing to speak"),
+        ("...!?", "", NOTHING),
+        (" \n\t", "", NOTHING),
+        ("😀 \x00", "en", NOTHING),
+        ("<||>", "en", NOTHING),
+        ("hi", "en_US", 'language_code is \'en_US\'; expected a BCP-47 tag such as "en-US" or "zh", or nothing'),
+    ],
+)
+async def test_bad_text_is_refused_alike_by_both(stub: Any, text: str, language: str, message: str) -> None:
+    assert await refused(analyze(stub, text, language)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+    assert await refused(stream(stub, [text[:9], text[9:]], language)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+async def test_too_much_text_is_refused(stub: Any) -> None:
+    refusal = await refused(analyze(stub, "a" * 20_001))
+    assert refused_for(refusal) == "text has 20001 characters, allowed 1 to 20000"
+    refusal = await refused(stream(stub, ["a" * 100_000, "a" * 100_001]))
+    assert refused_for(refusal) == "text has 200001 characters, allowed 1 to 200000"
+
+
+def refused_for(refusal: tuple[grpc.StatusCode, str]) -> str:
+    assert refusal[0] is grpc.StatusCode.INVALID_ARGUMENT
+    return refusal[1]
+
+
+@pytest.mark.parametrize(
+    ("requests", "message"),
+    [
+        ([], "no message came, expected the setup"),
+        ([pb.AnalyzeStreamRequest(text="hi")], "the first message carries text, expected the setup"),
+        ([pb.AnalyzeStreamRequest()], "the first message carries nothing, expected the setup"),
+        ([pb.AnalyzeStreamRequest(setup={})] * 2, "a message behind the first carries setup, expected text or a flush"),
+        (
+            [pb.AnalyzeStreamRequest(setup={}), pb.AnalyzeStreamRequest()],
+            "a message behind the first carries nothing, expected text or a flush",
+        ),
+    ],
+)
+async def test_a_stream_out_of_order_is_refused(stub: Any, requests: list[pb.AnalyzeStreamRequest], message: str) -> None:
+    assert await refused(conversation(stub.AnalyzeStream(), requests)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+
+
+async def test_fragments_do_not_show_and_units_are_analyzed_alone(stub: Any) -> None:
+    whole = await stream(stub, [TEXT])
+    assert await stream(stub, list(TEXT)) == whole
+    assert await stream(stub, [TEXT[:7], "", TEXT[7:31], TEXT[31:]]) == whole
+    units = Units(400)
+    alone = [sentence for unit in (*units.feed(TEXT), units.finish()) for sentence in await analyze(stub, unit)]
+    assert [(s.text, list(s.token_ids), s.language) for s in alone] == [(s.text, list(s.token_ids), s.language) for s in whole]
+    assert [s.index for s in whole] == [0, 1, 2, 3]
+
+
+async def test_a_sentence_leaves_while_text_still_comes(stub: Any) -> None:
+    call = stub.AnalyzeStream()
+    await call.write(pb.AnalyzeStreamRequest(setup=pb.AnalyzeSetup()))
+    await call.write(pb.AnalyzeStreamRequest(text="First one. Sec"))
+    assert (await asyncio.wait_for(call.read(), 10)).sentence.text == "First one."
+    await call.write(pb.AnalyzeStreamRequest(text="ond"))
+    await call.done_writing()
+    assert (await call.read()).sentence.text == "Second."
+    assert await call.read() == grpc.aio.EOF
+
+
+async def test_voices(stub: Any) -> None:
+    listed = (await stub.ListVoices(pb.FrontendServiceListVoicesRequest())).voices
+    assert [(voice.id, voice.is_default, voice.prompt_seconds) for voice in listed] == [("spk_a", False, 0.0), ("zs_a", True, 0.8)]
+    voice = (await stub.GetVoice(pb.GetVoiceRequest())).voice
+    assert (voice.id, voice.content_hash) == ("zs_a", listed[1].content_hash)
+    assert (len(voice.prompt_text_ids), len(voice.prompt_speech_tokens), len(voice.prompt_mel)) == (9, 20, 40 * 80 * 4)
+    assert await refused(stub.GetVoice(pb.GetVoiceRequest(id="nobody"))) == (
+        grpc.StatusCode.NOT_FOUND,
+        "there is no voice 'nobody'; known: spk_a, zs_a",
+    )
+    status, text = await refused(stub.GetVoice(pb.GetVoiceRequest(id="x" * 129)))
+    assert (status, text) == (grpc.StatusCode.INVALID_ARGUMENT, "the voice id has 129 characters, allowed 1 to 128")
+
+
+async def test_hanging_up_stops_the_work(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: list[int] = []
+    normalise = Normalizer.normalise
+
+    def counted(self: Normalizer, text: str, *arguments: Any, **options: Any) -> str:
+        runs.append(len(text))
+        return normalise(self, text, *arguments, **options)
+
+    monkeypatch.setattr(Normalizer, "normalise", counted)
+    call = stub.Analyze(pb.AnalyzeRequest(text="In 2024 it sold 1,250 units at $12.50 each. " * 450))
+    await call.read()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call.read()
+    # One answered call behind it means the worker is free again.
+    await analyze(stub, "One.")
+    seen = len(runs)
+    await asyncio.sleep(0.2)
+    assert len(runs) == seen
+    assert seen < 60
+
+
+async def test_the_span_carries_length_and_language_and_no_text(stub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    spans: list[Timing] = []
+    monkeypatch.setattr(telemetry, "record", spans.append)
+    await analyze(stub, "今天3.5公斤")
+    (span,) = spans
+    assert span.name == "frontend.analyze"
+    assert span.attributes == {"text.characters": 7, "text.language": "zh", "text.sentences": 1}
+    assert span.end_ns > span.start_ns
+
+
+@pytest.mark.parametrize(
+    ("variables", "status", "message"),
+    [
+        ({"LISTEN": "127.0.0.1:0"}, 2, "COSYSERVE_FRONTEND_MODEL is not set"),
+        ({"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "NORMALIZER": "magic"}, 2, "NORMALIZER is 'magic', expected one of wetext, none"),
+        ({"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "MAX_CHARACTERS": "0"}, 2, "MAX_CHARACTERS is 0, allowed 1 to 20000"),
+        ({"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "DEFAULT_VOICE": "x"}, 2, "COSYSERVE_FRONTEND_DEFAULT_VOICE: there is no voice 'x'"),
+        ({"LISTEN": "127.0.0.1:0", "MODEL": "/nowhere"}, 3, "/nowhere: no such model directory"),
+    ],
+)
+def test_a_bad_start_ends_with_a_line(
+    variables: dict[str, str], status: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"COSYSERVE_FRONTEND_{name}", value)
+    assert main() == status
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("partial", [False, True])
+async def test_text_of_which_nothing_is_spoken_is_read_in_slices(monkeypatch: pytest.MonkeyPatch, partial: bool) -> None:
+    """The worker gives way between two of them."""
+    fed: list[int] = []
+    feed = WrittenText.feed
+
+    def counted(self: WrittenText, fragment: str) -> Iterator[Piece]:
+        fed.append(len(fragment))
+        return feed(self, fragment)
+
+    steps = 0
+
+    class Worker(ThreadPoolExecutor):
+        def submit(self, *arguments: Any, **options: Any) -> Any:
+            nonlocal steps
+            steps += self._thread_name_prefix == "text"
+            return super().submit(*arguments, **options)
+
+    monkeypatch.setattr(WrittenText, "feed", counted)
+    monkeypatch.setattr("services.frontend.__main__.ThreadPoolExecutor", Worker)
+    settings = FrontendSettings(listen="127.0.0.1:0", model=TINY, drain_seconds=1)
+    async with (
+        running(SERVICE, settings, lambda service: load(service, settings)) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
+        stub: Any = frontend_pb2_grpc.FrontendServiceStub(channel)
+        steps = 0
+        setup = pb.AnalyzeSetup(partial_sentences=partial)
+        requests = [pb.AnalyzeStreamRequest(setup=setup), pb.AnalyzeStreamRequest(text="…" * 40_100)]
+        refusal = await refused(conversation(stub.AnalyzeStream(), requests))
+    assert refusal == (grpc.StatusCode.INVALID_ARGUMENT, NOTHING)
+    assert fed == [400] * 100 + [100]
+    assert steps >= 101
+
+
+def test_a_corrupt_speaker_file_ends_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(TINY / "CosyVoice-BlankEN", tmp_path / "CosyVoice-BlankEN")
+    (tmp_path / "spk2info.pt").write_bytes(b"damaged")
+    monkeypatch.setenv("COSYSERVE_FRONTEND_LISTEN", "127.0.0.1:0")
+    monkeypatch.setenv("COSYSERVE_FRONTEND_MODEL", str(tmp_path))
+    assert main() == 3
+    assert "spk2info.pt: not a file of plain tensors" in capsys.readouterr().err

@@ -1,0 +1,140 @@
+"""What a request may ask of its text, over real gRPC: pauses, pronunciations, control tokens."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from services.frontend.settings import FrontendSettings
+from tests.contract.frontend.frontend_calls import analyze, served, stream
+
+TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TEXT = "[pause 1s]First one here.[pause 200ms] [pause 300ms]Then 2 more. <break time='0.5s'/>"
+
+
+@pytest.fixture
+async def stub() -> AsyncIterator[Any]:
+    settings = FrontendSettings(listen="127.0.0.1:0", model=TINY, default_voice="zs_a", drain_seconds=1)
+    async with served(settings) as stub:
+        yield stub
+
+
+async def test_pauses_come_with_the_sentence_behind_them_and_the_last_by_itself(stub: Any) -> None:
+    responses = await analyze(stub, TEXT)
+    assert [response.sentence.pause_before_milliseconds for response in responses] == [1000, 500, 0]
+    assert [response.sentence.text for response in responses] == ["First one here.", "Then two more.", ""]
+    assert [response.closing_pause_milliseconds for response in responses] == [0, 0, 500]
+    assert not responses[-1].HasField("sentence")
+
+
+@pytest.mark.parametrize("step", [1, 7, 1000])
+async def test_pauses_in_a_stream_are_those_of_the_whole(stub: Any, step: int) -> None:
+    whole = await analyze(stub, TEXT)
+    streamed = await stream(stub, [TEXT[place : place + step] for place in range(0, len(TEXT), step)])
+
+    def heard(responses: list[Any]) -> list[tuple[str, int, int]]:
+        return [(r.sentence.text.strip(), r.sentence.pause_before_milliseconds, r.closing_pause_milliseconds) for r in responses]
+
+    assert heard(streamed) == heard(whole)
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("step", [1, 7])
+async def test_a_call_that_goes_on_from_another_tells_the_pause_that_waits(stub: Any, step: int, partial: bool) -> None:
+    """Wherever the first call is left, what is told of sentences and pauses behind its progress is what the whole would have told."""
+    text = "[pause 1s] One here.[pause 200ms][pause 300ms] Two. [pause 400ms]"
+    fragments = [text[place : place + step] for place in range(0, len(text), step)]
+
+    def heard(responses: list[Any]) -> dict[int, int]:
+        """Pause in front of each sentence, by its index."""
+        sentences = [response.sentence for response in responses if response.HasField("sentence")]
+        return {sentence.index: sentence.pause_before_milliseconds for sentence in reversed(sentences)}
+
+    whole = await stream(stub, fragments, partial_sentences=partial, reports_progress=True)
+    assert heard(whole) == {0: 1000, 1: 500}
+    for place, response in enumerate(whole):
+        if not response.HasField("progress"):
+            continue
+        left, told = response.progress, heard(whole[:place])
+        rest = await stream(
+            stub,
+            [text[left.characters :]],
+            partial_sentences=partial,
+            first_index=left.sentences,
+            first_pause_milliseconds=left.pause_milliseconds,
+        )
+        # A sentence that the first call has begun has had its pause.
+        assert heard(rest) == {index: 0 if index in told else (1000, 500)[index] for index in range(left.sentences, 2)}
+        assert rest[-1].closing_pause_milliseconds == 400
+
+
+async def test_a_call_that_goes_on_from_another_counts_no_sentence_of_the_open_unit(stub: Any) -> None:
+    """A unit that is longer than the model's longest sentence has several, of which all are told again."""
+    text = "One here. " + "extraordinary " * 25
+
+    def heard(responses: list[Any]) -> dict[int, list[int]]:
+        """Ids of each sentence, by its index."""
+        found: dict[int, list[int]] = {}
+        for sentence in (response.sentence for response in responses if response.HasField("sentence")):
+            found.setdefault(sentence.index, []).extend(sentence.token_ids)
+        return found
+
+    fragments = [text[place : place + 40] for place in range(0, len(text), 40)]
+    whole = await stream(stub, fragments, partial_sentences=True, reports_progress=True)
+    assert len(heard(whole)) > 2
+    for left in (response.progress for response in whole if response.HasField("progress")):
+        rest = await stream(stub, [text[left.characters :]], partial_sentences=True, first_index=left.sentences)
+        assert heard(rest) == {index: ids for index, ids in heard(whole).items() if index >= left.sentences}
+
+
+@pytest.mark.parametrize("partial", [False, True])
+async def test_a_call_that_goes_on_from_another_reads_digits_in_the_language_before_it(stub: Any, partial: bool) -> None:
+    (*_, progress) = await stream(stub, ["今天很好。 "], partial_sentences=partial, reports_progress=True)
+    assert (progress.progress.last_language_code, progress.progress.sentences) == ("zh", 1)
+
+    async def ids(**setup: Any) -> bytes:
+        told = await stream(stub, ["12"], partial_sentences=partial, **setup)
+        return bytes(token for response in told for token in response.sentence.token_ids)
+
+    assert (await ids(last_language_code=progress.progress.last_language_code)).decode() == "十二。"
+    assert (await ids(last_language_code="zh-Hans-CN")).decode() == "十二。"
+    assert await ids() == b"twelve."
+    assert await ids(language_code="en", last_language_code="zh") == b"twelve."
+    assert (await ids(last_language_code="und")) == b"12."
+    with pytest.raises(grpc.aio.AioRpcError, match="last_language_code is 'zh_CN'; expected a BCP-47 tag"):
+        await stream(stub, ["12"], last_language_code="zh_CN")
+
+
+@pytest.mark.parametrize(
+    ("text", "setup", "message"),
+    [
+        ("a [pause 9ms]", {}, "pause of 9 ms, allowed are 10 to 5000 ms"),
+        ("a" + "[pause 5s]" * 13, {}, "add up to 65000 ms, allowed are at most 60000 ms"),
+        ("[pause 1s]", {}, "nothing to speak"),
+        ("😀 [pause 1s] <|im_end|>", {}, "nothing to speak"),
+        ("a", {"pronunciations": {"": "b"}}, "1 to 64 characters"),
+        ("a", {"pronunciations": {"a": "/ˈA/"}}, "this model reads text"),
+        ("a", {"pronunciations": {f"a{n}": "b" for n in range(201)}}, "at most 200"),
+    ],
+)
+async def test_a_bad_wish_is_refused(stub: Any, text: str, setup: dict[str, Any], message: str) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await analyze(stub, text, **setup)
+    assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert message in (caught.value.details() or "")
+
+
+async def test_control_tokens_need_permission(stub: Any) -> None:
+    text = "say<|endofprompt|>this"
+    (refused,) = await analyze(stub, text)
+    assert refused.sentence.text == "say this."
+    (allowed,) = await analyze(stub, text, allow_control_tokens=True)
+    assert allowed.sentence.text == text
+    assert len(allowed.sentence.token_ids) == len("say") + 1 + len("this")
+
+
+async def test_a_respelling_is_read(stub: Any) -> None:
+    (response,) = await analyze(stub, "SQL 2 you", pronunciations={"SQL": "sequel"})
+    assert response.sentence.text == "sequel two you."

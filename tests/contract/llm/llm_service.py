@@ -1,0 +1,70 @@
+"""LlmService over real gRPC on loopback: the servicer on a backend that the test holds, and calls to it."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from cosyserve.rpc.server import Close, Service, running
+from cosyserve.v1 import llm_pb2, llm_pb2_grpc
+from services.llm.__main__ import NAME
+from services.llm.backends.backend import Backend
+from services.llm.servicer import LlmServicer
+from services.llm.backends.torch_backend import TorchBackend
+from tests.stacks.conversation import conversation
+from tests.unit.llm.tiny_llm import settings
+
+Setup = llm_pb2.GenerateSetup
+PROMPT = {"prompt_text_ids": range(10, 19), "prompt_speech_tokens": range(40, 60)}
+
+
+@contextlib.asynccontextmanager
+async def served(by: Backend, first_message_seconds: float = 30.0, **options: float) -> AsyncIterator[Any]:
+    """The servicer, with its options, on a backend that the test holds. first_message_seconds: of the server."""
+
+    async def load(service: Service) -> Close:
+        llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(by, **options), service.handlers)
+        return by.close
+
+    async with (
+        running(NAME, settings(drain_seconds=0, first_message_seconds=first_message_seconds), load) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
+        yield llm_pb2_grpc.LlmServiceStub(channel)
+
+
+async def generate(stub: Any, text: Iterable[int] = (1, 2, 3), **setup: Any) -> list[llm_pb2.SpeechTokens]:
+    request = llm_pb2.GenerateRequest(setup=Setup(**setup), text_ids=text)
+    return [response.tokens async for response in stub.Generate(request, timeout=60)]
+
+
+async def generate_stream(stub: Any, pieces: Iterable[Iterable[int]], **setup: Any) -> list[llm_pb2.SpeechTokens]:
+    def requests() -> Iterator[llm_pb2.GenerateStreamRequest]:
+        yield llm_pb2.GenerateStreamRequest(setup=Setup(**setup))
+        for piece in pieces:
+            yield llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=piece))
+
+    return [response.tokens for response in await conversation(stub.GenerateStream(timeout=60), requests())]
+
+
+def joined(messages: list[llm_pb2.SpeechTokens]) -> list[int]:
+    return [token for message in messages for token in message.tokens]
+
+
+async def status(call: Any) -> grpc.aio.AioRpcError:
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await call
+    return refused.value
+
+
+async def drain(call: Any) -> list[Any]:
+    return [message async for message in call]
+
+
+async def idle(engine: TorchBackend) -> None:
+    """Until nothing runs; the test's own time limit is the bound."""
+    while engine.engine.stats.running or engine.engine.stats.waiting:
+        await asyncio.sleep(0.001)

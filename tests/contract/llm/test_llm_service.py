@@ -1,0 +1,158 @@
+"""LlmService over real gRPC on loopback: what is sent, what is refused and with which words, and that hanging up stops the work."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2, status_pb2
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from cosyserve import telemetry
+from cosyserve.rpc.server import running
+from cosyserve.timing import Timing
+from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc
+from services.llm.__main__ import NAME, loader
+from tests.contract.llm.llm_service import PROMPT, Setup, generate, generate_stream, idle, joined, served, status
+from tests.unit.llm.tiny_llm import backend, settings
+
+
+@pytest.mark.parametrize("kind", ["torch", "fake"])
+async def test_messages_are_hops_between_an_identity_and_a_summary(kind: str) -> None:
+    async with running(NAME, settings(backend=kind), loader(settings(backend=kind))) as service:
+        address = f"127.0.0.1:{service.port}"
+        async with grpc.aio.insecure_channel(address) as channel:
+            health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=NAME))
+            assert health.status == health_pb2.HealthCheckResponse.SERVING
+            messages = await generate(llm_pb2_grpc.LlmServiceStub(channel), seed=3, first_message_tokens=2, message_tokens=3, **PROMPT)
+    accepted, first, *middle, last = messages
+    assert len(first.tokens) == 2
+    assert all(len(message.tokens) == 3 for message in middle)
+    assert (accepted.identity.backend, list(accepted.tokens)) == (kind, [])
+    assert not any(message.HasField("identity") for message in (first, *middle, last))
+    assert not any(message.HasField("summary") for message in (accepted, first, *middle))
+    assert last.summary.tokens == len(joined(messages))
+    assert last.summary.finish_reason in (1, 2)
+    assert min(last.summary.queue_milliseconds, last.summary.prefill_milliseconds, last.summary.decode_milliseconds) >= 0
+
+
+async def test_the_same_request_makes_the_same_tokens_whatever_the_messages() -> None:
+    async with backend() as engine, served(engine) as stub:
+        whole = joined(await generate(stub, seed=1, **PROMPT))
+        cut = await generate(stub, seed=1, first_message_tokens=1, message_tokens=400, **PROMPT)
+        assert joined(cut) == whole
+        assert len(cut) == 3
+        assert joined(await generate(stub, seed=2, **PROMPT)) != whole
+        streams = [joined(await generate_stream(stub, pieces, seed=1, **PROMPT)) for pieces in ([range(8)], [[0], [], range(1, 8)])]
+        assert streams[0] == streams[1] != []
+
+
+@pytest.mark.parametrize("kind", ["torch", "fake"])
+async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: str) -> None:
+    changed = settings(backend=kind)
+    async with running(NAME, changed, loader(changed)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        stub = llm_pb2_grpc.LlmServiceStub(channel)
+        messages = await generate(stub, seed=1)
+        made, identity = joined(messages), messages[0].identity
+        rest = await generate(stub, seed=1, replay_tokens=made[:5], expected_identity=identity)
+        assert joined(rest) == made[5:]
+        assert rest[-1].summary.tokens == len(made)
+        other = identity_pb2.EngineIdentity()
+        other.CopyFrom(identity)
+        other.model_hash = "other"
+        refused = await status(generate(stub, seed=1, replay_tokens=made[:5], expected_identity=other))
+        assert refused.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert "model_hash='other'" in str(refused.details())
+
+
+@pytest.mark.parametrize("kind", ["torch", "fake"])
+async def test_during_a_replay_empty_messages_show_progress(kind: str) -> None:
+    changed = settings(backend=kind)
+    async with running(NAME, changed, loader(changed)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        stub = llm_pb2_grpc.LlmServiceStub(channel)
+        made = joined(await generate(stub, seed=1))
+        assert len(made) > 8
+        accepted, *messages = await generate(stub, seed=1, first_message_tokens=400, message_tokens=4, replay_tokens=made[:8])
+    assert accepted.HasField("identity")
+    assert [list(message.tokens) for message in messages] == [[], [], made[8:]]
+
+
+REFUSALS: list[tuple[dict[str, Any], str]] = [
+    ({"text": []}, "text_ids has 0 ids, allowed are 1 to 200"),
+    ({"text": [1] * 201}, "text_ids has 201 ids, allowed are 1 to 200"),
+    ({"text": [1, 300]}, "text_ids[1] is 300, allowed 0 to 299"),
+    ({"text": [-1]}, "text_ids[0] is -1, allowed 0 to 299"),
+    ({"text": [1] * 98}, "text_ids has 98 ids, which with this prompt may come to 2060 positions; this server reserves at most 2048"),
+    ({"prompt_text_ids": [300]}, "setup.prompt_text_ids[0] is 300, allowed 0 to 299"),
+    ({"prompt_text_ids": [1] * 2049}, "setup.prompt_text_ids has 2049 ids, allowed are 0 to 2048"),
+    ({"prompt_speech_tokens": [6561]}, "setup.prompt_speech_tokens[0] is 6561, allowed 0 to 6560"),
+    ({"prompt_speech_tokens": [1] * 1501}, "setup.prompt_speech_tokens has 1501 ids, allowed are 0 to 1500"),
+    ({"profile": 17}, "setup.profile is 17, which is no profile"),
+    ({"first_message_tokens": 401}, "setup.first_message_tokens is 401, allowed 1 to 400, or 0 for 25"),
+    ({"message_tokens": -1}, "setup.message_tokens is -1, allowed 1 to 400, or 0 for 25"),
+    ({"replay_tokens": [6561]}, "setup.replay_tokens[0] is 6561, allowed 0 to 6560"),
+    ({"replay_tokens": [1] * 4097}, "setup.replay_tokens has 4097 ids, allowed are 0 to 4096"),
+    ({"replay_tokens": [1] * 61}, "setup.replay_tokens has 61 ids, a sentence of 3 text ids has at most 60"),
+]
+
+
+async def test_every_value_out_of_range_is_refused_by_name() -> None:
+    async with backend() as engine, served(engine) as stub:
+        for values, message in REFUSALS:
+            refused = await status(generate(stub, **values))
+            assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
+        refused = await status(anext(aiter(stub.Generate(llm_pb2.GenerateRequest(text_ids=[1])))))
+        assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "setup is missing")
+        assert engine.engine.stats.prefills == 0
+
+
+async def test_hanging_up_stops_the_work() -> None:
+    async with backend() as engine, served(engine) as stub:
+        call = stub.Generate(llm_pb2.GenerateRequest(setup=Setup(first_message_tokens=1), text_ids=[1] * 60))
+        messages = aiter(call)
+        assert not (await anext(messages)).tokens.tokens
+        assert (await anext(messages)).tokens.tokens
+        assert engine.engine.stats.reserved_kv_bytes > 0
+        call.cancel()
+        await idle(engine)
+        assert engine.engine.stats.reserved_kv_bytes == 0
+        assert engine.engine.stats.passes < 60 * 20
+
+
+async def test_hanging_up_while_text_is_awaited_frees_the_place() -> None:
+    async with backend(max_sequences=1, max_waiting=0) as engine, served(engine) as stub:
+        call = stub.GenerateStream()
+        await call.write(llm_pb2.GenerateStreamRequest(setup=Setup()))
+        await call.write(llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[1, 2])))
+        while not engine.engine.stats.parked:
+            await asyncio.sleep(0.001)
+        call.cancel()
+        await idle(engine)
+        assert joined(await generate(stub))
+
+
+async def test_overload_is_refused_at_once_with_a_hint_and_nobody_is_lost() -> None:
+    async with backend(max_sequences=2, max_waiting=2, retry_after_seconds=3) as engine, served(engine) as stub:
+        results = await asyncio.gather(*(generate(stub, [1] * 20, seed=seed) for seed in range(12)), return_exceptions=True)
+    refused = [result for result in results if isinstance(result, grpc.aio.AioRpcError)]
+    assert len(refused) == 8
+    assert all(result[-1].HasField("summary") for result in results if not isinstance(result, BaseException))
+    assert {error.code() for error in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    packed = status_pb2.Status.FromString(dict(refused[0].trailing_metadata())["grpc-status-details-bin"])
+    hint = error_details_pb2.RetryInfo()
+    assert packed.details[0].Unpack(hint)
+    assert hint.retry_delay.seconds == 3
+
+
+async def test_where_the_time_went_becomes_spans_without_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    spans: list[Timing] = []
+    monkeypatch.setattr(telemetry, "record", spans.append)
+    async with backend() as engine, served(engine) as stub:
+        await generate(stub, seed=1, first_message_tokens=2, **PROMPT)
+    assert [span.name for span in spans] == ["llm.queue", "llm.prefill", "llm.first_hop", "llm.decode"]
+    queue, prefill, first_hop, decode = spans
+    assert queue.end_ns == prefill.start_ns
+    assert prefill.end_ns == first_hop.start_ns == decode.start_ns
+    assert prefill.attributes == {"positions": 2 + 9 + 3 + 20}
+    assert first_hop.attributes == {"tokens": 2}
+    assert set(decode.attributes) == {"tokens"}

@@ -1,0 +1,52 @@
+"""Bad requests at the real public door: the status and the text that the caller reads."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+from tests.stacks.whole_stack import WholeStack, whole_stack
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+INVALID, UNKNOWN = grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack() -> AsyncIterator[WholeStack]:
+    async with whole_stack(Path("models/demo"), max_characters=300) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "message"),
+    [
+        ({"text": ""}, INVALID, "text has nothing to speak (no letter or digit); allowed are 1 to 300 characters"),
+        ({"text": "?!... —"}, INVALID, "text has nothing to speak (no letter or digit); allowed are 1 to 300 characters"),
+        ({"text": "a" * 301}, INVALID, "text has 301 characters, allowed are 1 to 300"),
+        ({"voice": "nobody"}, UNKNOWN, "no voice 'nobody'; known: af_heart, am_michael"),
+        ({"audio_format": {"sample_rate_hertz": 4_000}}, INVALID, "audio_format.sample_rate_hertz is 4000, allowed are 8000 to 48000"),
+        ({"audio_format": {"encoding": 77}}, INVALID, "audio_format.encoding is 77, no value of that number exists"),
+        ({"speed": 3.0}, INVALID, "speed is 3, allowed are 0.5 to 2.0"),
+        ({"speed": 0.1}, INVALID, "speed is 0.1, allowed are 0.5 to 2.0"),
+        ({"language_code": "?"}, INVALID, "language_code '?' is not a BCP-47 tag such as en-US or zh"),
+        ({"start_sample": 10**9, "seed": 1}, grpc.StatusCode.OUT_OF_RANGE, "start_sample is 1000000000, the utterance has "),
+        ({"text": "x" * 24_000_000}, grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"),
+    ],
+)
+async def test_refused(stack: WholeStack, fields: dict[str, Any], code: grpc.StatusCode, message: str) -> None:
+    async with grpc.aio.insecure_channel(stack.address) as channel, asyncio.timeout(20):
+        stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for _ in stub.Synthesize(synthesis_pb2.SynthesizeRequest(**{"text": "Hello.", **fields})):
+                pass
+    assert caught.value.code() == code
+    assert message in (caught.value.details() or "")
+
+
+async def test_nothing_was_done_for_a_refused_request(stack: WholeStack) -> None:
+    assert stack.batcher.stats().streams == stack.llm.engine.stats.running == 0

@@ -1,0 +1,121 @@
+"""Words come with their times, in order, inside the sound, wherever the request is cut or resumed; other models tell none."""
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+
+from cosyserve.client.types import WordTime
+from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
+from tests.stacks.whole_stack import WholeStack, whole_stack
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+TEXT = "One small step, then another. It costs 42 dollars."
+WORDS = ["One", "small", "step", "then", "another", "It", "costs", "forty", "two", "dollars"]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack() -> AsyncIterator[WholeStack]:
+    async with whole_stack(Path("models/demo")) as running:
+        yield running
+
+
+async def words(stack: WholeStack, text: str = TEXT, **options: Any) -> tuple[list[WordTime], float]:
+    """The words, and the seconds of the whole sound."""
+    speech = stack.client.synthesize(text, seed=3, **options)
+    await speech.read()
+    assert speech.summary is not None
+    return speech.words, speech.summary.audio_seconds
+
+
+async def test_every_word_has_its_time_in_order_and_inside_the_sound(stack: WholeStack) -> None:
+    found, seconds = await words(stack)
+    assert [word.text.lower() for word in found] == [word.lower() for word in WORDS]
+    assert [word.sentence for word in found] == sorted(word.sentence for word in found)
+    assert all(0.0 <= word.start < word.end <= seconds for word in found)
+    assert all(before.end <= after.start for before, after in itertools.pairwise(found))
+    assert found[0].start < 0.5
+    assert seconds - found[-1].end < 0.6
+    assert all(0.04 <= word.end - word.start < 1.2 for word in found)
+
+
+async def test_a_pause_belongs_to_no_word(stack: WholeStack) -> None:
+    found, _ = await words(stack)
+    gaps = [after.start - before.end for before, after in itertools.pairwise(found)]
+    assert max(gaps) == pytest.approx(max(gaps[2], gaps[4]))
+    assert max(gaps) > 0.08
+
+
+async def test_times_follow_the_speed(stack: WholeStack) -> None:
+    (normal, _), (slow, _) = [await words(stack, speed=speed, sentence_pause_milliseconds=0) for speed in (1.0, 0.5)]
+    for one, other in zip(normal, slow, strict=True):
+        assert (other.start, other.end) == pytest.approx((2 * one.start, 2 * one.end), abs=0.05)
+
+
+async def test_a_resumed_request_tells_the_same_times(stack: WholeStack) -> None:
+    whole, _ = await words(stack)
+    resumed, _ = await words(stack, start_sample=30_000)
+    assert resumed == whole
+
+
+async def test_times_do_not_depend_on_hops(stack: WholeStack) -> None:
+    whole, _ = await words(stack)
+    assert (await words(stack, first_hop_tokens=100, max_hop_tokens=400))[0] == whole
+
+
+async def test_the_whole_utterance_has_the_same_words_at_the_same_times(stack: WholeStack) -> None:
+    """Each has its own arithmetic, so its own silence at the start."""
+    streamed, _ = await words(stack, onset="natural")
+    async with grpc.aio.insecure_channel(stack.address) as channel:
+        request = synthesis_pb2.SynthesizeUnaryRequest(text=TEXT, seed=3, onset=synthesis_pb2.ONSET_NATURAL)
+        whole = await synthesis_pb2_grpc.SynthesisServiceStub(channel).SynthesizeUnary(request, timeout=60)  # type: ignore[misc]
+    assert [WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence) for word in whole.words] == streamed
+
+
+async def test_pauses_of_the_text_move_the_words_behind_them(stack: WholeStack) -> None:
+    short, _ = await words(stack, "[pause 10ms]One small step. [pause 20ms] It costs 42 dollars.")
+    long, _ = await words(stack, "[pause 310ms]One small step. [pause 720ms] It costs 42 dollars.")
+    moved = [after.start - before.start for before, after in zip(short, long, strict=True)]
+    assert moved == pytest.approx([0.3] * 3 + [1.0] * 5, abs=0.001)
+
+
+async def written(stack: WholeStack, *fragments: str, **options: Any) -> list[WordTime]:
+    """The words of a text that is still being written: each of its sentences by itself."""
+
+    async def write() -> AsyncIterator[str]:
+        for fragment in fragments:
+            yield fragment
+
+    async with stack.client.streaming_synthesize(write(), seed=3, **options) as speech:
+        assert await speech.read()
+        return speech.words
+
+
+async def test_the_pause_between_sentences_moves_the_words_behind_it(stack: WholeStack) -> None:
+    none = await written(stack, TEXT, sentence_pause_milliseconds=0)
+    more = await written(stack, TEXT, sentence_pause_milliseconds=500)
+    assert {word.sentence for word in none} == {0, 1}
+    moved = [after.start - before.start for before, after in zip(none, more, strict=True)]
+    assert moved == pytest.approx([0.5 * word.sentence for word in none], abs=0.001)
+
+
+async def test_a_text_that_is_written_in_sentences_has_the_words_of_the_whole(stack: WholeStack) -> None:
+    fragments = ("[pause 100ms]It co", "sts 42 dol", "lars.")
+    whole, _ = await words(stack, "".join(fragments))
+    assert await written(stack, *fragments) == whole
+
+
+async def test_a_text_that_is_spoken_by_token_has_words_however_it_is_cut(stack: WholeStack) -> None:
+    """Another speech than that of the whole sentence, so at other times."""
+    whole = await written(stack, TEXT, mode="tokens")
+    assert [word.text.lower() for word in whole] == [word.lower() for word in WORDS]
+    assert [word.sentence for word in whole] == [0] * 5 + [1] * 5
+    assert all(0.04 <= word.end - word.start < 1.2 for word in whole)
+    assert all(before.end <= after.start for before, after in itertools.pairwise(whole))
+    assert await written(stack, *TEXT, mode="tokens") == whole
+    assert await written(stack, TEXT[:13], TEXT[13:40], TEXT[40:], mode="tokens") == whole
+    assert await written(stack, *TEXT, mode="tokens", start_sample=30_000) == whole

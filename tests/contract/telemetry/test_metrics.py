@@ -1,0 +1,62 @@
+"""What the services count, read from a real OTLP/gRPC receiver."""
+
+from pathlib import Path
+
+import grpc
+
+from cosyserve.client.client import Client
+from cosyserve.errors import TooShort
+from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
+from tests.contract.telemetry.metrics_receiver import metrics_receiver
+from tests.stacks.up_process import TINY
+from tools.fuzz.upload_seeds import seeds
+
+PROMPTS, RECORDINGS = "cosyserve.token2wav.prompts", "cosyserve.frontend.recordings"
+
+
+async def read_recording(stack: Stack, times: int) -> None:
+    (frontend,) = [child for child in stack.children if child.name == "frontend"]
+    request = frontend_pb2.ReadRecordingRequest(recording=voice_pb2.PromptRecording(audio=seeds()["pcm16.wav"]))
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{frontend.port}") as channel:
+        for _ in range(times):
+            await frontend_pb2_grpc.FrontendServiceStub(channel).ReadRecording(request)
+
+
+async def test_prompts_and_recordings_that_were_kept_are_counted() -> None:
+    async with metrics_receiver() as (receiver, environ):
+        # Leaving the stack makes every service send what it still holds.
+        stack_of = running_stack(Path("models/demo"), environ={**environ, "COSYSERVE_ORCHESTRATOR_WARM_VOICES": "0"})
+        async with stack_of as stack, Client(stack.address) as client:
+            for _ in range(3):
+                await client.synthesize("Counted.", seed=1).read()
+            await read_recording(stack, 4)
+    assert (receiver.total(PROMPTS, result="hit"), receiver.total(PROMPTS, result="miss")) == (2, 1)
+    assert (receiver.total(RECORDINGS, result="hit"), receiver.total(RECORDINGS, result="miss")) == (3, 1)
+    for service, refused in (("llm", ("fused", "readable")), ("token2wav", ("paged", "readable"))):
+        served = [rung for rung in (*refused, "cpu") if receiver.total("cosyserve.engine.rung", service=service, rung=rung)]
+        assert len(served) == 1
+        stepped_over = [rung for rung in refused if receiver.total("cosyserve.engine.rungs_refused", service=service, rung=rung)]
+        assert served == ["cpu"] if stepped_over == list(refused) else served[0] in refused
+
+
+async def test_faults_and_second_attempts_are_counted_by_guard() -> None:
+    said = 10
+    async with metrics_receiver() as (receiver, environ):
+        faulty = {"COSYSERVE_LLM_FAKE_FAULT": "short", "COSYSERVE_LLM_FAKE_FAULT_SHARE": "0.5"}
+        # Slow enough that a fault of the tokens is known before any sound has left.
+        slow = {"COSYSERVE_TOKEN2WAV_FAKE_TOKEN_SECONDS": "0.01"}
+        stack_of = running_stack(TINY, backend="fake", environ={**environ, **faulty, **slow})
+        failed = 0
+        async with stack_of as stack, Client(stack.address) as client:
+            for seed in range(said):
+                try:
+                    await client.synthesize("A sentence.", seed=seed, retry=True).read()
+                except TooShort:
+                    failed += 1
+    first_attempts = receiver.total("cosyserve.client.speech.retries", guard="TOO_SHORT")
+    assert 1 <= first_attempts < said
+    assert 0 <= failed < first_attempts
+    # The llm counts each attempt that fails, the orchestrator those that it cannot mend.
+    assert receiver.total("cosyserve.client.speech.faults", guard="TOO_SHORT") == first_attempts + 2 * failed
+    assert receiver.total("cosyserve.client.speech.faults") == receiver.total("cosyserve.client.speech.faults", guard="TOO_SHORT")

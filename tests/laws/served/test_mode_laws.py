@@ -1,0 +1,104 @@
+"""The laws of prompts that travel with a request and of voice conversion, heard through all four services with the bundled voice."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from cosyserve.errors import FailedPrecondition
+from cosyserve.client.types import Prompt
+from cosyserve.audio.wav import wav_header
+from tests.stacks.whole_stack import WholeStack, whole_stack
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+MODEL = Path("models/demo")
+SPOKEN = "The quick brown fox jumps over the lazy dog."
+TEXT = "A few words, then silence."
+WHOLE = {"first_hop_tokens": 100, "growth": "exponential", "max_hop_tokens": 400}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stack() -> AsyncIterator[WholeStack]:
+    async with whole_stack(MODEL) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def recording(stack: WholeStack) -> bytes:
+    """The bytes of a file in which the first voice speaks."""
+    audio = await stack.client.synthesize(SPOKEN, seed=3, voice="af_heart", onset="natural").read()
+    return wav_header(24_000, len(audio) // 2) + audio
+
+
+async def convert(stack: WholeStack, recording: bytes, **options: Any) -> bytes:
+    return await stack.client.convert_voice(recording, **{"seed": 11, "voice": "am_michael", **options}).read()
+
+
+async def say(stack: WholeStack, **options: Any) -> bytes:
+    return await stack.client.synthesize(TEXT, seed=11, **options).read()
+
+
+@pytest.mark.parametrize(
+    "schedule", [{"first_hop_tokens": 1, "growth": "fixed"}, {"first_hop_tokens": 20, "growth": "exponential"}, {"sample_rate": 44_100}]
+)
+async def test_hops_move_the_cuts_of_a_conversion_and_never_a_sample(stack: WholeStack, recording: bytes, schedule: dict[str, Any]) -> None:
+    whole = await convert(stack, recording, **{**schedule, **WHOLE})
+    assert await convert(stack, recording, **schedule) == whole
+
+
+async def test_a_conversion_keeps_the_timing_of_the_recording(stack: WholeStack, recording: bytes) -> None:
+    speech = stack.client.convert_voice(recording, seed=11, voice="am_michael", onset="natural")
+    audio = await speech.read()
+    assert speech.summary is not None
+    assert len(audio) == 2 * 960 * speech.summary.speech_tokens
+    # A token is 40 ms; at most one is lost at the end.
+    assert 0 <= len(recording) - 44 - len(audio) <= 2 * 2 * 960
+    fast = await convert(stack, recording, speed=2.0, onset="natural")
+    assert len(fast) == pytest.approx(len(audio) / 2, rel=0.01)
+    assert audio != await convert(stack, recording, voice="af_heart")
+    assert audio != await convert(stack, recording, profile="upstream")
+
+
+@pytest.mark.parametrize("start", [1, 30_001])
+async def test_a_lost_conversion_is_resumed_at_its_sample(stack: WholeStack, recording: bytes, start: int) -> None:
+    speech = stack.client.convert_voice(recording, seed=11, voice="am_michael")
+    whole = await speech.read()
+    assert speech.header is not None
+    again = stack.client.convert_voice(recording, seed=11, voice="am_michael", start_sample=start)
+    again.request.engine = speech.header.engine
+    assert await again.read() == whole[2 * start :]
+
+
+async def test_hanging_up_on_a_conversion_frees_what_it_held(stack: WholeStack, recording: bytes) -> None:
+    async with stack.client.convert_voice(recording, seed=11, first_hop_tokens=1, growth="fixed") as speech:
+        async for _ in speech:
+            break
+    async with asyncio.timeout(10):
+        while stack.batcher.stats().streams:
+            await asyncio.sleep(0.002)
+    assert stack.batcher.stats().state_bytes == 0
+
+
+async def test_every_mode_of_the_bundled_voice_speaks_and_is_resumed(stack: WholeStack, recording: bytes) -> None:
+    heard = {}
+    prompt = {"prompt": Prompt(recording, SPOKEN, "en")}
+    for name, options in {
+        "zero_shot": {"prompt_mode": "zero_shot"},
+        "cross_lingual": {"prompt_mode": "cross_lingual"},
+        "sft": {"prompt_mode": "sft"},
+        "prompt": prompt,
+        "prompt without its words": {**prompt, "prompt_mode": "cross_lingual"},
+    }.items():
+        heard[name] = await say(stack, **options)
+        assert len(heard[name]) > 24_000, name
+        assert await say(stack, start_sample=10_001, **options, **WHOLE) == heard[name][2 * 10_001 :], name
+    assert heard["zero_shot"] == await say(stack)
+    assert len(set(heard.values())) == 5
+
+
+async def test_a_model_without_instructions_says_so(stack: WholeStack) -> None:
+    with pytest.raises(FailedPrecondition, match="follows no instructions"):
+        await say(stack, instruction="Speak slowly.")

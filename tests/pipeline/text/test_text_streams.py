@@ -1,0 +1,323 @@
+"""StreamingSynthesize through a real orchestrator and scripted stages: order, flush, cancel, waiting, bounds and takeover."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+import grpc
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
+from tests.pipeline.calling import IMPATIENT, abort_once, all_idle, hang
+from tests.stacks.scripted_stages import Stack, expected_audio, stack
+
+Setup = synthesis_pb2.StreamingSynthesizeSetup
+Request = synthesis_pb2.StreamingSynthesizeRequest
+Response = synthesis_pb2.SynthesizeResponse
+TEXT = "one sentence after another"
+MODES = (Setup.MODE_SENTENCES, Setup.MODE_TOKENS)
+FLUSH = Request(flush=synthesis_pb2.Flush())
+CANCEL = Request(cancel=synthesis_pb2.Cancel())
+
+
+def setup(mode: int = 0, pause: int = 0, delay: int = 0, idle: int = 0, **fields: Any) -> Request:
+    request = synthesis_pb2.SynthesizeRequest(sentence_pause_milliseconds=pause, **fields)
+    told = Setup(request=request, mode=mode, buffer_delay_milliseconds=delay, idle_timeout_milliseconds=idle)  # type: ignore[arg-type]
+    return Request(setup=told)
+
+
+def texts(*fragments: str) -> list[Request]:
+    return [Request(text=fragment) for fragment in fragments]
+
+
+async def converse(running: Stack, messages: Iterable[Request], *, half_close: bool = True) -> list[Response]:
+    call = running.stub.StreamingSynthesize(timeout=20)
+
+    async def pour() -> None:
+        for message in messages:
+            await call.write(message)
+        if half_close:
+            await call.done_writing()
+
+    pouring = asyncio.create_task(pour())
+    try:
+        return [response async for response in call]
+    finally:
+        pouring.cancel()
+        await asyncio.gather(pouring, return_exceptions=True)
+
+
+async def rest(call: Any) -> list[Response]:
+    """What is still to come of a call that was read by hand."""
+    responses = []
+    while (response := await call.read()) is not grpc.aio.EOF:
+        responses.append(response)
+    return responses
+
+
+async def status(running: Stack, messages: Iterable[Request], *, half_close: bool = True) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await converse(running, messages, half_close=half_close)
+    return caught.value.code(), caught.value.details() or ""
+
+
+def audio(responses: list[Response]) -> bytes:
+    return b"".join(response.audio for response in responses)
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Stack]:
+    async with stack(**IMPATIENT) as found:
+        yield found
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_fragments_are_spoken_and_told_like_a_whole_text(running: Stack, mode: int) -> None:
+    responses = await converse(running, [setup(mode, seed=3), *texts("o", "ne sent", "", "ence", " ", "after anothe", "r")])
+    assert audio(responses) == expected_audio(TEXT)
+    assert [response.chunk_index for response in responses] == list(range(len(responses)))
+    assert responses[0].header.seed == 3
+    assert responses[-1].summary.sentences == 4
+    assert not responses[-1].summary.cancelled
+    assert running.scripts["frontend"][0].calls == ["analyze_stream"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_sentence_is_heard_before_the_text_is_over(running: Stack, mode: int) -> None:
+    call = running.stub.StreamingSynthesize(timeout=20)
+    for message in [setup(mode), *texts("one sent")]:
+        await call.write(message)
+    heard = b""
+    while len(heard) < len(expected_audio("one")):
+        heard += (await call.read()).audio
+    for message in texts("ence"):
+        await call.write(message)
+    await call.done_writing()
+    heard += b"".join([response.audio for response in await rest(call)])
+    assert heard == expected_audio("one sentence")
+
+
+async def test_tokens_leave_before_their_sentence_is_complete(running: Stack) -> None:
+    call = running.stub.StreamingSynthesize(timeout=20)
+    for message in [setup(Setup.MODE_TOKENS), *texts("unfini")]:
+        await call.write(message)
+    heard = b""
+    while len(heard) < len(expected_audio("unfini")):
+        heard += (await call.read()).audio
+    assert heard == expected_audio("unfini")
+    call.cancel()
+    await all_idle(running)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_a_flush_ends_the_sentence_and_a_second_one_says_nothing_new(running: Stack, mode: int) -> None:
+    responses = await converse(running, [setup(mode), FLUSH, *texts("mid"), FLUSH, FLUSH, *texts("way")])
+    assert audio(responses) == expected_audio("mid way")
+    assert responses[-1].summary.sentences == 2
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([], "no message came, expected the setup"),
+        (texts("hi"), "the first message carries text, expected the setup"),
+        ([Request()], "the first message carries nothing, expected the setup"),
+        ([setup(), setup()], "a message behind the first carries setup, expected text, flush or cancel"),
+        ([setup(), Request()], "a message behind the first carries nothing, expected text, flush or cancel"),
+        ([setup(text="hi")], "setup.request.text is set; in StreamingSynthesize text comes in messages behind the setup"),
+        ([setup(7)], "setup.mode is 7, no value of that number exists"),
+        ([setup(delay=49)], "setup.buffer_delay_milliseconds is 49, allowed are 50 to 10000"),
+        (
+            [setup(Setup.MODE_TOKENS, delay=50)],
+            "setup.buffer_delay_milliseconds is set; MODE_TOKENS waits for no sentence, so there is nothing to delay",
+        ),
+        ([setup(idle=999)], "setup.idle_timeout_milliseconds is 999, allowed are 1000 to 180000"),
+        ([setup(Setup.MODE_TOKENS, idle=30_001)], "setup.idle_timeout_milliseconds is 30001, allowed are 1000 to 30000"),
+        ([setup(pause=10_001)], "sentence_pause_milliseconds is 10001, allowed are 0 to 10000"),
+        ([setup(pause=-1)], "sentence_pause_milliseconds is -1, allowed are 0 to 10000"),
+        ([setup(speed=9)], "speed is 9, allowed are 0.5 to 2.0"),
+        ([setup(profile=profile_pb2.PROFILE_OFFLINE)], None),
+        ([setup(), *texts("a" * 20_001)], "text has 20001 characters in one message, allowed are at most 20000"),
+    ],
+)
+async def test_what_is_out_of_order_or_range_is_refused(running: Stack, messages: list[Request], message: str | None) -> None:
+    code, details = await status(running, messages)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert message is None or details == message
+    await all_idle(running)
+
+
+async def test_the_whole_text_is_bounded() -> None:
+    async with stack(**IMPATIENT, max_stream_characters=100) as running:
+        refusal = await status(running, [setup(), *texts("word " * 20, "one more")])
+        assert refusal == (grpc.StatusCode.INVALID_ARGUMENT, "text has 108 characters in all, allowed are 1 to 100")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_silence_of_the_caller_ends_the_stream(running: Stack, mode: int) -> None:
+    begin = time.monotonic()
+    code, details = await status(running, [setup(mode, idle=1_000), *texts("one two")], half_close=False)
+    assert 0.9 < time.monotonic() - begin < 5
+    assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert details == ("no message came for 1 s behind 7 characters of text; expected text, a flush, a cancel or the end of the stream")
+    await all_idle(running)
+
+
+async def test_no_setup_at_all_ends_the_stream_too() -> None:
+    async with stack(**IMPATIENT, first_message_seconds=1.0) as running:
+        told = (grpc.StatusCode.DEADLINE_EXCEEDED, "the first message was not complete after 1 s")
+        assert await status(running, [], half_close=False) == told
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_cancel_ends_the_stream_with_a_summary_of_what_was_sent(running: Stack, mode: int) -> None:
+    running.scripts["token2wav"][0].decode = lambda context, sent: hang() if sent >= 9_600 else asyncio.sleep(0)
+    call = running.stub.StreamingSynthesize(timeout=20)
+    for message in [setup(mode), *texts("abcdefgh ijkl mnop")]:
+        await call.write(message)
+    responses = []
+    while sum(len(response.audio) for response in responses) < 2 * 9_600:
+        responses.append(await call.read())
+    await call.write(CANCEL)
+    responses += await rest(call)
+    assert await call.code() is grpc.StatusCode.OK
+    assert audio(responses) == expected_audio("abcdefgh")[: 2 * 9_600]
+    assert responses[-1].summary.cancelled
+    assert responses[-1].summary.audio_seconds == pytest.approx(0.4)
+    assert [response.chunk_index for response in responses] == list(range(len(responses)))
+    await all_idle(running)
+
+
+async def test_cancel_before_any_text_is_a_clean_end(running: Stack) -> None:
+    (only,) = await converse(running, [setup(seed=8), CANCEL])
+    assert (only.audio, only.header.seed, only.summary.cancelled) == (b"", 8, True)
+
+
+async def test_a_caller_ahead_of_speech_is_read_no_further() -> None:
+    """What waits is bounded by the setting, a fragment and what the stages and the wire hold."""
+    async with stack(max_waiting_characters=1_000, max_stream_characters=10**8) as running:
+        gate = asyncio.Event()
+        running.scripts["token2wav"][0].decode = lambda context, sent: gate.wait()
+        call = running.stub.StreamingSynthesize(timeout=60)
+        fragment = "abcd " * 2_000
+        written = 0
+
+        async def pour() -> None:
+            nonlocal written
+            await call.write(setup())
+            for _ in range(1_000):
+                await call.write(Request(text=fragment))
+                written += len(fragment)
+            await call.write(CANCEL)
+
+        pouring = asyncio.create_task(pour())
+        await asyncio.sleep(1.0)
+        assert 0 < running.scripts["frontend"][0].received_characters <= 4_000
+        assert not pouring.done()
+        assert written < 1_000 * len(fragment)
+        gate.set()
+        call.cancel()
+        await asyncio.gather(pouring, return_exceptions=True)
+        await all_idle(running)
+
+
+async def test_the_delay_speaks_what_waits_only_when_asked_for(running: Stack) -> None:
+    call = running.stub.StreamingSynthesize(timeout=20)
+    for message in [setup(delay=100), *texts("waiting")]:
+        await call.write(message)
+    heard = b""
+    while len(heard) < len(expected_audio("waiting")):
+        heard += (await call.read()).audio
+    call.cancel()
+    call = running.stub.StreamingSynthesize(timeout=20)
+    for message in [setup(), *texts("waiting")]:
+        await call.write(message)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await call.read()
+    call.cancel()
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_pauses_are_silence_between_sentences_counted_in_positions(running: Stack, mode: int) -> None:
+    responses = await converse(running, [setup(mode, pause=1_250), *texts("one two")])
+    silence = bytes(2 * 30_000)
+    assert audio(responses) == expected_audio("one") + silence + expected_audio("two")
+    assert responses[-1].summary.audio_seconds == pytest.approx((2 * 15 * 960 + 30_000) / 24_000)
+    place = 0
+    for response in responses:
+        assert response.start_sample == place
+        place += len(response.audio) // 2
+    resumed = await converse(running, [setup(mode, pause=1_250, seed=1, start_sample=20_000), *texts("one two")])
+    assert audio(resumed) == audio(responses)[40_000:]
+
+
+async def test_synthesize_pauses_alike_and_upstream_not(running: Stack) -> None:
+    async def said(**fields: Any) -> int:
+        request = synthesis_pb2.SynthesizeRequest(**{"text": "one two"} | fields)
+        return sum([len(response.audio) async for response in running.stub.Synthesize(request, timeout=20)])
+
+    spoken = len(expected_audio("one two"))
+    assert await said(sentence_pause_milliseconds=0) == spoken
+    assert await said(sentence_pause_milliseconds=500) == spoken + 24_000
+    assert await said() == spoken, "a sentence of 15 tokens is short: nothing is added behind it"
+    assert await said(text="rather long") == len(expected_audio("rather long")) + 2 * 24 * 67
+    assert await said(text="incredibly long") == len(expected_audio("incredibly long")) + 2 * 24 * 200
+    assert await said(text="incredibly long", profile=profile_pb2.PROFILE_UPSTREAM) == len(expected_audio("incredibly long"))
+    mulaw = audio_pb2.AudioFormat(encoding=audio_pb2.AUDIO_ENCODING_MULAW, sample_rate_hertz=8_000)
+    assert await said(sentence_pause_milliseconds=500, audio_format=mulaw) == (spoken // 2 + 12_000) // 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("stage", ["frontend", "llm", "token2wav"])
+async def test_a_stage_that_dies_is_not_heard(mode: int, stage: str) -> None:
+    async with stack({stage: 2}, **IMPATIENT) as running:
+        count = 0
+
+        async def analyzed(context: Any) -> None:
+            nonlocal count
+            count += 1
+            if count == 3:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+
+        for script in running.scripts[stage]:
+            script.analyze = analyzed
+        hook = abort_once(grpc.StatusCode.UNAVAILABLE, "gone", 10)
+        for script in running.scripts[stage]:
+            script.generate = script.decode = hook
+        responses = await converse(running, [setup(mode), *texts(*TEXT), *texts(" and", " on and on ")])
+        assert audio(responses) == expected_audio(TEXT + " and on and on")
+        assert responses[-1].summary.resumptions == 1
+        calls = [call for script in running.scripts[stage] for call in script.calls]
+        assert len(calls) >= 2
+        if stage == "frontend":
+            assert [index for script in running.scripts[stage] for index in script.first_indices] in ([0, 2], [2, 0], [0, 1], [1, 0])
+            # Who takes over is told in which language the text before was read.
+            for script in running.scripts[stage]:
+                assert script.last_languages == [f"x-{index}" if index else "" for index in script.first_indices]
+        if stage == "llm":
+            assert any(replayed for script in running.scripts[stage] for replayed in script.replayed)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.sampled_from(["setup", "text", "flush", "cancel", "nothing"]), max_size=8), st.sampled_from(MODES))
+@example(["setup", "text", "flush", "text"], MODES[0])
+@example(["setup", "text", "flush", "text"], MODES[1])
+async def test_any_order_of_messages_ends_in_the_status_that_it_should(running: Stack, kinds: list[str], mode: int) -> None:
+    kinds_of_message = {"setup": setup(mode), "text": Request(text="some word"), "flush": FLUSH, "cancel": CANCEL, "nothing": Request()}
+    behind = kinds[1:] if kinds[:1] == ["setup"] else None
+    bad = next((kind for kind in behind or () if kind in ("setup", "nothing", "cancel")), None)
+    # Nothing is written behind what ends the call: grpc.aio replaces a status by its own when a write crosses it.
+    until = 1 if behind is None else len(kinds) if bad is None else kinds.index(bad, 1) + 1
+    messages = [kinds_of_message[kind] for kind in kinds[:until]]
+    if behind is None or bad in ("setup", "nothing"):
+        code, _ = await status(running, messages)
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+    else:
+        last = (await converse(running, messages))[-1]
+        assert last.HasField("summary")
+        assert last.summary.cancelled == (bad == "cancel")
+    await all_idle(running)

@@ -1,0 +1,173 @@
+"""What is in a model directory or a conversion, as plain data for people and programs."""
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cosyserve.engines.engine_cache import EngineCache
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.llm.generation.config import LlmConfig, read_config
+from services.llm.engine.weights import TIED_HEAD, WEIGHTS, expected_tensors, model_hash
+from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
+from services.token2wav.torch_backend import WEIGHTS as TOKEN2WAV_WEIGHTS
+from tools.model.output.complete_directory import MANIFEST, damage, read_manifest
+from tools.model.checkpoints.tensor_summary import mapped_tensors, summary_of, summary_of_safetensors
+
+_SERVED_POSITIONS = 8192
+
+
+def describe_model(path: Path, cache: EngineCache, *, quick: bool) -> dict[str, Any]:
+    """A published model directory. What cannot be told is among the problems."""
+    directory, problems = ModelDirectory(path), []
+    files: dict[str, dict[str, Any]] = {}
+    for file in sorted(file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")):
+        facts: dict[str, Any] = {"bytes": file.stat().st_size}
+        if file.suffix == ".pt" and file.name != "spk2info.pt":
+            try:
+                facts |= _summary(summary_of(mapped_tensors(file)))
+            except ModelError as error:
+                problems.append(str(error))
+        files[file.relative_to(path).as_posix()] = facts
+    told: dict[str, Any] = {
+        "directory": str(path), "kind": "CosyVoice2 model directory", "bytes": sum(facts["bytes"] for facts in files.values())
+    }  # fmt: skip
+    for part in (_language_model, _token2wav, _voices):
+        try:
+            told |= part(directory, files)
+        except ModelError as error:
+            problems.append(str(error))
+    if not quick:
+        told |= _hashes(directory, cache, problems)
+    return told | {"problems": problems, "files": files}
+
+
+def describe_conversion(path: Path, *, quick: bool) -> dict[str, Any]:
+    """A directory that `convert` made. Raises ModelError when its manifest is gone."""
+    manifest = read_manifest(path)
+    if manifest is None:
+        raise ModelError(f"{path / MANIFEST}: missing or malformed")
+    wrong = damage(path, manifest, thorough=not quick)
+    files: dict[str, dict[str, Any]] = {}
+    for name, facts in manifest.files.items():
+        files[name] = {"bytes": facts.size, "sha256": facts.sha256}
+        if name.endswith(".safetensors") and (path / name).is_file():
+            files[name] |= _summary(summary_of_safetensors(path / name))
+    vocabulary = ExtendedVocabulary.load(path / VOCABULARY_FILE)
+    return {
+        "directory": str(path),
+        "kind": "conversion",
+        "bytes": manifest.size,
+        "identity": dict(manifest.identity),
+        "vocabulary": _numbering(vocabulary),
+        "problems": [] if wrong is None else [wrong],
+        "files": files,
+    }
+
+
+def _summary(summary: Any) -> dict[str, Any]:
+    told = asdict(summary)
+    name, shape = told.pop("largest")
+    return told | {"bytes_of_tensors": told.pop("bytes"), "largest": {"name": name, "shape": list(shape)}}
+
+
+def _language_model(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    config = read_config(directory)
+    has_words = (directory.path / "CosyVoice-BlankEN" / "vocab.json").exists()
+    vocabulary = ExtendedVocabulary(len(read_tokenizer(directory)) if has_words else config.text_vocabulary)
+    bias = mapped_tensors(directory.file(WEIGHTS)).get("llm_decoder.bias")
+    if bias is None:
+        raise ModelError(f"{directory.path / WEIGHTS}: no tensor llm_decoder.bias")
+    if TIED_HEAD in mapped_tensors(directory.file(WEIGHTS)):
+        files[WEIGHTS]["note"] = f"{TIED_HEAD} is never used"
+    sizes = ("hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "head_size", "rope_theta", "rms_norm_eps")
+    return {
+        "llm": {
+            "parameters": sum(math.prod(shape) for shape in expected_tensors(config).values()),
+            **{name: getattr(config, name) for name in sizes},
+            "tokens_per_text_id": f"{config.lengths.min_token_text_ratio:g} to {config.lengths.max_token_text_ratio:g}",
+        },
+        "vocabulary": {"tokenizer": "byte-level BPE" if has_words else "phonemes", "embedding_rows": config.text_vocabulary}
+        | _numbering(vocabulary),
+        "sampling": asdict(config.sampling),
+        "head_bias": {
+            "largest_magnitude": float(bias.abs().max()),
+            "mean": float(bias.float().mean()),
+            "of_end_of_speech": float(bias[END_OF_SPEECH]),
+        },
+        "memory": _memory(config, vocabulary),
+    }
+
+
+def _memory(config: LlmConfig, vocabulary: ExtendedVocabulary) -> dict[str, Any]:
+    """Bytes of weights, and of keys and values, for every engine; activations and libraries come on top."""
+    values = sum(math.prod(shape) for shape in expected_tensors(config).values())
+    # What the extended vocabulary replaces: three tables, the head and its bias, which lies beside.
+    replaced = (config.text_vocabulary + 2 * SPEECH_ROWS + 2) * config.hidden_size + SPEECH_ROWS
+    extended = values - replaced + 2 * vocabulary.rows * config.hidden_size
+    position = 2 * config.layers * config.kv_width
+
+    def engine(weights: int, width: int) -> dict[str, int]:
+        return {
+            "weights_bytes": weights * width,
+            "bytes_per_position": position * width,
+            "longest_sentence_bytes": position * width * _SERVED_POSITIONS,
+        }
+
+    return {
+        "torch_float32": engine(values, 4),
+        "torch_fused_bfloat16": engine(values, 2),
+        "tensorrt_llm_bfloat16": engine(extended, 2),
+        "vllm_bfloat16": engine(values, 2),
+    }
+
+
+def _token2wav(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    counts = {name: files[name]["values"] for name in TOKEN2WAV_WEIGHTS if "values" in files.get(name, {})}
+    if len(counts) < len(TOKEN2WAV_WEIGHTS):
+        missing = ", ".join(name for name in TOKEN2WAV_WEIGHTS if name not in counts)
+        raise ModelError(f"{directory.path}: {missing} missing; a CosyVoice2 model directory needs it")
+    told = {name.removesuffix(".pt"): {"parameters": count, "float32_bytes": 4 * count} for name, count in counts.items()}
+    return {"token2wav": told}
+
+
+def _voices(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    path = directory.path / "spk2info.pt"
+    if not path.exists():
+        return {"voices": []}
+    try:
+        return {"voices": sorted(str(name) for name in torch.load(path, map_location="cpu", weights_only=True))}
+    except Exception as error:  # a damaged file makes the unpickler raise nearly anything
+        raise ModelError(f"{path}: not a file of voices ({type(error).__name__})") from error
+
+
+def _numbering(vocabulary: ExtendedVocabulary) -> dict[str, Any]:
+    return {
+        "text_ids": vocabulary.text_ids,
+        "first_speech_id": vocabulary.text_ids,
+        "end_of_speech_id": vocabulary.end,
+        "start_id": vocabulary.start,
+        "task_id": vocabulary.task,
+        "extended_tokens": vocabulary.tokens,
+        "extended_rows": vocabulary.rows,
+    }
+
+
+def _hashes(directory: ModelDirectory, cache: EngineCache, problems: list[str]) -> dict[str, Any]:
+    identity = {}
+    for stage, names in (("llm", None), ("token2wav", (*TOKEN2WAV_WEIGHTS, directory.yaml_name))):
+        try:
+            identity[stage] = model_hash(directory) if names is None else directory.content_hash(names)
+        except ModelError as error:
+            problems.append(str(error))
+    engines = []
+    for engine in cache.entries():
+        if engine.key.facts.get("model") in identity.values():
+            facts = ", ".join(f"{name} {fact}" for name, fact in engine.key.facts.items() if name != "model")
+            engines.append(f"{engine.directory}  {engine.bytes} bytes  {facts}")
+    return {"identity": identity, "engines": engines}

@@ -1,0 +1,135 @@
+"""A Hugging Face directory that was made of the speech-token model, read as an `LlmCheckpoint`.
+
+Two kinds: what `convert --target hf` made, with the head's bias beside the weights, and the published conversion, whose weights hold
+`lm_head.bias`. Source: compatibility specification section 7.1.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import SPEECH_ROWS
+from services.llm.generation.config import SamplingParameters
+from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, HEAD_BIAS_TENSOR, MASKED, VOCABULARY_FILE, ExtendedVocabulary
+from tools.model.checkpoints.llm_checkpoint import HEAD_BIAS, MOST_POSITIONS, Backbone, LlmCheckpoint, expected_shapes, from_upstream
+from tools.model.output.complete_directory import read_manifest
+from tools.model.checkpoints.tensor_file import entries, held, stored
+
+
+def open_checkpoint(path: Path) -> LlmCheckpoint:
+    """A published model directory, or a Hugging Face directory made of one. Raises ModelError saying what is missing."""
+    if (path / "llm.pt").exists():
+        return from_upstream(ModelDirectory(path))
+    if (path / "config.json").exists() and any(path.glob("*.safetensors")):
+        return from_transformers(path)
+    raise ModelError(f"{path}: neither a CosyVoice2 model directory (llm.pt) nor a Hugging Face one (config.json and model.safetensors)")
+
+
+def from_transformers(path: Path) -> LlmCheckpoint:
+    """Read a Hugging Face directory: one that `convert --target hf` made, or a published one whose weights hold `lm_head.bias`."""
+    config = _read_json(path / "config.json")
+    if config.get("architectures") != ["Qwen2ForCausalLM"]:
+        raise ModelError(f"{path / 'config.json'}: architectures is {config.get('architectures')!r}, expected ['Qwen2ForCausalLM']")
+    backbone = _hugging_face_backbone(path / "config.json", config)
+    places = {name: (file, entry) for file in sorted(path.glob("*.safetensors")) for name, entry in entries(file).items()}
+    tensors = {name: stored(*place) for name, place in places.items()}
+    if (path / VOCABULARY_FILE).exists():
+        vocabulary = ExtendedVocabulary.load(path / VOCABULARY_FILE)
+        bias_file = path / HEAD_BIAS_FILE
+        if not bias_file.exists():
+            raise ModelError(f"{bias_file}: missing; without the head's bias the model says something else: convert it again from llm.pt")
+        if HEAD_BIAS_TENSOR not in entries(bias_file):
+            raise ModelError(f"{bias_file}: holds no tensor {HEAD_BIAS_TENSOR}")
+        head_bias = stored(bias_file, entries(bias_file)[HEAD_BIAS_TENSOR])
+    elif HEAD_BIAS in tensors:
+        vocabulary = _numbering(path / "config.json", config)
+        # Rows without a token hold -inf in the published file.
+        head_bias = held(np.maximum(tensors.pop(HEAD_BIAS).array(), np.float32(MASKED)))
+    else:
+        raise ModelError(f"{path}: holds no {HEAD_BIAS}: some loader dropped it; convert from the model directory with llm.pt")
+    _check_shapes(path, backbone, vocabulary, {name: tensor.shape for name, tensor in tensors.items()}, head_bias.shape)
+    words = (path / "vocab.json").exists() and (path / "merges.txt").exists()
+    return LlmCheckpoint(
+        backbone=backbone,
+        vocabulary=vocabulary,
+        sampling=_sampling(path / "generation_config.json"),
+        tensors=tensors,
+        head_bias=head_bias,
+        identity=_identity(path),
+        tokenizer=path if words else None,
+    )
+
+
+def _check_shapes(
+    path: Path, backbone: Backbone, vocabulary: ExtendedVocabulary, found: dict[str, tuple[int, ...]], bias: tuple[int, ...]
+) -> None:
+    expected = expected_shapes(backbone, vocabulary)
+    problems = [f"missing tensor {name}" for name in expected if name not in found]
+    problems += [f"unknown tensor {name}" for name in found if name not in expected]
+    wrong = [(name, shape) for name, shape in expected.items() if found.get(name, shape) != shape]
+    problems += [f"{name} is {list(found[name])}, expected {list(shape)}" for name, shape in wrong]
+    if bias != (vocabulary.rows,):
+        problems.append(f"the head's bias is {list(bias)}, expected [{vocabulary.rows}]")
+    if problems:
+        raise ModelError(f"{path}: {'; '.join(problems[:8])}" + (f"; and {len(problems) - 8} more" if len(problems) > 8 else ""))
+
+
+def _hugging_face_backbone(path: Path, config: dict[str, Any]) -> Backbone:
+    if config.get("tie_word_embeddings", True) or config.get("use_sliding_window") or config.get("rope_scaling"):
+        raise ModelError(f"{path}: a tied head, a sliding window or rotary scaling is no converted CosyVoice2 model")
+    try:
+        heads, hidden = int(config["num_attention_heads"]), int(config["hidden_size"])
+        return Backbone(
+            hidden_size=hidden,
+            intermediate_size=int(config["intermediate_size"]),
+            layers=int(config["num_hidden_layers"]),
+            heads=heads,
+            kv_heads=int(config["num_key_value_heads"]),
+            head_size=int(config.get("head_dim") or hidden // heads),
+            rope_theta=float(config["rope_theta"]),
+            rms_norm_eps=float(config["rms_norm_eps"]),
+            positions=int(config.get("max_position_embeddings", MOST_POSITIONS)),
+        )
+    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+        raise ModelError(f"{path}: no Qwen2 configuration ({type(error).__name__}: {error})") from error
+
+
+def _sampling(path: Path) -> SamplingParameters:
+    given = _read_json(path) if path.exists() else {}
+    default = SamplingParameters()
+    try:
+        return SamplingParameters(top_p=float(given.get("top_p", default.top_p)), top_k=int(given.get("top_k", default.top_k)))
+    except (TypeError, ValueError) as error:
+        raise ModelError(f"{path}: top_p or top_k is no number: {error}") from error
+
+
+def _numbering(path: Path, config: dict[str, Any]) -> ExtendedVocabulary:
+    """The numbering of a published conversion follows from its end-of-speech id."""
+    end = config.get("eos_token_id")
+    if not isinstance(end, int) or end <= SPEECH_ROWS:
+        raise ModelError(f"{path}: eos_token_id is {end!r}, expected the id of <|eos1|>")
+    vocabulary = ExtendedVocabulary(end - ExtendedVocabulary(1).end + 1)
+    if config.get("vocab_size") != vocabulary.rows:
+        raise ModelError(f"{path}: vocab_size is {config.get('vocab_size')!r}, with <|eos1|> at {end} expected {vocabulary.rows}")
+    return vocabulary
+
+
+def _identity(path: Path) -> str:
+    manifest = read_manifest(path)
+    if manifest is not None and "source" in manifest.identity:
+        return manifest.identity["source"]
+    return ModelDirectory(path).content_hash([*sorted(file.name for file in path.glob("*.safetensors")), "config.json"])
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: not valid JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise ModelError(f"{path}: expected an object at the top")
+    return found

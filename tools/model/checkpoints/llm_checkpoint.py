@@ -1,0 +1,117 @@
+"""The speech-token model as a plain Qwen2 with the extended vocabulary, whichever form it is read from.
+
+`from_upstream` reads the published model directory (`llm.pt`); `hugging_face_reader` a Hugging Face directory that was made of one.
+Tensors have the names of Hugging Face's `Qwen2ForCausalLM` and are read block by block.
+Source: compatibility specification sections 3.5 and 7.1.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cosyserve.errors import ModelError
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import SPEECH_ROWS
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig, SamplingParameters, read_config
+from services.llm.engine.weights import TIED_HEAD, load_tensors, model_hash
+from services.llm.hosted.extended_vocabulary import MASKED, ExtendedVocabulary
+from tools.model.checkpoints.tensor_file import Source, held, rows, stacked, zeros
+
+EMBEDDING, HEAD, HEAD_BIAS, NORM = "model.embed_tokens.weight", "lm_head.weight", "lm_head.bias", "model.norm.weight"
+MOST_POSITIONS = 32768
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """Sizes of the Qwen2 backbone."""
+
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    rope_theta: float
+    rms_norm_eps: float
+    positions: int
+    """Most positions that the model is declared for."""
+
+
+@dataclass(frozen=True)
+class LlmCheckpoint:
+    """All that other engines load. tensors: by Hugging Face's names, without the head's bias, which their head has no place for."""
+
+    backbone: Backbone
+    vocabulary: ExtendedVocabulary
+    sampling: SamplingParameters
+    tensors: dict[str, Source]
+    head_bias: Source
+    """Float32 [rows]: the head's bias, MASKED where no speech token is."""
+    identity: str
+    """Hash of what it was read from."""
+    tokenizer: Path | None
+    """Folder with vocab.json and merges.txt; None for a model whose text ids come from elsewhere."""
+
+
+def from_upstream(directory: ModelDirectory) -> LlmCheckpoint:
+    """Read `llm.pt`, without executing it, mapped. Raises ModelError naming file and tensor."""
+    config = read_config(directory)
+    given = {name: tensor.numpy() for name, tensor in load_tensors(directory, config).items()}
+    # A model whose text ids are no BPE has no tokenizer that could be handed on, and uses all rows of its embedding.
+    tokenizer = directory.path / "CosyVoice-BlankEN"
+    has_words = (tokenizer / "vocab.json").exists()
+    vocabulary = ExtendedVocabulary(len(read_tokenizer(directory)) if has_words else config.text_vocabulary)
+    if vocabulary.text_ids > config.text_vocabulary:
+        raise ModelError(f"{tokenizer}: {vocabulary.text_ids} tokens, the text embedding has {config.text_vocabulary} rows")
+    padding = (vocabulary.rows - vocabulary.tokens, config.hidden_size)
+    text = held(given.pop("llm.model.model.embed_tokens.weight"))
+    speech, marks = held(given.pop("speech_embedding.weight")), held(given.pop("llm_embedding.weight"))
+    decoder, bias = held(given.pop("llm_decoder.weight")), given.pop("llm_decoder.bias")
+    tensors = {EMBEDDING: stacked([rows(text, 0, vocabulary.text_ids), speech, marks, zeros(padding)])}
+    tensors |= {name.removeprefix("llm.model."): held(values) for name, values in given.items() if name != TIED_HEAD}
+    behind = (vocabulary.rows - vocabulary.text_ids - SPEECH_ROWS, config.hidden_size)
+    tensors[HEAD] = stacked([zeros((vocabulary.text_ids, config.hidden_size)), decoder, zeros(behind)])
+    full = np.full(vocabulary.rows, MASKED, np.float32)
+    full[vocabulary.text_ids : vocabulary.text_ids + SPEECH_ROWS] = bias
+    backbone = json.loads(directory.file(BACKBONE_CONFIG).read_text(encoding="utf-8"))
+    return LlmCheckpoint(
+        backbone=_backbone(config, backbone.get("max_position_embeddings")),
+        vocabulary=vocabulary,
+        sampling=config.sampling,
+        tensors=tensors,
+        head_bias=held(full),
+        identity=model_hash(directory),
+        tokenizer=tokenizer if has_words else None,
+    )
+
+
+def expected_shapes(backbone: Backbone, vocabulary: ExtendedVocabulary) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor of a checkpoint, by Hugging Face's names."""
+    hidden, mlp = backbone.hidden_size, backbone.intermediate_size
+    query, key = backbone.heads * backbone.head_size, backbone.kv_heads * backbone.head_size
+    shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (vocabulary.rows, hidden), HEAD: (vocabulary.rows, hidden), NORM: (hidden,)}
+    for index in range(backbone.layers):
+        at = f"model.layers.{index}"
+        shapes |= {f"{at}.input_layernorm.weight": (hidden,), f"{at}.post_attention_layernorm.weight": (hidden,)}
+        for part, width in (("q", query), ("k", key), ("v", key)):
+            shapes |= {f"{at}.self_attn.{part}_proj.weight": (width, hidden), f"{at}.self_attn.{part}_proj.bias": (width,)}
+        shapes |= {f"{at}.self_attn.o_proj.weight": (hidden, query), f"{at}.mlp.down_proj.weight": (hidden, mlp)}
+        shapes |= {f"{at}.mlp.{part}_proj.weight": (mlp, hidden) for part in ("gate", "up")}
+    return shapes
+
+
+def _backbone(config: LlmConfig, positions: object) -> Backbone:
+    return Backbone(
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        layers=config.layers,
+        heads=config.heads,
+        kv_heads=config.kv_heads,
+        head_size=config.head_size,
+        rope_theta=config.rope_theta,
+        rms_norm_eps=config.rms_norm_eps,
+        positions=positions if isinstance(positions, int) and positions > 0 else MOST_POSITIONS,
+    )

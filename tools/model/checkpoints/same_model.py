@@ -1,0 +1,68 @@
+"""Whether a Hugging Face directory without our manifest, such as the published conversion, was made of a model directory."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import zip_longest
+
+import numpy as np
+
+from cosyserve.errors import ModelError
+from cosyserve.spec import SPEECH_ROWS
+from tools.model.checkpoints.llm_checkpoint import EMBEDDING, HEAD, HEAD_BIAS, LlmCheckpoint
+from tools.model.checkpoints.tensor_file import Precision, Source, decode, encode, rows
+
+_COUNT = 1 << 20
+"""Values that are compared at once."""
+
+
+def as_conversion_of(found: LlmCheckpoint, model: LlmCheckpoint) -> LlmCheckpoint:
+    """`found` under the identity of `model`, so that it is served and verified beside that one.
+
+    Every weight that is ever used has to be the model's, rounded to float32, bfloat16 or float16: text, speech and marks of the embedding,
+    layers, and the speech part of the head and its bias. Raises ModelError naming the first tensor that is another.
+    """
+    if found.vocabulary != model.vocabulary:
+        raise ModelError(f"its text ids are {found.vocabulary.text_ids}, those of the model are {model.vocabulary.text_ids}")
+    if replace(found.backbone, positions=0) != replace(model.backbone, positions=0):
+        raise ModelError(f"its sizes are {found.backbone}, those of the model are {model.backbone}")
+    theirs, ours = _used(found), _used(model)
+    for name, tensor in ours.items():
+        if not any(_equal(theirs[name], tensor, precision) for precision in Precision):
+            raise ModelError(f"{name} is not the model's, in no number type: it was made of another model")
+    return replace(found, identity=model.identity)
+
+
+def _used(checkpoint: LlmCheckpoint) -> dict[str, Source]:
+    vocabulary = checkpoint.vocabulary
+    first, last = vocabulary.text_ids, vocabulary.text_ids + SPEECH_ROWS
+    return {
+        **checkpoint.tensors,
+        EMBEDDING: rows(checkpoint.tensors[EMBEDDING], 0, vocabulary.tokens),
+        HEAD: rows(checkpoint.tensors[HEAD], first, last),
+        HEAD_BIAS: rows(checkpoint.head_bias, first, last),
+    }
+
+
+def _equal(found: Source, wanted: Source, precision: Precision) -> bool:
+    """Whether `found` is `wanted` rounded to this type."""
+    if found.shape != wanted.shape:
+        return False
+    for one, other in zip_longest(_pieces(found), _pieces(wanted)):
+        try:
+            rounded = other if precision is Precision.FLOAT32 else decode(encode(other, precision), precision.code)
+        except OverflowError:
+            return False
+        if not np.array_equal(one, rounded):
+            return False
+    return True
+
+
+def _pieces(tensor: Source) -> Iterator["np.ndarray[tuple[int], np.dtype[np.float32]]"]:
+    """The values in order, _COUNT at a time: blocks of the two tensors need not end at the same rows."""
+    left = np.empty(0, np.float32)
+    for block in tensor.blocks():
+        left = np.concatenate([left, block.ravel()])
+        while len(left) >= _COUNT:
+            yield left[:_COUNT]
+            left = left[_COUNT:]
+    yield left

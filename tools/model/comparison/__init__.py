@@ -1,0 +1,1 @@
+"""Exported graphs, conversions and engines compared with the torch path."""

@@ -1,0 +1,1 @@
+"""What the commands share: progress lines, exit statuses, and directories that appear complete or not at all."""

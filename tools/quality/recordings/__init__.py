@@ -1,0 +1,1 @@
+"""What is spoken, and where its recordings come from."""

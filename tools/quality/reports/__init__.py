@@ -1,0 +1,1 @@
+"""All measures of the voices, their limits, and the report."""

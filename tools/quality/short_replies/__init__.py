@@ -1,0 +1,1 @@
+"""Short replies: whether each keeps all its words."""

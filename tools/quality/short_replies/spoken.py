@@ -1,0 +1,141 @@
+"""Where the replies come from, and what the recognisers understand of them."""
+
+import contextlib
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from cosyserve.audio.encoding import from_pcm
+from cosyserve.client.client import Client
+from cosyserve.errors import SpeechFault
+from cosyserve.model_directory import ModelDirectory
+from cosyserve.spec import SAMPLE_RATE
+from cosyserve.client.types import WordTime
+from tools.quality.recordings.added_voices import with_voices
+from tools.quality.recordings.collect import client_of, voices_of
+from tools.quality.recordings.collect import from_folder as recordings_of
+from tools.quality.words.recognition import Recogniser, base_weights
+from tools.quality.recordings.recording import Recording, file_name
+from tools.quality.short_replies.report import RepliesQuality
+from tools.quality.short_replies.outcome import judged
+from tools.quality.recordings.sentences import Sentence
+
+Ear = Callable[[Recording], str]
+_Say = Callable[[Client, Sentence, str, int], Awaitable[tuple[Recording, list[WordTime]]]]
+
+
+@dataclass(frozen=True)
+class Said:
+    """One voice with one seed. words: of each recording, in order; empty lists where no times are told."""
+
+    voice: str
+    seed: int
+    recordings: list[Recording] = field(default_factory=list)
+    words: list[list[WordTime]] = field(default_factory=list)
+
+
+async def spoken(
+    model: Path, server: str | None, voices: Sequence[str] | None, replies: Sequence[Sentence], seeds: Sequence[int]
+) -> list[Said]:
+    """Each reply in one request, by each voice with each seed. Raises as `client_of` and `voices_of` do."""
+
+    async def say(client: Client, reply: Sentence, voice: str, seed: int) -> tuple[Recording, list[WordTime]]:
+        speech = client.synthesize(reply.text, voice=voice, seed=seed)
+        return Recording(reply, from_pcm(await speech.read()), SAMPLE_RATE), speech.words
+
+    return await _each(model, server, voices, replies, seeds, say)
+
+
+async def converted(
+    model: Path, server: str | None, voices: Sequence[str] | None, replies: Sequence[Sentence], seeds: Sequence[int], folder: Path
+) -> list[Said]:
+    """Recordings of the replies, said by each voice. Raises ValueError for a folder that has none of them."""
+    there = [reply for reply in replies if (folder / file_name(reply)).is_file()]
+    if not there:
+        raise ValueError(f"{folder} has no recording of the list: the first would be {file_name(replies[0])}")
+
+    async def say(client: Client, reply: Sentence, voice: str, seed: int) -> tuple[Recording, list[WordTime]]:
+        speech = client.convert_voice((folder / file_name(reply)).read_bytes(), voice=voice, seed=seed)
+        return Recording(reply, from_pcm(await speech.read()), SAMPLE_RATE), []
+
+    return await _each(model, server, voices, there, seeds, say)
+
+
+def from_folder(directory: Path, wanted: Sequence[str] | None, replies: list[Sentence]) -> list[Said]:
+    """What somebody else spoke; see `collect.from_folder`."""
+    return [Said(each.voice, 0, each.streamed, [[] for _ in each.streamed]) for each in recordings_of(directory, wanted, replies)]
+
+
+def heard(said: Sequence[Said], *, one_ear: bool, threads: int) -> list[RepliesQuality]:
+    """Listens to everything with Whisper tiny.en, and unless one_ear with base. Raises ModuleNotFoundError when the weights of base are not
+    installed."""
+    with ears(one_ear=one_ear, threads=threads) as listening:
+        return [
+            RepliesQuality(
+                each.voice,
+                each.seed,
+                [
+                    judged(
+                        recording.sentence.number, recording.sentence.text, {ear: hear(recording) for ear, hear in listening.items()}, words
+                    )
+                    for recording, words in zip(each.recordings, each.words, strict=True)
+                ],
+            )
+            for each in said
+        ]
+
+
+@contextlib.contextmanager
+def ears(*, one_ear: bool, threads: int) -> Iterator[dict[str, Ear]]:
+    """By name."""
+    found: dict[str, Ear] = {"tiny.en": Recogniser(threads).text_of}
+    if one_ear:
+        yield found
+        return
+    with base_weights() as weights:
+        yield found | {"base": Recogniser(threads, weights).text_of}
+
+
+@contextlib.contextmanager
+def cloning_model(model: Path, recordings: Sequence[Path], threads: int) -> Iterator[tuple[Path, list[str] | None]]:
+    """`model`, or with recordings a copy of it that has a voice of each, thrown away behind the block; and the new voices' names. Raises as
+    `clone.read_originals` and `clone.make_voices` do."""
+    if not recordings:
+        yield model, None
+        return
+    from tools.quality import clone
+
+    recogniser = Recogniser(threads)
+    _, voices = clone.make_voices(ModelDirectory(model), clone.read_originals(recordings, None, clone.SECONDS, recogniser.text_of))
+    with tempfile.TemporaryDirectory() as folder:
+        yield with_voices(model, voices, Path(folder)), [voice.id for voice in voices]
+
+
+async def _each(
+    model: Path, server: str | None, wanted: Sequence[str] | None, replies: Sequence[Sentence], seeds: Sequence[int], say: _Say
+) -> list[Said]:
+    async with client_of(model, server) as client:
+        return [said async for said in _by_voice(client, await voices_of(client, wanted), replies, seeds, say)]
+
+
+async def _by_voice(
+    client: Client, voices: Sequence[str], replies: Sequence[Sentence], seeds: Sequence[int], say: _Say
+) -> AsyncIterator[Said]:
+    for voice in voices:
+        for seed in seeds:
+            print(f"{voice}: saying {len(replies)} replies, seed {seed}", file=sys.stderr)
+            said = Said(voice, seed)
+            for reply in replies:
+                try:
+                    recording, words = await say(client, reply, voice, seed)
+                except SpeechFault as fault:
+                    # Refused as no speech of the text: nothing of it counts as heard.
+                    print(f"{voice}, seed {seed}, {reply.number:03d}: {fault.guard}: {fault.message}", file=sys.stderr)
+                    recording, words = Recording(reply, np.zeros(0, np.float32), SAMPLE_RATE), []
+                said.recordings.append(recording)
+                said.words.append(words)
+            yield said

@@ -1,0 +1,1 @@
+"""Whom a voice sounds like, by speaker embeddings."""

@@ -1,0 +1,1 @@
+"""Recognised words compared with the words that were to be spoken."""
