@@ -20,11 +20,11 @@ from pathlib import Path
 
 from bench.load.player import Player
 from bench.serving import TEXTS
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import CosyserveError
-from cosyserve.spec import SAMPLE_RATE
 from cosyserve.host.supervision.layout import ORCHESTRATOR, STAGES
 from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_stack
+from cosyserve.spec import SAMPLE_RATE
 
 BUFFER_SECONDS = 0.04
 BEFORE_SECONDS = 4.0

@@ -20,7 +20,7 @@ import grpc
 
 from bench.load.player import Heard, listen
 from bench.serving import TEXTS, setting
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import StackFailed, running_stack
 from cosyserve.v1 import info_pb2, info_pb2_grpc

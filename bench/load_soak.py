@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 
 from bench.load.arrivals import closed_loop
-from bench.parts.results_file import Kept
 from bench.parts.progress import bar
+from bench.parts.results_file import Kept
 from bench.serving import TEXTS, gpu_megabytes, room_for, setting
 from bench.soak import FLAT_MEGABYTES, sample
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import CosyserveError
 from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_stack
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken, text_ids
 from bench.parts.results_file import Kept
 from bench.serving import TEXTS
-from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.inputs.request import Profile
+from services.token2wav.scheduling.batcher import Batcher
 
 BATCHES = (1, 2, 4, 8, 16)
 STATE_BYTES = 16 << 30

@@ -17,11 +17,11 @@ from typing import get_args
 import numpy as np
 
 from bench.sentence_pause import SENTENCES
-from cosyserve.client.client import Client
 from cosyserve.audio.levels import ONSET_DBFS, samples_above
-from cosyserve.spec import SAMPLE_RATE
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.client import Client
 from cosyserve.client.types import Onset
+from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.spec import SAMPLE_RATE
 
 _TAIL_SECONDS = 0.1
 

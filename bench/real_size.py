@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import END_OF_SPEECH
-from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.llm.engine.weights import expected_tensors
+from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.vocoder.weights import is_gain
 

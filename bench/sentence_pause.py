@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from cosyserve.client.client import Client
-from cosyserve.spec import SAMPLE_RATE
+from cosyserve.client import Client
 from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.spec import SAMPLE_RATE
 
 SENTENCES = (
     "The train was late again.", "Nobody had told her.", "He counted to ten and opened the door.", "What did you expect?",

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.load.arrivals import closed_loop, poisson
-from bench.parts.provenance import gpu, machine
 from bench.load.player import Heard, listen
+from bench.parts.provenance import gpu, machine
 from bench.reports.serving_report import HEAD, Level, level, plot, read_json, row, write_json
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import CosyserveError, Overloaded
 from cosyserve.host.supervision.supervisor import StackFailed, running_stack
 

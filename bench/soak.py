@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import InternalFault
 from cosyserve.host.supervision.supervisor import Stack, running_stack
 

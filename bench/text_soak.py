@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import cast
 
 from bench.soak import ALL_ADMITTED, sample, slopes
-from cosyserve.client.client import Client
-from cosyserve.errors import InternalFault
-from cosyserve.spec import SAMPLE_RATE
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.client import Client
 from cosyserve.client.types import Mode, Summary
+from cosyserve.errors import InternalFault
+from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.spec import SAMPLE_RATE
 
 FLAT_MEGABYTES = 1.0
 SENTENCES = (

@@ -18,9 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.load.player import Heard, listen
-from cosyserve.client.client import Client
-from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.client import Client
 from cosyserve.client.types import Mode
+from cosyserve.host.supervision.supervisor import running_stack
 
 TEXT = (
     "Thank you for calling, and sorry that you had to wait. I have looked at your order, and it left our house on Monday. "

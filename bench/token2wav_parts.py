@@ -30,9 +30,9 @@ from cosyserve.spec import (
 )
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.state import FlowState
+from services.token2wav.inputs.voice_prompt import VoicePrompt
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from services.token2wav.vocoder.window import window_frames
-from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 PROMPT_TOKENS = 61
 CPU = torch.device("cpu")

@@ -14,16 +14,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from bench.load.player import Player
 from bench.simulation.engines import ModelledDecoder, ModelledLlm, Times
 from bench.simulation.outcome import Outcome
 from bench.simulation.request import WAY_SECONDS, ModelledRequest
-from bench.load.player import Player
 from bench.simulation.servers import VirtualServers
 from cosyserve.spec import MEL_BINS, SPEAKER_DIMENSION
 from services.orchestrator.load_control.adaptive_limit import AdaptiveLimit, StageLoad
+from services.token2wav.inputs.request import MAX_TOKENS, Profile, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.inputs.request import MAX_TOKENS, Profile, Voice
 
 PROMPT_TOKENS = 87
 FRONTEND_SECONDS = 0.004
@@ -33,8 +33,9 @@ WAY_SECONDS_PER_STREAM = 0.001
 
 
 class Simulation:
-    """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.scheduling.first_chunk_delay`. widest_step: streams that share
-    a step. limited: who comes when as many speak as the orchestrator would admit is refused, and does not come again.
+    """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.scheduling.first_chunk_delay`.
+    widest_step:
+    streams that share a step. limited: who comes when as many speak as the orchestrator would admit is refused, and does not come again.
     sentences: of each request. ahead: whether later ones are begun early. replicas: of the decoder, each with a device of its own; the
     first one shares its device with the speech-token model. tells: whether they hear of each other's streams."""
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from cosyserve.client.client import Client
+from cosyserve.audio.wav import wav_header
+from cosyserve.client import Client
 from cosyserve.errors import AlreadyExists, CosyserveError, NotFound
 from cosyserve.host.supervision.supervisor import running_stack
-from cosyserve.audio.wav import wav_header
 
 SHARED_IDS = 6
 _RATE = 16_000

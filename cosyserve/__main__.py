@@ -10,9 +10,9 @@ from typing import Protocol
 from cosyserve.commands import convert, demo, doctor, info, model, say, start, up, verify, voices
 from cosyserve.commands.terminal.error_output import FAILED, WRONG_USAGE, Parser, WrongUsage, tell, told_error, told_os_error
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
+from cosyserve.host.supervision.supervisor import StackFailed
 from cosyserve.interrupts import heeded
 from cosyserve.rpc.service_info import release
-from cosyserve.host.supervision.supervisor import StackFailed
 
 
 class Command(Protocol):

@@ -8,10 +8,10 @@ from bench.offline import HEAD, Cost, row
 from bench.parts.command import figures, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
-from bench.reports.plots import can_plot
 from bench.reports.part_states import state
-from bench.reports.tables import first_sound, served, table
+from bench.reports.plots import can_plot
 from bench.reports.serving_report import Level, plot
+from bench.reports.tables import first_sound, served, table
 
 SERVED = ("closed", "poisson")
 

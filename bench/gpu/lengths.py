@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken
 from bench.gpu.device.service_settings import ENGINES
+from bench.load.engines import Speaker, batcher, generated, sound_engine, speech_tokens, spoken
 from bench.parts.results_file import Kept
 from cosyserve.spec import SPEECH_VOCABULARY, TOKENS_PER_SECOND
 

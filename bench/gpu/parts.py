@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.gpu.prepare import COMPLETE
 from bench.gpu.device.service_settings import settings
+from bench.gpu.prepare import COMPLETE
 from bench.parts.part import Part
 
 PREPARE = "prepare"
@@ -49,7 +49,7 @@ def _prepare(plan: Plan) -> Part:
 
 def _stages(plan: Plan) -> list[Part]:
     def llm(name: str, about: str, part: str) -> Part:
-        return Part(name, about, (("-m", "bench.gpu.llm.__main__", "--part", part, "--json", str(plan.out / f"{name}.json")),))
+        return Part(name, about, (("-m", "bench.gpu.llm", "--part", part, "--json", str(plan.out / f"{name}.json")),))
 
     return [
         llm("ceilings", "copy and read bandwidth, a matrix product, the smallest kernel", "ceilings"),
@@ -67,7 +67,7 @@ def _stages(plan: Plan) -> list[Part]:
 
 
 def _correctness(plan: Plan) -> list[Part]:
-    same = ("-m", "bench.gpu.llm.__main__", "--part", "same", "--json", str(plan.out / "llm-same.json"))
+    same = ("-m", "bench.gpu.llm", "--part", "same", "--json", str(plan.out / "llm-same.json"))
     return [
         Part("llm-same", "tokens of the fused steps against the readable path, many against alone", (same,), alone=False),
         _token2wav(plan, "mel", "mel of the flow in bfloat16 against float32", "correctness-bfloat16", alone=False),

@@ -47,9 +47,9 @@ def llm(rows: list[int]) -> None:
 def sharing() -> None:
     import torch
 
+    from bench.gpu.llm.tuning import filled, model_on
     from bench.gpu.sharing.decoding import blocks_of
     from bench.gpu.sharing.rows import EARLY, SEVERAL
-    from bench.gpu.llm.tuning import filled, model_on
     from bench.real_size import PUBLISHED_LLM
     from services.llm.gpu.decode import DecodeStep
 

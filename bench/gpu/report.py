@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from bench.gpu import stage_tables as stages
-from bench.gpu.targets import Demand, demands, levels, rows
 from bench.gpu.lower_bounds import Floors
 from bench.gpu.sharing.figures import sharing
+from bench.gpu.targets import Demand, demands, levels, rows
 from bench.offline import HEAD, Cost, row
-from bench.reports import plots
 from bench.parts.command import figures, write_json
 from bench.parts.ledger import Ledger
 from bench.parts.part import Part
+from bench.reports import plots
 from bench.reports.part_states import state
-from bench.reports.tables import Cell, first_sound, served, table
 from bench.reports.serving_report import plot
+from bench.reports.tables import Cell, first_sound, served, table
 
 SERVED = ("closed", "poisson", "most", "slow")
 

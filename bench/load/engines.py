@@ -16,15 +16,15 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.normalization.normalize import Normalizer
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.normalization.wetext_package import WeText
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.llm.backends.torch_backend import TorchBackend
 from services.llm.generation.request import Generation, Grouping, Prompt, Sampling
 from services.llm.settings import LlmSettings
-from services.llm.backends.torch_backend import TorchBackend
 from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
+from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.inputs.request import Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream
 from services.token2wav.warm_up import warm_up
 

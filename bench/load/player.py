@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from cosyserve.audio.encoding import Encoding
 from cosyserve.audio.first_audible import FirstAudible
-from cosyserve.spec import SAMPLE_RATE
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Summary
+from cosyserve.spec import SAMPLE_RATE
 
 LEAST_GAP_SECONDS = 0.001
 """Less is the clock's own noise."""

@@ -9,11 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bench.parts.results_file import write
 from bench.parts.ledger import DONE, Ledger
 from bench.parts.part import Part, chosen
-from bench.parts.runner import run
 from bench.parts.provenance import Subject, subject
+from bench.parts.results_file import write
+from bench.parts.runner import run
 from cosyserve.interrupts import heeded
 
 Report = Callable[[Path, Sequence[Part], Ledger], None]

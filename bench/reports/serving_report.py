@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bench.parts.results_file import write
 from bench.load.player import Heard
+from bench.parts.results_file import write
 from cosyserve.client.types import STAGES
 
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 
 class VirtualClock:
-    """A `services.token2wav.scheduling.clock.Clock`. Everything happens in the thread that waits or works. on_end: called when nothing can happen
-    any more though somebody waits."""
+    """A `services.token2wav.scheduling.clock.Clock`.
+    Everything happens in the thread that waits or works. on_end: called when nothing can
+    happen any more though somebody waits."""
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         self._now = 0.0

@@ -9,8 +9,8 @@ import numpy as np
 from bench.simulation.clock import VirtualClock
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, SAMPLES_PER_TOKEN
-from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.inputs.request import Sentence, Voice
 
 HELD_BACK = 10

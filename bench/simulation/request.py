@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from bench.simulation.engines import ModelledLlm
 from bench.load.player import Player
 from bench.simulation.clock import VirtualClock
+from bench.simulation.engines import ModelledLlm
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from services.orchestrator.decode_ahead import LISTENER_SECONDS
+from services.token2wav.inputs.request import Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.stream_slot import HopAudio, Lane
-from services.token2wav.inputs.request import Sentence, Voice
 
 FIRST_TOKENS = 16
 WAY_SECONDS = 0.0015

@@ -13,15 +13,15 @@ from typing import Any, Self, Unpack, cast
 import grpc
 
 from cosyserve.audio.encoding import Encoding
-from cosyserve.rpc.reachability import connect
+from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryOptions, request_of, setup_of
 from cosyserve.client.speech import RESUME_SECONDS, Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
-from cosyserve.client.options import ConversionOptions, SynthesisOptions, UnaryOptions, request_of, setup_of
-from cosyserve.rpc.transport import channel_options
 from cosyserve.client.types import Header, Mode, Summary, read_header, read_summary
+from cosyserve.client.voices import VoiceCalls
+from cosyserve.rpc.reachability import connect
+from cosyserve.rpc.transport import channel_options
 from cosyserve.v1 import synthesis_pb2 as pb
 from cosyserve.v1 import synthesis_pb2_grpc
-from cosyserve.client.voices import VoiceCalls
 
 _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 """A minute of 48 kHz linear PCM, the longest SynthesizeUnary, is under 6 MB."""

@@ -1,4 +1,4 @@
-"""What a caller of the public door can choose beside the text, by the names that `cosyserve.client.client` takes, and the messages made of it.
+"""What a caller of the public door can choose beside the text, by the names that `cosyserve.client` takes, and the messages made of it.
 
 Ranges and defaults as in synthesis.proto, which the server checks.
 """
@@ -10,9 +10,9 @@ from typing import Any, TypedDict, TypeVar
 from google.protobuf.message import Message
 
 from cosyserve.audio.encoding import Encoding
+from cosyserve.client.types import Growth, Mode, Onset, Profile, Prompt, PromptMode, audio_format
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
-from cosyserve.client.types import Growth, Mode, Onset, Profile, Prompt, PromptMode, audio_format
 from cosyserve.v1 import profile_pb2, synthesis_pb2, voice_pb2
 
 M = TypeVar("M", bound=Message)

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from cosyserve.number_format import plain
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Header, Summary
+from cosyserve.number_format import plain
 
 Play = Callable[[bytes], Awaitable[None]]
 

@@ -10,11 +10,11 @@ from typing import Any, Self
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.rpc.replicas import as_error
-from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
 from cosyserve.audio.first_audible import FirstAudible
-from cosyserve.rpc.reads import read
 from cosyserve.client.types import Chunk, Header, Summary, TextWarning, WordTime, read_header, read_summary, read_warning
+from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
+from cosyserve.rpc.reads import read
+from cosyserve.rpc.replicas import as_error
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc, warning_pb2
 
 _RECONNECT_SECONDS = 30.0
@@ -38,7 +38,7 @@ class Speech:
         resumptions: int,
         resume_seconds: float,
     ) -> None:
-        """resumptions, resume_seconds: as in `cosyserve.client.client.Client.synthesize`."""
+        """resumptions, resume_seconds: as in `cosyserve.client.Client.synthesize`."""
         self.header: Header | None = None
         """Set with the first chunk."""
         self.words: list[WordTime] = []

@@ -8,12 +8,12 @@ from typing import Any
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.rpc.replicas import as_error
-from cosyserve.errors import CosyserveError, InvalidRequest
+from cosyserve.client.replay_buffer import Written
 from cosyserve.client.speech import Speech
 from cosyserve.client.types import Chunk
+from cosyserve.errors import CosyserveError, InvalidRequest
+from cosyserve.rpc.replicas import as_error
 from cosyserve.v1 import synthesis_pb2
-from cosyserve.client.replay_buffer import Written
 
 Request = synthesis_pb2.StreamingSynthesizeRequest
 

@@ -4,11 +4,11 @@ import argparse
 import asyncio
 from pathlib import Path
 
-from cosyserve.client.client import Client
-from cosyserve.commands.terminal.error_output import WrongUsage
-from cosyserve.commands.terminal.synthesis_arguments import add_form, cut, form, read_recording, wrong
+from cosyserve.client import Client
 from cosyserve.client.playback import Heard, Play, hear
 from cosyserve.commands.terminal.audio_output import deliver, require_writable
+from cosyserve.commands.terminal.error_output import WrongUsage
+from cosyserve.commands.terminal.synthesis_arguments import add_form, cut, form, read_recording, wrong
 
 HELP = "speak what is said in a recording with another voice"
 

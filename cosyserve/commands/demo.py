@@ -5,14 +5,14 @@ import json
 import sys
 from pathlib import Path
 
-from cosyserve.client.client import Client
-from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, tell
-from cosyserve.host.starting.measurement import TEXT, measure
+from cosyserve.audio.wav import WavWriter
+from cosyserve.client import Client
 from cosyserve.commands.terminal.arguments import add_json, add_stack, model_directory
 from cosyserve.commands.terminal.audio_output import require_writable, unwritable_ending, writable_ending
-from cosyserve.spec import SAMPLE_RATE
+from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, tell
+from cosyserve.host.starting.measurement import TEXT, measure
 from cosyserve.host.supervision.supervisor import running_stack
-from cosyserve.audio.wav import WavWriter
+from cosyserve.spec import SAMPLE_RATE
 
 HELP = "start everything, say a sentence, stop everything"
 

@@ -5,15 +5,15 @@ import sys
 import time
 from typing import Any, get_args
 
-from cosyserve.client.client import Client
-from cosyserve.commands.terminal.error_output import WrongUsage
-from cosyserve.commands.terminal.synthesis_arguments import add_form, cut, form, wrong
+from cosyserve.audio.first_audible import FirstAudible
+from cosyserve.client import Client
 from cosyserve.client.playback import Heard, Play, hear
+from cosyserve.client.types import PromptMode
 from cosyserve.commands.terminal.arguments import pair, whole
 from cosyserve.commands.terminal.audio_output import deliver, require_writable
+from cosyserve.commands.terminal.error_output import WrongUsage
 from cosyserve.commands.terminal.stdin_text import typed
-from cosyserve.audio.first_audible import FirstAudible
-from cosyserve.client.types import PromptMode
+from cosyserve.commands.terminal.synthesis_arguments import add_form, cut, form, wrong
 
 HELP = "speak a text into a file or to standard output"
 

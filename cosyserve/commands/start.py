@@ -8,16 +8,16 @@ from pathlib import Path
 
 from cosyserve.commands.terminal.arguments import add_gpu_sharing, add_model, model_directory
 from cosyserve.commands.up import Stop, add_serving, serve, strictness
-from cosyserve.host.doctor.examination import examine
-from cosyserve.host.doctor.finding import State
 from cosyserve.engines.benchmark_note import HOSTED
 from cosyserve.errors import SettingsError
-from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS
+from cosyserve.host.doctor.examination import examine
+from cosyserve.host.doctor.finding import State
 from cosyserve.host.hardware.machine import Machine
-from cosyserve.host.starting.engine_builds import commands
 from cosyserve.host.starting.benchmark_notes import keep, kept
-from cosyserve.host.starting.plan import Plan, chosen, compared, forced, planned
 from cosyserve.host.starting.build_runner import precompile
+from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS
+from cosyserve.host.starting.engine_builds import commands
+from cosyserve.host.starting.plan import Plan, chosen, compared, forced, planned
 from cosyserve.host.starting.trial import Trial, table, tried
 from cosyserve.host.supervision.supervisor import running_stack
 

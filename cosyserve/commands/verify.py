@@ -6,8 +6,8 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from cosyserve.commands.terminal.error_output import FAILED, tell
 from cosyserve.commands.terminal.arguments import add_json
+from cosyserve.commands.terminal.error_output import FAILED, tell
 
 HELP = "compare the engines with the reference outputs of a model directory"
 

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from cosyserve.client.client import Client
-from cosyserve.commands.terminal.error_output import FAILED, tell
-from cosyserve.number_format import plain
-from cosyserve.commands.terminal.synthesis_arguments import CUT_PROMPT, read_recording
+from cosyserve.client import Client
+from cosyserve.client.types import VoiceDetails, VoiceLine
 from cosyserve.commands.terminal.arguments import SERVER, add_json, model_directory, pair, voices_url
 from cosyserve.commands.terminal.arguments import server as server_address
-from cosyserve.client.types import VoiceDetails, VoiceLine
+from cosyserve.commands.terminal.error_output import FAILED, tell
+from cosyserve.commands.terminal.synthesis_arguments import CUT_PROMPT, read_recording
+from cosyserve.number_format import plain
 
 HELP = "list, add, show, change and remove voices; import and export spk2info.pt"
 _COLUMNS = ("ID", "LANGUAGE", "SEX", "PROMPT", "MADE", "CONTENT", "NAME")

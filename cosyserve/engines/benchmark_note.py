@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.errors import ModelError
 from cosyserve.engines.gpu_facts import TENSORRT, library_versions, visible_gpus
+from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 
 LLM, TOKEN2WAV = "llm", "token2wav"

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from cosyserve import telemetry
-from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.engines.gpu_facts import gpu_is_there
 from cosyserve.engines.time_limit import OutOfTime, within
+from cosyserve.errors import CosyserveError, ModelError, SettingsError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -23,7 +23,7 @@ ERROR_DOMAIN = "cosyserve.v1"
 LEAVING = "this server is leaving"
 """Message of the cancellation of a call that outlasts the drain; its caller reads UNAVAILABLE."""
 _FAULTS = telemetry.meter.create_counter(
-    "cosyserve.client.speech.faults", "{sentence}", "Sentences that failed a guard, by guard; a service counts those of its own calls"
+    "cosyserve.speech.faults", "{sentence}", "Sentences that failed a guard, by guard; a service counts those of its own calls"
 )
 
 

@@ -17,9 +17,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from cosyserve.rpc import reflection
 from cosyserve import telemetry
 from cosyserve.errors import SettingsError
+from cosyserve.rpc import reflection
 from cosyserve.rpc.first_message import FirstMessageInterceptor
 from cosyserve.rpc.info_servicer import NAME as INFO
 from cosyserve.rpc.info_servicer import InfoServicer

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from cosyserve.engines.fallback import Refusal
 from cosyserve.engines.gpu_facts import library_versions
 from cosyserve.engines.identity import Identity
-from cosyserve.engines.fallback import Refusal
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -39,7 +39,8 @@ def channel_options(max_message_bytes: int | None = None, *, own_connection: boo
 
 
 def server_options(max_message_bytes: int, max_connections: int, max_streams_per_connection: int) -> Options:
-    """Of a service. A call's unread bytes are at most a window of 64 KiB until its handler reads them (cosyserve.rpc.first_message_limit)."""
+    """Of a service. A call's unread bytes are at most a window of 64 KiB until its handler reads them
+    (cosyserve.rpc.first_message_limit)."""
     return [
         *_message_bytes(max_message_bytes),
         ("grpc.so_reuseport", 0),

@@ -18,7 +18,6 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
 from recipes.demo_voice.model_files import manifest
-from recipes.demo_voice.training import parameters
 from recipes.demo_voice.model_files.layout import model_directory
 from recipes.demo_voice.speaker import onnx_file as speaker_onnx
 from recipes.demo_voice.speaker.train import ONNX as SPEAKER_ONNX
@@ -26,16 +25,17 @@ from recipes.demo_voice.speaker.train import WEIGHTS as SPEAKER_WEIGHTS
 from recipes.demo_voice.teacher.plan import MAIN_VOICES
 from recipes.demo_voice.tokenizer import export as tokenizer_onnx
 from recipes.demo_voice.tokenizer.trained import ONNX as TOKENIZER_ONNX
+from recipes.demo_voice.training import parameters
 from recipes.demo_voice.voices import Corpus, voices
 from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.resample import resample
+from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.speaker_file import FILE as VOICE_FILE
 from services.frontend.voices.speaker_file import read_voices
-from services.frontend.tokenizers.tokenizer import read_tokenizer
-from services.llm.guards.alignment import FILE as ALIGNMENT
-from services.llm.generation.config import read_config as read_llm_config
 from services.llm.engine.weights import WEIGHTS as LLM
 from services.llm.engine.weights import load_tensors
+from services.llm.generation.config import read_config as read_llm_config
+from services.llm.guards.alignment import FILE as ALIGNMENT
 from services.token2wav.flow.checkpoint import read_flow_tensors
 from services.token2wav.flow.weights import FILE as FLOW
 from services.token2wav.flow.weights import FlowConfig

@@ -26,7 +26,6 @@ from queue import Empty
 import torch
 from tqdm import tqdm
 
-from recipes.demo_voice.training.speech import SAMPLE_RATE, read_sentences
 from recipes.demo_voice.teacher import plan
 from recipes.demo_voice.teacher.finish import Refused, finish
 from recipes.demo_voice.teacher.kokoro import Kokoro, Order
@@ -35,6 +34,7 @@ from recipes.demo_voice.teacher.shard import Shard, recorded
 from recipes.demo_voice.teacher.symbols import numbers
 from recipes.demo_voice.teacher.voices import Styles
 from recipes.demo_voice.teacher.weights import load_kokoro
+from recipes.demo_voice.training.speech import SAMPLE_RATE, read_sentences
 
 _POOL = 512
 """Jobs among which those of like length are put into one batch."""

@@ -15,13 +15,13 @@ from cosyserve.rpc.server import Close, Service
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis.analyzer import NO_DICTIONARY, Analyzer
-from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.analysis.pronunciations import read_dictionary
+from services.frontend.prompts.prompt_reader import PromptReader
 from services.frontend.prompts.recording_reader import RecordingReader
-from services.frontend.voices.preset_voices import Registry
 from services.frontend.servicer import FrontendServicer
 from services.frontend.settings import PREFIX, FrontendSettings
 from services.frontend.text.turns import MOST_CALLS, Caller, Turns
+from services.frontend.voices.preset_voices import Registry
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_labels import is_given_id
 from services.frontend.voices.voice_library import VoiceLibrary
@@ -54,9 +54,9 @@ def read_model(settings: FrontendSettings) -> Loaded:
     bad dictionary, and for a storage that cannot be opened."""
     # The grammars and the number speller take most of a second to import and load.
     from services.frontend.normalization.normalize import Normalizer
-    from services.frontend.voices.speaker_file import read_presets
     from services.frontend.segmentation.split_mode import split_mode
     from services.frontend.tokenizers.tokenizer import read_tokenizer
+    from services.frontend.voices.speaker_file import read_presets
 
     directory = ModelDirectory(Path(settings.model))
     tokenizer = read_tokenizer(directory)
@@ -96,8 +96,8 @@ def _presets(voices: list[Voice], settings: FrontendSettings) -> Registry:
 def _store(directory: ModelDirectory, settings: FrontendSettings) -> VoiceStore | None:
     if not settings.voices_url:
         return None
-    from services.frontend.voices.blobs import open_blobs
     from services.frontend.prompts.voice_model import voice_model
+    from services.frontend.voices.blobs import open_blobs
 
     try:
         store = VoiceStore(open_blobs(settings.voices_url, voice_model(directory)))

@@ -11,13 +11,13 @@ from cosyserve import telemetry
 from cosyserve.errors import FailedPrecondition
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
-from services.frontend.recordings.decoding import kind_of
 from services.frontend.prompts.instruction import instruction_ids
 from services.frontend.prompts.prompt_recording import PromptRecording
 from services.frontend.prompts.recorded_voices import RecordedVoices
 from services.frontend.prompts.recording_reader import RecordingReader
-from services.frontend.tokenizers.tokenizer import Tokenizer
+from services.frontend.recordings.decoding import kind_of
 from services.frontend.text.turns import Caller, Turns
+from services.frontend.tokenizers.tokenizer import Tokenizer
 from services.frontend.voice_servicer import traced, voice_message
 
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -10,19 +10,19 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.analysis.whole_input import parts_of
-from services.frontend.text.language import language_of, require_tag
-from services.frontend.segmentation.pauses import LONGEST_TOGETHER, Pause
-from services.frontend.prompt_servicer import PromptMethods
-from services.frontend.prompts.recording_reader import RecordingReader
-from services.frontend.text_call import TextCall
-from services.frontend.text.turns import Caller, Turns
-from services.frontend.segmentation.text_units import LONGEST_UNIT
-from services.frontend.analysis.unspoken import languages
-from services.frontend.voices.voice_library import VoiceLibrary
-from services.frontend.voice_servicer import VoiceMethods
 from services.frontend.analysis.streaming_input import WrittenForm
 from services.frontend.analysis.streaming_text import Piece
+from services.frontend.analysis.unspoken import languages
+from services.frontend.analysis.whole_input import parts_of
+from services.frontend.prompt_servicer import PromptMethods
+from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.segmentation.pauses import LONGEST_TOGETHER, Pause
+from services.frontend.segmentation.text_units import LONGEST_UNIT
+from services.frontend.text.language import language_of, require_tag
+from services.frontend.text.turns import Caller, Turns
+from services.frontend.text_call import TextCall
+from services.frontend.voice_servicer import VoiceMethods
+from services.frontend.voices.voice_library import VoiceLibrary
 
 Context = grpc.aio.ServicerContext[Any, Any]
 MOST_FLUSHED_WORDS = 100
@@ -68,10 +68,10 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
     async def AnalyzeStream(
         self, requests: AsyncIterator[pb.AnalyzeStreamRequest], context: Context
     ) -> AsyncIterator[pb.AnalyzeStreamResponse]:
-        """The sentences are those of Analyze for each unit of the text (see `services.frontend.segmentation.text_units`), in order: they depend on the text
-        and its flushes alone, not on how it was cut into fragments. Where it joins, Analyze makes longer sentences of short units, this
-        does not wait for them; and an empty language code is decided by script unit by unit, what has no letters read in the language
-        before it."""
+        """The sentences are those of Analyze for each unit of the text (see `services.frontend.segmentation.text_units`), in order: they
+        depend on the text and its flushes alone, not on how it was cut into fragments. Where it joins, Analyze makes longer sentences of
+        short units, this does not wait for them; and an empty language code is decided by script unit by unit, what has no letters read in
+        the language before it."""
         setup = await _setup_of(requests)
         call = self._call(setup, setup.first_index, setup.first_pause_milliseconds)
         require_tag(setup.last_language_code, "last_language_code")

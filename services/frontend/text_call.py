@@ -9,13 +9,13 @@ from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1.warning_pb2 import TextWarning
 from services.frontend.analysis.analyzer import Reading, Sentence
+from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.streaming_input import WrittenForm
+from services.frontend.segmentation.pauses import Pause, added
 from services.frontend.text.language import traced_language
 from services.frontend.text.meaningful_characters import scripts_of
-from services.frontend.analysis.incremental_sentences import Part
-from services.frontend.segmentation.pauses import Pause, added
 from services.frontend.text.text_warnings import Kind, WarningLog
 from services.frontend.text.turns import Caller
-from services.frontend.analysis.streaming_input import WrittenForm
 
 _KINDS = {
     Kind.UNREADABLE: TextWarning.KIND_UNREADABLE,

@@ -5,16 +5,16 @@ Exit codes: 2 when the settings, 3 when the model directory cannot be served, 1 
 
 import sys
 
-from cosyserve.errors import CosyserveError
-from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.engines.fallback import Footing, first_that_speaks
+from cosyserve.engines.gpu_facts import TENSORRT
+from cosyserve.errors import CosyserveError
 from cosyserve.rpc.process import run
 from cosyserve.rpc.server import Close, Load, Service
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import llm_pb2_grpc
 from services.llm.backends.backend import Backend, load_chosen
-from services.llm.gpu.tuning import BUCKETS
 from services.llm.backends.candidates import FUSED
+from services.llm.gpu.tuning import BUCKETS
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
 

@@ -9,17 +9,17 @@ from typing import Any
 from grpc.aio import ServicerContext
 
 from cosyserve import telemetry
-from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.engines.identity import Identity
+from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.spec import LONGEST_SENTENCE
 from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation
-from services.llm.guards.alignment import AlignmentTable
 from services.llm.backends.backend import Backend
-from services.llm.guards.token_guards import TokenGuards
 from services.llm.backends.measured_generation import MeasuredGeneration
-from services.llm.guards.repetition import require_no_repetition
 from services.llm.generation.request import MOST_TOKENS, FinishReason, Generation, Grouping, Outcome, Profile, Prompt, Sampling, TextStream
+from services.llm.guards.alignment import AlignmentTable
+from services.llm.guards.repetition import require_no_repetition
+from services.llm.guards.token_guards import TokenGuards
 
 _REASONS = {
     FinishReason.END_OF_SPEECH: llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH,

@@ -4,20 +4,20 @@ import asyncio
 import sys
 from functools import partial
 
-from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.rpc.process import run
+from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.rpc.server import Close, Service
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import synthesis_pb2_grpc
-from services.orchestrator.stages.frontend import FrontendStage
-from services.orchestrator.stages.llm import LlmStage
 from services.orchestrator.load_control.limit_updater import LoadWatch
 from services.orchestrator.pipeline import Stages
-from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.servicer import SynthesisServicer
 from services.orchestrator.settings import PREFIX, OrchestratorSettings
-from services.orchestrator.stages.info import StageInfo
 from services.orchestrator.stages.failover import Patience
+from services.orchestrator.stages.frontend import FrontendStage
+from services.orchestrator.stages.info import StageInfo
+from services.orchestrator.stages.llm import LlmStage
+from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.stages.token2wav import Token2WavStage
 from services.orchestrator.stages.voices import VoiceStage
 from services.orchestrator.voice_warming import VoiceWarming

@@ -10,8 +10,8 @@ from typing import Any
 
 from cosyserve import spec
 from services.orchestrator.sound.silence import Play
-from services.orchestrator.stages.token2wav import Decoded
 from services.orchestrator.speech.token_stream import TokenStream
+from services.orchestrator.stages.token2wav import Decoded
 
 LISTENER_SECONDS = 2.0
 """A sentence is begun early when its listener will have played everything in front of it in less than that: with more there is time."""

@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 
 from cosyserve import spec
 from cosyserve.errors import InvalidRequest
-from services.orchestrator import retries as guards
-from services.orchestrator.text.replay_buffer import ArrivingText
-from services.orchestrator.stages.engine_choice import Engines
-from services.orchestrator.stages.frontend import FrontendStage
+from services.orchestrator import retries
+from services.orchestrator.decode_ahead import Decode, seconds_of, sentences_ahead
 from services.orchestrator.retries import Attempts
-from services.orchestrator.stages.llm import LlmStage
-from services.orchestrator.stages.prompts import PromptStage
-from services.orchestrator.speech.conditioning import Shown
 from services.orchestrator.sound.sentence_pause import default_pause
 from services.orchestrator.sound.silence import Play
 from services.orchestrator.sound.silence_trimming import SilenceTrimmer, Trimming
-from services.orchestrator.decode_ahead import Decode, seconds_of, sentences_ahead
-from services.orchestrator.text.text_warnings import TextWarnings
-from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage, is_served_profile
+from services.orchestrator.speech.conditioning import Shown
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance
+from services.orchestrator.stages.engine_choice import Engines
+from services.orchestrator.stages.frontend import FrontendStage
+from services.orchestrator.stages.llm import LlmStage
+from services.orchestrator.stages.prompts import PromptStage
+from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage, is_served_profile
+from services.orchestrator.text.replay_buffer import ArrivingText
+from services.orchestrator.text.text_warnings import TextWarnings
 
 _ANALYZED_AHEAD = 16
 Analyzed = Sentence | OpenSentence | None
@@ -96,7 +96,7 @@ async def speak(
     longest_seconds: refuse (InvalidRequest) as soon as the utterance is known to be longer.
     """
     analyzed: asyncio.Queue[Analyzed] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
-    # One place: the sentence being written waits here until the one before it is spoken, or begun early (`sound_ahead`). So at most three
+    # One place: the sentence being written waits here until the one before it is spoken, or begun early (`decode_ahead`). So at most three
     # are ahead of the listener.
     written: asyncio.Queue[TokenStream | None] = asyncio.Queue(maxsize=1)
     async with asyncio.TaskGroup() as group:
@@ -138,11 +138,11 @@ async def _write(
         if sentence.index == 0:
             account.first_sound.frontend = account.total.frontend = account.milliseconds
         seconds += _pause_before(sentence, utterance, before) / 1000
-        stream = guards.first_attempt(utterance, sentence)
+        stream = retries.first_attempt(utterance, sentence)
         await written.put(stream)
         if not sentence.silent:
             # Not `+= await`, as in _read.
-            takeovers = await guards.write(utterance, known, stream, stages.llm, account.engines)
+            takeovers = await retries.write(utterance, known, stream, stages.llm, account.engines)
             account.takeovers += takeovers
             # What failed a guard is said anew, and measured when it is played.
             seconds += 0 if stream.fault else len(stream.tokens) / spec.TOKENS_PER_SECOND / utterance.speed_of(sentence)
@@ -172,7 +172,7 @@ async def _speak(
                 continue
             known, over = await shown, asyncio.Event()
             following = sentences.behind(stream, over, *_early(utterance, known, stream, stages, account))
-            spoken, decoded = await guards.speak(
+            spoken, decoded = await retries.speak(
                 utterance, known, stream, engines, sound, account.engines, account.attempts, upcoming.sound
             )
             over.set()

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 from cosyserve import spec, telemetry
 from cosyserve.errors import CosyserveError, SpeechFault
-from services.orchestrator.stages.engine_choice import Engines
-from services.orchestrator.stages.llm import LlmStage
-from services.orchestrator.sound.playback import Playing
-from services.orchestrator.speech.conditioning import Shown
-from services.orchestrator.sound.silence_trimming import SilenceTrimmer
 from services.orchestrator.decode_ahead import SoundAhead
-from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage
+from services.orchestrator.sound.playback import Playing
+from services.orchestrator.sound.silence_trimming import SilenceTrimmer
+from services.orchestrator.speech.conditioning import Shown
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance
 from services.orchestrator.speech.word_times import WordTime, word_times
+from services.orchestrator.stages.engine_choice import Engines
+from services.orchestrator.stages.llm import LlmStage
+from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavStage
 
 log = logging.getLogger(__name__)
 _RETRIES = telemetry.meter.create_counter(
-    "cosyserve.client.speech.retries", "{sentence}", "Sentences said anew with another seed, by the guard that the first attempt failed"
+    "cosyserve.speech.retries", "{sentence}", "Sentences said anew with another seed, by the guard that the first attempt failed"
 )
 
 

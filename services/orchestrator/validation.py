@@ -11,10 +11,10 @@ from cosyserve import spec
 from cosyserve.errors import InvalidRequest
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2
 from services.orchestrator import prompt_validation
-from services.orchestrator.text.caller_messages import Waiting
-from services.orchestrator.speech.conditioning import Prompting
 from services.orchestrator.settings import LONGEST_IDLE_SECONDS
+from services.orchestrator.speech.conditioning import Prompting
 from services.orchestrator.speech.utterance import Utterance
+from services.orchestrator.text.caller_messages import Waiting
 
 _LONGEST_PAUSE_MILLISECONDS = 10_000
 _LONGEST_IDLE_BY_TOKEN_SECONDS = 30

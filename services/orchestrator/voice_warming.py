@@ -3,10 +3,10 @@
 import asyncio
 import logging
 
-from cosyserve.rpc.replicas import Replica
 from cosyserve.errors import CosyserveError, NotFound
-from services.orchestrator.stages.prompts import PromptStage
+from cosyserve.rpc.replicas import Replica
 from services.orchestrator.speech.conditioning import show
+from services.orchestrator.stages.prompts import PromptStage
 from services.orchestrator.stages.token2wav import Token2WavStage
 from services.orchestrator.stages.voices import VoiceStage
 

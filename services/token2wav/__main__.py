@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from functools import partial
 
 from cosyserve.engines.benchmark_note import HOSTED, TOKEN2WAV
-from cosyserve.errors import CosyserveError
-from cosyserve.engines.gpu_facts import TENSORRT
 from cosyserve.engines.fallback import LOAD_SECONDS, Footing, check_load_seconds, first_that_speaks
+from cosyserve.engines.gpu_facts import TENSORRT
+from cosyserve.errors import CosyserveError
 from cosyserve.rpc.process import run
 from cosyserve.rpc.server import Close, ServerSettings, Service
 from cosyserve.rpc.service_info import ServiceFacts, libraries, limits_of
 from cosyserve.v1 import token2wav_pb2_grpc
 from services.token2wav.decoders.backend import Backend, EngineSettings
-from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.scheduling.first_chunk_delay import LONGEST_HOLD_SECONDS
 from services.token2wav.loading import load_chosen
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.first_chunk_delay import LONGEST_HOLD_SECONDS
+from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.servicer import Token2WavServicer
 from services.token2wav.warm_up import warm_up
 

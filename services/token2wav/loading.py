@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.benchmark_note import TOKEN2WAV, noted
-from cosyserve.engines.gpu_facts import visible_gpus
+from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import LOAD_SECONDS, Below, Footing, Rung, descend
+from cosyserve.engines.gpu_facts import visible_gpus
 from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend
 
 TENSORRT, PAGED, READABLE, CPU = "tensorrt", "paged", "readable", "cpu"

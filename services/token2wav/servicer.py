@@ -8,14 +8,14 @@ from typing import Any, TypeVar
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.engines.identity import Identity
+from cosyserve.errors import DeadlineExceeded, InvalidRequest
 from cosyserve.v1 import identity_pb2, profile_pb2, token2wav_pb2, token2wav_pb2_grpc
+from services.token2wav.inputs.prompt_trimming import trimmed
+from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.stream_slot import PROMPT_CACHED
-from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream, Piece
-from services.token2wav.inputs.prompt_trimming import trimmed
 
 Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.DecodeStreamResponse)
 Context = grpc.aio.ServicerContext[Any, Any]

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import torch
 
-from cosyserve.errors import SettingsError
 from cosyserve.engines.identity import Identity
 from cosyserve.engines.kernel_cache import Key, keep_kernels
+from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
 from services.token2wav.decoders.blocks_ahead import BlocksAhead, core_to_spare
 from services.token2wav.decoders.continuous import ContinuousDecoder
+from services.token2wav.decoders.offline import OfflineDecoder
+from services.token2wav.decoders.upstream import UpstreamDecoder
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.gpu.device.suitability import Unsuitable, check_device, kernels_compile
-from services.token2wav.decoders.offline import OfflineDecoder
 from services.token2wav.inputs.request import Profile
-from services.token2wav.decoders.upstream import UpstreamDecoder
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ GPU_CHOICES = {
 }
 WEIGHTS = ("flow.pt", "hift.pt")
 WINDOWED_OPERANDS = {"bfloat16": "float16", "float32": "ieee"}
-"""What the windowed vocoder's products take, by gpu_precision; see `gpu.vocoder.WindowedVocoder`."""
+"""What the windowed vocoder's products take, by gpu_precision; see `gpu.windowed_vocoder.vocoder`."""
 
 
 def load_torch(model: Path, settings: EngineSettings) -> Backend:

@@ -5,8 +5,8 @@ import time
 import numpy as np
 
 from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, SPEAKER_DIMENSION
-from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.inputs.request import Hops, Profile, Sentence, Voice
+from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.stream import AcousticStream
 
 

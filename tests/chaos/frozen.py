@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.host.supervision.supervisor import Stack, running_stack
 from tests.stacks.roster import Roster

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import Unavailable
 from cosyserve.host.supervision.supervisor import Stack, running_stack
 from tests.chaos.frozen import FIRST_HALF, NOTICED_SECONDS, TINY

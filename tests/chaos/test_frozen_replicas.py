@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from tests.chaos.frozen import NOTICED_SECONDS, Watched, half_written, rest_of, short, undisturbed, watched
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -11,8 +11,8 @@ from unittest.mock import AsyncMock
 import grpc
 import pytest
 
-from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.rpc.info_servicer import nothing_to_warm
+from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.rpc.server import Close, Service, running
 from cosyserve.rpc.service_info import ServiceFacts
 from cosyserve.v1 import info_pb2, info_pb2_grpc, llm_pb2, llm_pb2_grpc
@@ -24,8 +24,8 @@ from services.orchestrator.settings import OrchestratorSettings
 from services.orchestrator.stages.info import StageInfo, addresses
 from services.token2wav import __main__ as token2wav
 from tests.contract.llm.llm_service import status
-from tests.stacks.up_process import ROOT
 from tests.stacks.scripted_stages import until_serving
+from tests.stacks.up_process import ROOT
 from tests.unit.llm.tiny_llm import TINY, settings
 
 ANY = "127.0.0.1:0"

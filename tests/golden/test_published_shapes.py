@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cosyserve.model_directory import ModelDirectory
-from services.llm.generation.config import read_config as read_llm_config
 from services.llm.engine.weights import expected_tensors as llm_tensors
+from services.llm.generation.config import read_config as read_llm_config
 from services.token2wav.flow import weights as flow_weights
 from services.token2wav.vocoder import config as vocoder_config
 from services.token2wav.vocoder import weights as vocoder_weights

@@ -11,11 +11,11 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
-from services.llm.generation.interleaved_text import ContinuousText
-from services.llm.generation.config import read_config
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import expected_tensors, load_tensors
+from services.llm.generation.config import read_config
+from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
 from tools.verify.llm import _Bundle, verify
 from tools.verify.report import Report, Row

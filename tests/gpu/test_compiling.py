@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from services.llm.settings import LlmSettings
 from services.llm.backends.torch_backend import TorchBackend
+from services.llm.settings import LlmSettings
 from services.token2wav.decoders.backend import EngineSettings
 from tests.gpu import compiling
 from tests.gpu.compiling import LOADS, compile_all, directories

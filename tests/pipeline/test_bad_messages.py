@@ -12,8 +12,8 @@ from grpc_reflection.v1alpha import reflection_pb2
 
 from cosyserve.errors import LONGEST_MESSAGE, InvalidRequest
 from cosyserve.v1 import frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
-from tests.stacks.every_request import methods
 from tests.pipeline.calling import TEXT, all_idle, status_of
+from tests.stacks.every_request import methods
 from tests.stacks.scripted_stages import stack
 
 NO_MESSAGE = b"\xff\xff\xff caller's words"

@@ -8,14 +8,14 @@ from typing import Any
 
 import grpc
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.rpc.server import Service, running
 from cosyserve.v1 import llm_pb2_grpc, token2wav_pb2_grpc
 from services.frontend import __main__ as frontend
 from services.frontend.settings import FrontendSettings
+from services.llm.backends.torch_backend import TorchBackend
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
-from services.llm.backends.torch_backend import TorchBackend
 from services.orchestrator import __main__ as orchestrator
 from services.orchestrator.settings import OrchestratorSettings
 from services.token2wav.decoders.backend import Backend, EngineSettings, load_backend

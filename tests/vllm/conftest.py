@@ -8,8 +8,8 @@ import pytest
 
 from cosyserve.engines.gpu_facts import visible_gpus
 from services.llm.backends import candidates as rungs
-from tools.model.convert import convert
 from tools.model.checkpoints.tensor_file import Precision
+from tools.model.convert import convert
 
 MODEL = Path(__file__).parents[2] / "models" / "demo"
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from tools.attack.finding import Finding
 from tools.attack.raw_http2 import connected
 from tools.attack.target import Target, tiny

@@ -3,7 +3,7 @@
 import asyncio
 import struct
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import FailedPrecondition, InvalidRequest
 from tools.attack.finding import Finding
 from tools.attack.target import Target

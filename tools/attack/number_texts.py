@@ -2,7 +2,7 @@
 
 import asyncio
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import CosyserveError
 from tools.attack.finding import Finding
 from tools.attack.target import Target

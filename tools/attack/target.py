@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import psutil
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 
 DOOR = "/cosyserve.v1.SynthesisService/"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import Engine, EngineCache, EngineKey, default_directory
-from cosyserve.errors import ModelError, SettingsError
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus
+from cosyserve.errors import ModelError, SettingsError
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE
 from services.llm.validation import MOST_ARRIVING_IDS, MOST_PROMPT_SPEECH
 from tools.model.output.complete_directory import Manifest, check_room, damage, read_manifest

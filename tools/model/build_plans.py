@@ -30,13 +30,13 @@ from services.token2wav.engines.cache_keys import (
 )
 from services.token2wav.engines.machine_facts import machine_facts
 from services.token2wav.engines.shapes import Profile, profiles
+from services.token2wav.engines.tensorrt import on_device, tensorrt_library
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.torch_backend import device_of
-from services.token2wav.engines.tensorrt import on_device, tensorrt_library
 from tools.model.export import export
 from tools.model.graphs.graph import Precision
-from tools.model.graphs.tensorrt_plan import PlanOptions, build_plan
 from tools.model.graphs.plan_progress import Progress, interruptible
+from tools.model.graphs.tensorrt_plan import PlanOptions, build_plan
 from tools.model.output.complete_directory import check_room
 from tools.model.output.exit_status import run
 

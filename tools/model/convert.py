@@ -18,11 +18,11 @@ from cosyserve.model_directory import ModelDirectory
 from tools.model.checkpoints import hugging_face, tensorrt_llm, vllm
 from tools.model.checkpoints.hugging_face_reader import open_checkpoint
 from tools.model.checkpoints.llm_checkpoint import LlmCheckpoint, from_upstream
-from tools.model.output.progress import Progress, in_units
-from tools.model.output.complete_directory import Assembly, Identity, publish
-from tools.model.output.exit_status import run
 from tools.model.checkpoints.same_model import as_conversion_of
 from tools.model.checkpoints.tensor_file import Precision, write
+from tools.model.output.complete_directory import Assembly, Identity, publish
+from tools.model.output.exit_status import run
+from tools.model.output.progress import Progress, in_units
 
 FORM = "1"
 """Goes up when the same input gives other files."""

@@ -15,14 +15,14 @@ from pathlib import Path
 from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.errors import ModelError
 from cosyserve.file_lock import FileLock
-from tools.model.fetch.hubs import Hub, Mirror, hub_named
-from tools.model.output.progress import Progress, in_units
-from tools.model.output.complete_directory import check_room, sha256_of
 from tools.model.fetch.download_record import RECORD, Known, read_record, write_record
-from tools.model.output.exit_status import run
+from tools.model.fetch.http_client import Web, WebError
+from tools.model.fetch.hubs import Hub, Mirror, hub_named
 from tools.model.fetch.transfer import Transfer
 from tools.model.fetch.wanted_files import CATALOGUE, Repository, WantedFile, read_catalogue
-from tools.model.fetch.http_client import Web, WebError
+from tools.model.output.complete_directory import check_room, sha256_of
+from tools.model.output.exit_status import run
+from tools.model.output.progress import Progress, in_units
 
 _BLOCK = 4 << 20
 _HUBS = ("huggingface", "modelscope")

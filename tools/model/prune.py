@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from cosyserve.commands.terminal.error_output import Parser
-from cosyserve.engines.engine_cache import MANIFEST, EngineCache, default_directory
 from cosyserve.engines.compatibility import unfit
+from cosyserve.engines.engine_cache import MANIFEST, EngineCache, default_directory
 from cosyserve.engines.engine_lock import is_locked, locked_alone
-from cosyserve.errors import ModelError
 from cosyserve.engines.gpu_facts import library_versions, machine_gpus, tensorrt_version
+from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.llm.generation.config import BACKBONE_CONFIG
 from services.token2wav.engines.cache_keys import WRITER
-from tools.model.output.progress import in_units
 from tools.model.output.complete_directory import leftovers, read_manifest
 from tools.model.output.exit_status import run
+from tools.model.output.progress import in_units
 
 _LLM_FILES, _TOKEN2WAV_FILES = ("llm.pt", BACKBONE_CONFIG), ("flow.pt", "hift.pt")
 """What the services' model hashes are over, beside the yaml."""

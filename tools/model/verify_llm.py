@@ -24,21 +24,21 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS, SPEECH_VOCABULARY
 from services.frontend.tokenizers.tokenizer import read_tokenizer
-from services.llm.generation.config import LlmConfig, read_config
+from services.llm.backends.candidates import HOSTED
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors, model_hash
-from services.llm.hosted.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.generation.config import LlmConfig, read_config
 from services.llm.generation.request import Prompt
-from services.llm.backends.candidates import HOSTED
 from services.llm.generation.script import START, TASK, speech_inputs, text_inputs
+from services.llm.hosted.extended_vocabulary import MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from services.llm.settings import LlmSettings
+from tools.model.checkpoints.tensor_file import Precision, decode, encode
 from tools.model.comparison.converted_model import Converted, Question, read_conversion
+from tools.model.comparison.engine_decisions import Agreement, agreements
 from tools.model.comparison.method_outputs import listening
-from tools.model.output.progress import Step
 from tools.model.output.complete_directory import damage, read_manifest
 from tools.model.output.exit_status import run
-from tools.model.comparison.engine_decisions import Agreement, agreements
-from tools.model.checkpoints.tensor_file import Precision, decode, encode
+from tools.model.output.progress import Step
 from tools.verify.report import Report
 
 TOLERANCE = 5e-4

@@ -1,8 +1,8 @@
 """`python -m tools.model.verify_token2wav MODEL [--precision fp16] [--runtime tensorrt]`: do graphs, or the plans that are served,
 compute what the torch path computes?
 
-Each is asked every case of `tools.model.comparison.graph_cases`. When an answer is too far off, the graph is run again with the layers' values as
-outputs, and the first layer that differs is named.
+Each is asked every case of `tools.model.comparison.graph_cases`. When an answer is too far off, the graph is run again with the layers'
+values as outputs, and the first layer that differs is named.
 """
 
 import argparse
@@ -37,15 +37,15 @@ from services.token2wav.engines.cache_keys import (
 from services.token2wav.engines.machine_facts import machine_facts
 from services.token2wav.engines.shapes import profiles
 from services.token2wav.engines.slots import Slots
-from services.token2wav.torch_backend import device_of
 from services.token2wav.engines.tensorrt import TensorRTEngine, tensorrt_library
+from services.token2wav.torch_backend import device_of
 from tools.model.comparison.graph_cases import MOST_STREAMS, Case, Reference
 from tools.model.comparison.graph_comparison import compare
-from tools.model.graphs.execute import Execute, by_tensorrt, on_cpu, on_cuda, once
 from tools.model.export import export
+from tools.model.graphs.execute import Execute, by_tensorrt, on_cpu, on_cuda, once
 from tools.model.graphs.graph import Precision
-from tools.model.output.progress import Step
 from tools.model.output.exit_status import run
+from tools.model.output.progress import Step
 from tools.verify.report import Report
 
 _GPU_FACTOR = 50.0

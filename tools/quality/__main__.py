@@ -16,13 +16,13 @@ from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.supervision.supervisor import StackFailed
 from tools.quality.recordings.collect import Recordings, client_of, from_folder, spoken, voices_of
-from tools.quality.reports.limits import Limits
-from tools.quality.words.recognition import Recogniser
 from tools.quality.recordings.recording import Recording, read_recordings, voice_folders, write_recording
-from tools.quality.reports.quality_report import as_json, as_table
 from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
-from tools.quality.speakers.similarity import Similarity, similarity
+from tools.quality.reports.limits import Limits
+from tools.quality.reports.quality_report import as_json, as_table
 from tools.quality.reports.voice_quality import Rate, VoiceQuality, measure
+from tools.quality.speakers.similarity import Similarity, similarity
+from tools.quality.words.recognition import Recogniser
 
 
 def parser() -> argparse.ArgumentParser:

@@ -24,22 +24,22 @@ import torch
 from cosyserve.audio.encoding import from_pcm
 from cosyserve.commands.terminal.arguments import add_json, model_directory
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
-from cosyserve.model_directory import ModelDirectory
 from cosyserve.host.supervision.supervisor import StackFailed
+from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.normalization.normalize import Normalizer
-from services.frontend.prompts.prompt_reader import PromptReader
-from services.frontend.voices.speaker_file import read_voices
-from services.frontend.tokenizers.tokenizer import read_tokenizer
-from services.frontend.voices.voice import Voice
 from services.frontend.normalization.wetext_package import WeText
+from services.frontend.prompts.prompt_reader import PromptReader
+from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.voices.speaker_file import read_voices
+from services.frontend.voices.voice import Voice
 from tools.quality.recordings.added_voices import with_voices
 from tools.quality.recordings.collect import Recordings, client_of, spoken
-from tools.quality.speakers.likeness import Likeness, as_table, cosine, nearness
 from tools.quality.recordings.opening import REACH_SECONDS, opening
 from tools.quality.recordings.recording import Recording, write_recording
 from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
 from tools.quality.recordings.vocoded import vocoded_prompts
+from tools.quality.speakers.likeness import Likeness, as_table, cosine, nearness
 
 SECONDS = 5.0
 

@@ -1,7 +1,7 @@
 """`python -m tools.quality.readings`: how many written forms are read as people read them.
 
-The texts and their spoken forms (`spoken_forms`) lie in `tests/unit/frontend/readings_*.tsv`: class, text, spoken. Nothing is spoken: what
-the frontend makes of a text is compared (`reading_judges`). Exit status: 0 within --most-wrong, else 1.
+The texts and their spoken forms (`spoken_forms`) lie in `tests/unit/frontend/normalization/readings_*.tsv`: class, text, spoken. Nothing is
+spoken: what the frontend makes of a text is compared (`reading_judges`). Exit status: 0 within --most-wrong, else 1.
 """
 
 import argparse
@@ -16,13 +16,13 @@ from typing import NamedTuple
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.normalization.normalize import Normalizer
-from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
-from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.normalization.wetext_package import WeText
+from services.frontend.tokenizers.bpe import TextTokenizer
+from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 from tools.quality.words.reading_judges import ChineseJudge, EnglishJudge, Judge
 
 ROOT = Path(__file__).parents[2]
-TEXTS = {language: ROOT / f"tests/unit/frontend/readings_{language}.tsv" for language in ("chinese", "english")}
+TEXTS = {language: ROOT / f"tests/unit/frontend/normalization/readings_{language}.tsv" for language in ("chinese", "english")}
 PAGE = ROOT / "docs/readings.md"
 _MARKED = "<!-- {}: written by python -m tools.quality.readings --write -->", "<!-- {}: end -->"
 _COLUMNS = ["class", "text", "spoken"]

@@ -19,9 +19,9 @@ from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, InvalidRequest, ModelError
 from cosyserve.host.supervision.supervisor import StackFailed
 from tools.quality.recordings.recording import write_recording
+from tools.quality.recordings.sentences import Sentence, read_sentences, spread
 from tools.quality.short_replies.report import RepliesLimits, as_json, as_table
 from tools.quality.short_replies.spoken import Said, cloning_model, converted, from_folder, heard, spoken
-from tools.quality.recordings.sentences import Sentence, read_sentences, spread
 
 REPLIES = Path(__file__).with_name("replies.txt")
 

@@ -20,16 +20,16 @@ from pathlib import Path
 import numpy as np
 
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.client.client import Client
+from cosyserve.client import Client
+from cosyserve.client.types import WordTime
 from cosyserve.commands.terminal.arguments import model_directory
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
-from cosyserve.spec import SAMPLE_RATE
 from cosyserve.host.supervision.supervisor import StackFailed, running_stack
-from cosyserve.client.types import WordTime
-from tools.quality.words.recognition import HeardWord, Recogniser
+from cosyserve.spec import SAMPLE_RATE
 from tools.quality.recordings.recording import Recording
 from tools.quality.recordings.sentences import Sentence, read_sentences, spread
 from tools.quality.recordings.speech_bounds import sounding
+from tools.quality.words.recognition import HeardWord, Recogniser
 
 SEED = 1
 

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, RESERVED_SPEECH
-from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
-from services.llm.generation.config import LlmConfig, read_config
-from services.llm.engine.reference_loop import Alone
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
+from services.llm.engine.reference_loop import Alone
 from services.llm.engine.weights import load_tensors
+from services.llm.generation.config import LlmConfig, read_config
+from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.generation.lengths import positions_of_whole_text
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import Chooser, GreedyChooser, RepetitionAwareChooser, Scores, mask, nucleus

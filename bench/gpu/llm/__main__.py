@@ -1,4 +1,4 @@
-"""The speech-token engine on a GPU, against what the memory's bandwidth allows: `python -m bench.gpu.llm.__main__ [--part PART] [--json FILE]`.
+"""The speech-token engine on a GPU, against what the memory's bandwidth allows: `python -m bench.gpu.llm [--part PART] [--json FILE]`.
 
 Weights are random and of the published sizes. Parts: ceilings (copy, read, matrix product), steps (the graphs of a decode step and of a
 chunk of prompts, alone), kernels (where a step's time goes), engine (milliseconds a step at 1 to 128 sentences, time to the first token),

@@ -14,12 +14,12 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bench.gpu.sharing.figures import Figures, summary
 from bench.gpu.sharing.processes import Company, heard
 from bench.gpu.sharing.rows import ROWS, Row
-from bench.gpu.sharing.figures import Figures, summary
 from bench.gpu.sharing.worker import FAILED
-from bench.parts.results_file import Kept
 from bench.parts.progress import bar
+from bench.parts.results_file import Kept
 from cosyserve.host.supervision.gpu_sharing import TOLD, finds_a_daemon, shared_gpu
 from cosyserve.host.supervision.layout import Place
 from cosyserve.host.supervision.ports import free_ports

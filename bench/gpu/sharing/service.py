@@ -10,9 +10,9 @@ import numpy as np
 
 from bench.gpu.sharing.passes import PROMPT
 from bench.gpu.sharing.worker import START_SECONDS, STOP_SECONDS, WorkerFailed
-from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, SPEAKER_DIMENSION, SPEECH_VOCABULARY
 from cosyserve.host.supervision.child import Child, exit_text
 from cosyserve.host.supervision.layout import Place
+from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS, SPEAKER_DIMENSION, SPEECH_VOCABULARY
 from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
 
 FIRST = -PROMPT % CHUNK_TOKENS + LOOKAHEAD_TOKENS

@@ -14,12 +14,12 @@ import torch
 
 from bench.gpu.device.ceilings import ceilings
 from bench.gpu.token2wav.flow import correctness, passes, recompute
-from bench.gpu.token2wav.readable_path import readable
 from bench.gpu.token2wav.random_models import RUN
-from bench.gpu.token2wav.vocoder_tuning import pitch_tuning, sound_tuning
+from bench.gpu.token2wav.readable_path import readable
 from bench.gpu.token2wav.streams import decoder, steps, streams
 from bench.gpu.token2wav.tuning import CHOICES, profile, tuned_tiles, tuning, variants
 from bench.gpu.token2wav.vocoder import vocoder
+from bench.gpu.token2wav.vocoder_tuning import pitch_tuning, sound_tuning
 from bench.parts.results_file import Kept
 
 Part = Callable[[Path], dict[str, Any]]

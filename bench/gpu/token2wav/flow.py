@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench.gpu.device.timing import timed
 from bench.gpu.device.service_settings import state_bytes
+from bench.gpu.device.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, Someone, apart, filled, random_flow, spread
 from services.token2wav.flow.flow import Flow
+from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.paged_flow import flow as flow_module
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
-from services.token2wav.gpu.device.launcher import Launcher
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 
 AGAIN = (4, 8, 16, 32, 64, 128)

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from bench.gpu.device.timing import timed
 from bench.gpu.token2wav.random_models import DEVICE, PUBLISHED, RUN, Someone, filled, graphed, random_flow, spread
-from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
+from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 
 CHOICES: dict[str, list[Tile]] = {
     "qkv": [

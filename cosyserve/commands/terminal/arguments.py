@@ -185,7 +185,7 @@ def model_directory(given: Path | None) -> Path:
     """The directory asked for, else the bundled model beside the package, else the one in the working directory."""
     if given is not None:
         return given
-    beside = Path(__file__).resolve().parents[2] / _DEMO_MODEL
+    beside = Path(__file__).resolve().parents[3] / _DEMO_MODEL
     return beside if beside.is_dir() else _DEMO_MODEL
 
 

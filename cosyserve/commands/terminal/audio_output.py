@@ -9,13 +9,13 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from cosyserve.client.client import Client
+from cosyserve.audio.wav import WavWriter
+from cosyserve.client import Client
+from cosyserve.client.playback import Heard, Play
 from cosyserve.commands.terminal.daemon_thread import in_daemon
 from cosyserve.commands.terminal.error_output import FAILED, WrongUsage, tell
-from cosyserve.client.playback import Heard, Play
 from cosyserve.commands.terminal.players import NoPlayer, Player, found_program
 from cosyserve.errors import DeadlineExceeded
-from cosyserve.audio.wav import WavWriter
 
 ENDINGS = (".wav", ".wave", "")
 """Of files that can be written, in small letters."""

@@ -5,9 +5,9 @@ import json
 import sys
 from typing import NoReturn
 
-from cosyserve.number_format import plain
 from cosyserve.commands.terminal.arguments import SERVER
 from cosyserve.errors import CosyserveError, NotFound
+from cosyserve.number_format import plain
 
 FAILED, WRONG_USAGE = 1, 2
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from cosyserve.audio.encoding import Encoding
+from cosyserve.client.types import Prompt
 from cosyserve.commands.terminal.arguments import add_json, add_server, decimal, encoding, seconds, whole
 from cosyserve.commands.terminal.audio_output import unwritable_ending, writable_ending
 from cosyserve.commands.terminal.players import PROGRAMS
 from cosyserve.errors import InvalidRequest
 from cosyserve.spec import SAMPLE_RATE
-from cosyserve.client.types import Prompt
 
 _MOST_BYTES = 10 * 1024 * 1024
 CUT_PROMPT = "an earlier first sound: the decoder is shown up to 0.96 s less of the recording's start"

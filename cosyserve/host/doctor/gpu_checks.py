@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from cosyserve.host.doctor.finding import Finding, State, note, ok, problem
 from cosyserve.engines.gpu_facts import VISIBLE, Gpu, driver_complaint, gpu_is_there, hidden_gpus
+from cosyserve.host.doctor.finding import Finding, State, note, ok, problem
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.hardware.recommendation import AMPERE, TIERS
 from cosyserve.host.supervision.gpu_sharing import PROGRAM as MPS

@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from cosyserve.host.doctor.finding import Finding, note, ok, problem
 from cosyserve.errors import SettingsError
+from cosyserve.host.doctor.finding import Finding, note, ok, problem
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.supervision.layout import checked_address
 from cosyserve.host.supervision.ports import free_ports

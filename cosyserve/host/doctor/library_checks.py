@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from cosyserve.host.doctor.finding import Finding, note, ok, problem
 from cosyserve.engines.gpu_facts import TENSORRT
+from cosyserve.host.doctor.finding import Finding, note, ok, problem
 
 Version = tuple[int, ...]
 

@@ -3,8 +3,8 @@
 import zipfile
 from pathlib import Path
 
-from cosyserve.host.doctor.finding import Finding, note, ok, problem
 from cosyserve.errors import ModelError
+from cosyserve.host.doctor.finding import Finding, note, ok, problem
 from cosyserve.model_directory import ModelDirectory
 
 CHECKPOINTS = ("llm.pt", "flow.pt", "hift.pt")

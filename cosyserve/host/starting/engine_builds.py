@@ -4,14 +4,14 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from cosyserve.engines.cache_directory import cache_directory
-from cosyserve.host.doctor.library_checks import parsed
-from cosyserve.engines.engine_cache import EngineCache, default_directory
-from cosyserve.engines.compatibility import unfit
 from cosyserve.engines.benchmark_note import LLM
+from cosyserve.engines.cache_directory import cache_directory
+from cosyserve.engines.compatibility import unfit
+from cosyserve.engines.engine_cache import EngineCache, default_directory
 from cosyserve.engines.gpu_facts import TENSORRT
-from cosyserve.host.starting.configurations import Configuration
+from cosyserve.host.doctor.library_checks import parsed
 from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.starting.configurations import Configuration
 from cosyserve.model_directory import ModelDirectory
 
 BUILD = "--precompile builds them"

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.client.playback import Heard, hear, milliseconds
-from cosyserve.engines.gpu_facts import visible_gpus
 from cosyserve.client.types import STAGES
+from cosyserve.engines.gpu_facts import visible_gpus
 
 TEXT = "Hello! This sentence went through four services before you heard it, and it began to sound while it was still being made."
 _SEED = 7

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.host.doctor.model_checks import checkpoint_bytes
 from cosyserve.errors import SettingsError
-from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration
+from cosyserve.host.doctor.model_checks import checkpoint_bytes
 from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration
 from cosyserve.host.starting.engine_builds import BUILD, CONVERTED, PRECISION, SERVED_AS_IT_IS, built, conversion, converted_directory
 
 

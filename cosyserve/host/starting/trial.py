@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.client.playback import milliseconds
-from cosyserve.host.starting.measurement import Measured, measure
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.starting.configurations import rating
+from cosyserve.host.starting.measurement import Measured, measure
 from cosyserve.host.starting.plan import Plan
 from cosyserve.host.supervision.supervisor import StackFailed, running_stack
 

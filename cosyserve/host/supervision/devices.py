@@ -4,8 +4,8 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 
-from cosyserve.errors import SettingsError
 from cosyserve.engines.gpu_facts import gpu_count
+from cosyserve.errors import SettingsError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 _FORM = re.compile(r"cpu|cuda:(?P<number>\d{1,3})")

@@ -15,8 +15,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from cosyserve.errors import SettingsError
 from cosyserve.engines.gpu_facts import gpu_is_there
+from cosyserve.errors import SettingsError
 from cosyserve.host.supervision.devices import named_gpus
 from cosyserve.host.supervision.layout import Place
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cosyserve.errors import SettingsError
-from cosyserve.settings import require_meant
 from cosyserve.host.supervision.devices import checked_devices, variables
 from cosyserve.host.supervision.ports import chosen_ports
+from cosyserve.settings import require_meant
 
 STAGES = ("frontend", "llm", "token2wav")
 ORCHESTRATOR = "orchestrator"

@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import EULER_STEPS, MEL_BINS
-from recipes.demo_voice.training.batches import by_length
 from recipes.demo_voice.flow.corpus import Batch, Corpus
 from recipes.demo_voice.flow.objective import Chances, losses, mask_of, mu_of, shown
 from recipes.demo_voice.flow.pieces import Draws, equally_long
+from recipes.demo_voice.training.batches import by_length
 from services.token2wav.flow.network import Network
-from services.token2wav.flow.stream_cache import Window
 from services.token2wav.flow.solver import ROWS, Solver
+from services.token2wav.flow.stream_cache import Window
 from services.token2wav.flow.weights import FlowConfig
 
 _TOKENS = 6_000

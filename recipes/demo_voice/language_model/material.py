@@ -8,8 +8,8 @@ import numpy as np
 
 from recipes.demo_voice.language_model.layouts import Ids
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, PLACES
+from recipes.demo_voice.training.speech import Speech
 from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS, START, read_symbols
 
 LONGEST_GAP = 6

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_ROWS
-from recipes.demo_voice.training import parameters
 from recipes.demo_voice.language_model.vocabulary import Vocabulary
-from services.llm.generation.config import LlmConfig
+from recipes.demo_voice.training import parameters
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import expected_tensors
+from services.llm.generation.config import LlmConfig
 
 TABLES = ("llm_embedding.weight", "llm.model.model.embed_tokens.weight", "speech_embedding.weight")
 HEAD, HEAD_BIAS = "llm_decoder.weight", "llm_decoder.bias"

@@ -22,7 +22,6 @@ from typing import cast
 
 import torch
 
-from recipes.demo_voice.training import parameters
 from recipes.demo_voice.language_model.evaluate import HeldOut, Metrics
 from recipes.demo_voice.language_model.examples import Examples, Mixture
 from recipes.demo_voice.language_model.layouts import Layouts
@@ -32,10 +31,11 @@ from recipes.demo_voice.language_model.supply import Batch, Supply
 from recipes.demo_voice.language_model.training import Options, Training
 from recipes.demo_voice.language_model.vocabulary import Vocabulary
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training.progress import Journal
 from recipes.demo_voice.tokenizer.trained import SETTINGS, TrainedTokenizer
-from services.llm.generation.config import read_config
+from recipes.demo_voice.training import parameters
+from recipes.demo_voice.training.progress import Journal
 from services.llm.engine.weights import WEIGHTS
+from services.llm.generation.config import read_config
 
 BEST, CHECKPOINT = "llm_best.pt", "checkpoint.pt"
 ARRIVING_FROM = 0.6

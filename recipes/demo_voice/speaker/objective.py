@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.spec import SPEAKER_DIMENSION
-from recipes.demo_voice.training.parameters import uniform_by_inputs
 from recipes.demo_voice.speaker import mixes
+from recipes.demo_voice.training.parameters import uniform_by_inputs
 
 SCALE = 30.0
 MARGIN = 0.2

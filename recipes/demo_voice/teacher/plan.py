@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from recipes.demo_voice.training.speech import Sentence
 from recipes.demo_voice.teacher.voices import random_blends
+from recipes.demo_voice.training.speech import Sentence
 
 MAIN_VOICES = ("af_heart", "am_michael")
 SPEEDS = (0.9, 0.95, 1.0, 1.05, 1.1)

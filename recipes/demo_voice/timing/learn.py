@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice.model_files import manifest
 from services.frontend.tokenizers.phonemes.symbols import PHONES, read_symbols
-from services.llm.guards.alignment import DIGITS, FILE, LEVELS, AlignmentTable, digits_of
 from services.llm.generation.config import read_config
+from services.llm.guards.alignment import DIGITS, FILE, LEVELS, AlignmentTable, digits_of
 
 ROUNDS = 20
 PAUSES = ",;:—"

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.voices.speaker_file import read_voices
 from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.voices.speaker_file import read_voices
+from services.llm.backends.torch_backend import TorchBackend
 from services.llm.generation.request import FinishReason, Generation, Prompt, Sampling
 from services.llm.settings import LlmSettings
-from services.llm.backends.torch_backend import TorchBackend
 
 
 def speak(work: Path, count: int) -> list[tuple[list[int], list[int]]]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from recipes.demo_voice.training import parameters
 from recipes.demo_voice.tokenizer import codes
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.phones import Phones, greedy
+from recipes.demo_voice.training import parameters
 
 WEIGHTS, SETTINGS, ONNX = "tokenizer.pt", "settings.json", "speech_tokenizer_v2.onnx"
 CODES, PLACES, ALIGNED = "codes.npy", "place.npy", "aligned.npy"

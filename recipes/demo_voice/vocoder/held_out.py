@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import SAMPLE_RATE, SAMPLES_PER_MEL_FRAME
-from recipes.demo_voice.training import parameters as store
 from recipes.demo_voice.model_files.layout import model_directory
+from recipes.demo_voice.training import parameters as store
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import losses

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recipes.demo_voice.training import parameters as store
 from recipes.demo_voice.model_files.layout import model_directory
+from recipes.demo_voice.training import parameters as store
 from recipes.demo_voice.training.progress import Journal, Schedule
 from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.vocoder import pitch

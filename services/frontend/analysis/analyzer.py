@@ -4,23 +4,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.tokenizers import placeholders as carriers
-from services.frontend.analysis.reading_context import Course
-from services.frontend.normalization.english.unfinished_forms import has_begun
-from services.frontend.text.language import CHINESE, ENGLISH
-from services.frontend.normalization.normalize import Normalizer
 from services.frontend.analysis.incremental_sentences import PartialSentences, Spoken
-from services.frontend.segmentation.pauses import Pause, passages
 from services.frontend.analysis.pronunciations import MOST_OF_A_SERVER, Dictionary
-from services.frontend.segmentation.language_spans import language_by_script, spans
-from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit, is_only_marks
+from services.frontend.analysis.reading_context import Course
 from services.frontend.analysis.source import Means, Source
+from services.frontend.normalization.english.unfinished_forms import has_begun
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.segmentation.language_spans import language_by_script, spans
+from services.frontend.segmentation.pauses import Pause, passages
+from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit, is_only_marks
 from services.frontend.segmentation.split_mode import Split
+from services.frontend.segmentation.text_units import LONGEST_UNIT, runs_of, units_of
 from services.frontend.ssml.inserted import Inserted
-from services.frontend.tokenizers.tokenizer import GrowingIds, Tokenizer
+from services.frontend.text.language import CHINESE, ENGLISH
 from services.frontend.text.text_warnings import WarningLog
 from services.frontend.text.turns import give_way
-from services.frontend.segmentation.text_units import LONGEST_UNIT, runs_of, units_of
+from services.frontend.tokenizers import placeholders
+from services.frontend.tokenizers.tokenizer import GrowingIds, Tokenizer
 
 RUN_CHARACTERS = 200
 """Characters normalised at a time: 0.04 s at most, during which the turn passes on several times (`turns`)."""
@@ -146,8 +146,8 @@ class Analyzer:
                 give_way()
                 ids = source.encode(part)
                 if ids:
-                    words = self.tokenizer.spoken_words(carriers.for_tokenizer(part, source.sounds), allow_special=source.allow_special)
-                    yield Sentence(carriers.for_reader(part, source.sounds), tuple(ids), source.language, tuple(words))
+                    words = self.tokenizer.spoken_words(placeholders.for_tokenizer(part, source.sounds), allow_special=source.allow_special)
+                    yield Sentence(placeholders.for_reader(part, source.sounds), tuple(ids), source.language, tuple(words))
 
     def partial(self, reading: Reading, course: Course) -> PartialSentences:
         """The sentences of one text while it is being written, language decided run by run where the code is empty. course: of that text,
@@ -157,7 +157,7 @@ class Analyzer:
             source = Source(self._means, run, reading.language_code, reading, course, alone=last and not before)
             text = source.text if source.as_is else "".join(self._run(source.text, source, before, last))
             source.note(text, dropped=False)
-            return Spoken(carriers.for_tokenizer(text, source.sounds), source.language)
+            return Spoken(placeholders.for_tokenizer(text, source.sounds), source.language)
 
         allow_special = self._allow_special or reading.allow_control_tokens
         dictionary = reading.dictionary or self._dictionary
@@ -172,14 +172,14 @@ class Analyzer:
         """The normalised and split text (the specification's split mode), before anything is cut to the model's limit."""
         source = Source(self._means, text, language_code, DEFAULT_READING, Course())
         joined = self._split is Split.JOINED
-        return (carriers.for_reader(segment, source.sounds) for segment in self._segments(source, joined=joined))
+        return (placeholders.for_reader(segment, source.sounds) for segment in self._segments(source, joined=joined))
 
     def normalise(self, text: str, language_code: str = "") -> str:
         """The normalised text as a whole (the specification's no-split mode, used for prompt transcripts); no dictionary is asked."""
         source = Source(self._means, text, language_code, Reading(dictionary=NO_DICTIONARY), Course())
         if source.as_is:
             return source.text
-        return carriers.for_reader("".join(self._runs(source.text, source)), source.sounds)
+        return placeholders.for_reader("".join(self._runs(source.text, source)), source.sounds)
 
     def _segments(self, source: "Source", *, joined: bool) -> Iterator[str]:
         if source.as_is or (self._reference and not source.text):
@@ -223,7 +223,7 @@ class Analyzer:
 
     def _speakable(self, segments: Iterator[str], source: "Source") -> Iterator[str]:
         for segment in segments:
-            dropped = is_only_marks(carriers.for_tokenizer(segment, source.sounds), reference=self._reference)
+            dropped = is_only_marks(placeholders.for_tokenizer(segment, source.sounds), reference=self._reference)
             source.note(segment, dropped=dropped)
             if not dropped:
                 yield segment

@@ -1,9 +1,9 @@
 """Sentences while they are being written: the token ids that no later text can change.
 
-A unit of text (`services.frontend.segmentation.text_units`) is cut into runs between words, and each run is normalised by itself. A cut needs a plain word,
-letters alone, on each side: what a number, an amount or an abbreviation becomes depends on its neighbours, so they stay in its run; so do
-the words of a link's text, and those of a written form of a dictionary. Cuts depend on the unit's text alone, so any cutting of the text
-into fragments gives the same ids; where there is nothing to normalise they are those of the whole unit.
+A unit of text (`services.frontend.segmentation.text_units`) is cut into runs between words, and each run is normalised by itself. A cut
+needs a plain word, letters alone, on each side: what a number, an amount or an abbreviation becomes depends on its neighbours, so they stay
+in its run; so do the words of a link's text, and those of a written form of a dictionary. Cuts depend on the unit's text alone, so any
+cutting of the text into fragments gives the same ids; where there is nothing to normalise they are those of the whole unit.
 """
 
 import re
@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.normalization.english.unfinished_forms import decides
-from services.frontend.text.language import CHINESE
 from services.frontend.segmentation.pauses import Pause, passages
 from services.frontend.segmentation.sentence_splitter import is_only_marks
+from services.frontend.text.language import CHINESE
 from services.frontend.tokenizers.tokenizer import Certain, GrowingIds
 
 _WORD = re.compile(r"[，、：]?[^\s，、：]+")

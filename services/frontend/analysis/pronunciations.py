@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from cosyserve.errors import InvalidRequest
-from services.frontend.text.characters import speakable
 from services.frontend.analysis.reading_context import Course
+from services.frontend.text.characters import speakable
 
 MOST_OF_A_REQUEST = 200
 MOST_OF_A_SERVER = 20_000
@@ -116,7 +116,7 @@ def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | Non
             f"pronunciations: a written form has 1 to {LONGEST_WRITTEN} characters, a letter or digit among them, no blank around them; "
             f"got {len(written)}: {written[:LONGEST_WRITTEN]!r}"
         )
-    # Private-use characters among them are the carriers of `carriers`, which no caller may write.
+    # Private-use characters among them are the carriers of `placeholders`, which no caller may write.
     spoken = speakable(spoken)
     if not 1 <= len(spoken.strip()) <= LONGEST_SPOKEN:
         length = f"{len(spoken.strip())} characters besides blanks around it"

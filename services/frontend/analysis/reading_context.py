@@ -7,7 +7,7 @@ from cosyserve.errors import InvalidRequest
 MOST_RESPELT = 40_000
 """Characters that a text may grow to by its replacements, unless it has more than half as many without them."""
 MOST_OF_A_UNIT = 4_000
-"""Characters that one unit (`units`) may grow to where it is read run by run, in time that grows with their square."""
+"""Characters that one unit (`text_units`) may grow to where it is read run by run, in time that grows with their square."""
 
 
 @dataclass

@@ -2,20 +2,20 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from services.frontend.tokenizers import placeholders as carriers
-from services.frontend.normalization.addresses import spoken_addresses
-from services.frontend.text.characters import speakable, without_pictures
-from services.frontend.tokenizers.control_tokens import without_controls
-from services.frontend.analysis.reading_context import Course
-from services.frontend.text.language import ENGLISH, language_of
-from services.frontend.normalization.markdown import without_markdown
 from services.frontend.analysis.pronunciations import Dictionary
+from services.frontend.analysis.reading_context import Course
+from services.frontend.analysis.unspoken import note_ssml_outside, note_unspoken
+from services.frontend.normalization.addresses import spoken_addresses
+from services.frontend.normalization.markdown import without_markdown
 from services.frontend.segmentation.language_spans import language_by_script
 from services.frontend.segmentation.sentence_splitter import MOST
 from services.frontend.ssml.inserted import speakable_around, with_inserted
-from services.frontend.tokenizers.tokenizer import Tokenizer
+from services.frontend.text.characters import speakable, without_pictures
+from services.frontend.text.language import ENGLISH, language_of
 from services.frontend.text.turns import give_way
-from services.frontend.analysis.unspoken import note_ssml_outside, note_unspoken
+from services.frontend.tokenizers import placeholders
+from services.frontend.tokenizers.control_tokens import without_controls
+from services.frontend.tokenizers.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from services.frontend.analysis.analyzer import Reading
@@ -51,9 +51,9 @@ class Source:
         if not self.as_is:
             if plain and self._log is not None and "<" in text:
                 note_ssml_outside(text, self._log)
-            text = (reading.dictionary or means.dictionary).apply(carriers.carry_marks(text), self._carry, course)
+            text = (reading.dictionary or means.dictionary).apply(placeholders.carry_marks(text), self._carry, course)
             give_way()
-            text = without_controls(carriers.carry_marks(text))
+            text = without_controls(placeholders.carry_marks(text))
             give_way()
             text = without_pictures(without_markdown(text) if plain else text)
         give_way()
@@ -78,7 +78,7 @@ class Source:
             note_unspoken(text, self._tokenizer, self._log, dropped=dropped)
 
     def encode(self, text: str) -> list[int]:
-        return self._tokenizer.encode(carriers.for_tokenizer(text, self.sounds), allow_special=self.allow_special)
+        return self._tokenizer.encode(placeholders.for_tokenizer(text, self.sounds), allow_special=self.allow_special)
 
     def length(self, text: str) -> int:
         give_way()
@@ -89,10 +89,10 @@ class Source:
         return self.length(text) if len(text) <= MEASURED_CHARACTERS else MOST + 1
 
     def _carry(self, phonemes: str) -> str:
-        if len(self.sounds) >= carriers.MOST_SOUNDS:
+        if len(self.sounds) >= placeholders.MOST_SOUNDS:
             return ""
         self.sounds.append(phonemes)
-        return carriers.carry_sound(len(self.sounds) - 1)
+        return placeholders.carry_sound(len(self.sounds) - 1)
 
 
 def _is_markup(text: str) -> bool:

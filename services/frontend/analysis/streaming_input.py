@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from services.frontend.analysis.analyzer import Analyzer, Reading
-from services.frontend.ssml.detection import begins_document
-from services.frontend.segmentation.text_units import Units
 from services.frontend.analysis.streaming_ssml import WrittenDocument
 from services.frontend.analysis.streaming_text import Piece, WrittenText
+from services.frontend.segmentation.text_units import Units
+from services.frontend.ssml.detection import begins_document
 
 
 class WrittenForm:

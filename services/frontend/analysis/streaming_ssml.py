@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from services.frontend.analysis.analyzer import Analyzer, Reading, Sentence
-from services.frontend.analysis.reading_context import Course
 from services.frontend.analysis.incremental_sentences import Part
-from services.frontend.segmentation.pauses import Pause
-from services.frontend.ssml.events import Border, Event, Notice, Said, Style
-from services.frontend.ssml.continuations import Joints
-from services.frontend.ssml.reader import Reader
-from services.frontend.segmentation.text_units import Units
+from services.frontend.analysis.reading_context import Course
 from services.frontend.analysis.streaming_text import Piece, WrittenText
+from services.frontend.segmentation.pauses import Pause
+from services.frontend.segmentation.text_units import Units
+from services.frontend.ssml.continuations import Joints
+from services.frontend.ssml.events import Border, Event, Notice, Said, Style
+from services.frontend.ssml.reader import Reader
 
 
 class WrittenDocument:

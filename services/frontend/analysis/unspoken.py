@@ -2,10 +2,10 @@
 
 import re
 
-from services.frontend.tokenizers.placeholders import CARRIED, mark_of
 from services.frontend.text.meaningful_characters import has_meaning, stretches
-from services.frontend.tokenizers.tokenizer import Tokenizer
 from services.frontend.text.text_warnings import Kind, WarningLog
+from services.frontend.tokenizers.placeholders import CARRIED, mark_of
+from services.frontend.tokenizers.tokenizer import Tokenizer
 
 _SSML = re.compile(r"</?(say-as|phoneme|prosody|emphasis|voice|speak|lang|break|sub(?=\s+alias))\b", re.IGNORECASE)
 _PAGE_MARKS = ("<strong>", "</strong>")

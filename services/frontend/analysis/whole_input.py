@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from services.frontend.analysis.analyzer import Analyzer, Reading, Sentence
 from services.frontend.analysis.reading_context import Course
-from services.frontend.segmentation.pauses import Pause
 from services.frontend.segmentation.language_spans import language_by_script
+from services.frontend.segmentation.pauses import Pause
+from services.frontend.ssml.continuations import Joints
 from services.frontend.ssml.detection import is_document
 from services.frontend.ssml.events import Border, Event, Notice, Said, Style
-from services.frontend.ssml.continuations import Joints
 from services.frontend.ssml.reader import Reader
 from services.frontend.text.turns import give_way
 

@@ -6,9 +6,13 @@ decides by the words around a number. Each is linear in the length of the text: 
 
 import re
 
-from services.frontend.normalization.chinese import arithmetic as chinese_arithmetic, calendar as chinese_calendar, codes as chinese_codes, quantities as chinese_quantities, signs as chinese_signs
-from services.frontend.text.chinese_numbers import digits
+from services.frontend.normalization.chinese import arithmetic as chinese_arithmetic
+from services.frontend.normalization.chinese import calendar as chinese_calendar
+from services.frontend.normalization.chinese import codes as chinese_codes
+from services.frontend.normalization.chinese import quantities as chinese_quantities
+from services.frontend.normalization.chinese import signs as chinese_signs
 from services.frontend.normalization.chinese.rules import Rule, applied
+from services.frontend.text.chinese_numbers import digits
 
 _DOTTED: tuple[Rule, ...] = (
     (

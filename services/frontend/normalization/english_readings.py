@@ -5,26 +5,28 @@ Plain text is told at a glance: what it costs is one search for a character or a
 
 import re
 
-from services.frontend.normalization.english import (
+from services.frontend.normalization.english import roman
+from services.frontend.normalization.english.names import (
     abbreviations,
-    arithmetic,
-    dates,
-    grouping,
     identifiers,
     list_markers,
-    money,
-    plain_numbers,
-    ratios,
-    roman,
-    scientific,
     signs,
     slashes,
     technical_names,
     telephone,
+)
+from services.frontend.normalization.english.numbers import (
+    arithmetic,
+    dates,
+    grouping,
+    money,
+    plain_numbers,
+    ratios,
+    scientific,
     times,
     units,
     versions,
-)  # fmt: skip
+)
 from services.frontend.normalization.english.rules import Rule, applied
 
 _FIXED: tuple[Rule, ...] = (

@@ -2,8 +2,8 @@
 
 import re
 
-from services.frontend.tokenizers.control_tokens import without_controls
 from services.frontend.text.language import is_chinese
+from services.frontend.tokenizers.control_tokens import without_controls
 
 _RULES = frozenset("|:-*+_=~ \t")
 _FENCES = ("```", "~~~")

@@ -15,11 +15,11 @@ from typing import Protocol
 import inflect
 
 from services.frontend.normalization import chinese_readings
-from services.frontend.tokenizers.placeholders import CARRIED
 from services.frontend.normalization import english_readings as readings_of_english
+from services.frontend.normalization.grammar_spans import windows
 from services.frontend.text.language import CHINESE, ENGLISH
 from services.frontend.text.turns import give_way
-from services.frontend.normalization.grammar_spans import windows
+from services.frontend.tokenizers.placeholders import CARRIED
 
 _inflect, _inflect_lock = inflect.engine(), threading.Lock()
 """It keeps a number's state between its own steps, so that threads use it one after another."""

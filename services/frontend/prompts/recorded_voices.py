@@ -4,9 +4,9 @@ import asyncio
 from dataclasses import dataclass
 
 from cosyserve import telemetry
-from services.frontend.voices.byte_cache import ByteCache
 from services.frontend.prompts.prompt_recording import PromptRecording
 from services.frontend.prompts.recording_reader import RecordingReader
+from services.frontend.voices.byte_cache import ByteCache
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_labels import OF_RECORDING
 

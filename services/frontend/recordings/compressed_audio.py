@@ -1,5 +1,5 @@
-"""Sound out of FLAC, MP3 and Ogg files, by libsndfile. Run in a child process (`services.frontend.recordings.decoding`): it is C, and the bytes are
-a stranger's."""
+"""Sound out of FLAC, MP3 and Ogg files, by libsndfile. Run in a child process (`services.frontend.recordings.decoding`): it is C, and the
+bytes are a stranger's."""
 
 import io
 

@@ -13,7 +13,7 @@ from services.frontend.recordings.wav_reader import Sound, read_wav
 
 log = logging.getLogger(__name__)
 _SECONDS = 30.0
-"""The child limits its own processor time (`decode_child`); this is for a machine that is too busy to run it."""
+"""The child limits its own processor time (`decoder_process`); this is for a machine that is too busy to run it."""
 
 
 def kind_of(data: bytes) -> str:

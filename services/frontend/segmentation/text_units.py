@@ -1,10 +1,10 @@
 """Where running text may be cut before anything behind the cut is known.
 
-A unit ends behind a sentence end (`services.frontend.segmentation.sentence_ends`): a run of `。？！；.?!;…` with the quotes and brackets that close
-behind it, once what follows settles it. A unit also ends behind a pause (`services.frontend.segmentation.pauses`), and no cut falls inside one. Text
-without an end is cut at its last blank, else comma, else anywhere, when it grows too long. A cut depends on the text up to the few
-characters behind it that settle it and on nothing else, so any splitting of the same text into fragments gives the same units, and the
-units joined are the text.
+A unit ends behind a sentence end (`services.frontend.segmentation.sentence_ends`): a run of `。？！；.?!;…` with the quotes and brackets
+that close behind it, once what follows settles it. A unit also ends behind a pause (`services.frontend.segmentation.pauses`), and no cut
+falls inside one. Text without an end is cut at its last blank, else comma, else anywhere, when it grows too long. A cut depends on the text
+up to the few characters behind it that settle it and on nothing else, so any splitting of the same text into fragments gives the same
+units, and the units joined are the text.
 """
 
 import re

@@ -1,16 +1,17 @@
 """What a document puts in the place of written text: phonemes, and values to be read as what they are.
 
-Each is one private-use character in the text (`carriers`) until the language around it is known, so that no rule for written text sees it.
+Each is one private-use character in the text (`placeholders`) until the language around it is known, so that no rule for written text sees
+it.
 """
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from services.frontend.tokenizers.placeholders import INSERTED, place_of
+from services.frontend.ssml.say_as.values import Value
 from services.frontend.text.characters import speakable
 from services.frontend.text.language import CHINESE, ENGLISH
-from services.frontend.ssml.say_as.values import Value
+from services.frontend.tokenizers.placeholders import INSERTED, place_of
 
 _LETTER = re.compile("(?P<han>[\u3400-\u9fff\U00020000-\U0003ffff])|[A-Za-z\u00c0-\u024f]")
 _AROUND = re.compile(f"({INSERTED.pattern})")

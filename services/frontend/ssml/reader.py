@@ -10,8 +10,6 @@ from typing import NamedTuple
 from xml.parsers import expat
 
 from cosyserve.errors import InvalidRequest
-from services.frontend.tokenizers.placeholders import carry_inserted
-from services.frontend.text.language import require_tag
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.ssml import elements
 from services.frontend.ssml.attributes import FASTEST, SLOWEST, break_milliseconds, rate_of
@@ -19,7 +17,9 @@ from services.frontend.ssml.detection import without_declaration
 from services.frontend.ssml.events import Border, Event, Notice, Said, Style
 from services.frontend.ssml.inserted import Inserted
 from services.frontend.ssml.replacements import Speaks, replaced, require
+from services.frontend.text.language import require_tag
 from services.frontend.text.text_warnings import Kind
+from services.frontend.tokenizers.placeholders import carry_inserted
 
 _PRIVATE = re.compile("[\ue000-\uf8ff\U000f0000-\U0010ffff]")
 """Carriers, which no caller may write."""

@@ -53,7 +53,7 @@ class TextTokenizer:
         return ids
 
     def growing(self, *, allow_special: bool = False) -> "GrowingWords":
-        """As `text_tokenizer.Tokenizer.growing`."""
+        """As `tokenizers.tokenizer.Tokenizer.growing`."""
         return GrowingWords(self, allow_special)
 
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
@@ -77,7 +77,7 @@ class TextTokenizer:
 
 class GrowingWords:
     """No merge reaches over the border of a word, and a blank belongs to the word behind it: so runs of whole words are encoded one by one.
-    Meets `text_tokenizer.GrowingIds`."""
+    Meets `tokenizers.tokenizer.GrowingIds`."""
 
     opening: tuple[int, ...] = ()
 

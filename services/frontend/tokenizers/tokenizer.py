@@ -43,7 +43,8 @@ class Tokenizer(Protocol):
 
     @property
     def is_phonemes(self) -> Callable[[str], bool] | None:
-        """Whether a word of phonemes can be spoken between `carriers.BEGIN` and `carriers.END`; None for a tokenizer of written text."""
+        """Whether a word of phonemes can be spoken between `placeholders.BEGIN` and `placeholders.END`; None for a tokenizer of written
+        text."""
         ...
 
     def growing(self, *, allow_special: bool = False) -> GrowingIds:
@@ -61,7 +62,7 @@ class Tokenizer(Protocol):
         ...
 
     def unread(self, text: str) -> list[str]:
-        """The stretches of `text`, without carriers, that `encode` leaves out though they have a meaning (`meaning`)."""
+        """The stretches of `text`, without carriers, that `encode` leaves out though they have a meaning (`meaningful_characters`)."""
         ...
 
     def id_of(self, token: str) -> int | None:

@@ -92,8 +92,8 @@ def entry_of(voice: Voice) -> dict[str, Tensor]:
 
 
 def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A voice in the zero-shot layout with the decoder's prompt cut for an earlier first sound (`services.frontend.voices.prompt_cut`); one whose
-    prompt is cut, short or missing as it is. Raises ValueError naming a field that is not as it has to be."""
+    """A voice in the zero-shot layout with the decoder's prompt cut for an earlier first sound (`services.frontend.voices.prompt_cut`); one
+    whose prompt is cut, short or missing as it is. Raises ValueError naming a field that is not as it has to be."""
     if "flow_prompt_speech_token" not in entry:
         return dict(entry)
     tokens, mel = _ids(entry, "flow_prompt_speech_token"), _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))

@@ -20,8 +20,8 @@ class Voice:
 
     prompt_text_ids: text token ids of the prompt's transcript. prompt_speech_tokens: 25 per second. prompt_mel: little-endian float32
     [2 * n, 80], time-major, 50 frames a second, of the last n prompt_speech_tokens: those that the decoder is shown. n is all of them
-    unless the prompt was cut (`services.frontend.voices.prompt_cut`). speaker_embedding: little-endian float32 [192], not normalised. The first
-    three are empty for a voice known only by its speaker vector. Raises ValueError naming the field that does not fit.
+    unless the prompt was cut (`services.frontend.voices.prompt_cut`). speaker_embedding: little-endian float32 [192], not normalised. The
+    first three are empty for a voice known only by its speaker vector. Raises ValueError naming the field that does not fit.
     """
 
     id: str

@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
-from cosyserve.engines.identity import Identity
 from cosyserve.engines.fallback import Below, Footing, Rung, descend
-from services.llm.guards.alignment import AlignmentTable
+from cosyserve.engines.identity import Identity
+from services.llm.backends.candidates import HOSTED, TENSORRT_LLM, VLLM, hosted_first, rungs
 from services.llm.generation.config import LengthBounds
 from services.llm.generation.request import Generation, Hop
-from services.llm.backends.candidates import HOSTED, TENSORRT_LLM, VLLM, hosted_first, rungs
+from services.llm.guards.alignment import AlignmentTable
 from services.llm.settings import LlmSettings
 
 

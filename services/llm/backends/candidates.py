@@ -8,10 +8,10 @@ import re
 from dataclasses import replace
 from types import ModuleType
 
-from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.benchmark_note import LLM, noted
-from cosyserve.engines.gpu_facts import library_versions, visible_gpus
+from cosyserve.engines.engine_cache import default_directory
 from cosyserve.engines.fallback import Unserved
+from cosyserve.engines.gpu_facts import library_versions, visible_gpus
 from services.llm.settings import LlmSettings
 
 TENSORRT_LLM, VLLM, FUSED, READABLE, CPU = "tensorrt_llm", "vllm", "fused", "readable", "cpu"

@@ -7,15 +7,10 @@ from collections.abc import AsyncGenerator, Callable
 
 import torch
 
-from cosyserve.errors import SettingsError
 from cosyserve.engines.identity import Identity
 from cosyserve.engines.kernel_cache import Key, keep_kernels, triton_version
+from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
-from services.llm.guards.alignment import FILE as ALIGNMENT
-from services.llm.guards.alignment import AlignmentTable
-from services.llm.generation.text_arrivals import counted
-from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
-from services.llm.generation.config import LengthBounds, LlmConfig, read_config
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
@@ -23,12 +18,17 @@ from services.llm.engine.outbox import Outbox
 from services.llm.engine.scheduler import Limits
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.weights import load_tensors, model_hash
-from services.llm.gpu.suitability import Unsuitable, check, check_device, kernels_compile
+from services.llm.generation.config import LengthBounds, LlmConfig, read_config
+from services.llm.generation.interleaved_text import ArrivingText, ContinuousText, UpstreamText
 from services.llm.generation.lengths import longest_arriving_text, positions_of_prompt, positions_of_whole_text
 from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling, TextStream
 from services.llm.generation.sampling import Chooser, RepetitionAwareChooser, SeededDraw
-from services.llm.settings import LlmSettings
+from services.llm.generation.text_arrivals import counted
 from services.llm.generation.whole_text import WholeText
+from services.llm.gpu.suitability import Unsuitable, check, check_device, kernels_compile
+from services.llm.guards.alignment import FILE as ALIGNMENT
+from services.llm.guards.alignment import AlignmentTable
+from services.llm.settings import LlmSettings
 
 log = logging.getLogger(__name__)
 

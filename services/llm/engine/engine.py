@@ -16,7 +16,6 @@ from typing import Protocol
 import torch
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
-from services.llm.generation.config import LlmConfig
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.outbox import Outbox
 from services.llm.engine.passes import Passes, ReadablePasses
@@ -24,6 +23,7 @@ from services.llm.engine.scheduler import Limits, Scheduler, Step
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.stats import EngineStats
 from services.llm.engine.stepper import Stepper
+from services.llm.generation.config import LlmConfig
 from services.llm.generation.script import Script
 
 log = logging.getLogger(__name__)

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from services.llm.generation.config import LlmConfig
 from services.llm.engine.kv_cache import SequenceCache
+from services.llm.generation.config import LlmConfig
 from services.llm.generation.script import Input, Table
 
 

@@ -8,13 +8,13 @@ import torch
 from torch import Tensor
 
 from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
-from services.llm.gpu.kernels import attention, entry, products, sampling
-from services.llm.gpu.layout import PAGE
-from services.llm.gpu.packing import PackedModel
-from services.llm.gpu.kernels.state_table import COLUMNS
-from services.llm.gpu.tuning import Blocks, Tuning, depth, once, tuning
 from services.llm.generation.request import MOST_TOKENS
 from services.llm.generation.script import Table
+from services.llm.gpu.kernels import attention, entry, products, sampling
+from services.llm.gpu.kernels.state_table import COLUMNS
+from services.llm.gpu.layout import PAGE
+from services.llm.gpu.packing import PackedModel
+from services.llm.gpu.tuning import Blocks, Tuning, depth, once, tuning
 
 
 @dataclass(frozen=True)

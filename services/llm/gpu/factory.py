@@ -11,10 +11,10 @@ from services.llm.engine.engine import Engine
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
 from services.llm.gpu.decode import page_bytes
+from services.llm.gpu.kv_slots import pages_for
 from services.llm.gpu.layout import PAGE
 from services.llm.gpu.packing import pack
 from services.llm.gpu.runner import CudaRunner
-from services.llm.gpu.kv_slots import pages_for
 from services.llm.gpu.stepper import FusedStepper
 
 DEFAULT_BUDGET = 4 << 30

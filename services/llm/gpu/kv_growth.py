@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 from services.llm.engine.scheduler import Scheduler
 from services.llm.engine.sequence import Sequence
-from services.llm.gpu.layout import PAGE
 from services.llm.gpu.kv_slots import Seat, pages_for
+from services.llm.gpu.layout import PAGE
 
 LOOKOUT = 8
 """Positions before the end of its pages at which a sentence that decides gets more."""

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from services.llm.generation.config import LlmConfig
 from services.llm.engine.model import SpeechTokenModel
+from services.llm.generation.config import LlmConfig
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ class Answer(Protocol):
     """Decisions of a step that may still be running."""
 
     def read(self) -> list[int]:
-        """One number for each slot of the step, see `state`. Waits for the device."""
+        """One number for each slot of the step, see `state_table`. Waits for the device."""
         ...
 
 

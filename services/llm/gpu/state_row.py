@@ -1,14 +1,15 @@
 """From a script's rules to what the device goes by."""
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH
-from services.llm.gpu.kv_slots import Seat
-from services.llm.gpu.kernels.state_table import COLUMNS, Column, Flag
 from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
 from services.llm.generation.script import Rules
+from services.llm.gpu.kernels.state_table import COLUMNS, Column, Flag
+from services.llm.gpu.kv_slots import Seat
 
 
 def state_row(rules: Rules, tokens: int, seat: Seat, capacity: int) -> list[int]:
-    """The row of the state table with which a sequence begins to decide; see `state.Column`. capacity: positions it may come to by now."""
+    """The row of the state table with which a sequence begins to decide; see `state_table.Column`. capacity: positions it may come to by
+    now."""
     chooser = rules.chooser
     if not isinstance(chooser, RepetitionAwareChooser) or not isinstance(chooser.draw, SeededDraw):
         raise TypeError(f"the device cannot decide as {type(chooser).__name__} does")

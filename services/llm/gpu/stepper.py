@@ -17,13 +17,13 @@ from services.llm.engine.engine import Remove
 from services.llm.engine.scheduler import Scheduler, Step
 from services.llm.engine.sequence import Sequence
 from services.llm.engine.stats import EngineStats
+from services.llm.generation.request import FinishReason
+from services.llm.gpu.kernels.state_table import NON_FINITE, NOTHING
 from services.llm.gpu.kv_growth import Growth
+from services.llm.gpu.kv_slots import Seat, Seats, pages_for
 from services.llm.gpu.layout import CHUNK, TILE, Stretch, tiles_of
 from services.llm.gpu.runner_protocol import Answer, Runner
-from services.llm.gpu.kv_slots import Seat, Seats, pages_for
-from services.llm.gpu.kernels.state_table import NON_FINITE, NOTHING
 from services.llm.gpu.state_row import state_row
-from services.llm.generation.request import FinishReason
 
 log = logging.getLogger(__name__)
 AHEAD = 1

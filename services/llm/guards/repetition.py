@@ -1,8 +1,8 @@
 """Whether words were said twice: does the speech fit its text better when the text may be taken up again at an earlier place?
 
-Beside the best monotonic path of `services.llm.guards.alignment` the best one with a single step back is looked for, from any text id to one a few
-before it, for nothing. What such a step gains, in natural logarithms, is large where a word was said once more than the text has it, since
-the tokens of the second time otherwise stand for sounds that they do not look like.
+Beside the best monotonic path of `services.llm.guards.alignment` the best one with a single step back is looked for, from any text id to
+one a few before it, for nothing. What such a step gains, in natural logarithms, is large where a word was said once more than the text has
+it, since the tokens of the second time otherwise stand for sounds that they do not look like.
 
 Exact: one pass forward and one backward over the same scores; a step back at a token joins the best beginning that ends there with the
 best ending that goes on behind it.

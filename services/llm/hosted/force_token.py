@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.hosted.run_sampler import Decider
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_TENSOR
+from services.llm.hosted.run_sampler import Decider
 
 
 @functools.lru_cache(maxsize=8)

@@ -14,25 +14,25 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TypeVar
 
-from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
 from cosyserve.engines.identity import Identity
+from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Unavailable
 from cosyserve.spec import END_OF_SPEECH, FILL
-from services.llm.guards.alignment import AlignmentTable
-from services.llm.generation.text_arrivals import counted
-from services.llm.generation.interleaved_text import ArrivingText, ContinuousText
 from services.llm.generation.config import LlmConfig
-from services.llm.hosted.run_sampler import Decider
+from services.llm.generation.interleaved_text import ArrivingText, ContinuousText
+from services.llm.generation.lengths import longest_arriving_text, positions_of_whole_text
+from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling
+from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
+from services.llm.generation.script import Script
+from services.llm.generation.text_arrivals import counted
+from services.llm.generation.whole_text import WholeText
+from services.llm.guards.alignment import AlignmentTable
+from services.llm.hosted.admission import Places
 from services.llm.hosted.engine_processes import ProcessWatch
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted.hosted_sequence import HostedSequence
-from services.llm.generation.lengths import longest_arriving_text, positions_of_whole_text
-from services.llm.hosted.admission import Places
-from services.llm.generation.request import Generation, Grouping, Hop, Profile, Prompt, Sampling
+from services.llm.hosted.run_sampler import Decider
 from services.llm.hosted.runtime import Run, Runtime
-from services.llm.generation.sampling import RepetitionAwareChooser, SeededDraw
-from services.llm.generation.script import Script
 from services.llm.settings import LlmSettings
-from services.llm.generation.whole_text import WholeText
 
 log = logging.getLogger(__name__)
 MOST_FAILED_RUNS = 3

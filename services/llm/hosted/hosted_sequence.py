@@ -2,11 +2,11 @@
 
 from cosyserve.errors import InternalFault, NonFinite
 from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
-from services.llm.hosted.run_sampler import NOT_FINITE, OVERTAKEN
 from services.llm.engine.outbox import Outbox
-from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from services.llm.generation.request import FinishReason, Grouping, Hop
 from services.llm.generation.script import Input, Script, Table
+from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
+from services.llm.hosted.run_sampler import NOT_FINITE, OVERTAKEN
 
 
 class HostedSequence:

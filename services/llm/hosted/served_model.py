@@ -6,10 +6,10 @@ import torch
 
 from cosyserve.errors import SettingsError
 from cosyserve.model_directory import ModelDirectory
+from services.llm.engine.weights import model_hash
+from services.llm.generation.config import LlmConfig, read_config
 from services.llm.guards.alignment import FILE as ALIGNMENT
 from services.llm.guards.alignment import AlignmentTable
-from services.llm.generation.config import LlmConfig, read_config
-from services.llm.engine.weights import model_hash
 from services.llm.settings import LlmSettings
 
 

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 
 from cosyserve.errors import Overloaded
-from services.orchestrator.load_control.wait_estimate import ANYTHING, Departures, Kind
 from services.orchestrator.load_control.preemptible_place import LentPlace
+from services.orchestrator.load_control.wait_estimate import ANYTHING, Departures, Kind
 
 
 class Place:

@@ -3,8 +3,8 @@
 import hashlib
 from dataclasses import dataclass
 
-from cosyserve.errors import FailedPrecondition
 from cosyserve.engines.identity import Identity
+from cosyserve.errors import FailedPrecondition
 
 ASSEMBLY = 2
 """Revision of how sentences are joined: pauses between them and trimming of silence. Raise it with each change that moves a sample, so that

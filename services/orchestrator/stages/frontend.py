@@ -7,15 +7,15 @@ from typing import cast
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.rpc.reads import messages
+from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, profile_pb2, warning_pb2
-from services.orchestrator.text.replay_buffer import ArrivingText, Flush
-from services.orchestrator.text.deduplication import TakenSentences
-from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
-from services.orchestrator.text.text_warnings import TextWarning
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord, Utterance
+from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
+from services.orchestrator.text.deduplication import TakenSentences
+from services.orchestrator.text.replay_buffer import ArrivingText, Flush
+from services.orchestrator.text.text_warnings import TextWarning
 
 Take = Callable[[Sentence | OpenSentence], Awaitable[None]]
 Warn = Callable[[Iterable[TextWarning]], None]

@@ -7,17 +7,17 @@ from typing import cast
 import grpc
 
 from cosyserve import spec, telemetry
-from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.errors import InternalFault
 from cosyserve.rpc.reads import messages
+from cosyserve.rpc.replicas import Replica, ReplicaSet
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc, profile_pb2
-from services.orchestrator.stages.identity import from_message, to_message
-from services.orchestrator.stages.engine_choice import Engines
-from services.orchestrator.speech.missing_words import require_all_words
 from services.orchestrator.speech.conditioning import Shown
-from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
+from services.orchestrator.speech.missing_words import require_all_words
 from services.orchestrator.speech.token_stream import Made, TokenStream
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, Utterance, tokens_to_first_border
+from services.orchestrator.stages.engine_choice import Engines
+from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
+from services.orchestrator.stages.identity import from_message, to_message
 
 GenerateCall = grpc.aio.StreamStreamCall[llm_pb2.GenerateStreamRequest, llm_pb2.GenerateStreamResponse]
 

@@ -3,8 +3,8 @@
 import asyncio
 
 from cosyserve import telemetry
-from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.errors import InternalFault
+from cosyserve.rpc.replicas import ReplicaSet
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import voice_pb2
 from services.orchestrator.speech.conditioning import Prompting, Recording, Shown, Voice, show

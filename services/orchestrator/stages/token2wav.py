@@ -9,17 +9,17 @@ from typing import cast
 import grpc
 
 from cosyserve import telemetry
-from cosyserve.rpc.replicas import Replica, ReplicaSet, as_error
 from cosyserve.errors import InternalFault
 from cosyserve.rpc.reads import messages
+from cosyserve.rpc.replicas import Replica, ReplicaSet, as_error
 from cosyserve.v1 import profile_pb2, token2wav_pb2, token2wav_pb2_grpc
-from services.orchestrator.stages.identity import from_message, to_message
-from services.orchestrator.stages.engine_choice import Engines
-from services.orchestrator.speech.conditioning import Shown
 from services.orchestrator.sound.silence import Play
-from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
+from services.orchestrator.speech.conditioning import Shown
 from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.speech.utterance import Utterance
+from services.orchestrator.stages.engine_choice import Engines
+from services.orchestrator.stages.failover import Patience, Pulse, carried_on, hung_up
+from services.orchestrator.stages.identity import from_message, to_message
 
 _WARM_SECONDS = 120.0
 DecodeCall = grpc.aio.StreamStreamCall[token2wav_pb2.DecodeStreamRequest, token2wav_pb2.DecodeStreamResponse]

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cosyserve.errors import SettingsError
 from cosyserve.engines.identity import Identity
+from cosyserve.errors import SettingsError
 from services.token2wav.decoders.interface import Decoder
-from services.token2wav.inputs.request import Profile
 from services.token2wav.inputs.prompt_trimming import check_first_hop
+from services.token2wav.inputs.request import Profile
 
 Decoders = Mapping[Profile, Decoder[Any]]
 BACKENDS = ("torch", "tensorrt", "onnxruntime", "fake")
@@ -40,12 +40,12 @@ class EngineSettings:
     state_bytes: memory for the state of streams. gpu_engine: on a GPU, `paged` (kernels and graphs of our own), `readable`
     (the CPU's arithmetic there), or `auto`: paged where it can run. gpu_precision: of the paged engine's products and state, bfloat16 or
     float32. gpu_vocoder: of the paged engine, `windowed` (kernels and graphs too) or `readable`. first_hop_tokens: prompts are cut at
-    their start for a first hop of so many tokens, see `services.token2wav.inputs.prompt_trimming`; 0: as they come. engines: directory of the engine
-    cache, None: `cosyserve.engines.engine_cache`'s; engine_precision: of the exported estimator, fp32, fp16, bf16 or fp8; engine_estimator: `own`,
-    or `published` for the file that comes with the model and knows full attention only; engine_compatibility: what plans of TensorRT were
-    built for beside this machine, none, hardware, version or hardware+version; engine_contexts: places of execution, each with a stream
-    and memory of its own. fake_token_seconds: time that the fake takes for a token. fake_fault: how the fake misbehaves, one of
-    FAKE_FAULTS, or empty; fake_fault_share: for which share of all (seed, sentence) it does."""
+    their start for a first hop of so many tokens, see `inputs.prompt_trimming`; 0: as they come. engines: directory of
+    the engine cache, None: `cosyserve.engines.engine_cache`'s; engine_precision: of the exported estimator, fp32, fp16, bf16 or fp8;
+    engine_estimator: `own`, or `published` for the file that comes with the model and knows full attention only; engine_compatibility: what
+    plans of TensorRT were built for beside this machine, none, hardware, version or hardware+version; engine_contexts: places of execution,
+    each with a stream and memory of its own. fake_token_seconds: time that the fake takes for a token. fake_fault: how the fake misbehaves,
+    one of FAKE_FAULTS, or empty; fake_fault_share: for which share of all (seed, sentence) it does."""
 
     model: Path | None = None
     device: str = "cpu"

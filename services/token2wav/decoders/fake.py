@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve import philox
-from cosyserve.errors import CosyserveError
 from cosyserve.engines.identity import Identity
+from cosyserve.errors import CosyserveError
 from cosyserve.spec import MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME, SAMPLES_PER_TOKEN, SPEECH_VOCABULARY
 from services.token2wav.decoders.backend import Backend
-from services.token2wav.inputs.chunking import next_border
 from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.inputs.chunking import next_border
 from services.token2wav.inputs.request import Profile, Sentence, Voice
 
 HOLD_BACK_SAMPLES = 8 * SAMPLES_PER_TOKEN

@@ -9,9 +9,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from services.token2wav.inputs.cancellation import Cancelled
 from services.token2wav.engines.runtime import Context, Engine, Shape, Shapes, check_tensors
 from services.token2wav.engines.work_queue import Stream, Work, stream_on
+from services.token2wav.inputs.cancellation import Cancelled
 
 RUNS_BEFORE_GRAPH = 2
 """Executions at a shape before it is recorded as a CUDA graph: the first ones choose and load what the later ones only repeat."""

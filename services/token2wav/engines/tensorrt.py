@@ -16,12 +16,12 @@ import torch
 
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.engines.artifacts import Stored
 from services.token2wav.engines.backend import assemble
 from services.token2wav.engines.cache_keys import VERSION, plan_file
 from services.token2wav.engines.machine_facts import machine_facts
 from services.token2wav.engines.runtime import Engine, Port, Shape, Shapes
 from services.token2wav.engines.shapes import Profile, covering
-from services.token2wav.engines.artifacts import Stored
 from services.token2wav.torch_backend import device_of
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.spec import SAMPLES_PER_MEL_FRAME
-from services.token2wav.inputs.cancellation import Stop, never, unless
 from services.token2wav.engines.runtime import Engine
 from services.token2wav.engines.shapes import CONTEXT_FRAMES, SOURCE_MARGIN, STRETCH_FRAMES, filter_shapes, pitch_shapes
 from services.token2wav.engines.slots import Slots, filled
+from services.token2wav.inputs.cancellation import Stop, never, unless
 from services.token2wav.vocoder.config import VocoderConfig
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.receptive_field import Plan, plan

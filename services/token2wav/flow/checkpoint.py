@@ -5,8 +5,8 @@ from torch import Tensor
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory, check_tensors
-from services.token2wav.inputs.tensor_file import read_tensors
 from services.token2wav.flow.weights import ESTIMATOR, FILE, FlowConfig, expected_tensors
+from services.token2wav.inputs.tensor_file import read_tensors
 
 
 def read_flow_tensors(directory: ModelDirectory, config: FlowConfig, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:

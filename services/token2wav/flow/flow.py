@@ -15,16 +15,16 @@ from torch import Tensor
 from cosyserve.errors import InvalidRequest, NonFinite
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.inputs.cancellation import Cancelled, Stop, never
 from services.token2wav.flow.checkpoint import read_flow_tensors
 from services.token2wav.flow.checks import check_block, check_length, check_tokens, check_voice
 from services.token2wav.flow.estimator import Mask
-from services.token2wav.flow.network import Network
-from services.token2wav.flow.stream_cache import Past, Window, Workspace, chunk_mask
 from services.token2wav.flow.mel_range import all_sane, sane
+from services.token2wav.flow.network import Network
 from services.token2wav.flow.solver import ROWS, Solver, SolverStats, noise_table
 from services.token2wav.flow.state import FlowState
+from services.token2wav.flow.stream_cache import Past, Window, Workspace, chunk_mask
 from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.inputs.cancellation import Cancelled, Stop, never
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 

@@ -9,18 +9,18 @@ import triton
 from cosyserve.engines.identity import Identity
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend, EngineSettings
+from services.token2wav.decoders.offline import OfflineDecoder
+from services.token2wav.decoders.upstream import UpstreamDecoder
 from services.token2wav.flow.checkpoint import read_flow_tensors
 from services.token2wav.flow.flow import Flow
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.decoder import PagedDecoder
-from services.token2wav.gpu.paged_flow.flow import PagedFlow
-from services.token2wav.gpu.memory_check import pages_within, room_beside
 from services.token2wav.gpu.device.suitability import kernels_compile
+from services.token2wav.gpu.memory_check import pages_within, room_beside
+from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
-from services.token2wav.decoders.offline import OfflineDecoder
 from services.token2wav.inputs.request import Profile
 from services.token2wav.torch_backend import WINDOWED_OPERANDS, device_text, paged_precision_text
-from services.token2wav.decoders.upstream import UpstreamDecoder
 from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import load_weights

@@ -11,9 +11,9 @@ from cosyserve.errors import Overloaded
 from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MEL_FRAMES_PER_TOKEN
 from services.token2wav.gpu.device.host_staging import Landing
 from services.token2wav.gpu.paged_flow.page_pool import PagedPrompts, Pages, PromptPages
-from services.token2wav.gpu.stream_state import PagedState
-from services.token2wav.gpu.step_work import Turn
 from services.token2wav.gpu.paged_flow.unit_table import Unit
+from services.token2wav.gpu.step_work import Turn
+from services.token2wav.gpu.stream_state import PagedState
 
 if TYPE_CHECKING:  # needs triton
     from services.token2wav.gpu.paged_flow.flow import PagedFlow

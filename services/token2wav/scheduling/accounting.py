@@ -6,8 +6,8 @@ from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.errors import CosyserveError
 from cosyserve.spec import SAMPLE_RATE
 from services.token2wav.decoders.interface import Decoded
-from services.token2wav.scheduling.next_step import Work
 from services.token2wav.inputs.request import Profile
+from services.token2wav.scheduling.next_step import Work
 from services.token2wav.scheduling.step_costs import StepCosts
 
 Results = Sequence[Decoded | CosyserveError | None]

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.errors import CosyserveError, InternalFault, Unavailable
-from services.token2wav.scheduling.accounting import account
-from services.token2wav.scheduling.memory_budget import Budget, Limits, held
-from services.token2wav.inputs.chunking import schedule
-from services.token2wav.scheduling.clock import Clock, MonotonicClock
 from services.token2wav.decoders.interface import Decoded, Decoder
-from services.token2wav.scheduling.engine_health import EngineHealth, OnFault
-from services.token2wav.scheduling.delivery import HandingOut
-from services.token2wav.scheduling.first_chunk_delay import Holding
-from services.token2wav.scheduling.stream_slot import Deliver, Lane, neighbours
-from services.token2wav.scheduling.next_step import NextStep, Work
+from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Profile, Sentence
+from services.token2wav.scheduling.accounting import account
+from services.token2wav.scheduling.clock import Clock, MonotonicClock
+from services.token2wav.scheduling.delivery import HandingOut
+from services.token2wav.scheduling.engine_health import EngineHealth, OnFault
+from services.token2wav.scheduling.first_chunk_delay import Holding
+from services.token2wav.scheduling.memory_budget import Budget, Limits, held
+from services.token2wav.scheduling.next_step import NextStep, Work
 from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.stream_slot import Deliver, Lane, neighbours
 from services.token2wav.scheduling.token_pace import TokenPace
 
 log = logging.getLogger(__name__)

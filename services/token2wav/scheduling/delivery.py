@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from services.token2wav.scheduling.clock import Clock
 from services.token2wav.scheduling.first_chunk_delay import Holding
-from services.token2wav.scheduling.stream_slot import Lane
 from services.token2wav.scheduling.next_step import Work
+from services.token2wav.scheduling.stream_slot import Lane
 
 
 class HandingOut:

@@ -7,12 +7,12 @@ long as can be heard of it (`services.token2wav.scheduling.stream_slot.Lane.held
 import math
 from collections.abc import Sequence
 
-from services.token2wav.scheduling.forecast_errors import ForecastErrors
-from services.token2wav.scheduling.stream_slot import Lane
-from services.token2wav.scheduling.next_step import Work
 from services.token2wav.inputs.request import Profile
+from services.token2wav.scheduling.forecast_errors import ForecastErrors
+from services.token2wav.scheduling.next_step import Work
 from services.token2wav.scheduling.second_chunk_forecast import SecondPiece
 from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.stream_slot import Lane
 from services.token2wav.scheduling.token_pace import TokenPace
 
 HOLD_SECONDS = 0.5

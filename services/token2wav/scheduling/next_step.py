@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.token2wav.scheduling.memory_budget import Budget
-from services.token2wav.inputs.chunking import grid_blocks
-from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS, SPARE_SECONDS, Due, admitted
 from services.token2wav.decoders.interface import StreamState, Stride
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.inputs.chunking import grid_blocks
 from services.token2wav.inputs.request import Profile
+from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS, SPARE_SECONDS, Due, admitted
+from services.token2wav.scheduling.memory_budget import Budget
 from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.stream_slot import Lane
 
 
 @dataclass(frozen=True)

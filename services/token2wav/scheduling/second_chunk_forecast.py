@@ -6,9 +6,9 @@ What goes before it is counted: the step under way, tokens that have yet to come
 from collections.abc import Sequence
 
 from services.token2wav.inputs.chunking import grid_blocks
-from services.token2wav.scheduling.stream_slot import Lane
 from services.token2wav.scheduling.next_step import Work
 from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.stream_slot import Lane
 from services.token2wav.scheduling.token_pace import TokenPace
 
 

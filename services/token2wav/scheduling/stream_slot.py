@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from cosyserve.engines.engine_load import EngineLoad
 from cosyserve.spec import SAMPLE_RATE, TOKENS_PER_SECOND
 from cosyserve.timing import Timing
+from services.token2wav.decoders.interface import Decoded, Decoder, StreamState, Stride
 from services.token2wav.guards.audible import audible_from
 from services.token2wav.inputs.chunking import Hop, Schedule
-from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS
-from services.token2wav.decoders.interface import Decoded, Decoder, StreamState, Stride
 from services.token2wav.inputs.request import Sentence
+from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS
 
 PROMPT_CACHED = "prompt_cached"
 """Attribute of a sentence's first span: whether the state behind its voice's prompt was kept when it started."""

@@ -1,8 +1,8 @@
 """The HiFT vocoder: mel frames in, 24 kHz samples out, whole or as the frames arrive.
 
 Streaming recomputes context instead of keeping the state of some hundred convolutions: each layer makes just the columns that a window
-depends on (`receptive`), every window in the same shape, while phase and source samples are carried. What windows of 50 frames cost, and
-of 10, beside the whole rendered at once: docs/decisions/0003-vocoder-hold-back.md.
+depends on (`receptive_field`), every window in the same shape, while phase and source samples are carried. What windows of 50 frames cost,
+and of 10, beside the whole rendered at once: docs/decisions/0003-vocoder-hold-back.md.
 """
 
 import contextlib

@@ -10,7 +10,7 @@ import pytest
 
 from cosyserve.commands.model import _STEPS
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINES = [line for block in BLOCK.findall(PAGE) for line in block.splitlines() if line.startswith("cosyserve model")]

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from tests.stacks.up_process import ROOT
 
 FAKES = {"COSYSERVE_LLM_BACKEND": "fake", "COSYSERVE_TOKEN2WAV_BACKEND": "fake"}

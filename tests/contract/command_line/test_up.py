@@ -9,12 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.client.speech import Speech
 from cosyserve.host.supervision import supervisor as stack_module
 from cosyserve.host.supervision.supervisor import Stack, StackFailed, running_stack
-from tests.stacks.up_process import TINY, Up
 from tests.stacks.roster import Roster
+from tests.stacks.up_process import TINY, Up
 
 SLOW_TOKENS = {"COSYSERVE_LLM_FAKE_TOKEN_MILLISECONDS": "4"}
 

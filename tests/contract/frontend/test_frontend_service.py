@@ -16,13 +16,13 @@ from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
 from services.frontend.__main__ import SERVICE, load, main
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.settings import FrontendSettings
-from services.frontend.segmentation.text_units import Units
 from services.frontend.analysis.streaming_text import Piece, WrittenText
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.segmentation.text_units import Units
+from services.frontend.settings import FrontendSettings
 from tests.stacks.conversation import conversation
 
-TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
 TEXT = "Hello 12 worlds. Dr. Smith paid 3.50 dollars! 你好，今天3.5公斤。再见"
 
 

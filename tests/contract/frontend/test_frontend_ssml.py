@@ -11,7 +11,7 @@ from cosyserve.v1.warning_pb2 import TextWarning
 from services.frontend.settings import FrontendSettings
 from tests.contract.frontend.frontend_calls import analyze, served, stream
 
-DEMO = Path(__file__).parents[2] / "models" / "demo"
+DEMO = Path(__file__).parents[3] / "models" / "demo"
 DOCUMENT = (
     '<speak>One 你好 here. <emphasis>Two</emphasis> is <prosody rate="slow">slow</prosody><break time="1s"/> '
     'and <say-as interpret-as="digits">12</say-as>.</speak>'

@@ -10,7 +10,7 @@ import pytest
 from services.frontend.settings import FrontendSettings
 from tests.contract.frontend.frontend_calls import analyze, served, stream
 
-TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
 TEXT = "[pause 1s]First one here.[pause 200ms] [pause 300ms]Then 2 more. <break time='0.5s'/>"
 
 

@@ -12,17 +12,17 @@ import grpc
 import numpy as np
 import pytest
 
+from cosyserve.audio.wav import wav_header
 from cosyserve.rpc.replicas import retry_delay
 from cosyserve.rpc.server import running
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc, voice_pb2
-from cosyserve.audio.wav import wav_header
 from services.frontend.__main__ import SERVICE, load
 from services.frontend.settings import FrontendSettings
 from tools.fuzz.damage import damaged
 from tools.fuzz.upload_seeds import seeds, voiced
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DEMO = ROOT / "models" / "demo"
 FILES = seeds()
 GOOD = FILES["pcm16.wav"]

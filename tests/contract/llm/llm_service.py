@@ -12,8 +12,8 @@ from cosyserve.rpc.server import Close, Service, running
 from cosyserve.v1 import llm_pb2, llm_pb2_grpc
 from services.llm.__main__ import NAME
 from services.llm.backends.backend import Backend
-from services.llm.servicer import LlmServicer
 from services.llm.backends.torch_backend import TorchBackend
+from services.llm.servicer import LlmServicer
 from tests.stacks.conversation import conversation
 from tests.unit.llm.tiny_llm import settings
 

@@ -14,9 +14,9 @@ from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc, llm_pb2
 from services.llm import __main__ as llm
 from services.llm.hosted.hosted_backend import HostedBackend
 from tests.contract.llm.llm_service import PROMPT, Setup, generate, generate_stream, joined, served, status
-from tests.unit.llm.tiny_llm import backend, settings
 from tests.unit.llm.hosted import fake_vllm, step_engine
 from tests.unit.llm.hosted.hosts import SEAMS, conversions, engine_of, hosted, library
+from tests.unit.llm.tiny_llm import backend, settings
 
 
 @pytest.fixture(scope="module")

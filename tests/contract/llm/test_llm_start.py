@@ -18,7 +18,7 @@ from services.llm.engine.scheduler import Scheduler
 from tests.contract.llm.llm_service import generate, status
 from tests.unit.llm.tiny_llm import TINY, settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def start(**environment: str) -> tuple[int, str]:

@@ -11,8 +11,8 @@ from cosyserve.errors import DeadlineExceeded
 from cosyserve.v1 import llm_pb2
 from services.llm.generation.request import Generation, Prompt
 from services.llm.servicer import LlmServicer
-from tests.stacks.conversation import conversation
 from tests.contract.llm.llm_service import Setup, drain, served, status
+from tests.stacks.conversation import conversation
 from tests.unit.llm.tiny_llm import backend
 
 

@@ -4,13 +4,13 @@ import asyncio
 from pathlib import Path
 
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.client.types import Prompt
 from cosyserve.audio.wav import wav_header
+from cosyserve.client.types import Prompt
 from tests.stacks.whole_stack import whole_stack
-from tools.quality.words.alignment import align
-from tools.quality.words.recognition import Recogniser
 from tools.quality.recordings.recording import Recording
 from tools.quality.recordings.sentences import Sentence
+from tools.quality.words.alignment import align
+from tools.quality.words.recognition import Recogniser
 from tools.quality.words.spelling import words_of
 
 SPOKEN = "She sells fresh bread and coffee near the old station every morning."

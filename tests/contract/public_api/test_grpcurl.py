@@ -13,11 +13,11 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cosyserve.client.client import Client
-from cosyserve.rpc.server import ServerSettings, Service, running
+from cosyserve.client import Client
 from cosyserve.host.supervision.child import Child
 from cosyserve.host.supervision.ports import free_ports
 from cosyserve.host.supervision.supervisor import running_stack
+from cosyserve.rpc.server import ServerSettings, Service, running
 
 GRPCURL = Path(sys.executable).parent / "grpcurl"
 TEXT = "Two callers with one seed hear the same."

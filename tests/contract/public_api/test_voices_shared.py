@@ -14,17 +14,17 @@ import grpc
 import pytest
 
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.client.client import Client
+from cosyserve.audio.wav import wav_header
+from cosyserve.client import Client
 from cosyserve.errors import AlreadyExists, FailedPrecondition, InvalidRequest, NotFound
 from cosyserve.host.supervision.supervisor import Running, Stack, running_stack
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1 import frontend_pb2_grpc
-from cosyserve.audio.wav import wav_header
-from tools.quality.words.recognition import Recogniser
 from tools.quality.recordings.recording import Recording
 from tools.quality.recordings.sentences import Sentence
+from tools.quality.words.recognition import Recogniser
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SPOKEN = "The quick brown fox jumps over the lazy dog, and nobody minds at all."
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import grpc
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import TooShort
 from cosyserve.host.supervision.supervisor import Stack, running_stack
 from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, voice_pb2
@@ -54,9 +54,9 @@ async def test_faults_and_second_attempts_are_counted_by_guard() -> None:
                     await client.synthesize("A sentence.", seed=seed, retry=True).read()
                 except TooShort:
                     failed += 1
-    first_attempts = receiver.total("cosyserve.client.speech.retries", guard="TOO_SHORT")
+    first_attempts = receiver.total("cosyserve.speech.retries", guard="TOO_SHORT")
     assert 1 <= first_attempts < said
     assert 0 <= failed < first_attempts
     # The llm counts each attempt that fails, the orchestrator those that it cannot mend.
-    assert receiver.total("cosyserve.client.speech.faults", guard="TOO_SHORT") == first_attempts + 2 * failed
-    assert receiver.total("cosyserve.client.speech.faults") == receiver.total("cosyserve.client.speech.faults", guard="TOO_SHORT")
+    assert receiver.total("cosyserve.speech.faults", guard="TOO_SHORT") == first_attempts + 2 * failed
+    assert receiver.total("cosyserve.speech.faults") == receiver.total("cosyserve.speech.faults", guard="TOO_SHORT")

@@ -34,7 +34,7 @@ from tests.stacks.scripted_stages import until_serving
 from tools.fuzz.upload_seeds import seeds
 
 HERE = "127.0.0.1:0"
-DEMO = Path(__file__).parents[2] / "models" / "demo"
+DEMO = Path(__file__).parents[3] / "models" / "demo"
 CANARY = "qzcanary"
 """A voice id, a key, a language tag and a word: good wherever a text may be anything of its form."""
 WRITTEN = {

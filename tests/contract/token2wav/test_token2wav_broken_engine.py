@@ -10,13 +10,13 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import services.token2wav.__main__ as token2wav
-from cosyserve.errors import CosyserveError
 from cosyserve.engines.fallback import Footing
+from cosyserve.errors import CosyserveError
 from cosyserve.rpc.server import ServiceBroken, serve
 from cosyserve.v1 import token2wav_pb2, token2wav_pb2_grpc
 from services.token2wav.decoders.backend import Backend
-from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.decoders.fake import FakeDecoder, FakeState, load_fake
+from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.inputs.request import Profile
 from tests.contract.token2wav.token2wav_service import setup
 from tests.unit.token2wav.speaking import tokens

@@ -13,8 +13,8 @@ from cosyserve.rpc.replicas import retry_delay
 from cosyserve.timing import Timing
 from cosyserve.v1 import identity_pb2, token2wav_pb2
 from services.token2wav.decoders.backend import EngineSettings, load_backend
-from tests.stacks.conversation import conversation
 from tests.contract.token2wav.token2wav_service import Loopback, rest, said, serving, setup
+from tests.stacks.conversation import conversation
 from tests.unit.token2wav.speaking import tokens
 
 NOT_FINITE = np.full((40, 80), np.nan, "<f4").tobytes()

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.streaming_text import WrittenText
 from services.frontend.normalization.normalize import Normalizer
+from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit
 from services.frontend.segmentation.split_mode import Split
-from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.segmentation.text_units import LONGEST_UNIT, Units, runs_of
-from services.frontend.normalization.wetext_package import WeText
-from services.frontend.analysis.streaming_text import WrittenText
+from services.frontend.tokenizers.bpe import TextTokenizer
 
-TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
 TEXT = st.text(st.sampled_from('ab1 .,;:!?"”’)\n中文。？！；，、Dr') | st.characters(exclude_categories=["Cs"]), max_size=120)
 WORDS = (
     "Yes", "No", "What", "okay", "Dr. Smith", "the U.S.", "at 5 p.m.", "42 cats", "$3.50", "plan B", "Hmm", "he said", "今天", "很好",

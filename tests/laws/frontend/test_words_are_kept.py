@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.text.characters import speakable, without_pictures
 from services.frontend.normalization.english.names import technical_names
+from services.frontend.normalization.grammar_spans import windows
 from services.frontend.normalization.markdown import without_markdown
 from services.frontend.normalization.normalize import Normalizer
+from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.language_spans import spans
 from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit
+from services.frontend.text.characters import speakable, without_pictures
 from services.frontend.tokenizers.bpe import TextTokenizer
-from services.frontend.normalization.wetext_package import WeText
-from services.frontend.normalization.grammar_spans import windows
 
-TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
 LETTERS = st.characters(categories=["Lu", "Ll", "Lo", "Nd"]) | st.sampled_from("aeiou中文字かなкотשלוםمرحباไทย")
 WORD = st.text(LETTERS, min_size=1, max_size=12) | st.text(LETTERS, min_size=200, max_size=260)
 MARK = st.sampled_from([" ", ". ", ", ", "! ", "? ", "。", "，", "؟ ", " — ", "...", "; ", '." ', "\n", "：", "।"])

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from cosyserve.errors import InternalFault, Unavailable
 from cosyserve.engines.identity import Identity
-from services.llm.engine.kv_cache import SequenceCache
+from cosyserve.errors import InternalFault, Unavailable
+from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine
+from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits, Scheduler
-from services.llm.backends.torch_backend import TorchBackend
 from tests.unit.llm.tiny_llm import model, sentence, tokens
 
 

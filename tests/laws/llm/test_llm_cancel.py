@@ -10,14 +10,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from cosyserve.errors import InternalFault, InvalidRequest, Overloaded, Unavailable
 from cosyserve.engines.identity import Identity
-from services.llm.engine.kv_cache import SequenceCache, cache_bytes
+from cosyserve.errors import InternalFault, InvalidRequest, Overloaded, Unavailable
+from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine
+from services.llm.engine.kv_cache import SequenceCache, cache_bytes
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.scheduler import Limits
 from services.llm.generation.request import Grouping, Hop
-from services.llm.backends.torch_backend import TorchBackend
 from tests.unit.llm.tiny_llm import arriving, model, sentence, tokens
 
 TOKEN_BY_TOKEN = Grouping(first=1, rest=1)

@@ -10,15 +10,15 @@ import torch
 
 from cosyserve.errors import NonFinite
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.engine.kv_cache import SequenceCache
+from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.cpu.passes import CpuPasses
 from services.llm.engine.engine import Engine
+from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.passes import ReadablePasses
 from services.llm.engine.scheduler import Limits
 from services.llm.generation.request import Prompt
 from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
-from services.llm.backends.torch_backend import TorchBackend
 from tests.unit.llm.tiny_llm import arriving, backend, sentence, tokens
 from tests.unit.llm.tiny_model import model
 

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from cosyserve.errors import NonFinite
 from cosyserve.engines.identity import Identity
+from cosyserve.errors import NonFinite
+from services.llm.backends.torch_backend import TorchBackend
 from services.llm.engine.engine import Engine
 from services.llm.engine.scheduler import Limits
-from services.llm.gpu.stepper import MOST_CHUNKS, FusedStepper
 from services.llm.generation.request import Generation, Profile, Sampling
-from services.llm.backends.torch_backend import TorchBackend
+from services.llm.gpu.stepper import MOST_CHUNKS, FusedStepper
 from tests.unit.llm.gpu.plain_runner import PlainRunner
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, model, sentence, tokens, tokens_alone
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from cosyserve.errors import Overloaded
+from services.llm.generation.request import Generation, Sampling
 from services.llm.gpu.kv_growth import Growth
 from services.llm.gpu.layout import PAGE
-from services.llm.generation.request import Generation, Sampling
 from tests.laws.llm.test_llm_fused_steps import fused
 from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, model, sentence, tokens, tokens_alone
 

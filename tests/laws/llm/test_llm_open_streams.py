@@ -8,10 +8,10 @@ import pytest
 
 from cosyserve.errors import Overloaded
 from services.llm.backends.backend import Backend
-from services.llm.engine.kv_cache import cache_bytes
 from services.llm.backends.fake_backend import FakeBackend
-from services.llm.generation.request import Grouping
 from services.llm.backends.torch_backend import TorchBackend
+from services.llm.engine.kv_cache import cache_bytes
+from services.llm.generation.request import Grouping
 from tests.unit.llm.tiny_llm import backend, sentence, settings, tokens
 
 BLOCK = [1, 2, 3, 4, 5]

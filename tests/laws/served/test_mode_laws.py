@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from cosyserve.errors import FailedPrecondition
-from cosyserve.client.types import Prompt
 from cosyserve.audio.wav import wav_header
+from cosyserve.client.types import Prompt
+from cosyserve.errors import FailedPrecondition
 from tests.stacks.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from cosyserve.errors import InvalidRequest
 from cosyserve.client.types import Mode, TextWarning, WordTime
+from cosyserve.errors import InvalidRequest
 from tests.stacks.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

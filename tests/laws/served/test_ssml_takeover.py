@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cosyserve.client.client import Client
-from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.client import Client
 from cosyserve.client.types import Mode, TextWarning, WordTime
+from cosyserve.host.supervision.supervisor import Stack, running_stack
 from tests.stacks.roster import Roster
 
 HEAD = '<speak>This one ⊕ is complete. One <prosody rate="fast">word after'

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.host.supervision.supervisor import Stack, running_stack
 from tests.stacks.roster import Roster
 

@@ -14,7 +14,7 @@ import pytest_asyncio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import InvalidRequest
 from cosyserve.host.supervision.supervisor import running_stack
 

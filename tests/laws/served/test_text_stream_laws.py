@@ -11,8 +11,8 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from cosyserve.errors import InvalidRequest
 from cosyserve.client.types import Summary, WordTime
+from cosyserve.errors import InvalidRequest
 from tests.stacks.whole_stack import WholeStack, whole_stack
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

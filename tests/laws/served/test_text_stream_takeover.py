@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from cosyserve.client.client import Client
-from cosyserve.host.supervision.supervisor import Stack, running_stack
+from cosyserve.client import Client
 from cosyserve.client.types import Mode, Summary, WordTime
+from cosyserve.host.supervision.supervisor import Stack, running_stack
 from tests.stacks.roster import Roster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

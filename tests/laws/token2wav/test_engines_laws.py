@@ -7,10 +7,10 @@ import pytest
 import pytest_asyncio
 
 from services.token2wav.decoders.backend import Backend
-from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.inputs.request import Growth, Hops, Sentence
-from tests.unit.token2wav.speaking import batching, speak, tokens, voice
+from services.token2wav.scheduling.batcher import Batcher
 from tests.unit.token2wav.engines.engines import onnx_backend
+from tests.unit.token2wav.speaking import batching, speak, tokens, voice
 
 
 @pytest.fixture(scope="module")

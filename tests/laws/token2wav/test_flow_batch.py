@@ -12,7 +12,7 @@ from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.state import FlowState
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
-TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
 STORIES = ((20, 61), (0, 40), (30, 5), (25, 75), (1, 25))
 """Prompt and generated tokens of streams that are at different places and end at different times."""
 

@@ -11,7 +11,7 @@ from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.flow.state import FlowState
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
-TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
 
 
 @pytest.fixture(scope="module")

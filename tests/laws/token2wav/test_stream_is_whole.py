@@ -12,14 +12,14 @@ import torch
 
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import Backend
-from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.decoders.continuous import ContinuousDecoder, as_prompt
 from services.token2wav.flow.flow import load_flow
-from services.token2wav.scheduling.first_chunk_delay import Holding
-from services.token2wav.scheduling.stream_slot import Lane
-from services.token2wav.scheduling.next_step import NextStep, Work
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.first_chunk_delay import Holding
+from services.token2wav.scheduling.next_step import NextStep, Work
 from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.stream_slot import Lane
 from services.token2wav.scheduling.token_pace import TokenPace
 from services.token2wav.vocoder.vocoder import load_vocoder
 from tests.unit.token2wav.speaking import GOLDEN, batching, pieces, speak, tokens, torch_backend, voice

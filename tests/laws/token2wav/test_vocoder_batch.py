@@ -11,7 +11,7 @@ from cosyserve.errors import InternalFault, InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 
-TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
 with np.load(TINY / "flow_mel.npz") as arrays:
     MEL = torch.from_numpy(arrays["mel_offline"][0])
 CUTS = [[32, 50, 38], [50, 50, 20], [2, 48, 70], [120, 0, 0]]

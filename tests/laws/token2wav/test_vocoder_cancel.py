@@ -8,16 +8,16 @@ import torch
 
 from cosyserve import philox
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.inputs.cancellation import Cancelled
 from services.token2wav.decoders.interface import Stride
-from services.token2wav.flow.flow import load_flow
 from services.token2wav.decoders.offline import OfflineDecoder
-from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.decoders.upstream import UpstreamDecoder
+from services.token2wav.flow.flow import load_flow
+from services.token2wav.inputs.cancellation import Cancelled
+from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 from tests.unit.token2wav.speaking import tokens, voice
 
-TINY = ModelDirectory(Path(__file__).parents[1] / "golden" / "tiny")
+TINY = ModelDirectory(Path(__file__).parents[2] / "golden" / "tiny")
 CPU = torch.device("cpu")
 MEL = torch.linspace(-4, 1, 80)[:, None] + torch.sin(torch.arange(60) / 5.0)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 
-TINY = Path(__file__).parents[1] / "golden" / "tiny"
+TINY = Path(__file__).parents[2] / "golden" / "tiny"
 with np.load(TINY / "flow_mel.npz") as arrays:
     MEL = torch.from_numpy(arrays["mel_offline"][0])
 SEED, SENTENCE = 11, 2

@@ -9,8 +9,8 @@ import pytest
 from cosyserve.rpc import peers
 from cosyserve.v1 import info_pb2, info_pb2_grpc
 from tests.pipeline.calling import IMPATIENT, TEXT, all_idle, busy, hang, speak, status_of
-from tests.stacks.scripted_stages import Stack, expected_audio, stack
 from tests.pipeline.text.test_text_streams import rest, setup, texts
+from tests.stacks.scripted_stages import Stack, expected_audio, stack
 
 
 async def opened(running: Stack, *fragments: str) -> Any:

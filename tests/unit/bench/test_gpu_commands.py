@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from bench.gpu.llm import __main__ as gpu_llm
 from bench import load_soak
+from bench.gpu.llm import __main__ as gpu_llm
 from bench.gpu.parts import Plan, parts
 from bench.parts.results_file import Kept
 
@@ -58,6 +58,6 @@ def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
             monkeypatch.setattr("sys.argv", list(line[1:]))
             modules[line[1]].main()
     assert called >= Counter({
-        "bench.gpu.prepare model": 1, "bench.gpu.prepare llm": 3, "bench.gpu.llm.__main__ steps": 1, "bench.gpu.llm.__main__ speed": 1,
-        "bench.gpu.llm.__main__ same": 1, "bench.gpu.lengths measure": 1, "bench.serving run": 4, "bench.offline measure": 2, "soak 32 8": 1,
+        "bench.gpu.prepare model": 1, "bench.gpu.prepare llm": 3, "bench.gpu.llm steps": 1, "bench.gpu.llm speed": 1,
+        "bench.gpu.llm same": 1, "bench.gpu.lengths measure": 1, "bench.serving run": 4, "bench.offline measure": 2, "soak 32 8": 1,
     })  # fmt: skip

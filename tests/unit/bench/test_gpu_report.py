@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from bench.gpu import stage_tables as stages
-from bench.gpu.targets import Demand, demands, most_without_gap
+from bench.gpu.device.service_settings import ENGINES, settings, state_bytes
 from bench.gpu.lower_bounds import Floors, estimator_weights
 from bench.gpu.parts import Plan, parts
 from bench.gpu.report import write
-from bench.gpu.sharing.rows import ROWS
 from bench.gpu.sharing.figures import spans
-from bench.gpu.device.service_settings import ENGINES, settings, state_bytes
+from bench.gpu.sharing.rows import ROWS
+from bench.gpu.targets import Demand, demands, most_without_gap
 from bench.load_soak import Looks, verdict
 from bench.parts.ledger import DONE, FAILED, Ledger, Run
 from bench.parts.provenance import Subject

@@ -12,11 +12,11 @@ import torch
 
 from bench.gpu.sharing import decoding, passes, service
 from bench.gpu.sharing.__main__ import attempted, failed, measure
-from bench.gpu.sharing.processes import Company
 from bench.gpu.sharing.decoding import Ear, Speaker
-from bench.gpu.sharing.passes import ReadablePasses
-from bench.gpu.sharing.rows import COLD, MEETING, ONE, ROWS, Decoding, Row
 from bench.gpu.sharing.figures import sharing, spans
+from bench.gpu.sharing.passes import ReadablePasses
+from bench.gpu.sharing.processes import Company
+from bench.gpu.sharing.rows import COLD, MEETING, ONE, ROWS, Decoding, Row
 from bench.gpu.sharing.worker import FAILED, Worker, WorkerFailed
 from bench.parts.results_file import Kept
 from cosyserve.errors import Unavailable

@@ -11,8 +11,9 @@ import torch
 if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
-from bench.gpu.llm import random_sentences as gpu_llm_speech, tuning as gpu_llm_tuning
 from bench.gpu import prepare
+from bench.gpu.llm import random_sentences as gpu_llm_speech
+from bench.gpu.llm import tuning as gpu_llm_tuning
 from bench.gpu.sharing import passes
 from bench.gpu.sharing.decoding import Speaker
 from bench.gpu.sharing.passes import PagedPasses
@@ -23,8 +24,8 @@ from services.llm.gpu import factory as start
 from services.llm.gpu.tuning import TABLE
 from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 from services.token2wav.gpu.paged_flow.unit_table import Unit
-from tests.unit.token2wav.speaking import GOLDEN
 from tests.unit.token2wav.gpu.small_flow import SMALL, random_tensors
+from tests.unit.token2wav.speaking import GOLDEN
 
 
 class Event:

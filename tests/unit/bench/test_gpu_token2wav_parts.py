@@ -19,7 +19,9 @@ from bench.gpu import stage_tables as stages
 from bench.gpu.lower_bounds import Floors
 from bench.gpu.parts import VOCODER_SHARDS, Plan, parts
 from bench.gpu.token2wav import __main__ as command
-from bench.gpu.token2wav import flow, readable_path as machine, random_models as published, streams, tuning, vocoder
+from bench.gpu.token2wav import flow, streams, tuning, vocoder
+from bench.gpu.token2wav import random_models as published
+from bench.gpu.token2wav import readable_path as machine
 from services.token2wav.gpu.paged_flow.flow import PagedFlow
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
 from tests.unit.token2wav.gpu.small_flow import SMALL, random_tensors

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from bench.parts.results_file import Kept
 from bench.parts.ledger import DONE, FAILED, LATE, LEFT_OUT, Ledger
 from bench.parts.part import Part, chosen, together
 from bench.parts.progress import Progress, bar
+from bench.parts.provenance import Subject, source, subject
+from bench.parts.results_file import Kept
 from bench.parts.runner import run
 from bench.reports.part_states import state
-from bench.parts.provenance import Subject, source, subject
 from bench.reports.tables import table
 
 HERE = Subject("a machine", {"torch": "2"}, "abc", "1")

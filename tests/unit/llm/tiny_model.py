@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 
 from cosyserve.model_directory import ModelDirectory
-from services.llm.generation.config import read_config
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors
+from services.llm.generation.config import read_config
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from cosyserve.engines.engine_cache import EngineCache
-from cosyserve.errors import ModelError, SettingsError
 from cosyserve.engines.gpu_facts import visible_gpus
+from cosyserve.errors import ModelError, SettingsError
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from tools.model import build, build_llm
 from tools.model.build_llm import LONGEST_INPUT, Limits, builder_arguments
-from tools.model.convert import convert
 from tools.model.checkpoints.tensor_file import Precision
+from tools.model.convert import convert
 
 ROOT = Path(__file__).parents[3]
 TINY = ROOT / "tests" / "golden" / "tiny"

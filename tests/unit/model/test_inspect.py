@@ -11,8 +11,8 @@ import torch
 from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import ModelError
 from tools.model import inspect
-from tools.model.convert import convert
 from tools.model.checkpoints.tensor_file import Precision
+from tools.model.convert import convert
 
 ROOT = Path(__file__).parents[3]
 TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from cosyserve.errors import ModelError
 from cosyserve.spec import SPEECH_ROWS
-from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from services.llm.generation.request import Prompt
+from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from tests.unit.model.checkpoint_readers import Array, log_softmax, qwen2_scores, tensorrt_llm_scores, tensors
-from tools.model.convert import convert
 from tools.model.checkpoints.hugging_face_reader import open_checkpoint
 from tools.model.checkpoints.llm_checkpoint import Backbone, expected_shapes
 from tools.model.checkpoints.tensor_file import Precision, Source, zeros
 from tools.model.checkpoints.tensorrt_llm import checkpoint_config, checkpoint_tensors
+from tools.model.convert import convert
 
 ROOT = Path(__file__).parents[3]
 TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"

@@ -16,9 +16,9 @@ from cosyserve.model_directory import ModelDirectory
 from services.llm.engine.weights import model_hash
 from services.token2wav.torch_backend import WEIGHTS
 from tools.model import prune
+from tools.model.checkpoints.tensor_file import Precision
 from tools.model.convert import convert
 from tools.model.prune import Present, judge_conversions, judge_engines, model_hashes, remove
-from tools.model.checkpoints.tensor_file import Precision
 
 ROOT = Path(__file__).parents[3]
 TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from cosyserve.model_directory import ModelDirectory
-from services.llm.generation.config import read_config
 from services.llm.engine.model import SpeechTokenModel
+from services.llm.generation.config import read_config
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from tools.model import verify
-from tools.model.convert import TARGETS, convert
-from tools.model.comparison.converted_model import Block, Converted, read_conversion
 from tools.model.checkpoints.tensor_file import Precision
+from tools.model.comparison.converted_model import Block, Converted, read_conversion
+from tools.model.convert import TARGETS, convert
 from tools.model.verify_llm import compare, questions, reference
 
 ROOT = Path(__file__).parents[3]

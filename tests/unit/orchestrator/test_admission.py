@@ -12,9 +12,9 @@ from cosyserve.engines.engine_load import BusyMeter, EngineLoad, Load
 from cosyserve.errors import Overloaded
 from services.orchestrator.load_control.adaptive_limit import BACK_OFF_SECONDS, RECOVER_SECONDS, USED_SHARE, AdaptiveLimit, StageLoad
 from services.orchestrator.load_control.admission import Admission
-from services.orchestrator.load_control.wait_estimate import ANYTHING, ARRIVING_TEXT, LONGEST_SECONDS, SHORTEST_SECONDS, TEXT, Departures
-from services.orchestrator.load_control.preemptible_place import LentPlace
 from services.orchestrator.load_control.limit_updater import LoadWatch
+from services.orchestrator.load_control.preemptible_place import LentPlace
+from services.orchestrator.load_control.wait_estimate import ANYTHING, ARRIVING_TEXT, LONGEST_SECONDS, SHORTEST_SECONDS, TEXT, Departures
 from services.orchestrator.sound.playback import Playing
 
 

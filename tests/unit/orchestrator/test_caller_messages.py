@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.text.replay_buffer import ArrivingText
 from services.orchestrator.text.caller_messages import Fragment, Waiting, listen
+from services.orchestrator.text.replay_buffer import ArrivingText
 
 
 class Caller:

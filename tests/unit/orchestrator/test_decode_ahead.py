@@ -2,11 +2,11 @@
 
 import asyncio
 
-from services.orchestrator.sound.silence import Play
 from services.orchestrator.decode_ahead import Decode, sentences_ahead
-from services.orchestrator.stages.token2wav import Decoded
+from services.orchestrator.sound.silence import Play
 from services.orchestrator.speech.token_stream import Made, TokenStream
 from services.orchestrator.speech.utterance import Sentence
+from services.orchestrator.stages.token2wav import Decoded
 
 
 def written(index: int) -> TokenStream:

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from services.orchestrator.text.deduplication import TakenSentences
 from services.orchestrator.speech.utterance import OpenSentence, Sentence, SpokenWord
+from services.orchestrator.text.deduplication import TakenSentences
 
 IDS = tuple(range(100, 120))
 WORDS = tuple(SpokenWord(text, first, ids) for text, first, ids in (("one", 1, 3), ("two", 5, 2), ("three", 8, 4), ("four", 13, 6)))

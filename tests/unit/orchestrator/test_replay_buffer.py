@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosyserve.errors import DeadlineExceeded, InvalidRequest
-from services.orchestrator.text.replay_buffer import ArrivingText, Flush
+from services.orchestrator.speech.utterance import OpenSentence, Sentence
 from services.orchestrator.text.caller_messages import CancelledByCaller, Fragment, Waiting, listen
 from services.orchestrator.text.deduplication import TakenSentences
-from services.orchestrator.speech.utterance import OpenSentence, Sentence
+from services.orchestrator.text.replay_buffer import ArrivingText, Flush
 
 PATIENT = Waiting(delay_seconds=None, idle_seconds=5.0)
 

@@ -3,8 +3,8 @@
 import pytest
 
 from cosyserve.errors import FailedPrecondition
-from services.orchestrator.stages import engine_choice as engines
 from services.orchestrator.sound.sentence_pause import LONG_TOKENS, SENTENCE_PAUSE_MILLISECONDS, SHORT_TOKENS, default_pause
+from services.orchestrator.stages import engine_choice as engines
 
 
 def test_short_replies_follow_at_once_and_sentences_after_a_breath() -> None:

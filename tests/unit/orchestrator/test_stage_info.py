@@ -10,11 +10,11 @@ from typing import Any
 import grpc
 import pytest
 
-from cosyserve.rpc.replicas import Replica
 from cosyserve.engines.engine_load import Load
+from cosyserve.rpc.replicas import Replica
 from cosyserve.v1 import identity_pb2, info_pb2, info_pb2_grpc
-from services.orchestrator.stages import info as stage_info
 from services.orchestrator.load_control.adaptive_limit import AdaptiveLimit
+from services.orchestrator.stages import info as stage_info
 from services.orchestrator.stages.info import StageInfo
 
 

@@ -9,16 +9,16 @@ import pytest
 
 from cosyserve.audio.encoding import to_pcm
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.voices.speaker_file import read_voices
 from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.voices.speaker_file import read_voices
 from services.frontend.voices.voice import Voice
 from tests.unit.quality.tones import RATE, tone
 from tools.quality import clone
 from tools.quality.recordings.added_voices import with_voices
-from tools.quality.speakers.likeness import Likeness, as_table, nearness
 from tools.quality.recordings.opening import opening
 from tools.quality.recordings.recording import Recording, Samples
 from tools.quality.recordings.vocoded import vocoded_prompts
+from tools.quality.speakers.likeness import Likeness, as_table, nearness
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from cosyserve.client.types import WordTime
+from tools.quality.recordings.recording import Recording, write_recording
+from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences
+from tools.quality.replies import REPLIES, main
 from tools.quality.short_replies import spoken as replies_spoken
+from tools.quality.short_replies.outcome import Reply, judged
+from tools.quality.short_replies.report import RepliesLimits, RepliesQuality, as_json, as_table
 from tools.quality.words.alignment import differences
 from tools.quality.words.recognition import Recogniser
-from tools.quality.recordings.recording import Recording, write_recording
-from tools.quality.replies import REPLIES, main
-from tools.quality.short_replies.report import RepliesLimits, RepliesQuality, as_json, as_table
-from tools.quality.short_replies.outcome import Reply, judged
-from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences
 
 TEXT = "No problem! Anything else?"
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.unit.quality.tones import fading, recording, tone
 from tools.quality.recordings.collect import Recordings, from_folder
-from tools.quality.reports.limits import Limits
 from tools.quality.recordings.recording import Recording, write_recording
-from tools.quality.reports.quality_report import as_json, as_table
 from tools.quality.recordings.sentences import HELD_OUT, Sentence, read_sentences, spread
-from tools.quality.words.spelling import words_of
+from tools.quality.reports.limits import Limits
+from tools.quality.reports.quality_report import as_json, as_table
 from tools.quality.reports.voice_quality import VoiceQuality, measure
+from tools.quality.words.spelling import words_of
 
 TEXTS = ["We left early.", "The river was too deep to cross.", "There is a way.", "I promised to wait here."]
 

@@ -7,9 +7,9 @@ import pytest
 
 from cosyserve.client.types import WordTime
 from tools.quality import word_times
-from tools.quality.words.recognition import HeardWord
 from tools.quality.recordings.speech_bounds import sounding
 from tools.quality.word_times import Compared, same_words
+from tools.quality.words.recognition import HeardWord
 
 NO_SOUND = (None, None)
 

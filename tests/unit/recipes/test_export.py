@@ -10,24 +10,24 @@ import torch
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from recipes.demo_voice import export, voices
-from recipes.demo_voice.model_files import layout, manifest
-from recipes.demo_voice.training import parameters as store
 from recipes.demo_voice.features import Features
+from recipes.demo_voice.model_files import layout, manifest
 from recipes.demo_voice.speaker import network as speaker_network
 from recipes.demo_voice.speaker import train as speaker_train
-from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.tokenizer import trained
 from recipes.demo_voice.tokenizer.examples import Examples
 from recipes.demo_voice.tokenizer.export import export as export_tokenizer
 from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes
+from recipes.demo_voice.training import parameters as store
+from recipes.demo_voice.training.speech import Speech
 from services.frontend.tokenizers.phonemes.letter_to_sound import NGrams, Row, cost_character, pair_character, write_letters
 from services.frontend.tokenizers.phonemes.lexicon import write_lexicon
-from services.frontend.voices.speaker_file import read_voices
 from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.voices.speaker_file import read_voices
 from services.frontend.voices.voice_notes import FIELD
-from services.llm.generation.config import read_config as read_llm_config
 from services.llm.engine.weights import expected_tensors as llm_tensors
+from services.llm.generation.config import read_config as read_llm_config
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.flow.weights import expected_tensors as flow_tensors
 from services.token2wav.vocoder.config import read_config as read_vocoder_config

@@ -19,17 +19,17 @@ from recipes.demo_voice.language_model.supply import in_batches
 from recipes.demo_voice.language_model.training import Options, Training, corrupted
 from recipes.demo_voice.language_model.vocabulary import Vocabulary
 from recipes.demo_voice.model_files.layout import model_directory
-from recipes.demo_voice.training.speech import Speech
 from recipes.demo_voice.tokenizer import codes as fsq
 from recipes.demo_voice.tokenizer import trained
 from recipes.demo_voice.tokenizer.network import Network, Sizes
 from recipes.demo_voice.tokenizer.phones import Phones
+from recipes.demo_voice.training.speech import Speech
 from services.frontend.tokenizers.phonemes.symbols import PHONES, SYMBOLS
-from services.llm.generation.interleaved_text import ContinuousText
-from services.llm.generation.config import LlmConfig, SamplingParameters, read_config
 from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.engine.weights import load_tensors
+from services.llm.generation.config import LlmConfig, SamplingParameters, read_config
+from services.llm.generation.interleaved_text import ContinuousText
 from services.llm.generation.request import Profile, Prompt
 from services.llm.generation.sampling import Scores
 from services.llm.generation.script import Script, Table

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cosyserve.model_directory import ModelDirectory
-from recipes.demo_voice.text import letter_to_sound as letter_training
 from recipes.demo_voice.prepare_text import choose, main, read_sentences, same
+from recipes.demo_voice.text import letter_to_sound as letter_training
 from recipes.demo_voice.text.pronunciations import pronunciations
 from services.frontend.tokenizers.phonemes.letter_to_sound import LetterModel
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from recipes.demo_voice.training.speech import Sentence
 from recipes.demo_voice.synthesise import speak
 from recipes.demo_voice.teacher.kokoro import Kokoro, Order
 from recipes.demo_voice.teacher.plan import Job
 from recipes.demo_voice.teacher.shard import Shard, recorded
 from recipes.demo_voice.teacher.spans import Span
 from recipes.demo_voice.teacher.voices import Styles
+from recipes.demo_voice.training.speech import Sentence
 
 FASTEST = 40.0
 """Random weights ask for some 25 frames a phoneme; this leaves one."""

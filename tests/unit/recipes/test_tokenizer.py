@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from recipes.demo_voice.training import parameters, progress
 from recipes.demo_voice.tokenizer import codes, train
 from recipes.demo_voice.tokenizer.alignment import align
 from recipes.demo_voice.tokenizer.augment import disguised, stretched
@@ -20,6 +19,7 @@ from recipes.demo_voice.tokenizer.kept_encoder import read_encoder
 from recipes.demo_voice.tokenizer.network import Network, Sizes, mask_of
 from recipes.demo_voice.tokenizer.phones import Phones, distance, greedy
 from recipes.demo_voice.tokenizer.trained import ALIGNED, CODES, ONNX, PLACES, SETTINGS, WEIGHTS, TrainedTokenizer
+from recipes.demo_voice.training import parameters, progress
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from tests.unit.recipes import small_work
 

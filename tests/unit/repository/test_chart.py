@@ -16,7 +16,7 @@ import yaml
 from cosyserve.rpc.server import ServerSettings
 from cosyserve.settings import load
 
-CHART = Path(__file__).parents[2] / "k8s" / "chart"
+CHART = Path(__file__).parents[3] / "k8s" / "chart"
 SERVICES = ("frontend", "llm", "token2wav", "orchestrator")
 VALUES = [None, *sorted((CHART / "ci").glob("*.yaml"))]
 HELM = os.environ.get("HELM") or shutil.which("helm")

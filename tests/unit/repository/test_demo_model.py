@@ -15,14 +15,14 @@ from torch.nn import functional as F
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SPEAKER_DIMENSION, SPEECH_VOCABULARY
 from recipes.demo_voice.model_files import layout, manifest
-from services.frontend.voices import prompt_cut
 from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.resample import resample
-from services.frontend.voices.speaker_file import read_presets, read_voices
 from services.frontend.tokenizers.tokenizer import read_tokenizer
+from services.frontend.voices import prompt_cut
+from services.frontend.voices.speaker_file import read_presets, read_voices
 from services.frontend.voices.voice import Voice
-from services.llm.generation.config import read_config
 from services.llm.engine.weights import load_tensors
+from services.llm.generation.config import read_config
 from services.token2wav.flow.flow import load_flow
 from services.token2wav.vocoder.vocoder import Vocoder, load_vocoder
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from cosyserve.host.doctor.library_checks import SUPPORT
 from cosyserve.engines.gpu_facts import Gpu
+from cosyserve.host.doctor.library_checks import SUPPORT
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.hardware.recommendation import recommended
 from cosyserve.settings import load

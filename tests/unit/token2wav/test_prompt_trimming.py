@@ -5,8 +5,8 @@ import pytest
 
 from cosyserve.errors import SettingsError
 from services.token2wav.inputs.chunking import schedule
-from services.token2wav.inputs.request import Hops, Profile, Voice
 from services.token2wav.inputs.prompt_trimming import LEAST_PROMPT, check_first_hop, trimmed
+from services.token2wav.inputs.request import Hops, Profile, Voice
 
 
 def voice(tokens: int) -> Voice:

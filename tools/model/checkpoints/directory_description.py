@@ -12,12 +12,12 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import END_OF_SPEECH, SPEECH_ROWS
 from services.frontend.tokenizers.tokenizer import read_tokenizer
-from services.llm.generation.config import LlmConfig, read_config
 from services.llm.engine.weights import TIED_HEAD, WEIGHTS, expected_tensors, model_hash
+from services.llm.generation.config import LlmConfig, read_config
 from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
 from services.token2wav.torch_backend import WEIGHTS as TOKEN2WAV_WEIGHTS
-from tools.model.output.complete_directory import MANIFEST, damage, read_manifest
 from tools.model.checkpoints.tensor_summary import mapped_tensors, summary_of, summary_of_safetensors
+from tools.model.output.complete_directory import MANIFEST, damage, read_manifest
 
 _SERVED_POSITIONS = 8192
 

@@ -16,8 +16,8 @@ from typing import Any
 from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, HEAD_BIAS_TENSOR, VOCABULARY_FILE, ExtendedVocabulary
 from tools.model.checkpoints.llm_checkpoint import LlmCheckpoint
-from tools.model.output.complete_directory import Assembly
 from tools.model.checkpoints.tensor_file import Precision, Source, write
+from tools.model.output.complete_directory import Assembly
 
 Weights = Mapping[str, Mapping[str, Source]]
 """Tensors of safetensors files, by file."""

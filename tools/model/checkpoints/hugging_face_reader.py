@@ -16,8 +16,8 @@ from cosyserve.spec import SPEECH_ROWS
 from services.llm.generation.config import SamplingParameters
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, HEAD_BIAS_TENSOR, MASKED, VOCABULARY_FILE, ExtendedVocabulary
 from tools.model.checkpoints.llm_checkpoint import HEAD_BIAS, MOST_POSITIONS, Backbone, LlmCheckpoint, expected_shapes, from_upstream
-from tools.model.output.complete_directory import read_manifest
 from tools.model.checkpoints.tensor_file import entries, held, stored
+from tools.model.output.complete_directory import read_manifest
 
 
 def open_checkpoint(path: Path) -> LlmCheckpoint:

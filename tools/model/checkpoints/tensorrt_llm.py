@@ -12,8 +12,8 @@ from typing import Any
 
 from tools.model.checkpoints.hugging_face import Weights, write_side_files, write_tokenizer
 from tools.model.checkpoints.llm_checkpoint import EMBEDDING, HEAD, NORM, LlmCheckpoint
-from tools.model.output.complete_directory import Assembly
 from tools.model.checkpoints.tensor_file import Precision, Source, stacked
+from tools.model.output.complete_directory import Assembly
 
 
 def weights(checkpoint: LlmCheckpoint) -> Weights:

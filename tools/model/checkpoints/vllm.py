@@ -17,8 +17,8 @@ from services.llm.hosted.vllm.prompt_embeddings import MARKS, PROMPT_EMBEDDINGS_
 from services.llm.hosted.vllm.vllm_plugin import ARCHITECTURE
 from tools.model.checkpoints.hugging_face import Weights, model_config
 from tools.model.checkpoints.llm_checkpoint import EMBEDDING, HEAD, HEAD_BIAS, LlmCheckpoint
-from tools.model.output.complete_directory import Assembly
 from tools.model.checkpoints.tensor_file import Precision, rows
+from tools.model.output.complete_directory import Assembly
 
 
 def weights(checkpoint: LlmCheckpoint) -> Weights:

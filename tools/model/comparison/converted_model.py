@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cosyserve.errors import ModelError
+from services.llm.generation.request import Prompt
 from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, HEAD_BIAS_TENSOR, VOCABULARY_FILE, ExtendedVocabulary
 from services.llm.hosted.vllm.prompt_embeddings import MARKS, PROMPT_EMBEDDINGS_FILE, TEXT
-from services.llm.generation.request import Prompt
 from tools.model.checkpoints.tensor_file import entries, stored
 
 

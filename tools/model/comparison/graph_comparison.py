@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 
 from tools.model.comparison.graph_cases import Case, Reference
+from tools.model.comparison.torch_layers import heard_layers
 from tools.model.graphs.execute import Execute, Executor
 from tools.model.graphs.graph import Array, Precision, layers_of
-from tools.model.comparison.torch_layers import heard_layers
 from tools.verify.report import Report
 
 TOLERANCES = {Precision.FP32: 2e-5, Precision.FP16: 1e-2, Precision.BF16: 8e-2, Precision.FP8: 3e-1}

@@ -13,8 +13,8 @@ from services.token2wav.flow.stream_cache import Window
 from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.hift import FilterNetwork, Level, ResidualBlock
 from tools.model.comparison.graph_cases import Case, Reference
-from tools.model.graphs.graph import Array, Layer
 from tools.model.comparison.method_outputs import Heard, listening
+from tools.model.graphs.graph import Array, Layer
 
 
 @torch.inference_mode()

@@ -9,7 +9,7 @@ from typing import Any
 from cosyserve.errors import ModelError
 
 _NAME = Path("models") / "cosyvoice2-0.5b.toml"
-_BESIDE = Path(__file__).resolve().parents[2] / _NAME
+_BESIDE = Path(__file__).resolve().parents[3] / _NAME
 CATALOGUE = _BESIDE if _BESIDE.exists() else _NAME
 """Beside the package in a checkout, in the working directory of an image."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")

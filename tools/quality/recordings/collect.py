@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import NotFound
 from cosyserve.host.supervision.supervisor import running_stack
 from tools.quality.recordings import speak

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cosyserve.audio.encoding import from_pcm, to_pcm
-from cosyserve.client.types import Summary
 from cosyserve.audio.wav import WavWriter
+from cosyserve.client.types import Summary
 from tools.quality.recordings.sentences import Sentence
 
 Samples = NDArray[np.float32]

@@ -9,7 +9,7 @@ sentence that was no plain English when read through gave its place to the next.
 from dataclasses import dataclass
 from pathlib import Path
 
-HELD_OUT = Path(__file__).with_name("sentences.txt")
+HELD_OUT = Path(__file__).parents[1] / "sentences.txt"
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 begin at the same sample."""
 
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.client.client import Client
+from cosyserve.client import Client
+from cosyserve.client.options import StreamOptions
 from cosyserve.client.playback import hear
 from cosyserve.client.speech import Speech
-from cosyserve.client.options import StreamOptions
 from tools.quality.recordings.recording import Recording
 from tools.quality.recordings.sentences import Sentence
 

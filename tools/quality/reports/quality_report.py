@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tools.quality.sound.sentence_faults import FAULTS
 from tools.quality.reports.voice_quality import SentenceQuality, VoiceQuality
+from tools.quality.sound.sentence_faults import FAULTS
 
 _WORST = 10
 _LONGEST_LINE = 140

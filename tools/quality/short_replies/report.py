@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tools.quality.words.alignment import WordErrors
 from tools.quality.short_replies.outcome import Reply
+from tools.quality.words.alignment import WordErrors
 
 _COLUMNS = f"{'voice':<24}{'seed':>5}{'replies':>9}{'words lost':>12}{'too short':>11}{'said twice':>12}{'misheard':>10}"
 

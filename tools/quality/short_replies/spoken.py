@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 
 from cosyserve.audio.encoding import from_pcm
-from cosyserve.client.client import Client
+from cosyserve.client import Client
+from cosyserve.client.types import WordTime
 from cosyserve.errors import SpeechFault
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SAMPLE_RATE
-from cosyserve.client.types import WordTime
 from tools.quality.recordings.added_voices import with_voices
 from tools.quality.recordings.collect import client_of, voices_of
 from tools.quality.recordings.collect import from_folder as recordings_of
-from tools.quality.words.recognition import Recogniser, base_weights
 from tools.quality.recordings.recording import Recording, file_name
-from tools.quality.short_replies.report import RepliesQuality
-from tools.quality.short_replies.outcome import judged
 from tools.quality.recordings.sentences import Sentence
+from tools.quality.short_replies.outcome import judged
+from tools.quality.short_replies.report import RepliesQuality
+from tools.quality.words.recognition import Recogniser, base_weights
 
 Ear = Callable[[Recording], str]
 _Say = Callable[[Client, Sentence, str, int], Awaitable[tuple[Recording, list[WordTime]]]]

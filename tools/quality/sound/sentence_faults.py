@@ -4,8 +4,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from tools.quality.words.alignment import Alignment
 from tools.quality.recordings.recording import Samples
+from tools.quality.words.alignment import Alignment
 
 Fault = Literal["silent", "runs on", "stops early"]
 FAULTS: tuple[Fault, ...] = get_args(Fault)

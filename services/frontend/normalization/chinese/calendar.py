@@ -2,8 +2,8 @@
 
 import re
 
-from services.frontend.text.chinese_numbers import START, cardinal, digits
 from services.frontend.normalization.chinese.rules import Rule, joining
+from services.frontend.text.chinese_numbers import START, cardinal, digits
 
 _TO = r"[ ]?(?:-|--|—|——|–|~|～|至|到)[ ]?"
 _DASH = r"[ ]?(?:--?|——?|–|~|～)[ ]?"

@@ -2,9 +2,9 @@
 
 import re
 
-from services.frontend.text.chinese_numbers import COUNTED, NUMBER, PAIR, START, amount
 from services.frontend.normalization.chinese.rules import Rule, joining
 from services.frontend.normalization.chinese.units import CURRENCIES, CURRENCY, UNIT, UNITS
+from services.frontend.text.chinese_numbers import COUNTED, NUMBER, PAIR, START, amount
 
 _SCALE = r"(?:[十百千]?(?:万亿|[万亿])|[百千](?!克|米|瓦|卡|帕|焦|赫|分))"
 _DASH = r"[ ]?(?:--?|——?|–|−|~|～|∼)[ ]?"

@@ -3,8 +3,8 @@
 import re
 import unicodedata
 
-from services.frontend.text.chinese_numbers import cardinal, digits, fraction
 from services.frontend.normalization.chinese.rules import Rule
+from services.frontend.text.chinese_numbers import cardinal, digits, fraction
 
 _HAN = "\u3400-\u9fff"
 WIDE = str.maketrans("＋－＝＜＞％＆＃＠＊／", "+-=<>%&#@*/")

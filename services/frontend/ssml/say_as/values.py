@@ -4,9 +4,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from services.frontend.text.language import CHINESE, ENGLISH
 from services.frontend.ssml.say_as import chinese, english
 from services.frontend.ssml.say_as.dates import date_of
+from services.frontend.text.language import CHINESE, ENGLISH
 
 KINDS = {
     "cardinal": "cardinal", "number": "cardinal", "ordinal": "ordinal", "digits": "digits", "digit": "digits", "telephone": "telephone",

@@ -10,17 +10,17 @@ import re
 from collections.abc import Mapping
 
 from services.frontend.tokenizers.phonemes.joined import joined
+from services.frontend.tokenizers.phonemes.pronouncer import Pronouncer
 from services.frontend.tokenizers.phonemes.reading import Word, ended, read_words
 from services.frontend.tokenizers.phonemes.symbols import START
-from services.frontend.tokenizers.phonemes.pronouncer import Pronouncer
 from services.frontend.tokenizers.tokenizer import Certain
 
 WORDS_AHEAD = 2
 
 
 class GrowingPhonemes:
-    """One unit of a text, at most 4,000 characters with its replacements (`course`): its time grows with their square. Meets
-    `text_tokenizer.GrowingIds`."""
+    """One unit of a text, at most 4,000 characters with its replacements (`reading_context`): its time grows with their square. Meets
+    `tokenizers.tokenizer.GrowingIds`."""
 
     def __init__(self, pronouncer: Pronouncer, ids: Mapping[str, int], silent: re.Pattern[str] | None) -> None:
         """silent: what is passed over."""

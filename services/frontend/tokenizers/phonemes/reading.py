@@ -8,9 +8,9 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from services.frontend.tokenizers.placeholders import BEGIN, BLANK, END
-from services.frontend.tokenizers.control_tokens import MARKUP
 from services.frontend.text import english_numbers as numbers
+from services.frontend.tokenizers.control_tokens import MARKUP
+from services.frontend.tokenizers.placeholders import BEGIN, BLANK, END
 
 GIVEN = BEGIN
 

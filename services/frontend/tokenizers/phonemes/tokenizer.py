@@ -5,8 +5,8 @@ exclamation mark or ellipsis at the end. English only: what has no English readi
 of nothing else has no ids at all.
 
 Control tokens and marks of sound do not exist here. Marks of sound (`[laughter]`) are silent; `<|...|>` is ordinary text, unless special
-tokens are allowed: then it is silent too, as it never is meant to be heard. Phonemes that a dictionary gives come between `carriers.BEGIN`
-and `carriers.END` and are spoken as they are.
+tokens are allowed: then it is silent too, as it never is meant to be heard. Phonemes that a dictionary gives come between
+`placeholders.BEGIN` and `placeholders.END` and are spoken as they are.
 """
 
 import re
@@ -17,10 +17,10 @@ from services.frontend.tokenizers.phonemes.incremental import GrowingPhonemes
 from services.frontend.tokenizers.phonemes.joined import Joined, joined
 from services.frontend.tokenizers.phonemes.letter_to_sound import read_letters
 from services.frontend.tokenizers.phonemes.lexicon import read_lexicon
+from services.frontend.tokenizers.phonemes.pronouncer import Pronouncer
 from services.frontend.tokenizers.phonemes.reading import ended, read_words
 from services.frontend.tokenizers.phonemes.symbols import START, is_pronunciation, read_symbols
 from services.frontend.tokenizers.phonemes.unread import unread
-from services.frontend.tokenizers.phonemes.pronouncer import Pronouncer
 
 FILES = ("phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz")
 _CONTROLS = re.compile("|".join(re.escape(token) for token in CONTROLS))
@@ -52,7 +52,7 @@ class PhonemeTokenizer:
         return is_pronunciation(word) and all(symbol in self._ids for symbol in word)
 
     def growing(self, *, allow_special: bool = False) -> GrowingPhonemes:
-        """As `text_tokenizer.Tokenizer.growing`."""
+        """As `tokenizers.tokenizer.Tokenizer.growing`."""
         return GrowingPhonemes(self._pronouncer, self._ids, _CONTROLS if allow_special else None)
 
     @property
@@ -61,7 +61,7 @@ class PhonemeTokenizer:
         return ("en",)
 
     def unread(self, text: str) -> list[str]:
-        """As `text_tokenizer.Tokenizer.unread`."""
+        """As `tokenizers.tokenizer.Tokenizer.unread`."""
         return unread(text)
 
     def id_of(self, token: str) -> int | None:

@@ -4,11 +4,11 @@ Equal to `ReadablePasses` within rounding, and to the bit to itself, whatever is
 their own.
 """
 
-from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.cpu.head import Head
 from services.llm.engine.cpu.many_positions import ManyPositions
 from services.llm.engine.cpu.one_position import OnePosition
 from services.llm.engine.cpu.prompt_states import PromptStates
+from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.sampling import Scores
 from services.llm.generation.script import Input

@@ -1,8 +1,8 @@
 """The backend on vLLM: its `AsyncLLM` batches, decisions of ours in a logits processor (`services.llm.hosted.vllm.vllm_processor`).
 
 Two conversions are served. `convert --target vllm`: a model of the 6564 speech ids, whose prompts go in as embeddings that are looked up
-here (`services.llm.hosted.vllm.vllm_model`). `convert --target hf`: a Qwen2 with the extended vocabulary, which vLLM knows as it is. This module, the
-model and the processor alone import the library, late.
+here (`services.llm.hosted.vllm.vllm_model`). `convert --target hf`: a Qwen2 with the extended vocabulary, which vLLM knows as it is. This
+module, the model and the processor alone import the library, late.
 
 Written against the published sources of 0.11 to 0.33 (`v1/engine/async_llm.py`, `sampling_params.py`, `v1/sample/logits_processor`);
 docs/engines.md says what has run.
@@ -16,22 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cosyserve.errors import ModelError
+from cosyserve.engines.fallback import Unserved
 from cosyserve.engines.gpu_facts import gpus
 from cosyserve.engines.identity import Identity
-from cosyserve.engines.fallback import Unserved
+from cosyserve.errors import ModelError
 from cosyserve.spec import END_OF_SPEECH
 from services.llm.backends.backend import Backend
+from services.llm.backends.candidates import VLLM, imported, vllm_refusal
 from services.llm.hosted.conversion import HUGGING_FACE, VLLM_EXPORT, Conversion, holding
 from services.llm.hosted.engine_processes import loaded_with_processes
 from services.llm.hosted.extended_vocabulary import ExtendedVocabulary
 from services.llm.hosted.hosted_backend import HostedBackend
-from services.llm.hosted.vllm.prompt_embeddings import PromptEmbeddings
-from services.llm.backends.candidates import VLLM, imported, vllm_refusal
 from services.llm.hosted.runtime import Run
 from services.llm.hosted.served_model import ServedModel
-from services.llm.settings import HOSTED_KV_MIB, LlmSettings
+from services.llm.hosted.vllm.prompt_embeddings import PromptEmbeddings
 from services.llm.hosted.vllm.vllm_plugin import plugin_refusal
+from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 
 _WORKING_BYTES = 2 << 30
 """For the CUDA context, graphs and what a step holds: counted, not measured."""

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
-from services.llm.hosted.run_sampler import Decider
 from services.llm.hosted.force_token import leave_one_id
+from services.llm.hosted.run_sampler import Decider
 from services.llm.hosted.vllm.vllm_backend import ARGUMENT
 
 Processor = Callable[[list[int], torch.Tensor], torch.Tensor]

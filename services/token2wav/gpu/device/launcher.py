@@ -23,7 +23,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class Launcher:
-    """chained: kernels wait for each other by themselves (`kernels.chain`), on Hopper and later."""
+    """chained: kernels wait for each other by themselves (`kernels.dependent_launch`), on Hopper and later."""
 
     chained: bool = False
     tiles: dict[str, tuple[tuple[int, Tile], ...]] = field(default_factory=dict)

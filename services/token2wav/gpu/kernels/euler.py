@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from services.token2wav.gpu.kernels.dependent_launch import announce, wait
 from services.token2wav.gpu.kernels.convolution import mish
+from services.token2wav.gpu.kernels.dependent_launch import announce, wait
 from services.token2wav.gpu.kernels.linear import normalised, product
 
 

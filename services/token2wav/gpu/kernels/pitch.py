@@ -1,7 +1,7 @@
 """From the frames that streams remember to the phases of their harmonics: `vocoder.f0` in float64 and the sums of `vocoder.source`.
 
 Rows are the frames of all windows, one window behind the other; frame `i` of a window is frame first - before + i of its sentence. As in
-`kernels.sound` layers are zero outside the sentence, and at its edges a window sees its neighbour: one frame more with each layer.
+`windowed_convolution` layers are zero outside the sentence, and at its edges a window sees its neighbour: one frame more with each layer.
 """
 
 import triton

@@ -11,10 +11,10 @@ from cosyserve.spec import CHUNK_FRAMES, CHUNK_TOKENS, LOOKAHEAD_TOKENS, MAX_FLO
 from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
 from services.token2wav.flow.layers import Tensors
 from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.gpu.device.launcher import Launcher, ceil, power
 from services.token2wav.gpu.kernels.conformer import embedded, looking_ahead, norm_scaled, relative_attention, turned_queries
 from services.token2wav.gpu.kernels.convolution import causal_convolution
 from services.token2wav.gpu.kernels.linear import NONE, SILU, normed_linear, onto_residual, queries_keys_values
-from services.token2wav.gpu.device.launcher import Launcher, ceil, power
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import IDS, TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Product, convolution, product

@@ -10,9 +10,9 @@ from services.token2wav.flow.estimator import Estimator
 from services.token2wav.flow.layers import Tensors
 from services.token2wav.flow.solver import ROWS, euler_schedule
 from services.token2wav.flow.weights import ESTIMATOR, FlowConfig
+from services.token2wav.gpu.device.launcher import Launcher, ceil, power
 from services.token2wav.gpu.kernels.convolution import causal_convolution, norm_mish
 from services.token2wav.gpu.kernels.euler import euler_step, prepare
-from services.token2wav.gpu.device.launcher import Launcher, ceil, power
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.transformers import TransformerRoom, Transformers
 from services.token2wav.gpu.paged_flow.unit_table import UnitTable

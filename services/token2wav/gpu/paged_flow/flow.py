@@ -13,11 +13,11 @@ from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 from services.token2wav.flow.layers import Linear, Tensors
 from services.token2wav.flow.solver import ROWS, noise_table
 from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.gpu.device.grid_barrier import may_meet
+from services.token2wav.gpu.device.launcher import EXACT_TILES, Launcher, ceil
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
-from services.token2wav.gpu.device.launcher import EXACT_TILES, Launcher, ceil
 from services.token2wav.gpu.paged_flow.page_layout import Layout
-from services.token2wav.gpu.device.grid_barrier import may_meet
 from services.token2wav.gpu.paged_flow.transformers import meeting_programs
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from services.token2wav.gpu.paged_flow.unit_table import SPARE_PAGE
 from services.token2wav.decoders.prompt_cache import PromptCacheStats
+from services.token2wav.gpu.paged_flow.unit_table import SPARE_PAGE
 
 
 class Pages:

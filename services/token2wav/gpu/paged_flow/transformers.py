@@ -6,11 +6,11 @@ from torch import Tensor
 from cosyserve.spec import CHUNK_FRAMES, EULER_STEPS
 from services.token2wav.flow.solver import ROWS
 from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.gpu.device.launcher import Launcher, Tile, ceil, power
 from services.token2wav.gpu.kernels.attention import joined_parts, paged_attention
 from services.token2wav.gpu.kernels.feed_forward import feed_forward
 from services.token2wav.gpu.kernels.head_attention import attend_by_head
 from services.token2wav.gpu.kernels.linear import GELU, normed_linear, onto_residual, queries_keys_values
-from services.token2wav.gpu.device.launcher import Launcher, Tile, ceil, power
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import TABLE, UnitTable
 from services.token2wav.gpu.paged_flow.weights import Product, Transformer
@@ -29,7 +29,7 @@ class TransformerRoom:
     splits: parts of the keys of one query that are attended to side by side in passes that split them, of at most split_units units: few
     programs would take long for many pages, and joining the parts costs another launch. meeting_units: units of a pass at most whose
     feed-forward is one launch, of programs that wait for each other; see `kernels.feed_forward`. by_head: units of such a pass at most
-    whose attention has the product behind it in its launch, where keys are not split; see `kernels.head`.
+    whose attention has the product behind it in its launch, where keys are not split; see `kernels.head_attention`.
     """
 
     def __init__(

@@ -11,8 +11,8 @@ from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from cosyserve.spec import MEL_BINS
-from services.token2wav.gpu.kernels.windowed_convolution import LEAKY, NONE, SNAKE, windowed_convolution
 from services.token2wav.gpu.device.launcher import Launcher, ceil
+from services.token2wav.gpu.kernels.windowed_convolution import LEAKY, NONE, SNAKE, windowed_convolution
 from services.token2wav.gpu.windowed_vocoder.tiles import EXACT_SOUND_TILES, SOUND_TILES
 from services.token2wav.gpu.windowed_vocoder.weights import OPERANDS, Blocks, Convolution, Snakes, Weights, raising, strided, wide
 from services.token2wav.gpu.windowed_vocoder.window_shape import WindowShape, count

@@ -1,4 +1,4 @@
-"""The vocoder's convolutions as `kernels.sound` takes them: operands of one type, [taps, outputs, channels], widths of whole tiles."""
+"""The vocoder's convolutions as `windowed_convolution` takes them: operands of a type, [taps, outputs, channels], widths of whole tiles."""
 
 import math
 

@@ -11,9 +11,9 @@ import pytest
 
 from cosyserve import errors
 from cosyserve.audio.encoding import Encoding
-from cosyserve.client.client import Client
-from cosyserve.rpc.server import ServerSettings, Service, running
+from cosyserve.client import Client
 from cosyserve.client.types import Chunk, Header, Prompt
+from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import audio_pb2, profile_pb2, synthesis_pb2, synthesis_pb2_grpc, voice_pb2
 
 WHOLE = bytes(range(200))

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from cosyserve import errors
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.client.speech import Speech
 from cosyserve.client.streaming_speech import StreamingSpeech
 from cosyserve.v1 import audio_pb2, synthesis_pb2, synthesis_pb2_grpc

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cosyserve import errors
+from cosyserve.client import Client
 from cosyserve.client import replay_buffer as written
-from cosyserve.client.client import Client
 from cosyserve.rpc.server import ServerSettings, Service, running
 from cosyserve.v1 import synthesis_pb2, synthesis_pb2_grpc
 

@@ -9,7 +9,7 @@ from cosyserve.commands.terminal.arguments import backend, replicas
 from cosyserve.commands.up import strictness
 from cosyserve.host.supervision.layout import lay_out
 
-MODEL = Path(__file__).parents[3] / "models" / "demo"
+MODEL = Path(__file__).parents[4] / "models" / "demo"
 
 
 def test_one_name_is_for_both_engines_and_each_can_have_its_own() -> None:

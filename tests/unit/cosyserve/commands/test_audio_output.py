@@ -7,11 +7,11 @@ import time
 import pytest
 
 from cosyserve.audio.encoding import Encoding
-from cosyserve.client.client import Client
+from cosyserve.client import Client
+from cosyserve.client.types import VoiceLine
 from cosyserve.commands.terminal.audio_output import _Output
 from cosyserve.commands.voices import _COLUMNS, _cells
 from cosyserve.errors import DeadlineExceeded, Unavailable
-from cosyserve.client.types import VoiceLine
 
 
 class Terminal(io.StringIO):

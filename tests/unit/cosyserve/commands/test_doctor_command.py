@@ -11,7 +11,7 @@ import pytest
 
 from tests.unit.cosyserve.host.fake_gpu import H200, put_program
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def doctor(*options: str, **environ: str) -> "subprocess.CompletedProcess[str]":

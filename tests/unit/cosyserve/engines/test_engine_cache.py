@@ -17,7 +17,7 @@ from cosyserve.engines.engine_cache import MANIFEST, Engine, EngineCache, Engine
 from cosyserve.engines.engine_lock import locked_alone
 from cosyserve.file_lock import FileLock
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 KEY = EngineKey("token2wav.estimator", {"gpu": "NVIDIA H200", "tensorrt": "10.13.3", "precision": "fp16"})
 BUILDER = """
 import os, sys, time

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from cosyserve.errors import InternalFault, ModelError, SettingsError
 from cosyserve.engines.fallback import Below, Footing, Refusal, Rung, Unserved, descend, first_that_speaks, without_paths
+from cosyserve.errors import InternalFault, ModelError, SettingsError
 
 
 def refusing(error: Exception) -> object:

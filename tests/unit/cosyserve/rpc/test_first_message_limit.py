@@ -5,8 +5,8 @@ import contextlib
 
 import pytest
 
-from cosyserve.rpc import first_message_limit as intake
 from cosyserve.errors import DeadlineExceeded, Overloaded, Unavailable
+from cosyserve.rpc import first_message_limit as intake
 from cosyserve.rpc.first_message_limit import Intake, Turn
 
 HERE, ELSEWHERE = "ipv4:10.0.0.1:1000", "ipv4:10.0.0.2:1000"

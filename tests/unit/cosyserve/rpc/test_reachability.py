@@ -6,7 +6,7 @@ import time
 import grpc
 import pytest
 
-from cosyserve.client.client import Client
+from cosyserve.client import Client
 from cosyserve.errors import Unavailable
 from cosyserve.rpc.server import running
 from tests.unit.cosyserve.rpc.small_service import NAME, SETTINGS, loader, one_chunk

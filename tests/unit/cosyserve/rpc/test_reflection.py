@@ -14,7 +14,7 @@ from cosyserve.rpc.server import running
 from tests.unit.cosyserve.rpc.small_service import NAME, SETTINGS, loader, one_chunk
 
 Request = reflection_pb2.ServerReflectionRequest
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 FILE = "cosyserve/v1/synthesis.proto"
 
 

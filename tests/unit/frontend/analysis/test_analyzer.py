@@ -8,10 +8,10 @@ from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import RUN_CHARACTERS, Analyzer, Reading, Sentence
 from services.frontend.normalization.normalize import Normalizer
-from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.normalization.wetext_package import WeText
+from services.frontend.tokenizers.bpe import TextTokenizer
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
+TINY = Path(__file__).parents[3] / "golden" / "tiny"
 
 
 @pytest.fixture(scope="module")

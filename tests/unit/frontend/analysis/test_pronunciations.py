@@ -10,19 +10,19 @@ from cosyserve.errors import InvalidRequest, SettingsError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.__main__ import read_model
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.pronunciations import Dictionary
 from services.frontend.analysis.reading_context import MOST_OF_A_UNIT
+from services.frontend.analysis.streaming_text import WrittenText
 from services.frontend.normalization.normalize import Normalizer
+from services.frontend.normalization.wetext_package import WeText
+from services.frontend.segmentation.text_units import Units
+from services.frontend.settings import FrontendSettings
+from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.tokenizers.phonemes import incremental as growing
 from services.frontend.tokenizers.phonemes.reading import Word, read_words
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
-from services.frontend.analysis.pronunciations import Dictionary
-from services.frontend.settings import FrontendSettings
-from services.frontend.tokenizers.bpe import TextTokenizer
-from services.frontend.segmentation.text_units import Units
-from services.frontend.normalization.wetext_package import WeText
-from services.frontend.analysis.streaming_text import WrittenText
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture(scope="module")

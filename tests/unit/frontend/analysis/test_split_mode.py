@@ -12,7 +12,7 @@ from services.frontend.normalization.normalize import Normalizer
 from services.frontend.segmentation.split_mode import Split, split_mode
 from services.frontend.tokenizers.bpe import TextTokenizer
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 TINY = ROOT / "tests/golden/tiny"
 TEXT = "No problem! Anything else? What? Why? How?"
 

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from services.frontend.text.chinese_numbers import amount, cardinal
 from services.frontend.normalization.chinese_readings import rewritten
+from services.frontend.text.chinese_numbers import amount, cardinal
 
 
 @pytest.mark.parametrize(

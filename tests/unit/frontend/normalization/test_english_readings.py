@@ -8,16 +8,16 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.normalization.english import unfinished_forms as growing
-from services.frontend.normalization import english_readings as readings
-from services.frontend.normalization.normalize import Normalizer
-from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
-from services.frontend.segmentation.text_units import Units
-from services.frontend.normalization.wetext_package import WeText
 from services.frontend.analysis.streaming_text import WrittenText
+from services.frontend.normalization import english_readings as readings
+from services.frontend.normalization.english import unfinished_forms as growing
+from services.frontend.normalization.normalize import Normalizer
+from services.frontend.normalization.wetext_package import WeText
+from services.frontend.segmentation.text_units import Units
+from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 from tools.quality.readings import TEXTS, read_rows
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SPOKEN = {
     "No. No. 5 is alive.": "No. number five is alive.",
     "He lives on Elm St. My friend lives in St. Paul.": "He lives on Elm Street. My friend lives in Saint Paul.",

@@ -9,10 +9,10 @@ import pytest
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.normalization.normalize import Normalizer
-from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.normalization.wetext_package import WeText
+from services.frontend.tokenizers.bpe import TextTokenizer
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 CASES: list[dict[str, str]] = json.loads((Path(__file__).parent / "text_cases.json").read_text(encoding="utf-8"))
 
 

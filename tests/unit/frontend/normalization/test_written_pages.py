@@ -3,10 +3,10 @@
 import pytest
 
 from services.frontend.normalization.addresses import spoken_addresses
-from services.frontend.text.characters import speakable, without_pictures
-from services.frontend.tokenizers.control_tokens import without_controls
 from services.frontend.normalization.markdown import without_markdown
 from services.frontend.segmentation.language_spans import language_by_script, spans
+from services.frontend.text.characters import speakable, without_pictures
+from services.frontend.tokenizers.control_tokens import without_controls
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from services.frontend.prompts.features.resample import resample
 from services.frontend.prompts.prompt_reader import SPEAKER_ENCODER, SPEECH_TOKENIZER, PromptReader
 from services.frontend.voices.voice import Voice
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 DEMO = ROOT / "models" / "demo"
 GOLDEN = ROOT / "tests" / "golden" / "tiny" / "features.npz"
 RATE = 24_000

@@ -13,10 +13,10 @@ import soundfile
 from numpy.typing import NDArray
 
 from cosyserve.errors import InternalFault, InvalidRequest, Overloaded
+from services.frontend.prompts.transcript_pace import require_plausible, syllables
 from services.frontend.recordings import decoding
 from services.frontend.recordings.decoding import decode, kind_of
 from services.frontend.recordings.recording_limits import MOST_BYTES
-from services.frontend.prompts.transcript_pace import require_plausible, syllables
 from services.frontend.recordings.trimming import trimmed
 from services.frontend.recordings.wav_reader import Sound, read_wav
 from tools.fuzz.upload_seeds import seeds, voiced

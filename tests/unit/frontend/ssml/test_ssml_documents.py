@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from cosyserve.errors import InvalidRequest
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer, Sentence
+from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.streaming_input import WrittenForm
 from services.frontend.analysis.whole_input import parts_of
 from services.frontend.normalization.normalize import Normalizer
-from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.tokenizers.tokenizer import read_tokenizer
-from services.frontend.normalization.wetext_package import WeText
-from services.frontend.analysis.streaming_input import WrittenForm
 
 DEMO, TINY = "models/demo", "tests/golden/tiny"
 

@@ -11,7 +11,7 @@ from services.frontend.ssml.reader import Reader
 from services.frontend.ssml.say_as.dates import FORMATS
 from services.frontend.ssml.say_as.values import KINDS, value_of
 
-PAGE = (Path(__file__).parents[3] / "docs" / "text.md").read_text(encoding="utf-8").partition("## SSML\n")[2].partition("\n## ")[0]
+PAGE = (Path(__file__).parents[4] / "docs" / "text.md").read_text(encoding="utf-8").partition("## SSML\n")[2].partition("\n## ")[0]
 ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in PAGE.splitlines() if line.startswith("| `")]
 VALUES = [row for row in ROWS if len(row) == 4 and row[1] != "read"]
 

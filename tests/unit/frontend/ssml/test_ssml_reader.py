@@ -7,7 +7,6 @@ import pytest
 
 from cosyserve.errors import InvalidRequest
 from services.frontend.segmentation.pauses import Pause
-from services.frontend.tokenizers.phonemes.symbols import is_pronunciation
 from services.frontend.ssml.detection import is_document
 from services.frontend.ssml.elements import LONGEST_DOCUMENT
 from services.frontend.ssml.events import Border, Event, Notice, Said, Style
@@ -15,6 +14,7 @@ from services.frontend.ssml.inserted import Inserted, Sound
 from services.frontend.ssml.reader import Reader
 from services.frontend.ssml.say_as.values import Value
 from services.frontend.text.text_warnings import Kind
+from services.frontend.tokenizers.phonemes.symbols import is_pronunciation
 
 
 def read(document: str, step: int = 0, *, speed: float = 1.0, phonemes: bool = True) -> tuple[list[Event], list[Inserted], str]:

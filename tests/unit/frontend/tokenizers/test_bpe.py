@@ -10,7 +10,7 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.tokenizers.bpe import CONTROLS, MARKUP, TextTokenizer
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
+TINY = Path(__file__).parents[3] / "golden" / "tiny"
 FOLDER = "CosyVoice-BlankEN"
 
 

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.analyzer import Analyzer
-from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
 from services.frontend.normalization.normalize import Normalizer
+from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
 from services.frontend.tokenizers.phonemes.reading import ended, read_words
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from services.frontend.tokenizers.phonemes.tokenizer import FILES, PhonemeTokenizer
 
-DEMO = Path(__file__).parents[3] / "models" / "demo"
+DEMO = Path(__file__).parents[4] / "models" / "demo"
 
 
 @pytest.fixture(scope="module")

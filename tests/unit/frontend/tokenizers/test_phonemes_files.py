@@ -9,14 +9,23 @@ import pytest
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.tokenizers.phonemes.letter_to_sound import EDGE, LetterModel, NGrams, Row, cost_character, pair_character, read_letters, write_letters
+from services.frontend.tokenizers.bpe import TextTokenizer
+from services.frontend.tokenizers.phonemes.letter_to_sound import (
+    EDGE,
+    LetterModel,
+    NGrams,
+    Row,
+    cost_character,
+    pair_character,
+    read_letters,
+    write_letters,
+)
 from services.frontend.tokenizers.phonemes.lexicon import read_lexicon, write_lexicon
 from services.frontend.tokenizers.phonemes.symbols import SYMBOLS
 from services.frontend.tokenizers.phonemes.tokenizer import FILES, PhonemeTokenizer
 from services.frontend.tokenizers.tokenizer import read_tokenizer
-from services.frontend.tokenizers.bpe import TextTokenizer
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
+TINY = Path(__file__).parents[3] / "golden" / "tiny"
 PAIRS = [("a", "ˈæ"), ("a", "ə"), ("b", "b"), ("e", "")]
 
 

@@ -11,12 +11,12 @@ import torch
 
 from cosyserve.errors import InvalidRequest, ModelError, NotFound
 from cosyserve.model_directory import ModelDirectory
+from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.voices.preset_voices import Registry
 from services.frontend.voices.speaker_file import read_voices
-from services.frontend.tokenizers.bpe import TextTokenizer
 from services.frontend.voices.voice import Voice
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
+TINY = Path(__file__).parents[3] / "golden" / "tiny"
 TOKENIZER = TextTokenizer(ModelDirectory(TINY))
 VECTOR = torch.linspace(-1.0, 1.0, 192)[None]
 

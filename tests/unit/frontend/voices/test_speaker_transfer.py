@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from cosyserve.model_directory import ModelDirectory
-from services.frontend.voices.blobs import open_blobs
+from services.frontend.prompts.voice_model import voice_model
 from services.frontend.speaker_transfer import main
+from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.voice import Voice
 from services.frontend.voices.voice_file import KeptVoice, Origin
 from services.frontend.voices.voice_labels import Labels
-from services.frontend.prompts.voice_model import voice_model
 from services.frontend.voices.voice_store import VoiceStore
 from tests.unit.frontend.voices.test_speaker_file import TINY, VECTOR, Hostile, zero_shot
 

@@ -23,7 +23,7 @@ from services.frontend.voices.voice_file import KeptVoice, Origin, file_hash, fr
 from services.frontend.voices.voice_labels import Labels
 from services.frontend.voices.voice_store import VoiceStore
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def kept(voice_id: str, value: float = 0.5, request_id: str = "") -> KeptVoice:

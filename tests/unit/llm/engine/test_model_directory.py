@@ -15,8 +15,8 @@ import torch
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from services.llm.generation.config import LengthBounds, LlmConfig, SamplingParameters, read_config
 from services.llm.engine.weights import expected_tensors, load_tensors, model_hash
+from services.llm.generation.config import LengthBounds, LlmConfig, SamplingParameters, read_config
 from tests.unit.llm.tiny_llm import TINY
 
 Tensors = dict[str, torch.Tensor]

@@ -6,8 +6,8 @@ import pytest
 from cosyserve.errors import Absurd, PromptSpoken, Runaway, TooShort
 from cosyserve.timing import Timing
 from services.llm.generation.config import LengthBounds
-from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, LONGEST_RUN, RUN_TOKENS, TokenGuards
 from services.llm.generation.request import FinishReason, Hop, Outcome, Prompt
+from services.llm.guards.token_guards import DISTINCT_TOKENS, EQUAL_TOKENS, LONGEST_RUN, RUN_TOKENS, TokenGuards
 
 CHANCE = np.random.default_rng(0)
 PROMPT: list[int] = CHANCE.integers(0, 6561, 90).tolist()

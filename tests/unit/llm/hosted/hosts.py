@@ -12,14 +12,14 @@ import pytest
 
 from cosyserve.engines.gpu_facts import Gpu, library_versions
 from services.llm.backends import candidates as rungs
-from services.llm.hosted.vllm import vllm_backend, vllm_plugin
 from services.llm.hosted.hosted_backend import HostedBackend
-from tests.unit.llm.tiny_llm import settings
-from tests.unit.llm.tiny_model import TINY
+from services.llm.hosted.vllm import vllm_backend, vllm_plugin
 from tests.unit.llm.hosted import fake_tensorrt_llm, fake_vllm
 from tests.unit.llm.hosted.step_engine import StepEngine
-from tools.model.convert import convert
+from tests.unit.llm.tiny_llm import settings
+from tests.unit.llm.tiny_model import TINY
 from tools.model.checkpoints.tensor_file import Precision
+from tools.model.convert import convert
 
 GPU = {"gpu": "NVIDIA L4", "compute_capability": "8.9", "driver": "570.86"}
 KINDS = ("tensorrt_llm", "vllm", "vllm embeddings")
@@ -51,7 +51,9 @@ def library(kind: str, monkeypatch: pytest.MonkeyPatch, version: str | None = No
         monkeypatch.setitem(sys.modules, name, module)
     for name in MODULES:
         monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr(vllm_plugin, "entry_points", lambda group: [EntryPoint("cosyserve", "services.llm.hosted.vllm.vllm_plugin:register", group)])
+    monkeypatch.setattr(
+        vllm_plugin, "entry_points", lambda group: [EntryPoint("cosyserve", "services.llm.hosted.vllm.vllm_plugin:register", group)]
+    )
     monkeypatch.setattr(rungs, "visible_gpus", lambda: [GPU])
     monkeypatch.setattr(vllm_backend, "gpus", lambda: [Gpu(GPU["gpu"], (8, 9), GPU["driver"], 24 << 10, 24 << 10)])
     monkeypatch.setenv("TLLM_WORKER_USE_SINGLE_PROCESS", own_process)

@@ -14,8 +14,8 @@ from services.llm.backends import candidates as ladder
 from services.llm.backends.backend import load_chosen
 from services.llm.backends.candidates import hosted_first, rungs
 from services.llm.backends.torch_backend import TorchBackend
-from tests.unit.llm.tiny_llm import TINY, hops, sentence, settings
 from tests.unit.llm.hosted.hosts import GPU, library
+from tests.unit.llm.tiny_llm import TINY, hops, sentence, settings
 
 
 def names(**changes: object) -> list[str]:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cosyserve.errors import InternalFault, ModelError
-from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE, ExtendedVocabulary, side_file
 from services.llm.generation.request import Prompt
+from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, VOCABULARY_FILE, ExtendedVocabulary, side_file
 
 PUBLISHED = ExtendedVocabulary(151_663)
 

@@ -12,11 +12,11 @@ import torch
 from cosyserve.engines.engine_lock import is_locked
 from cosyserve.errors import InternalFault, InvalidRequest, ModelError, NonFinite, Overloaded, Unavailable
 from cosyserve.spec import END_OF_SPEECH
+from services.llm.generation.request import Grouping, Profile, Prompt, Sampling
 from services.llm.hosted import conversion, hosted_backend
 from services.llm.hosted.hosted_backend import MOST_FAILED_RUNS, HostedBackend
-from services.llm.generation.request import Grouping, Profile, Prompt, Sampling
-from tests.unit.llm.tiny_llm import PROMPT, arriving, hops, sentence, tokens
 from tests.unit.llm.hosted.hosts import SEAMS, backend_of, engine_of, first_row, host, hosted, library, load
+from tests.unit.llm.tiny_llm import PROMPT, arriving, hops, sentence, tokens
 
 TOKEN_BY_TOKEN = Grouping(first=1, rest=1)
 

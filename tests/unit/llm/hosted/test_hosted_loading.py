@@ -9,15 +9,15 @@ from types import ModuleType
 
 import pytest
 
-from cosyserve.errors import InternalFault, SettingsError
 from cosyserve.engines.gpu_facts import Gpu
+from cosyserve.errors import InternalFault, SettingsError
 from services.llm.backends import candidates as rungs
-from services.llm.hosted.vllm import vllm_backend
 from services.llm.backends.backend import load_chosen
 from services.llm.hosted.trtllm_backend import SINGLE_PROCESS
-from tests.unit.llm.tiny_llm import sentence, settings, tokens
+from services.llm.hosted.vllm import vllm_backend
 from tests.unit.llm.hosted import fake_tensorrt_llm, fake_vllm
 from tests.unit.llm.hosted.hosts import host, hosted, library, load
+from tests.unit.llm.tiny_llm import sentence, settings, tokens
 
 
 @pytest.mark.parametrize("chosen", [None, "0"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from services.llm.generation.request import Grouping, Profile, Prompt, Sampling
-from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, sentence, tokens
 from tests.unit.llm.hosted.hosts import KINDS, SEAMS, engine_of, host, hosted
+from tests.unit.llm.tiny_llm import PROMPT, arriving, backend, hops, sentence, tokens
 
 TEXT = list(range(20, 33))
 

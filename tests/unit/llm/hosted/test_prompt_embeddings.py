@@ -12,16 +12,16 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from cosyserve.errors import ModelError, SettingsError
-from services.llm.hosted.vllm import vllm_plugin
 from services.llm.backends.backend import load_chosen
 from services.llm.hosted.extended_vocabulary import VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.hosted.vllm import vllm_plugin
 from services.llm.hosted.vllm.prompt_embeddings import PROMPT_EMBEDDINGS_FILE, PromptEmbeddings
-from tests.unit.llm.tiny_llm import settings
-from tests.unit.llm.tiny_model import model
 from tests.unit.llm.hosted import fake_vllm
 from tests.unit.llm.hosted.hosts import library
+from tests.unit.llm.tiny_llm import settings
+from tests.unit.llm.tiny_model import model
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE
 from services.llm.generation.request import Prompt
-from tests.unit.llm.tiny_model import TINY
+from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE
 from tests.unit.llm.hosted.hosts import library
-from tools.model.comparison import engine_decisions as spoken
+from tests.unit.llm.tiny_model import TINY
 from tools.model import verify, verify_llm
+from tools.model.comparison import engine_decisions as spoken
 from tools.model.comparison.converted_model import Question
 
 

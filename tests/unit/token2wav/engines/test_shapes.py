@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from cosyserve.spec import CHUNK_TOKENS, MEL_BINS, MEL_FRAMES_PER_TOKEN
-from services.token2wav.inputs.chunking import next_border, schedule
 from services.token2wav.engines.runtime import Port, Shape, Shapes
 from services.token2wav.engines.shapes import (
     LONGEST_TOKENS,
@@ -22,6 +21,7 @@ from services.token2wav.engines.shapes import (
 )
 from services.token2wav.engines.slots import Slots
 from services.token2wav.engines.vocoder import EngineFilter, EnginePitch
+from services.token2wav.inputs.chunking import next_border, schedule
 from services.token2wav.inputs.request import MAX_PROMPT_TOKENS, MAX_TOKENS, Growth, Hops, Profile
 from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.vocoder import Vocoder

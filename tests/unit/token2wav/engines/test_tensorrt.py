@@ -11,21 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosyserve.host.doctor.library_checks import SUPPORT
 from cosyserve.engines.engine_cache import EngineCache
 from cosyserve.errors import InternalFault, ModelError, SettingsError
+from cosyserve.host.doctor.library_checks import SUPPORT
 from services.token2wav.decoders.backend import load_backend
 from services.token2wav.engines.shapes import Profile as Shapes
 from services.token2wav.engines.shapes import profiles
-from services.token2wav.inputs.request import Hops, Profile, Sentence
 from services.token2wav.engines.tensorrt import BELOW, OLDEST, TensorRTEngine, tensorrt_library
-from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
+from services.token2wav.inputs.request import Hops, Profile, Sentence
 from tests.unit.token2wav.engines import fake_tensorrt
 from tests.unit.token2wav.engines.engines import CPU, fake_trt, settings, trt_backend
 from tests.unit.token2wav.engines.fake_tensorrt import record
+from tests.unit.token2wav.speaking import GOLDEN, batching, speak, tokens, torch_backend, voice
 from tools.model.graphs.graph import Precision
-from tools.model.graphs.tensorrt_plan import PlanError, PlanOptions, build_plan
 from tools.model.graphs.plan_progress import Progress
+from tools.model.graphs.tensorrt_plan import PlanError, PlanOptions, build_plan
 
 
 @pytest.fixture(autouse=True)

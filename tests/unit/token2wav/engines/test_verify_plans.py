@@ -13,8 +13,8 @@ import torch
 from onnx import numpy_helper
 
 from services.token2wav.engines import tensorrt as trt
-from tests.unit.token2wav.speaking import GOLDEN
 from tests.unit.token2wav.engines.engines import CPU, MACHINE, fake_trt
+from tests.unit.token2wav.speaking import GOLDEN
 from tools.model import build_plans, verify, verify_token2wav
 from tools.model.comparison.graph_cases import Case, Reference
 from tools.model.graphs.tensorrt_plan import PlanOptions

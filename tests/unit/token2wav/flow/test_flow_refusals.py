@@ -12,7 +12,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.token2wav.flow.flow import Flow, load_flow
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
+TINY = Path(__file__).parents[3] / "golden" / "tiny"
 CPU = torch.device("cpu")
 NAME = "decoder.estimator.mid_blocks.1.1.0.attn1.to_q.weight"
 

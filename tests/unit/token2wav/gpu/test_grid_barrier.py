@@ -68,8 +68,8 @@ def test_one_process_has_them_until_it_ends(pipes: Path, caplog: pytest.LogCaptu
 @pytest.mark.parametrize(("multiprocessors", "units"), [(132, 4), (104, 4), (103, 1), (56, 1), (55, 0)])
 def test_all_programs_that_meet_have_a_multiprocessor_of_their_own(multiprocessors: int, units: int) -> None:
     pytest.importorskip("triton")
-    from services.token2wav.gpu.paged_flow.flow import BUCKETS, widest_meeting
     from services.token2wav.gpu.device.launcher import Launcher, Tile
+    from services.token2wav.gpu.paged_flow.flow import BUCKETS, widest_meeting
 
     assert widest_meeting(BUCKETS, Launcher(), 256, multiprocessors) == units
     always = Launcher(tiles={"feed forward": ((400, Tile(16, 0, 128)),)})

@@ -12,7 +12,7 @@ import pytest
 if find_spec("triton") is None:
     pytest.skip("needs triton", allow_module_level=True)
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SHARED_BYTES = 227 << 10
 """Of a program at most, on Hopper."""
 KERNELS = {

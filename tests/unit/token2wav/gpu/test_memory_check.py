@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from cosyserve.errors import SettingsError
-from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.memory_check import pages_within, room_beside
+from services.token2wav.gpu.paged_flow.page_layout import Layout
 from tests.unit.token2wav.gpu.small_flow import SMALL
 
 GPU = torch.device("cuda", 1)

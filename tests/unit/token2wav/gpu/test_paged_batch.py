@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.stream_cache import Past, Window
 from services.token2wav.flow.solver import ROWS
+from services.token2wav.flow.stream_cache import Past, Window
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
 from services.token2wav.gpu.paged_flow.page_layout import Layout

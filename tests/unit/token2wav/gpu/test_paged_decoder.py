@@ -13,23 +13,23 @@ from torch import Tensor
 
 from cosyserve.errors import NonFinite, Overloaded
 from cosyserve.model_directory import ModelDirectory
-from services.token2wav.scheduling.memory_budget import Budget, Limits
-from services.token2wav.inputs.chunking import Schedule
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.gpu.decoder import PagedDecoder
 from services.token2wav.gpu.paged_flow.page_pool import Pages
-from services.token2wav.gpu.stream_state import PagedState
 from services.token2wav.gpu.paged_flow.unit_table import Unit
+from services.token2wav.gpu.stream_state import PagedState
 from services.token2wav.gpu.windowed_vocoder.window_batches import Render
-from services.token2wav.scheduling.stream_slot import Lane
-from services.token2wav.scheduling.next_step import NextStep
+from services.token2wav.inputs.chunking import Schedule
 from services.token2wav.inputs.request import Sentence, Voice
+from services.token2wav.scheduling.memory_budget import Budget, Limits
+from services.token2wav.scheduling.next_step import NextStep
 from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.stream_slot import Lane
 from services.token2wav.vocoder.time_stretch import MelStretch
 from services.token2wav.vocoder.vocoder import load_vocoder
 
 HOLD_BACK = 20
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
+TINY = Path(__file__).parents[3] / "golden" / "tiny"
 
 
 def mel_of(ids: Sequence[int], end: int) -> list[float]:

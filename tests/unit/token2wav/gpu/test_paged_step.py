@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from services.token2wav.flow.flow import Flow
-from services.token2wav.flow.stream_cache import Past, Window
 from services.token2wav.flow.solver import ROWS
+from services.token2wav.flow.stream_cache import Past, Window
 from services.token2wav.flow.weights import FlowConfig
+from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 from services.token2wav.gpu.paged_flow.encoder import PagedEncoder
 from services.token2wav.gpu.paged_flow.estimator import PagedEstimator
-from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 from services.token2wav.gpu.paged_flow.page_layout import Layout
 from services.token2wav.gpu.paged_flow.unit_table import Unit, UnitTable
 from tests.unit.token2wav.gpu.small_flow import SMALL, large_tiles, random_tensors, random_voice

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from cosyserve.audio.encoding import to_pcm
 from cosyserve.errors import Unavailable
-from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.decoders.interface import Decoded, Stride
-from services.token2wav.gpu.stream_state import PagedState
 from services.token2wav.gpu.paged_flow.unit_table import Unit
+from services.token2wav.gpu.stream_state import PagedState
 from services.token2wav.inputs.request import Profile, Sentence, Voice
+from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.stream import AcousticStream
-from tests.unit.token2wav.speaking import batching
 from tests.unit.token2wav.gpu.test_paged_decoder import Setup, some, wanted
+from tests.unit.token2wav.speaking import batching
 
 SCALE = 1e-5
 """Makes samples of what the remembering flow gives."""

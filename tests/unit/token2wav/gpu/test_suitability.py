@@ -17,7 +17,7 @@ from services.token2wav.decoders.continuous import ContinuousDecoder
 from services.token2wav.inputs.request import Profile
 
 CPU, MODULE = torch.device("cpu"), "services.token2wav.gpu.backend"
-GPU = EngineSettings(model=Path(__file__).parents[2] / "golden" / "tiny", device="cuda")
+GPU = EngineSettings(model=Path(__file__).parents[3] / "golden" / "tiny", device="cuda")
 
 
 @pytest.fixture(autouse=True)

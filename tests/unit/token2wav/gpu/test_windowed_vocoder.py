@@ -16,17 +16,17 @@ from torch import Tensor
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile, Tiles
 from services.token2wav.gpu.windowed_vocoder.tiles import SOUND_TILES
-from services.token2wav.gpu.windowed_vocoder.weights import Convolution
 from services.token2wav.gpu.windowed_vocoder.vocoder import WindowedVocoder
-from services.token2wav.gpu.windowed_vocoder.window_shape import WindowShape
+from services.token2wav.gpu.windowed_vocoder.weights import Convolution
 from services.token2wav.gpu.windowed_vocoder.window_batches import Render, batches
+from services.token2wav.gpu.windowed_vocoder.window_shape import WindowShape
 from services.token2wav.vocoder.config import VocoderConfig, read_config
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import expected_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in.*:RuntimeWarning")
 CPU = torch.device("cpu")
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
+TINY = Path(__file__).parents[3] / "golden" / "tiny"
 SEED, SENTENCE = 0xFEDCBA9876543210, 7
 LENGTHS = (3, 24)
 

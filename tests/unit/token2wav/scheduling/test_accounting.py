@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from cosyserve.engines.engine_load import EngineLoad
-from services.token2wav.scheduling.accounting import account
-from services.token2wav.inputs.chunking import schedule
-from services.token2wav.scheduling.deadlines import Due
-from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.decoders.fake import FakeDecoder
-from services.token2wav.scheduling.stream_slot import Lane
-from services.token2wav.scheduling.next_step import Work
+from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.inputs.chunking import schedule
 from services.token2wav.inputs.request import Sentence
+from services.token2wav.scheduling.accounting import account
+from services.token2wav.scheduling.deadlines import Due
+from services.token2wav.scheduling.next_step import Work
 from services.token2wav.scheduling.step_costs import StepCosts
+from services.token2wav.scheduling.stream_slot import Lane
 from tests.unit.token2wav.speaking import voice
 
 

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, OutOfRange, Overloaded, Unavailable
+from services.token2wav.decoders.fake import FakeDecoder, FakeState
+from services.token2wav.decoders.interface import Decoded, Stride
+from services.token2wav.inputs.request import Hops, Profile, Sentence, Voice
 from services.token2wav.scheduling.batcher import Batcher
 from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.decoders.interface import Decoded, Stride
-from services.token2wav.decoders.fake import FakeDecoder, FakeState
 from services.token2wav.scheduling.stream_slot import HopAudio, Lane
-from services.token2wav.inputs.request import Hops, Profile, Sentence, Voice
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, pieces, speak, tokens, torch_backend, voice
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from cosyserve.errors import CosyserveError, InternalFault, InvalidRequest, Overloaded, Unavailable
-from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.decoders.fake import FakeDecoder, FakeState
+from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, speak, tokens, voice

@@ -5,15 +5,15 @@ from functools import partial
 
 import pytest
 
-from bench.simulation.engines import ModelledDecoder, ModelledState, Times
 from bench.simulation.clock import VirtualClock
+from bench.simulation.engines import ModelledDecoder, ModelledState, Times
 from cosyserve.errors import CosyserveError
-from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.decoders.interface import Decoded, Stride
-from services.token2wav.scheduling.forecast_errors import ForecastErrors
-from services.token2wav.scheduling.stream_slot import HopAudio
 from services.token2wav.inputs.request import Growth, Hops, Profile, Sentence
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.forecast_errors import ForecastErrors
+from services.token2wav.scheduling.memory_budget import Limits
+from services.token2wav.scheduling.stream_slot import HopAudio
 from tests.unit.token2wav.speaking import voice
 
 STEP = 0.05

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from cosyserve.errors import Overloaded
-from services.token2wav.scheduling.batcher import Batcher
-from services.token2wav.scheduling.memory_budget import Limits
-from services.token2wav.inputs.chunking import Hop
-from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS
 from services.token2wav.decoders.fake import FakeDecoder
-from services.token2wav.scheduling.stream_slot import Lane
+from services.token2wav.inputs.chunking import Hop
 from services.token2wav.inputs.request import Profile, Sentence
+from services.token2wav.scheduling.batcher import Batcher
+from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS
+from services.token2wav.scheduling.memory_budget import Limits
 from services.token2wav.scheduling.second_chunk_forecast import SecondPiece
+from services.token2wav.scheduling.stream_slot import Lane
 from tests.unit.token2wav.speaking import voice
 
 

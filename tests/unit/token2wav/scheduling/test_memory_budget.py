@@ -7,8 +7,8 @@ import pytest
 
 from cosyserve.errors import Overloaded
 from services.token2wav.decoders.continuous import ContinuousDecoder, ContinuousState
-from services.token2wav.decoders.interface import Stride
 from services.token2wav.decoders.fake import FakeDecoder
+from services.token2wav.decoders.interface import Stride
 from services.token2wav.inputs.request import Profile, Sentence
 from services.token2wav.stream import AcousticStream
 from tests.unit.token2wav.speaking import batching, speak, tokens, torch_backend, voice

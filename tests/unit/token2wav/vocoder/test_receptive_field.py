@@ -14,7 +14,7 @@ from services.token2wav.vocoder.receptive_field import context
 from services.token2wav.vocoder.vocoder import Vocoder
 from services.token2wav.vocoder.weights import load_weights
 
-TINY = ModelDirectory(Path(__file__).parents[2] / "golden" / "tiny")
+TINY = ModelDirectory(Path(__file__).parents[3] / "golden" / "tiny")
 FRAMES, TOUCHED = 44, 22
 CPU = torch.device("cpu")
 HUGE = 1e12  # at the rim of the field an ordinary change drowns in the rounding of float64

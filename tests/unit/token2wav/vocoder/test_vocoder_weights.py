@@ -14,7 +14,7 @@ from services.token2wav.vocoder.config import read_config
 from services.token2wav.vocoder.vocoder import load_vocoder
 from services.token2wav.vocoder.weights import load_weights
 
-TINY = Path(__file__).parents[2] / "golden" / "tiny"
+TINY = Path(__file__).parents[3] / "golden" / "tiny"
 GAIN, DIRECTION = ".parametrizations.weight.original0", ".parametrizations.weight.original1"
 Tensors = dict[str, Tensor]
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from cosyserve.engines.gpu_facts import driver_cuda, gpus, machine_gpus, visible_gpus
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.doctor.gpu_checks import check_compiler, check_cuda, check_driver, check_gpu, check_sharing, check_torch_build
-from cosyserve.engines.gpu_facts import driver_cuda, gpus, machine_gpus, visible_gpus
 from cosyserve.host.hardware.machine import c_compiler, this_machine
 from tests.unit.cosyserve.host.fake_gpu import H200, gpu, machine, put_program
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cosyserve.errors import SettingsError
 from cosyserve.host.doctor import host_checks
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.doctor.host_checks import (
@@ -20,7 +21,6 @@ from cosyserve.host.doctor.host_checks import (
     check_python,
     clock_is_held,
 )
-from cosyserve.errors import SettingsError
 from cosyserve.host.hardware.machine import memory_bytes, usable_cores
 from tests.unit.cosyserve.host.fake_gpu import machine
 

@@ -7,7 +7,7 @@ import pytest
 from cosyserve.host.doctor.library_checks import SUPPORT, check_company, check_library, dotted, parsed
 
 LIBRARIES = {library.name: library for library in SUPPORT}
-PAGE = Path(__file__).parents[3] / "docs" / "doctor.md"
+PAGE = Path(__file__).parents[5] / "docs" / "doctor.md"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from cosyserve.host.doctor.finding import State
 from cosyserve.host.doctor.model_checks import check_model, checkpoint_bytes
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[5]
 
 
 @pytest.fixture

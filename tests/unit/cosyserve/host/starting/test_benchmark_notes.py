@@ -10,7 +10,7 @@ from cosyserve.engines import benchmark_note as engine_note
 from cosyserve.host.starting.benchmark_notes import keep, kept
 from cosyserve.host.starting.trial import Trial
 
-MODEL = Path(__file__).parents[3] / "models" / "demo"
+MODEL = Path(__file__).parents[5] / "models" / "demo"
 GPU = {"gpu": "NVIDIA Test", "compute_capability": "9.0", "driver": "580.1"}
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, rating
 from cosyserve.host.hardware.machine import Machine
+from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, rating
 from cosyserve.settings import load
 from services.llm.settings import LlmSettings
 from services.token2wav.__main__ import Token2WavSettings

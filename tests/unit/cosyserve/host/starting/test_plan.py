@@ -6,17 +6,17 @@ import pytest
 
 from cosyserve.engines.engine_cache import EngineCache, EngineKey
 from cosyserve.errors import SettingsError
-from cosyserve.host.starting.configurations import BY_NAME, Configuration
 from cosyserve.host.hardware.machine import Machine
-from cosyserve.model_directory import ModelDirectory
 from cosyserve.host.starting import engine_builds as engines
+from cosyserve.host.starting.configurations import BY_NAME, Configuration
 from cosyserve.host.starting.engine_builds import PARTS, WEIGHTS, built, commands, converted_directory
 from cosyserve.host.starting.plan import chosen, compared, forced, planned
+from cosyserve.model_directory import ModelDirectory
 from services.token2wav.engines import cache_keys as keys
 from services.token2wav.torch_backend import WEIGHTS as SERVED_WEIGHTS
 from tests.unit.cosyserve.host.fake_gpu import gpu, machine
 
-MODEL = Path(__file__).parents[3] / "models" / "demo"
+MODEL = Path(__file__).parents[5] / "models" / "demo"
 FULL = machine(gpu(), triton="3.7.1", onnxruntime="1.31.1", tensorrt="10.13.0.35")
 FACTS = {"gpu": "NVIDIA Test", "driver": "570.86.15", "tensorrt": "10.13.0.35", "precision": "fp16", "compatibility": "none"}
 

@@ -12,7 +12,7 @@ from cosyserve.host.supervision import devices as module
 from cosyserve.host.supervision.layout import Place, lay_out
 from cosyserve.host.supervision.ports import free_ports
 
-MODEL = Path(__file__).parents[3] / "models" / "demo"
+MODEL = Path(__file__).parents[5] / "models" / "demo"
 LISTEN = "127.0.0.1:0"
 
 

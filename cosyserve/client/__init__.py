@@ -1,0 +1,7 @@
+"""The client of the public endpoint: speech as an async iterator of chunks. What users import is named here."""
+
+from cosyserve.audio.encoding import Encoding
+from cosyserve.client.client import Client
+from cosyserve.client.types import Prompt
+
+__all__ = ["Client", "Encoding", "Prompt"]
