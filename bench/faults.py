@@ -1,10 +1,13 @@
-"""What do listeners hear of a fault? `python -m bench.faults [--only STAGE] [--streams 2] [--seconds 20]`
+"""What do listeners hear of a fault? `python -m bench.faults [--only STAGE] [--streams 2]
+[--seconds 20]`
 
-All services as `cosyserve up` starts them, each stage with two replicas, and askers that speak one request after the other. An undisturbed
-control comes first; then one process is killed (SIGKILL), asked to leave (SIGTERM) or stopped (SIGSTOP, for 3, 10 and 60 s) in each run, of
-each stage and the orchestrator. Every request must be complete and have the samples that it has in the control; the longest time for which
-a player that keeps 40 ms runs dry is shown beside the limit: that of the control and 1 s for a stage that is killed or leaves, 9 s for one
-that is stopped, 15 s for any fault of the orchestrator. Exit status 1 when a limit is broken.
+All services as `cosyserve up` starts them, each stage with two replicas, and askers that speak one
+request after the other. An undisturbed control comes first; then one process is killed (SIGKILL),
+asked to leave (SIGTERM) or stopped (SIGSTOP, for 3, 10 and 60 s) in each run, of each stage and the
+orchestrator. Every request must be complete and have the samples that it has in the control; the
+longest time for which a player that keeps 40 ms runs dry is shown beside the limit: that of the
+control and 1 s for a stage that is killed or leaves, 9 s for one that is stopped, 15 s for any
+fault of the orchestrator. Exit status 1 when a limit is broken.
 """
 
 import argparse
@@ -30,7 +33,9 @@ BUFFER_SECONDS = 0.04
 BEFORE_SECONDS = 4.0
 """Of each run, before the fault."""
 RESUMPTIONS = 20
-"""How often a request that has not begun is sent again: what counts here is that it is answered in the end."""
+"""How often a request that has not begun is sent again: what counts here is that it is answered in
+the end.
+"""
 REPLICAS = dict.fromkeys(STAGES, 2)
 ENVIRON = {"COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off"}
 """The load is chosen here: who is refused says nothing about a fault."""
@@ -40,7 +45,9 @@ WHOLE_SECONDS = 90.0
 
 @dataclass(frozen=True)
 class Fault:
-    """stage: whose first process is hit. stop_seconds: for how long SIGSTOP lasts; None: SIGKILL or SIGTERM, as `number` says."""
+    """stage: whose first process is hit. stop_seconds: for how long SIGSTOP lasts; None: SIGKILL or
+    SIGTERM, as `number` says.
+    """
 
     stage: str
     number: signal.Signals
@@ -62,13 +69,19 @@ class Fault:
 def faults(only: str | None) -> list[Fault]:
     """All of them, or those of one stage."""
     stages = [stage for stage in (*STAGES, ORCHESTRATOR) if only in (None, stage)]
-    kinds = [(signal.SIGKILL, None), (signal.SIGTERM, None), *((signal.SIGSTOP, seconds) for seconds in (3.0, 10.0, 60.0))]
+    kinds = [
+        (signal.SIGKILL, None),
+        (signal.SIGTERM, None),
+        *((signal.SIGSTOP, seconds) for seconds in (3.0, 10.0, 60.0)),
+    ]
     return [Fault(stage, number, seconds) for stage in stages for number, seconds in kinds]
 
 
 @dataclass
 class Run:
-    """digests: of the audio of each request, by its number. dry: the longest time for which a player was dry, in seconds."""
+    """digests: of the audio of each request, by its number. dry: the longest time for which a
+    player was dry, in seconds.
+    """
 
     digests: dict[int, str] = field(default_factory=dict)
     dry: float = 0.0
@@ -79,7 +92,10 @@ class Run:
 async def ask(client: Client, number: int, voices: Sequence[str], run: Run) -> None:
     """One request, heard to its end."""
     speech = client.synthesize(
-        TEXTS[number % len(TEXTS)], voice=voices[number % len(voices)], seed=number // len(TEXTS), resumptions=RESUMPTIONS
+        TEXTS[number % len(TEXTS)],
+        voice=voices[number % len(voices)],
+        seed=number // len(TEXTS),
+        resumptions=RESUMPTIONS,
     )
     began, player, digest = time.monotonic(), Player(BUFFER_SECONDS), hashlib.sha256()
     try:
@@ -141,7 +157,8 @@ def row(stage: str, name: str, run: Run, control: Run, limit: float) -> str:
     """A line under HEAD."""
     same = sum(control.digests.get(number) == digest for number, digest in run.digests.items())
     return (
-        f"{stage:13} {name:10} {len(run.digests) + len(run.failed):9} {same:5} {len(run.failed):7} {run.resumed:8} {run.dry:10.3f} s "
+        f"{stage:13} {name:10} {len(run.digests) + len(run.failed):9} {same:5} {len(run.failed):7} {run.resumed:8} "
+        f"{run.dry:10.3f} s "
         f"{limit:7.2f} s"
     )
 
@@ -155,7 +172,9 @@ def holds(run: Run, control: Run, limit: float) -> bool:
 async def measure(options: argparse.Namespace) -> bool:
     """Print the table; returns whether every limit holds."""
     every, voices = True, options.voices.split(",")
-    services = running_stack(options.model, replicas=REPLICAS, backend=options.backend, device="cpu", environ=ENVIRON, report=_report)
+    services = running_stack(
+        options.model, replicas=REPLICAS, backend=options.backend, device="cpu", environ=ENVIRON, report=_report
+    )
     async with services as stack:
         control = await listen(stack.address, voices, options.streams, options.control_seconds)
         if control.failed or not control.digests:
@@ -183,7 +202,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)")
+    parser.add_argument(
+        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
+    )
     parser.add_argument("--backend", default="torch", help="of both engines (default: %(default)s)")
     parser.add_argument("--voices", default="af_heart,am_michael", help="taken in turn (default: %(default)s)")
     parser.add_argument("--only", choices=(*STAGES, ORCHESTRATOR), help="faults of this one")

@@ -1,8 +1,9 @@
-"""`python -m bench.frontend`: what the frontend costs per request of 200 characters, in one thread: normalised, and with splitting and
-tokenising.
+"""`python -m bench.frontend`: what the frontend costs per request of 200 characters, in one thread:
+normalised, and with splitting and tokenising.
 
-Texts differ from request to request, so that no cache of whole sentences could help; the median and the 95th percentile are given. The
-clock is the thread's own (processor time), so that other work on the machine counts little.
+Texts differ from request to request, so that no cache of whole sentences could help; the median and
+the 95th percentile are given. The clock is the thread's own (processor time), so that other work on
+the machine counts little.
 """
 
 import argparse
@@ -53,8 +54,12 @@ DENSE = ("It cost $1,2{n}.50 on 2024-05-{n}. ", "About {n} people ran 5-10 km at
 
 
 def request(number: int, sentences: tuple[str, ...]) -> str:
-    """The text of request `number`: 200 characters, sentences in another order and with other numbers each time."""
-    text = "".join(sentences[(number + place) % len(sentences)].format(n=10 + (number * 7 + place) % 80) for place in range(24))
+    """The text of request `number`: 200 characters, sentences in another order and with other
+    numbers each time.
+    """
+    text = "".join(
+        sentences[(number + place) % len(sentences)].format(n=10 + (number * 7 + place) % 80) for place in range(24)
+    )
     return text[:CHARACTERS]
 
 
@@ -100,9 +105,14 @@ def main(arguments: list[str] | None = None) -> int:
             if language.startswith("Chinese") and analyzer.tokenizer.is_phonemes is not None:
                 continue
             texts = [request(number, sentences) for number in range(options.requests + 20)]
-            for kind, work in (("normalised", partial(normalised, analyzer)), ("split and tokenised too", partial(tokenised, analyzer))):
+            for kind, work in (
+                ("normalised", partial(normalised, analyzer)),
+                ("split and tokenised too", partial(tokenised, analyzer)),
+            ):
                 milliseconds(work, texts[:20])
-                print(f"{model}: {CHARACTERS} characters, {language}, {kind}: {described(milliseconds(work, texts[20:]))}")
+                print(
+                    f"{model}: {CHARACTERS} characters, {language}, {kind}: {described(milliseconds(work, texts[20:]))}"
+                )
     return 0
 
 

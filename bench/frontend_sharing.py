@@ -1,7 +1,8 @@
-"""`python -m bench.frontend_sharing`: how long a short text waits for the frontend beside callers with long ones, through its gRPC service
-in a process of its own.
+"""`python -m bench.frontend_sharing`: how long a short text waits for the frontend beside callers
+with long ones, through its gRPC service in a process of its own.
 
-Each of eight callers sends 20,000 characters of numbers again and again; "Hello." is sent once before them and then beside them.
+Each of eight callers sends 20,000 characters of numbers again and again; "Hello." is sent once
+before them and then beside them.
 """
 
 import argparse
@@ -49,7 +50,9 @@ async def beside(address: str, unit: str, callers: int, requests: int) -> list[f
     """Milliseconds of each of `requests` short texts beside `callers` long ones of `unit`."""
     async with grpc.aio.insecure_channel(address) as busy, grpc.aio.insecure_channel(address) as calm:
         text = (unit * (20_000 // len(unit) + 1))[:20_000]
-        crowd = [asyncio.create_task(long_texts(frontend_pb2_grpc.FrontendServiceStub(busy), text)) for _ in range(callers)]
+        crowd = [
+            asyncio.create_task(long_texts(frontend_pb2_grpc.FrontendServiceStub(busy), text)) for _ in range(callers)
+        ]
         try:
             stub = frontend_pb2_grpc.FrontendServiceStub(calm)
             await asyncio.sleep(0.5 if callers else 0.0)
@@ -66,7 +69,11 @@ async def beside(address: str, unit: str, callers: int, requests: int) -> list[f
 
 async def measure(options: argparse.Namespace) -> int:
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    environ = {"COSYSERVE_FRONTEND_LISTEN": address, "COSYSERVE_FRONTEND_MODEL": str(options.model), "PATH": "/usr/bin:/bin"}
+    environ = {
+        "COSYSERVE_FRONTEND_LISTEN": address,
+        "COSYSERVE_FRONTEND_MODEL": str(options.model),
+        "PATH": "/usr/bin:/bin",
+    }
     environ["COSYSERVE_FRONTEND_TEXT_WORKERS"] = str(options.workers)
     child = await asyncio.create_subprocess_exec(sys.executable, "-m", "services.frontend", env=environ)
     worst = 0.0
@@ -77,12 +84,18 @@ async def measure(options: argparse.Namespace) -> int:
                 if health.status == health_pb2.HealthCheckResponse.SERVING:
                     break
             watch.cancel()
-        for name, unit, callers in (("nobody", "", 0), *((name, unit, options.callers) for name, unit in TEXTS.items())):
+        for name, unit, callers in (
+            ("nobody", "", 0),
+            *((name, unit, options.callers) for name, unit in TEXTS.items()),
+        ):
             spent = await beside(address, unit or " ", callers, options.requests)
             p95 = statistics.quantiles(spent, n=20)[-1]
             worst = max(worst, p95 if name in ("nobody", "decimals") else 0.0)
             crowd = f"{callers} callers with {name}" if callers else "nobody"
-            print(f"a short text beside {crowd}: median {statistics.median(spent):.1f} ms, p95 {p95:.1f} ms, longest {max(spent):.1f} ms")
+            print(
+                f"a short text beside {crowd}: median {statistics.median(spent):.1f} ms, p95 {p95:.1f} ms, longest "
+                f"{max(spent):.1f} ms"
+            )
     finally:
         child.terminate()
         await child.wait()

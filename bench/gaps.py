@@ -1,8 +1,10 @@
-"""Does anybody's player run dry, and is one caller too many told so at once? `python -m bench.gaps [--server HOST:PORT] [--streams N]`
+"""Does anybody's player run dry, and is one caller too many told so at once? `python -m bench.gaps
+[--server HOST:PORT] [--streams N]`
 
-All services on this machine as `cosyserve up` starts them, or the endpoint named by --server, over gRPC. Three rows: players that ask one
-after the other, as many at once as are admitted (each asks anew when its answer is complete), and one caller more while all places are
-taken. A player begins --buffer-ms after its first sound and has run dry when the next sound is not there in time.
+All services on this machine as `cosyserve up` starts them, or the endpoint named by --server, over
+gRPC. Three rows: players that ask one after the other, as many at once as are admitted (each asks
+anew when its answer is complete), and one caller more while all places are taken. A player begins
+--buffer-ms after its first sound and has run dry when the next sound is not there in time.
 """
 
 import argparse
@@ -60,14 +62,17 @@ class Callers:
         texts = [*TEXTS, *REPLIES]
         began = time.monotonic()
         said = self._client.synthesize(
-            text or texts[number % len(texts)], voice=self._voices[number % len(self._voices)], seed=number // len(texts)
+            text or texts[number % len(texts)],
+            voice=self._voices[number % len(self._voices)],
+            seed=number // len(texts),
         )
         try:
             heard = await listen(said, began, self._buffer)
             tally.heard.append(heard)
             for dry in heard.dry:
                 _report(
-                    f"request {number} ran dry for {dry.seconds:.3f} s before piece {dry.piece}, after {dry.at:.2f} s of audio; first "
+                    f"request {number} ran dry for {dry.seconds:.3f} s before piece {dry.piece}, after {dry.at:.2f} s "
+                    "of audio; first "
                     f"sound after {heard.first_sound:.3f} s, {heard.audio:.2f} s in all"
                 )
         except Overloaded as error:
@@ -85,7 +90,9 @@ class Callers:
         return tally
 
     async def at_once(self, streams: int, requests: int) -> Tally:
-        """So many askers until so many requests are answered; who is refused comes back when it is told to."""
+        """So many askers until so many requests are answered; who is refused comes back when it is
+        told to.
+        """
         tally, numbers = Tally(), iter(range(requests))
 
         async def asker() -> None:
@@ -139,7 +146,8 @@ def row(name: str, streams: int, tally: Tally) -> str:
     dry, longest = sum(one.gaps > 0 for one in tally.heard), max(one.stalls for one in tally.heard)
     return (
         f"{name:11} {streams:7} {len(tally.heard):9} {dry:8} {longest:12.3f} s {statistics.median(first):16.0f} "
-        f"{first[int(0.95 * (len(first) - 1))]:10.0f} {statistics.median(one.end / one.audio for one in tally.heard):17.3f} "
+        f"{first[int(0.95 * (len(first) - 1))]:10.0f} "
+        f"{statistics.median(one.end / one.audio for one in tally.heard):17.3f} "
         f"{len(tally.refusals):8} {len(tally.failed):7}"
     )
 
@@ -150,8 +158,10 @@ def extra_row(streams: int, tally: Tally) -> str:
         return f"one more    {streams:7}  nobody was refused: {len(tally.heard)} were heard, {len(tally.failed)} failed"
     waits = sorted(1000 * seconds for seconds in tally.refusals)
     return (
-        f"one more    {streams:7}  refused {len(waits)} of {len(waits) + len(tally.heard)} within {statistics.median(waits):.1f} ms "
-        f"(median), {waits[-1]:.1f} ms (longest); told to come back after {min(tally.hints):.1f} to {max(tally.hints):.1f} s"
+        f"one more    {streams:7}  refused {len(waits)} of {len(waits) + len(tally.heard)} within "
+        f"{statistics.median(waits):.1f} ms "
+        f"(median), {waits[-1]:.1f} ms (longest); told to come back after {min(tally.hints):.1f} to "
+        f"{max(tally.hints):.1f} s"
     )
 
 
@@ -176,7 +186,8 @@ async def run(told: argparse.Namespace) -> None:
             print(HEAD)
             if told.lone:
                 print(row("lone", 1, await callers.one_after_the_other(told.lone)), flush=True)
-            # Measured under the load that is meant; the limit is settled when it has been followed for a while.
+            # Measured under the load that is meant; the limit is settled when it has been followed
+            # for a while.
             streams = told.streams or await admitted(address) or 1
             if told.requests:
                 if not told.streams:
@@ -192,16 +203,31 @@ async def run(told: argparse.Namespace) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.gaps", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.gaps", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
+    )
     parser.add_argument("--server", metavar="HOST:PORT", help="measure this endpoint instead of starting services")
     parser.add_argument("--device", default="cpu", help="device of the engines (default: %(default)s)")
-    parser.add_argument("--set", type=setting, action="append", default=[], metavar="NAME=VALUE", help="a setting of a service; repeatable")
+    parser.add_argument(
+        "--set",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of a service; repeatable",
+    )
     parser.add_argument("--voices", default="af_heart,am_michael", help="taken in turn (default: %(default)s)")
     parser.add_argument("--buffer-ms", type=float, default=40.0, help="of each player (default: %(default)g)")
-    parser.add_argument("--lone", type=int, default=100, help="requests one after the other (default: %(default)s; 0: none)")
+    parser.add_argument(
+        "--lone", type=int, default=100, help="requests one after the other (default: %(default)s; 0: none)"
+    )
     parser.add_argument("--streams", type=int, default=0, help="at once (default: as many as are admitted)")
-    parser.add_argument("--requests", type=int, default=200, help="of all streams together (default: %(default)s; 0: none)")
+    parser.add_argument(
+        "--requests", type=int, default=200, help="of all streams together (default: %(default)s; 0: none)"
+    )
     told = parser.parse_args(arguments)
     try:
         asyncio.run(run(told))

@@ -1,9 +1,12 @@
-"""`python -m bench.llm_cost [--model DIR | --published LAYERS] [--json]`: what a prompt and a token cost the speech-token model on a CPU.
+"""`python -m bench.llm_cost [--model DIR | --published LAYERS] [--json]`: what a prompt and a token
+cost the speech-token model on a CPU.
 
-One sentence behind the prompt of the model's first voice, without engine and services: the readable way beside the one that serves. CPU
-time of the thread, so that other work on the machine counts little (it still takes cache and memory bandwidth); the least and the median
-of several prompts, the median of all tokens. A prompt whose voice was heard before has its first positions kept. --published: random
-weights of the published sizes with so many layers instead, and a prompt of 10 s.
+One sentence behind the prompt of the model's first voice, without engine and services: the readable
+way beside the one that serves. CPU time of the thread, so that other work on the machine counts
+little (it still takes cache and memory bandwidth); the least and the median of several prompts, the
+median of all tokens. A prompt whose voice was heard before has its first positions kept.
+--published: random weights of the published sizes with so many layers instead, and a prompt of 10
+s.
 """
 
 import argparse
@@ -42,8 +45,9 @@ Round = tuple[float, float, list[float], list[float]]
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds of CPU time. new_prompt, least_new_prompt: of a voice not heard before; known_prompt, least_known_prompt: of one that
-    was. token: the model's. decision: looking for what is not finite, and sampling."""
+    """Milliseconds of CPU time. new_prompt, least_new_prompt: of a voice not heard before;
+    known_prompt, least_known_prompt: of one that was. token: the model's. decision: looking for
+    what is not finite, and sampling."""
 
     way: str
     positions: int
@@ -56,9 +60,14 @@ class Cost:
 
 
 def measure(model: SpeechTokenModel, prompt: Prompt, text: tuple[int, ...], repeats: int) -> list[Cost]:
-    """The readable way, then the one that serves, taking turns so that what else runs is in both."""
+    """The readable way, then the one that serves, taking turns so that what else runs is in
+    both.
+    """
 
-    ways: dict[str, Callable[[], Passes]] = {"readable": lambda: ReadablePasses(model), "served": lambda: CpuPasses(model, KEPT_BYTES)}
+    ways: dict[str, Callable[[], Passes]] = {
+        "readable": lambda: ReadablePasses(model),
+        "served": lambda: CpuPasses(model, KEPT_BYTES),
+    }
     kept = {name: new() for name, new in ways.items()}
     found: dict[str, list[Round]] = {name: [] for name in ways}
     with torch.inference_mode():
@@ -85,7 +94,9 @@ def _speak(
     """Seconds of the prompt, of each token and of each decision."""
     chooser = RepetitionAwareChooser(model.config.sampling, SeededDraw(seed + 1, 0))
     script = WholeText(prompt, text, Profile.CONTINUOUS, chooser, (), model.config.lengths)
-    cache = SequenceCache.reserve(model.config, 2 + len(prompt.text_ids) + len(text) + len(prompt.speech_tokens) + most, model.device)
+    cache = SequenceCache.reserve(
+        model.config, 2 + len(prompt.text_ids) + len(text) + len(prompt.speech_tokens) + most, model.device
+    )
     runs: list[float] = []
     decisions: list[float] = []
     while script.ready and len(runs) < most:
@@ -114,31 +125,45 @@ def _bundled(path: Path) -> tuple[SpeechTokenModel, Prompt, tuple[int, ...]]:
 
 def render(costs: Sequence[Cost]) -> str:
     lines = [
-        f"{'':<10}{'positions':>10}{'new prompt':>18}{'known prompt':>18}{'a token':>10}{'a decision':>12}   ms of CPU (median / least)"
+        f"{'':<10}{'positions':>10}{'new prompt':>18}{'known prompt':>18}{'a token':>10}{'a decision':>12}   ms of CPU "
+        "(median / least)"
     ]
     for c in costs:
-        new, known = f"{c.new_prompt:.2f} / {c.least_new_prompt:.2f}", f"{c.known_prompt:.2f} / {c.least_known_prompt:.2f}"
+        new, known = (
+            f"{c.new_prompt:.2f} / {c.least_new_prompt:.2f}",
+            f"{c.known_prompt:.2f} / {c.least_known_prompt:.2f}",
+        )
         lines.append(f"{c.way:<10}{c.positions:>10}{new:>18}{known:>18}{c.token:>10.3f}{c.decision:>12.3f}")
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.llm_cost", description="CPU time of the speech-token model.")
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: models/demo)")
-    parser.add_argument("--published", type=int, metavar="LAYERS", help="random weights of the published sizes, so many of 24 layers")
+    parser.add_argument(
+        "--model", type=Path, default=Path("models/demo"), help="model directory (default: models/demo)"
+    )
+    parser.add_argument(
+        "--published", type=int, metavar="LAYERS", help="random weights of the published sizes, so many of 24 layers"
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads of one operation (default 1)")
     parser.add_argument("--repeats", type=int, default=9, help="sentences each way (default 9)")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     try:
-        costs = measure(*(_published(options.published) if options.published else _bundled(options.model)), options.repeats)
+        costs = measure(
+            *(_published(options.published) if options.published else _bundled(options.model)), options.repeats
+        )
     except ModelError as error:
         print(error, file=sys.stderr)
         return 3
     if options.json:
         told = f"published sizes, {options.published} layers" if options.published else str(options.model)
-        print(json.dumps({"model": told, "machine": platform.processor(), "costs": [asdict(cost) for cost in costs]}, indent=1))
+        print(
+            json.dumps(
+                {"model": told, "machine": platform.processor(), "costs": [asdict(cost) for cost in costs]}, indent=1
+            )
+        )
     else:
         print(render(costs))
     return 0

@@ -1,9 +1,11 @@
-"""Does memory stay flat under load, for minutes? `python -m bench.load_soak [--minutes 8] [--streams 32] [--device cuda] [--json FILE]`
+"""Does memory stay flat under load, for minutes? `python -m bench.load_soak [--minutes 8]
+[--streams 32] [--device cuda] [--json FILE]`
 
-So many askers, each asking anew as soon as its answer is complete; one in three hangs up at a random moment of its answer. Resident memory
-of every process of the services and GPU memory, every few seconds; slopes are least-squares lines over all samples after the warm-up, by
-minutes and by requests. An error that is not a hang-up is a failure, and so is growth of more than 1 MB in 100 requests, as in
-`bench.soak`.
+So many askers, each asking anew as soon as its answer is complete; one in three hangs up at a
+random moment of its answer. Resident memory of every process of the services and GPU memory, every
+few seconds; slopes are least-squares lines over all samples after the warm-up, by minutes and by
+requests. An error that is not a hang-up is a failure, and so is growth of more than 1 MB in 100
+requests, as in `bench.soak`.
 """
 
 import argparse
@@ -54,18 +56,27 @@ class Tally:
 
 @dataclass
 class Looks:
-    """samples: (second, megabytes) by process. requests: how many were over at each look, by its second."""
+    """samples: (second, megabytes) by process. requests: how many were over at each look, by its
+    second.
+    """
 
     samples: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     requests: dict[float, int] = field(default_factory=dict)
 
     def slopes(self, after: float) -> dict[str, float]:
         """Megabytes a minute by process, from second `after` on."""
-        return slopes({name: [(second / 60, held) for second, held in self._from(name, after)] for name in self.samples})
+        return slopes(
+            {name: [(second / 60, held) for second, held in self._from(name, after)] for name in self.samples}
+        )
 
     def by_requests(self, after: float) -> dict[str, float]:
-        """Megabytes in 100 requests by process, from second `after` on; nothing where there were fewer than a hundred."""
-        hundreds = {name: [(self.requests[second] / 100, held) for second, held in self._from(name, after)] for name in self.samples}
+        """Megabytes in 100 requests by process, from second `after` on; nothing where there were
+        fewer than a hundred.
+        """
+        hundreds = {
+            name: [(self.requests[second] / 100, held) for second, held in self._from(name, after)]
+            for name in self.samples
+        }
         return slopes(hundreds, least=1.0)
 
     def _from(self, name: str, after: float) -> list[tuple[float, float]]:
@@ -73,7 +84,9 @@ class Looks:
 
 
 def slopes(lines: Mapping[str, Sequence[tuple[float, float]]], least: float = 0.0) -> dict[str, float]:
-    """Least squares, by process; none for one that has fewer than three points, or less than `least` between the first and the last."""
+    """Least squares, by process; none for one that has fewer than three points, or less than
+    `least` between the first and the last.
+    """
     found = {}
     for name, points in lines.items():
         places = [place for place, _ in points]
@@ -116,7 +129,9 @@ async def soak(told: argparse.Namespace, kept: Kept) -> None:
         began = time.monotonic()
         watching = asyncio.create_task(_watch(stack, began, seconds, looks, tally, kept))
         try:
-            await closed_loop(lambda number: ask(clients[number % len(clients)], number, rng, tally), told.streams, seconds)
+            await closed_loop(
+                lambda number: ask(clients[number % len(clients)], number, rng, tally), told.streams, seconds
+            )
         finally:
             watching.cancel()
             for client in clients:
@@ -138,14 +153,22 @@ async def _watch(stack: Stack, began: float, seconds: float, looks: Looks, tally
             looks.samples.setdefault(GPU, []).append((passed, used))
         _note(kept, looks, tally, passed)
         done = f"{tally.heard_out} heard out, {tally.hung_up} hung up, {tally.errors.total()} errors"
-        print(f"\r[{bar(passed / seconds)}] {passed:.0f} of {seconds:.0f} s, {done} ", end="", file=sys.stderr, flush=True)
+        print(
+            f"\r[{bar(passed / seconds)}] {passed:.0f} of {seconds:.0f} s, {done} ", end="", file=sys.stderr, flush=True
+        )
         await asyncio.sleep(LOOK_SECONDS)
 
 
 def _note(kept: Kept, looks: Looks, tally: Tally, passed: float) -> None:
     after = WARM_UP_SHARE * passed
     # Written with the last of them, all at once.
-    kept.update(seconds=passed, heard_out=tally.heard_out, hung_up=tally.hung_up, failed=tally.errors.total(), errors=dict(tally.errors))
+    kept.update(
+        seconds=passed,
+        heard_out=tally.heard_out,
+        hung_up=tally.hung_up,
+        failed=tally.errors.total(),
+        errors=dict(tally.errors),
+    )
     kept.update(slopes=looks.slopes(after), by_requests=looks.by_requests(after))
     kept["samples"] = looks.samples
 
@@ -154,12 +177,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.load_soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)")
+    parser.add_argument(
+        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
+    )
     parser.add_argument("--device", help="device of the engines (default: the services')")
-    parser.add_argument("--set", type=setting, action="append", default=[], metavar="NAME=VALUE", help="a setting of a service; repeatable")
+    parser.add_argument(
+        "--set",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of a service; repeatable",
+    )
     parser.add_argument("--streams", type=int, default=32, help="askers at once (default: %(default)s)")
     parser.add_argument("--minutes", type=float, default=8.0, help="(default: %(default)g)")
-    parser.add_argument("--connections", type=int, default=4, help="connections that share the requests (default: %(default)s)")
+    parser.add_argument(
+        "--connections", type=int, default=4, help="connections that share the requests (default: %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="FILE", help="where samples and counts go")
     told = parser.parse_args(arguments)
@@ -174,7 +208,10 @@ def main(arguments: list[str] | None = None) -> int:
     for name, slope in kept["slopes"].items():
         held = [megabytes for _, megabytes in kept["samples"][name]]
         hundred = f", {kept['by_requests'][name]:+.4f} in 100 requests" if name in kept["by_requests"] else ""
-        print(f"{name:16} {held[0]:9.1f} MB -> {held[-1]:9.1f} MB, at most {max(held):9.1f}   {slope:+.3f} MB a minute{hundred}")
+        print(
+            f"{name:16} {held[0]:9.1f} MB -> {held[-1]:9.1f} MB, at most {max(held):9.1f}   {slope:+.3f} MB a "
+            f"minute{hundred}"
+        )
     for wrong in verdict(kept):
         print(wrong, file=sys.stderr)
     return int(bool(verdict(kept)))

@@ -1,8 +1,10 @@
-"""What do sentences cost that nobody waits for? `python -m bench.offline [--model DIR] [--engines fast|readable] [--json FILE]`
+"""What do sentences cost that nobody waits for? `python -m bench.offline [--model DIR] [--engines
+fast|readable] [--json FILE]`
 
-Whole sentences in batches: the speech-token model makes all tokens of a batch at once, then token2wav the sound of the batch. Seconds are
-sums over all batches; the real-time factor is seconds in all by seconds of audio. fast: graphs of our own kernels, token2wav in pages.
-readable: PyTorch, token2wav whole sentences one by one under full attention. On a CPU both are what serves there.
+Whole sentences in batches: the speech-token model makes all tokens of a batch at once, then
+token2wav the sound of the batch. Seconds are sums over all batches; the real-time factor is seconds
+in all by seconds of audio. fast: graphs of our own kernels, token2wav in pages. readable: PyTorch,
+token2wav whole sentences one by one under full attention. On a CPU both are what serves there.
 """
 
 import argparse
@@ -43,27 +45,38 @@ class Cost:
         return self.total / self.audio
 
 
-HEAD = "| engines | batch | sentences | audio s | LLM s | token2wav s | total s | RTF |\n|---|---|---|---|---|---|---|---|"
+HEAD = (
+    "| engines | batch | sentences | audio s | LLM s | token2wav s | total s | RTF |\n|---|---|---|---|---|---|---|---|"
+)
 
 
 def row(cost: Cost) -> str:
     """A line under HEAD."""
     return (
-        f"| {cost.engines} | {cost.batch} | {cost.sentences} | {cost.audio:.1f} | {cost.llm:.2f} | {cost.token2wav:.2f} | "
+        f"| {cost.engines} | {cost.batch} | {cost.sentences} | {cost.audio:.1f} | {cost.llm:.2f} | "
+        f"{cost.token2wav:.2f} | "
         f"{cost.total:.2f} | {cost.real_time_factor:.4f} |"
     )
 
 
-async def sound(batcher: Batcher, speaker: Speaker, batches: Sequence[Sequence[list[int]]], profile: Profile) -> tuple[float, float]:
+async def sound(
+    batcher: Batcher, speaker: Speaker, batches: Sequence[Sequence[list[int]]], profile: Profile
+) -> tuple[float, float]:
     """Seconds that all batches took, and of audio."""
     began, audio = time.perf_counter(), 0.0
     for batch in batches:
-        audio += sum(await asyncio.gather(*(spoken(batcher, speaker.voice, tokens, at, profile) for at, tokens in enumerate(batch))))
+        audio += sum(
+            await asyncio.gather(
+                *(spoken(batcher, speaker.voice, tokens, at, profile) for at, tokens in enumerate(batch))
+            )
+        )
     return time.perf_counter() - began, audio
 
 
 async def measure(told: argparse.Namespace, kept: Kept) -> None:
-    """One row for each batch; the speech tokens of all first, so that each engine has the device to itself."""
+    """One row for each batch; the speech tokens of all first, so that each engine has the device to
+    itself.
+    """
     fast = told.engines == "fast"
     speaker = Speaker.first_of(told.model)
     texts = text_ids(told.model, TEXTS)
@@ -76,7 +89,11 @@ async def measure(told: argparse.Namespace, kept: Kept) -> None:
             for first in range(0, count, batch):
                 numbers = range(first, min(first + batch, count))
                 batches.append(
-                    list(await asyncio.gather(*(generated(backend, speaker.prompt, texts[at % len(texts)], at) for at in numbers)))
+                    list(
+                        await asyncio.gather(
+                            *(generated(backend, speaker.prompt, texts[at % len(texts)], at) for at in numbers)
+                        )
+                    )
                 )
             made[batch] = time.perf_counter() - began, batches
     profile = Profile.CONTINUOUS if fast else Profile.OFFLINE
@@ -94,13 +111,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.offline", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)")
-    parser.add_argument("--device", default="cpu", help="(default: %(default)s)")
-    parser.add_argument("--engines", choices=("fast", "readable"), default="readable", help="on a GPU (default: %(default)s)")
     parser.add_argument(
-        "--batches", type=lambda text: [int(part) for part in text.split(",")], default=list(BATCHES), help="(default: 1,2,4,8,16)"
+        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
     )
-    parser.add_argument("--sentences", type=int, default=16, help="for each batch, or the batch if that is more (default: %(default)s)")
+    parser.add_argument("--device", default="cpu", help="(default: %(default)s)")
+    parser.add_argument(
+        "--engines", choices=("fast", "readable"), default="readable", help="on a GPU (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--batches",
+        type=lambda text: [int(part) for part in text.split(",")],
+        default=list(BATCHES),
+        help="(default: 1,2,4,8,16)",
+    )
+    parser.add_argument(
+        "--sentences", type=int, default=16, help="for each batch, or the batch if that is more (default: %(default)s)"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go, each as soon as it is known")
     told = parser.parse_args(arguments)
     print(HEAD)

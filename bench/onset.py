@@ -1,9 +1,11 @@
-"""What does a trimmed onset gain, and what does it cost? `python -m bench.onset [--runs N] [--model DIR]`
+"""What does a trimmed onset gain, and what does it cost? `python -m bench.onset [--runs N] [--model
+DIR]`
 
-Each sentence is spoken with either onset, in turn, through all services. Printed for each voice: medians of the time to the first byte and
-to the first sample above -40 dBFS at a player that starts with the first byte; the silence that was removed; and how often and how much
-audio is withheld at a message's end because it may be the end of the utterance (its quiet samples behind the first 100 ms), computed from
-the messages of the natural onset.
+Each sentence is spoken with either onset, in turn, through all services. Printed for each voice:
+medians of the time to the first byte and to the first sample above -40 dBFS at a player that starts
+with the first byte; the silence that was removed; and how often and how much audio is withheld at a
+message's end because it may be the end of the utterance (its quiet samples behind the first 100
+ms), computed from the messages of the natural onset.
 """
 
 import argparse
@@ -61,7 +63,9 @@ def _withheld(heard: bytes) -> float:
 
 
 async def measure(model: Path, runs: int) -> dict[tuple[str, Onset], Found]:
-    """By voice and onset. The first sentence of each voice is spoken once before and not counted."""
+    """By voice and onset. The first sentence of each voice is spoken once before and not
+    counted.
+    """
     found: dict[tuple[str, Onset], Found] = {}
     async with running_stack(model, environ={}) as stack, Client(stack.address) as client:
         for voice in await client.voices():
@@ -82,13 +86,16 @@ def main() -> int:
     print(f"{len(SENTENCES)} sentences x {told.runs} seeds; medians in ms")
     print(f"{'voice':12} {'onset':8} {'first byte':>11} {'audible':>8} {'removed: start':>15} {'end':>5}")
     for (voice, onset), one in found.items():
-        figures = [statistics.median(each) for each in (one.first_byte, one.audible, one.removed_start, one.removed_end)]
+        figures = [
+            statistics.median(each) for each in (one.first_byte, one.audible, one.removed_start, one.removed_end)
+        ]
         print(f"{voice:12} {onset:8} {figures[0]:11.0f} {figures[1]:8.0f} {figures[2]:15.0f} {figures[3]:5.0f}")
     for (voice, onset), one in found.items():
         if onset == "natural":
             some = [each for each in one.withheld if each > 0]
             print(
-                f"{voice:12} withheld behind {len(some)} of {len(one.withheld)} messages, at most {max(one.withheld, default=0.0):.0f} ms"
+                f"{voice:12} withheld behind {len(some)} of {len(one.withheld)} messages, at most "
+                f"{max(one.withheld, default=0.0):.0f} ms"
             )
     return 0
 

@@ -1,7 +1,9 @@
-"""`python -m bench.prompt_cache [--model DIR] [--json]`: what the kept state behind a voice's prompt saves before the first sound.
+"""`python -m bench.prompt_cache [--model DIR] [--json]`: what the kept state behind a voice's
+prompt saves before the first sound.
 
-A sentence of two seconds is spoken through the batcher as a service would, its tokens all there at once, one stream at a time; the prompt
-is 3, 10 or 30 s long. Cold: nothing is kept of its voice. Warm: the voice has spoken before. Medians after a warm-up.
+A sentence of two seconds is spoken through the batcher as a service would, its tokens all there at
+once, one stream at a time; the prompt is 3, 10 or 30 s long. Cold: nothing is kept of its voice.
+Warm: the voice has spoken before. Medians after a warm-up.
 """
 
 import argparse
@@ -42,7 +44,9 @@ class Saving:
 
 async def measure(model: Path, threads: int) -> list[Saving]:
     """One row per length of the prompt."""
-    backend = await asyncio.to_thread(load_backend, "torch", EngineSettings(model=model, threads=threads, prompt_cache_bytes=1 << 40))
+    backend = await asyncio.to_thread(
+        load_backend, "torch", EngineSettings(model=model, threads=threads, prompt_cache_bytes=1 << 40)
+    )
     batcher = Batcher(backend.decoders, Limits(max_streams=1, state_bytes=1 << 40))
     try:
         await warm_up(batcher)
@@ -62,7 +66,8 @@ async def _saving(batcher: Batcher, seconds: int) -> Saving:
 
 
 def _voice(seconds: int, key: str) -> Voice:
-    # One second has 25 tokens; three more make the grid's last border inside the prompt known, as in most real prompts.
+    # One second has 25 tokens; three more make the grid's last border inside the prompt known, as
+    # in most real prompts.
     count, chance = seconds * TOKENS_PER_SECOND + 3, np.random.default_rng(seconds)
     mel = chance.normal(-5.0, 2.0, (MEL_FRAMES_PER_TOKEN * count, MEL_BINS)).astype(np.float32)
     return Voice(chance.integers(0, SPEECH_VOCABULARY, count), mel, np.ones(SPEAKER_DIMENSION, np.float32), key)
@@ -83,13 +88,19 @@ async def _first_sound(batcher: Batcher, voice: Voice) -> float:
 
 def render(savings: Sequence[Saving]) -> str:
     lines = [f"{'prompt s':>8}{'cold s':>10}{'warm s':>10}{'cold / warm':>13}"]
-    lines += [f"{s.prompt_seconds:>8}{s.cold_seconds:>10.3f}{s.warm_seconds:>10.3f}{s.cold_by_warm:>13.1f}" for s in savings]
+    lines += [
+        f"{s.prompt_seconds:>8}{s.cold_seconds:>10.3f}{s.warm_seconds:>10.3f}{s.cold_by_warm:>13.1f}" for s in savings
+    ]
     return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.prompt_cache", description="First sound with and without kept prompt state.")
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: models/demo)")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.prompt_cache", description="First sound with and without kept prompt state."
+    )
+    parser.add_argument(
+        "--model", type=Path, default=Path("models/demo"), help="model directory (default: models/demo)"
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads of one operation (default 1)")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)

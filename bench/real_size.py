@@ -1,4 +1,5 @@
-"""Random weights of the published sizes: what a GPU is measured with where the published weights are not at hand.
+"""Random weights of the published sizes: what a GPU is measured with where the published weights
+are not at hand.
 
     python -m bench.real_size DIR        a whole model directory, in seconds
 
@@ -51,30 +52,37 @@ YAML_NUMBERS = (
     (r"top_k: 5", "top_k: 25"),
     (r"tau_r: 0.5", "tau_r: 0.1"),
 )
-"""What turns the bundled voice's yaml into one of the published sizes and sampling. Its text ids, and so the lengths, stay the bundled."""
+"""What turns the bundled voice's yaml into one of the published sizes and sampling. Its text ids,
+and so the lengths, stay the bundled.
+"""
 PROMPT_TOKENS = 87
 """Of the published default voice: its first block border lies 13 tokens behind it."""
 END_LOGIT = 9.0
-"""Bias of the end of speech among other logits of standard deviation 3: sentences end, some sooner, some later."""
+"""Bias of the end of speech among other logits of standard deviation 3: sentences end, some sooner,
+some later.
+"""
 PITCH_HERTZ = 150.0
 GAIN = 0.7
 """Length of each filter of the vocoder."""
 
 PUBLISHED_LLM = LlmConfig(
-    hidden_size=896, intermediate_size=4864, layers=24, heads=14, kv_heads=2, head_size=64, text_vocabulary=151_936, rope_theta=1e6,
+    hidden_size=896, intermediate_size=4864, layers=24, heads=14, kv_heads=2, head_size=64, text_vocabulary=151_936,
+    rope_theta=1e6,
     rms_norm_eps=1e-6, sampling=SamplingParameters(),
 )  # fmt: skip
 
 
 PUBLISHED_FLOW = FlowConfig(
-    vocabulary=6561, speaker=192, input_width=512, encoder_width=512, encoder_heads=8, encoder_feed_forward=2048, encoder_layers=6,
+    vocabulary=6561, speaker=192, input_width=512, encoder_width=512, encoder_heads=8, encoder_feed_forward=2048,
+    encoder_layers=6,
     channels=256, estimator_heads=8, head_width=64, transformers=4, middle=12, guidance=0.7,
 )  # fmt: skip
 
 
 def llm_tensors(config: LlmConfig, device: torch.device, seed: int = 0, *, ends: bool = False) -> dict[str, Tensor]:
-    """Float32 tensors of `llm.pt` with numbers that stay of one size through the layers; the head is steep enough for a sampler to have
-    likely and unlikely ids. ends: the end of speech is one of the likely ones, else it never comes."""
+    """Float32 tensors of `llm.pt` with numbers that stay of one size through the layers; the head
+    is steep enough for a sampler to have likely and unlikely ids. ends: the end of speech is one of
+    the likely ones, else it never comes."""
     generator = torch.Generator(device).manual_seed(seed)
     tensors = {}
     for name, shape in expected_tensors(config).items():
@@ -89,7 +97,10 @@ def llm_tensors(config: LlmConfig, device: torch.device, seed: int = 0, *, ends:
         if "embed" in name:
             scale = 1.0
         tensors[name] = scale * torch.randn(shape, generator=generator, device=device)
-    tensors["llm_decoder.weight"][END_OF_SPEECH], tensors["llm_decoder.bias"][END_OF_SPEECH] = 0.0, END_LOGIT if ends else -END_LOGIT
+    tensors["llm_decoder.weight"][END_OF_SPEECH], tensors["llm_decoder.bias"][END_OF_SPEECH] = (
+        0.0,
+        END_LOGIT if ends else -END_LOGIT,
+    )
     return tensors
 
 
@@ -99,7 +110,9 @@ def smaller(config: LlmConfig, **changes: int) -> LlmConfig:
 
 
 def sound_tensors(shapes: Mapping[str, list[int]], seed: int) -> dict[str, Tensor]:
-    """Float32 tensors of `flow.pt` or `hift.pt`: matrices and convolutions that keep the size of what goes through, norms of 1."""
+    """Float32 tensors of `flow.pt` or `hift.pt`: matrices and convolutions that keep the size of
+    what goes through, norms of 1.
+    """
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
     for name, shape in shapes.items():
@@ -119,7 +132,9 @@ def flow_tensors() -> dict[str, Tensor]:
 
 
 def vocoder_tensors() -> dict[str, Tensor]:
-    """Of `hift.pt`; its voice is pitched around PITCH_HERTZ, so that the source of harmonics is at work, and no sample is clipped."""
+    """Of `hift.pt`; its voice is pitched around PITCH_HERTZ, so that the source of harmonics is at
+    work, and no sample is clipped.
+    """
     tensors = sound_tensors(json.loads(SHAPES.read_text())["hift.pt"], seed=2)
     tensors["f0_predictor.classifier.bias"].fill_(PITCH_HERTZ)
     for name, tensor in tensors.items():
@@ -129,7 +144,9 @@ def vocoder_tensors() -> dict[str, Tensor]:
 
 
 def voices(bundled: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """The bundled voices with prompts of PROMPT_TOKENS: their own, said again from the start where they are shorter."""
+    """The bundled voices with prompts of PROMPT_TOKENS: their own, said again from the start where
+    they are shorter.
+    """
     made = {}
     for name, voice in bundled.items():
         tokens, mel = voice["flow_prompt_speech_token"], voice["prompt_speech_feat"]
@@ -146,7 +163,9 @@ def voices(bundled: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]
 
 
 def write(target: Path) -> None:
-    """A model directory of the published sizes with random weights; text, prompt encoders and voices are the bundled ones."""
+    """A model directory of the published sizes with random weights; text, prompt encoders and
+    voices are the bundled ones.
+    """
     target.mkdir(parents=True, exist_ok=True)
     for part in ("campplus.onnx", "speech_tokenizer_v2.onnx"):
         shutil.copy(DEMO / part, target / part)

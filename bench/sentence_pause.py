@@ -1,7 +1,7 @@
 """How much silence does a voice leave by itself between sentences? `python -m bench.sentence_pause`
 
-Speaks sentences one by one through all services and measures the quiet before the first and behind the last sound of each: 10 ms frames
-more than 40 dB under the loudest one.
+Speaks sentences one by one through all services and measures the quiet before the first and behind
+the last sound of each: 10 ms frames more than 40 dB under the loudest one.
 """
 
 import argparse
@@ -18,8 +18,10 @@ from cosyserve.host.supervision.supervisor import running_stack
 from cosyserve.spec import SAMPLE_RATE
 
 SENTENCES = (
-    "The train was late again.", "Nobody had told her.", "He counted to ten and opened the door.", "What did you expect?",
-    "It rained for three days without a break.", "She laughed.", "We will meet at the station at noon.", "That is not what I said!",
+    "The train was late again.", "Nobody had told her.", "He counted to ten and opened the door.",
+    "What did you expect?",
+    "It rained for three days without a break.", "She laughed.", "We will meet at the station at noon.",
+    "That is not what I said!",
     "The old house stood at the end of the road.", "Come in, sit down, and tell me everything.",
 )  # fmt: skip
 QUIET_DECIBEL = 40.0

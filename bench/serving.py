@@ -1,9 +1,12 @@
-"""How many listeners, and how long does each wait? `python -m bench.serving [--model DIR] [--streams 1,2,4] [--json FILE] [--plot FILE]`
+"""How many listeners, and how long does each wait? `python -m bench.serving [--model DIR]
+[--streams 1,2,4] [--json FILE] [--plot FILE]`
 
-All services on this machine, or the endpoint named by --server, over gRPC. Ways to arrive: closed (so many askers, each asking anew as
-soon as its answer is complete), poisson (so many listeners at once on average, if each listens in real time, who know nothing of each
-other) and listening (so many listeners at once, each of whom hears its answer to the end and then asks anew). A stream has a gap when a
-player that begins with its first byte runs dry. A load that --json has already is not run again: model and settings have to be the same.
+All services on this machine, or the endpoint named by --server, over gRPC. Ways to arrive: closed
+(so many askers, each asking anew as soon as its answer is complete), poisson (so many listeners at
+once on average, if each listens in real time, who know nothing of each other) and listening (so
+many listeners at once, each of whom hears its answer to the end and then asks anew). A stream has a
+gap when a player that begins with its first byte runs dry. A load that --json has already is not
+run again: model and settings have to be the same.
 """
 
 import argparse
@@ -74,7 +77,9 @@ class Askers:
 
 
 async def measure(askers: Askers, arrivals: str, streams: int, seconds: float) -> Level:
-    """One load, after a warm-up with the same number of askers. Raises ValueError when nothing could be heard."""
+    """One load, after a warm-up with the same number of askers. Raises ValueError when nothing
+    could be heard.
+    """
     before = Tally()
     await asyncio.gather(*(askers.ask(number, before) for number in range(streams)))
     tally, first, begin = Tally(), 1_000_000, time.monotonic()
@@ -106,12 +111,16 @@ async def endpoint(told: argparse.Namespace) -> AsyncIterator[str]:
         yield told.server
         return
     most = max(told.streams) * 2 + 8
-    async with running_stack(told.model, device=told.device, environ=room_for(most) | dict(told.set), report=_report) as stack:
+    async with running_stack(
+        told.model, device=told.device, environ=room_for(most) | dict(told.set), report=_report
+    ) as stack:
         yield stack.address
 
 
 def room_for(streams: int) -> dict[str, str]:
-    """Settings with which no stage refuses so many: what is measured is the machine, not a limit."""
+    """Settings with which no stage refuses so many: what is measured is the machine, not a
+    limit.
+    """
     return {
         "COSYSERVE_ORCHESTRATOR_MAX_STREAMS": str(streams),
         "COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off",
@@ -126,11 +135,16 @@ def _report(line: str) -> None:
 
 
 async def run(told: argparse.Namespace) -> list[Level]:
-    """All loads that are not known yet; each is printed, and kept in --json, as soon as it is measured."""
+    """All loads that are not known yet; each is printed, and kept in --json, as soon as it is
+    measured.
+    """
     found = read_json(told.json, machine()) if told.json else []
     known = {(one.arrivals, one.streams) for one in found}
     known |= {
-        (one.arrivals, streams) for one in found for streams in told.streams if one.gap_free < told.stop_below and streams > one.streams
+        (one.arrivals, streams)
+        for one in found
+        for streams in told.streams
+        if one.gap_free < told.stop_below and streams > one.streams
     }
     wanted = [load for load in itertools.product(told.arrivals, told.streams) if load not in known]
     print(HEAD)
@@ -146,7 +160,9 @@ async def run(told: argparse.Namespace) -> list[Level]:
             for number, (arrivals, streams) in enumerate(wanted):
                 if arrivals in over:
                     continue
-                print(f"\r{number} of {len(wanted)} loads, now {streams} {arrivals} ", end="", file=sys.stderr, flush=True)
+                print(
+                    f"\r{number} of {len(wanted)} loads, now {streams} {arrivals} ", end="", file=sys.stderr, flush=True
+                )
                 found.append(await measure(askers, arrivals, streams, told.seconds))
                 print(row(found[-1]), flush=True)
                 if told.json:
@@ -184,21 +200,41 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.serving", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)")
+    parser.add_argument(
+        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
+    )
     parser.add_argument("--server", metavar="HOST:PORT", help="measure this endpoint instead of starting services")
     parser.add_argument("--device", help="device of the engines (default: the services')")
-    parser.add_argument("--set", type=setting, action="append", default=[], metavar="NAME=VALUE", help="a setting of a service; repeatable")
+    parser.add_argument(
+        "--set",
+        type=setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of a service; repeatable",
+    )
     parser.add_argument("--voice", default="", help="(default: the server's)")
     parser.add_argument("--streams", type=_numbers, default=[1, 2, 4], help="loads (default: 1,2,4)")
     parser.add_argument(
-        "--arrivals", type=_ways, default=["closed", "poisson"], help="a list out of closed, poisson, listening (default: closed,poisson)"
+        "--arrivals",
+        type=_ways,
+        default=["closed", "poisson"],
+        help="a list out of closed, poisson, listening (default: closed,poisson)",
     )
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load (default: %(default)g)")
     parser.add_argument(
-        "--stop-below", type=float, default=0.0, metavar="SHARE", help="no larger load once fewer of its streams are without a gap"
+        "--stop-below",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="no larger load once fewer of its streams are without a gap",
     )
-    parser.add_argument("--connections", type=int, default=4, help="connections that share the requests (default: %(default)s)")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="keep figures here; loads that it has are not run again")
+    parser.add_argument(
+        "--connections", type=int, default=4, help="connections that share the requests (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="keep figures here; loads that it has are not run again"
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw them")
     told = parser.parse_args(arguments)
     try:

@@ -1,6 +1,8 @@
-"""Does memory stay flat? `python -m bench.soak`: many requests with random hang-ups, resident memory of every process after each stretch.
+"""Does memory stay flat? `python -m bench.soak`: many requests with random hang-ups, resident
+memory of every process after each stretch.
 
-The slope is a least-squares line over all samples after warm-up. Flat means at most 1 MB per 100 requests for each process.
+The slope is a least-squares line over all samples after warm-up. Flat means at most 1 MB per 100
+requests for each process.
 """
 
 import argparse
@@ -27,7 +29,9 @@ TEXTS = ("Short.", "A few words more.", "This one has a comma, and then goes on.
 
 @dataclass(frozen=True)
 class Soaked:
-    """What a run saw. slopes: MB per 100 requests by process; megabytes: resident at the first and the last sample after warm-up."""
+    """What a run saw. slopes: MB per 100 requests by process; megabytes: resident at the first and
+    the last sample after warm-up.
+    """
 
     requests: int
     heard_out: int
@@ -42,7 +46,9 @@ class Soaked:
 
 
 async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: int, seed: int) -> Soaked:
-    """Run `warm_up` and then `requests` requests, `clients` at a time, half of them hung up at a random moment."""
+    """Run `warm_up` and then `requests` requests, `clients` at a time, half of them hung up at a
+    random moment.
+    """
     rng = random.Random(seed)
     samples: dict[str, list[tuple[float, float]]] = {}
     heard: dict[tuple[str, int], bytes] = {}
@@ -88,7 +94,9 @@ async def soak(model: Path, requests: int, warm_up: int, clients: int, stretch: 
 
 
 def sample(stack: Stack, done: float, samples: dict[str, list[tuple[float, float]]]) -> None:
-    """Note the resident megabytes of every process of `stack` under its name, `done` beside them."""
+    """Note the resident megabytes of every process of `stack` under its name, `done` beside
+    them.
+    """
     for child in stack.children:
         for line in Path(f"/proc/{child.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
@@ -97,7 +105,10 @@ def sample(stack: Stack, done: float, samples: dict[str, list[tuple[float, float
 
 def slopes(samples: dict[str, list[tuple[float, float]]]) -> dict[str, float]:
     """Least squares, MB per 100 requests."""
-    lines = {name: np.polyfit([done for done, _ in points], [held for _, held in points], 1) for name, points in samples.items()}
+    lines = {
+        name: np.polyfit([done for done, _ in points], [held for _, held in points], 1)
+        for name, points in samples.items()
+    }
     return {name: float(line[0]) * 100 for name, line in lines.items()}
 
 
@@ -116,7 +127,8 @@ def main() -> int:
         print(json.dumps({**asdict(found), "flat": found.flat}))
     else:
         print(
-            f"{found.requests} requests in {found.seconds:.0f} s; heard out (warm-up included) {found.heard_out}, hung up {found.hung_up}"
+            f"{found.requests} requests in {found.seconds:.0f} s; heard out (warm-up included) {found.heard_out}, hung "
+            f"up {found.hung_up}"
         )
         for name, slope in found.slopes.items():
             first, last = found.megabytes[name]

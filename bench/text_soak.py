@@ -1,8 +1,9 @@
-"""Does an hour of text stay flat? `python -m bench.text_soak`: one StreamingSynthesize of so much text, resident memory of every process as
-the sound comes.
+"""Does an hour of text stay flat? `python -m bench.text_soak`: one StreamingSynthesize of so much
+text, resident memory of every process as the sound comes.
 
-The engines are the fake ones, so the hour takes minutes: what is watched is the way of the text and of the sound. The slope is a
-least-squares line over all samples after the first sixth. Flat: at most 1 MB for ten minutes of sound.
+The engines are the fake ones, so the hour takes minutes: what is watched is the way of the text and
+of the sound. The slope is a least-squares line over all samples after the first sixth. Flat: at
+most 1 MB for ten minutes of sound.
 """
 
 import argparse
@@ -25,8 +26,10 @@ from cosyserve.spec import SAMPLE_RATE
 
 FLAT_MEGABYTES = 1.0
 SENTENCES = (
-    "The train was late again, and nobody had told her. ", "He counted to ten, opened the door and went in. ", "What did you expect? ",
-    "It rained for three days without a break, from May 1st to May 3rd. ", "We will meet at the station at noon, as always. ",
+    "The train was late again, and nobody had told her. ", "He counted to ten, opened the door and went in. ",
+    "What did you expect? ",
+    "It rained for three days without a break, from May 1st to May 3rd. ",
+    "We will meet at the station at noon, as always. ",
 )  # fmt: skip
 FRAGMENT = 11
 """Characters: half words, as a language model's tokens."""
@@ -34,7 +37,9 @@ FRAGMENT = 11
 
 @dataclass(frozen=True)
 class Soaked:
-    """slopes: MB per ten minutes of sound, by process; megabytes: resident at the first and the last sample that counts."""
+    """slopes: MB per ten minutes of sound, by process; megabytes: resident at the first and the
+    last sample that counts.
+    """
 
     mode: str
     characters: int
@@ -50,7 +55,9 @@ class Soaked:
 
 
 async def soak(model: Path, characters: int, mode: Mode) -> Soaked:
-    """Speak a text of at least so many characters. Raises InternalFault when the sound is not as long as its tokens and pauses."""
+    """Speak a text of at least so many characters. Raises InternalFault when the sound is not as
+    long as its tokens and pauses.
+    """
     samples: dict[str, list[tuple[float, float]]] = {}
     told = 0
 
@@ -77,7 +84,9 @@ async def soak(model: Path, characters: int, mode: Mode) -> Soaked:
     expected = 960 * summary.speech_tokens + 4_800 * (summary.sentences - 1)
     if heard != expected:
         raise InternalFault(f"{heard} samples came, the tokens and pauses are {expected}")
-    counted = {name: [point for point in points if point[0] >= heard // SAMPLE_RATE / 6] for name, points in samples.items()}
+    counted = {
+        name: [point for point in points if point[0] >= heard // SAMPLE_RATE / 6] for name, points in samples.items()
+    }
     return Soaked(
         mode,
         told,
@@ -104,7 +113,8 @@ def main() -> int:
             print(json.dumps({**asdict(found), "flat": found.flat}))
             continue
         print(
-            f"{mode}: {found.characters} characters, {found.sentences} sentences, {found.audio_seconds / 60:.0f} minutes of sound "
+            f"{mode}: {found.characters} characters, {found.sentences} sentences, {found.audio_seconds / 60:.0f} "
+            "minutes of sound "
             f"in {found.seconds:.0f} s"
         )
         for name, slope in found.slopes.items():

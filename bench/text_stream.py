@@ -1,9 +1,11 @@
-"""How much sooner does sound begin when text is spoken as it is written? `python -m bench.text_stream`
+"""How much sooner does sound begin when text is spoken as it is written? `python -m
+bench.text_stream`
 
-A text is written at the pace of a language model, 20 tokens of four characters a second. Three listeners, in turn, in one run: one waits
-for the whole text and calls Synthesize, two write it into StreamingSynthesize as it comes, by sentence and by token. The first byte and the
-first audible sample (above -40 dBFS) count from the first token. Stalls: how long a player that starts with the first byte would have to
-wait for more, all in all.
+A text is written at the pace of a language model, 20 tokens of four characters a second. Three
+listeners, in turn, in one run: one waits for the whole text and calls Synthesize, two write it into
+StreamingSynthesize as it comes, by sentence and by token. The first byte and the first audible
+sample (above -40 dBFS) count from the first token. Stalls: how long a player that starts with the
+first byte would have to wait for more, all in all.
 """
 
 import argparse
@@ -23,7 +25,8 @@ from cosyserve.client.types import Mode
 from cosyserve.host.supervision.supervisor import running_stack
 
 TEXT = (
-    "Thank you for calling, and sorry that you had to wait. I have looked at your order, and it left our house on Monday. "
+    "Thank you for calling, and sorry that you had to wait. I have looked at your order, and it left our house on "
+    "Monday. "
     "It should be with you by the end of this week, unless the snow in the north holds it up. "
     "If it is not there on Friday, please call again and we will send you another one at once. "
     "Is there anything else that I can do for you today?"
@@ -73,7 +76,10 @@ def main() -> int:
         print(json.dumps({way: [asdict(heard) for heard in all_of_it] for way, all_of_it in found.items()}))
         return 0
     tokens = -(-len(TEXT) // CHARACTERS_PER_TOKEN)
-    print(f"{len(TEXT)} characters, {tokens} tokens in {tokens / told.tokens_per_second:.1f} s; {told.runs} runs; {platform.machine()}")
+    print(
+        f"{len(TEXT)} characters, {tokens} tokens in {tokens / told.tokens_per_second:.1f} s; {told.runs} runs; "
+        f"{platform.machine()}"
+    )
     wholly = statistics.median(heard.first_sound for heard in found[WAYS[0]])
     print("way           first byte (median, worst)   of waiting   audible (median, worst)   stalls (median, worst)")
     for way, all_of_it in found.items():
@@ -81,7 +87,8 @@ def main() -> int:
         audible = [heard.first_audible for heard in all_of_it if heard.first_audible is not None]
         stalls = [heard.stalls for heard in all_of_it]
         print(
-            f"{way:12} {statistics.median(first):8.2f} s  {max(first):8.2f} s   {statistics.median(first) / wholly:10.2f}   "
+            f"{way:12} {statistics.median(first):8.2f} s  {max(first):8.2f} s   "
+            f"{statistics.median(first) / wholly:10.2f}   "
             f"{statistics.median(audible):8.2f} s  {max(audible):8.2f} s   "
             f"{statistics.median(stalls):8.2f} s  {max(stalls):8.2f} s"
         )

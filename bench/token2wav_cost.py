@@ -1,7 +1,9 @@
-"""`python -m bench.token2wav_cost [--model DIR] [--json]`: what a second of sound costs in token2wav, by length and profile.
+"""`python -m bench.token2wav_cost [--model DIR] [--json]`: what a second of sound costs in
+token2wav, by length and profile.
 
-A sentence is spoken through the batcher as a service would, all its tokens at once, no prompt, one stream at a time. Wall time of the
-whole stream and CPU time of the process, medians of three after a warm-up.
+A sentence is spoken through the batcher as a service would, all its tokens at once, no prompt, one
+stream at a time. Wall time of the whole stream and CPU time of the process, medians of three after
+a warm-up.
 """
 
 import argparse
@@ -32,7 +34,9 @@ REPEATS = 3
 
 @dataclass(frozen=True)
 class Cost:
-    """cpu_seconds: of all threads. first_sound_seconds: from the first token fed to the first piece of audio."""
+    """cpu_seconds: of all threads. first_sound_seconds: from the first token fed to the first piece
+    of audio.
+    """
 
     profile: str
     audio_seconds: int
@@ -86,8 +90,12 @@ def render(costs: Sequence[Cost]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.token2wav_cost", description="Wall time of token2wav per second of sound.")
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: models/demo)")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.token2wav_cost", description="Wall time of token2wav per second of sound."
+    )
+    parser.add_argument(
+        "--model", type=Path, default=Path("models/demo"), help="model directory (default: models/demo)"
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads of one operation (default 1)")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
@@ -98,7 +106,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 3
     if options.json:
         print(
-            json.dumps({"model": str(options.model), "machine": platform.processor(), "costs": [asdict(cost) for cost in costs]}, indent=1)
+            json.dumps(
+                {
+                    "model": str(options.model),
+                    "machine": platform.processor(),
+                    "costs": [asdict(cost) for cost in costs],
+                },
+                indent=1,
+            )
         )
     else:
         print(render(costs))

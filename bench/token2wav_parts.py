@@ -1,8 +1,10 @@
-"""`python -m bench.token2wav_parts [--model DIR] [--seconds 7] [--repeats 5] [--json]`: processor time of token2wav by part, one stream.
+"""`python -m bench.token2wav_parts [--model DIR] [--seconds 7] [--repeats 5] [--json]`: processor
+time of token2wav by part, one stream.
 
-A sentence behind a prompt of 61 tokens goes block by block through flow and vocoder, one after the other; the state behind the prompt is
-kept. Processor time, not wall time, and the least of all repeats: where the machine does other work too, two states of the code can be
-compared by running them in turns.
+A sentence behind a prompt of 61 tokens goes block by block through flow and vocoder, one after the
+other; the state behind the prompt is kept. Processor time, not wall time, and the least of all
+repeats: where the machine does other work too, two states of the code can be compared by running
+them in turns.
 """
 
 import argparse
@@ -40,7 +42,9 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class Cost:
-    """Milliseconds of processor time. first_milliseconds: of the first hop, 14 tokens. milliseconds_per_second: of a second of sound."""
+    """Milliseconds of processor time. first_milliseconds: of the first hop, 14 tokens.
+    milliseconds_per_second: of a second of sound.
+    """
 
     part: str
     first_milliseconds: float
@@ -100,8 +104,12 @@ def _block(flow: Flow, state: FlowState, tokens: torch.Tensor) -> torch.Tensor:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.token2wav_parts", description="Processor time of flow and vocoder.")
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.token2wav_parts", description="Processor time of flow and vocoder."
+    )
+    parser.add_argument(
+        "--model", type=Path, default=Path("models/demo"), help="model directory (default: %(default)s)"
+    )
     parser.add_argument("--threads", type=int, default=1, help="threads of one operation (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=6.8, help="of the sentence (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="of which the least counts (default: %(default)s)")

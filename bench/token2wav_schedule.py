@@ -1,7 +1,9 @@
-"""What does the schedule of token2wav do to listeners? `python -m bench.token2wav_schedule [--streams 1,8,64] [--throws 6]`
+"""What does the schedule of token2wav do to listeners? `python -m bench.token2wav_schedule
+[--streams 1,8,64] [--throws 6]`
 
-The batcher that serves, between a speech-token model and a decoder that only take time (bench/simulation/engines.py: what one H200 was seen
-to take), on a clock of its own: a minute of 64 listeners takes seconds on any CPU. Loads and columns as in `bench.serving`.
+The batcher that serves, between a speech-token model and a decoder that only take time
+(bench/simulation/engines.py: what one H200 was seen to take), on a clock of its own: a minute of 64
+listeners takes seconds on any CPU. Loads and columns as in `bench.serving`.
 """
 
 import argparse
@@ -29,15 +31,18 @@ PROMPT_TOKENS = 87
 FRONTEND_SECONDS = 0.004
 """From the request to ids."""
 WAY_SECONDS_PER_STREAM = 0.001
-"""What each open stream adds to a message's way to the listener, on average, times the jitter of the engines."""
+"""What each open stream adds to a message's way to the listener, on average, times the jitter of
+the engines.
+"""
 
 
 class Simulation:
-    """tokens: shortest and longest sentence, 25 a second. hold_seconds: see `services.token2wav.scheduling.first_chunk_delay`.
-    widest_step:
-    streams that share a step. limited: who comes when as many speak as the orchestrator would admit is refused, and does not come again.
-    sentences: of each request. ahead: whether later ones are begun early. replicas: of the decoder, each with a device of its own; the
-    first one shares its device with the speech-token model. tells: whether they hear of each other's streams."""
+    """tokens: shortest and longest sentence, 25 a second. hold_seconds: see
+    `services.token2wav.scheduling.first_chunk_delay`. widest_step: streams that share a step.
+    limited: who comes when as many speak as the orchestrator would admit is refused, and does not
+    come again. sentences: of each request. ahead: whether later ones are begun early. replicas: of
+    the decoder, each with a device of its own; the first one shares its device with the
+    speech-token model. tells: whether they hear of each other's streams."""
 
     def __init__(
         self,
@@ -66,7 +71,8 @@ class Simulation:
         self._llm = ModelledLlm(self.clock, times, lambda: self._decoders[0].working)
         limits = Limits(max_streams=10_000, state_bytes=1 << 40, reserve_tokens=0)
         self._batchers = [
-            Batcher({Profile.CONTINUOUS: decoder}, limits, clock=self.clock, hold_seconds=hold_seconds) for decoder in self._decoders
+            Batcher({Profile.CONTINUOUS: decoder}, limits, clock=self.clock, hold_seconds=hold_seconds)
+            for decoder in self._decoders
         ]
         mel, speaker = np.zeros((2 * PROMPT_TOKENS, MEL_BINS), np.float32), np.zeros(SPEAKER_DIMENSION, np.float32)
         self._voice = Voice(np.zeros(PROMPT_TOKENS, np.int64), mel, speaker)
@@ -118,7 +124,11 @@ class Simulation:
         return 2 * WAY_SECONDS + WAY_SECONDS_PER_STREAM * self._times.jitter * self._open * self._rng.expovariate(1.0)
 
     def _is_full(self) -> bool:
-        loads = [StageLoad("token2wav", str(number), load) for number, each in enumerate(self._batchers) if (load := each.load.now)]
+        loads = [
+            StageLoad("token2wav", str(number), load)
+            for number, each in enumerate(self._batchers)
+            if (load := each.load.now)
+        ]
         if self._limit is None or not loads:
             return False
         self.limits.append(self._limit.of(loads, self._open, self.clock.now()))
@@ -130,7 +140,9 @@ class Simulation:
 
 
 def closed_loop(simulation: Simulation, streams: int, seconds: float) -> Outcome:
-    """So many askers, each asking anew as soon as its answer is complete; before that each asks once, and all wait for each other."""
+    """So many askers, each asking anew as soon as its answer is complete; before that each asks
+    once, and all wait for each other.
+    """
     answered = 0
 
     def warmed() -> None:
@@ -168,8 +180,10 @@ HEAD = "arrivals  streams  tokens    requests  first sound p50    p95 ms  gap-fr
 def row(arrivals: str, streams: int, tokens: tuple[int, int], found: Outcome) -> str:
     width = sum(found.widths) / max(len(found.widths), 1)
     return (
-        f"{arrivals:8} {streams:8} {tokens[0]:4}-{tokens[1]:<4} {len(found.first):8} {1000 * found.first_sound(0.5):16.0f} "
-        f"{1000 * found.first_sound(0.95):9.0f} {found.gap_free:9.1%} {max(found.stalls):12.2f} s {found.audio / found.seconds:10.1f} "
+        f"{arrivals:8} {streams:8} {tokens[0]:4}-{tokens[1]:<4} {len(found.first):8} "
+        f"{1000 * found.first_sound(0.5):16.0f} "
+        f"{1000 * found.first_sound(0.95):9.0f} {found.gap_free:9.1%} {max(found.stalls):12.2f} s "
+        f"{found.audio / found.seconds:10.1f} "
         f"{width:12.1f} {found.busy / found.seconds:5.0%}"
     )
 
@@ -187,26 +201,45 @@ def lengths_of(parser: argparse.ArgumentParser, told: str) -> tuple[int, int]:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.token2wav_schedule", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m bench.token2wav_schedule",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--streams", default="1,2,4,8,16,32,64,128,192", help="loads (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=10.0, help="of each load (default: %(default)g)")
     parser.add_argument("--hold", type=float, help="longest wait of a first piece in seconds (default: the service's)")
     parser.add_argument("--sentences", type=int, default=1, help="of each request (default: %(default)s)")
-    parser.add_argument("--tokens", help="of each sentence, shortest and longest, as 14,40 (default: 60,95, then 230,270)")
-    parser.add_argument("--in-turn", action="store_true", help="begin no sentence before the one in front of it was sent")
-    parser.add_argument("--replicas", type=int, default=1, help="of token2wav, each on a GPU of its own (default: %(default)s)")
-    parser.add_argument("--untold", action="store_true", help="let no replica hear how many streams the others have")
-    parser.add_argument("--jitter", type=float, default=0.1, help="share by which all takes longer on average (default: %(default)g)")
-    parser.add_argument("--limited", action="store_true", help="refuse those whom the orchestrator would, by what the engine measures")
-    parser.add_argument("--cpu", action="store_true", help="engines that take what two cores were seen to take, not an H200")
     parser.add_argument(
-        "--throws", type=int, default=1, help="of the dice: each load is run so often, and told as one (default: %(default)s)"
+        "--tokens", help="of each sentence, shortest and longest, as 14,40 (default: 60,95, then 230,270)"
+    )
+    parser.add_argument(
+        "--in-turn", action="store_true", help="begin no sentence before the one in front of it was sent"
+    )
+    parser.add_argument(
+        "--replicas", type=int, default=1, help="of token2wav, each on a GPU of its own (default: %(default)s)"
+    )
+    parser.add_argument("--untold", action="store_true", help="let no replica hear how many streams the others have")
+    parser.add_argument(
+        "--jitter", type=float, default=0.1, help="share by which all takes longer on average (default: %(default)g)"
+    )
+    parser.add_argument(
+        "--limited", action="store_true", help="refuse those whom the orchestrator would, by what the engine measures"
+    )
+    parser.add_argument(
+        "--cpu", action="store_true", help="engines that take what two cores were seen to take, not an H200"
+    )
+    parser.add_argument(
+        "--throws",
+        type=int,
+        default=1,
+        help="of the dice: each load is run so often, and told as one (default: %(default)s)",
     )
     told = parser.parse_args(arguments)
     lengths = [(60, 95), (230, 270)] if told.tokens is None else [lengths_of(parser, told.tokens)]
     print(HEAD)
-    for arrivals, tokens, streams in itertools.product(("closed", "poisson"), lengths, map(int, told.streams.split(","))):
+    for arrivals, tokens, streams in itertools.product(
+        ("closed", "poisson"), lengths, map(int, told.streams.split(","))
+    ):
         found = Outcome()
         for seed in range(told.throws):
             simulation = Simulation(

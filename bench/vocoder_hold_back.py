@@ -1,8 +1,9 @@
 """What a smaller hold-back of the vocoder costs in exactness, on a recorded mel.
 
-`python -m bench.vocoder_hold_back [DIR]`: DIR is a model directory with `flow_mel.npz` beside the weights. Prints, for each hold-back
-in mel frames, the largest and the root-mean-square difference from the sound rendered whole, relative to the sound's standard
-deviation, and the speech tokens (and their duration) that the first sound waits for less than with the exact hold-back.
+`python -m bench.vocoder_hold_back [DIR]`: DIR is a model directory with `flow_mel.npz` beside the
+weights. Prints, for each hold-back in mel frames, the largest and the root-mean-square difference
+from the sound rendered whole, relative to the sound's standard deviation, and the speech tokens
+(and their duration) that the first sound waits for less than with the exact hold-back.
 """
 
 import argparse
@@ -20,7 +21,9 @@ SEEDS = (0, 1, 2)
 
 
 def differences(vocoder: Vocoder, mel: torch.Tensor) -> tuple[float, float]:
-    """Largest and root-mean-square difference of the streamed sound from the whole, in standard deviations of the sound."""
+    """Largest and root-mean-square difference of the streamed sound from the whole, in standard
+    deviations of the sound.
+    """
     largest, squares = 0.0, []
     for seed in SEEDS:
         whole = vocoder.offline(mel, seed, 0)
@@ -41,7 +44,10 @@ def main() -> None:
         mel = torch.from_numpy(arrays["mel_offline"][0])
     exact = load_vocoder(directory, torch.device("cpu")).hold_back_frames
     print(f"{mel.shape[1]} frames, {len(SEEDS)} seeds; exact hold-back {exact} frames")
-    print("| hold-back (frames) | max error / std | rms error / std | tokens earlier | sound earlier (ms) |\n|---|---|---|---|---|")
+    print(
+        "| hold-back (frames) | max error / std | rms error / std | tokens earlier | sound earlier (ms) "
+        "|\n|---|---|---|---|---|"
+    )
     for hold_back in range(exact, F0Predictor.reach, -1):
         largest, mean = differences(load_vocoder(directory, torch.device("cpu"), hold_back), mel)
         saved = exact - hold_back

@@ -1,7 +1,9 @@
-"""`python -m bench.vocoder_operands`: what the type of the factors costs in the vocoder's filter, on real speech, without a GPU.
+"""`python -m bench.vocoder_operands`: what the type of the factors costs in the vocoder's filter,
+on real speech, without a GPU.
 
-The frames are those of a voice's prompt. Every convolution of the filter has its factors rounded, and sums in float32, as matrix units do;
-`tf32, cut` leaves the last 13 bits out, as they do with float32 that nobody has rounded.
+The frames are those of a voice's prompt. Every convolution of the filter has its factors rounded,
+and sums in float32, as matrix units do; `tf32, cut` leaves the last 13 bits out, as they do with
+float32 that nobody has rounded.
 """
 
 import argparse
@@ -26,7 +28,9 @@ ROUNDED: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def rendered(vocoder: Vocoder, mel: Tensor, rounded: Callable[[Tensor], Tensor]) -> Tensor:
-    """The sentence with the filter's factors rounded; the float64 convolutions of the pitch stay as they are."""
+    """The sentence with the filter's factors rounded; the float64 convolutions of the pitch stay as
+    they are.
+    """
     plain, transposed = F.conv1d, F.conv_transpose1d
 
     def conv1d(x: Tensor, weight: Tensor, *more: Any, **options: Any) -> Tensor:
@@ -64,7 +68,8 @@ def main() -> None:
             spectrum = float((log_spectrum(found) - log_spectrum(exact)).abs().mean())
             largest = float((found - exact).abs().max())
             print(
-                f"  {kind:14s} relative {apart:.1e}, largest {largest:.1e} of {float(exact.abs().max()):.2f}, log spectrum {spectrum:.4f}"
+                f"  {kind:14s} relative {apart:.1e}, largest {largest:.1e} of {float(exact.abs().max()):.2f}, log "
+                f"spectrum {spectrum:.4f}"
             )
 
 

@@ -1,7 +1,8 @@
 """What the length of the vocoder's windows costs, streaming 50 mel frames at a time.
 
-`python -m bench.vocoder_window [--published]`: milliseconds of processor time on one thread per second of sound, for the model in
-tests/golden/tiny or for random weights of the published sizes. On a CUDA device (`--device cuda`) it is wall time.
+`python -m bench.vocoder_window [--published]`: milliseconds of processor time on one thread per
+second of sound, for the model in tests/golden/tiny or for random weights of the published sizes. On
+a CUDA device (`--device cuda`) it is wall time.
 """
 
 import argparse
@@ -33,7 +34,9 @@ def of_published_size(device: torch.device) -> Vocoder:
             continue
         scale = (0.5 / prod(shape[1:])) ** 0.5 if len(shape) > 1 else 0.01
         fused = name.replace(".parametrizations.weight.original1", ".weight")
-        weights[fused] = torch.ones(shape) if name.endswith("alpha") else scale * torch.randn(shape, generator=generator)
+        weights[fused] = (
+            torch.ones(shape) if name.endswith("alpha") else scale * torch.randn(shape, generator=generator)
+        )
     return Vocoder(config, weights, device)
 
 
@@ -66,7 +69,10 @@ def main() -> None:
     mel = torch.randn(80, FRAMES, generator=torch.Generator().manual_seed(0)).to(device)
     for frames in (5, 10, 25, 50):
         streaming(vocoder, mel, clock, frames)
-        print(f"windows of {frames:2d} frames: {streaming(vocoder, mel, clock, frames):6.1f} ms per second of sound", flush=True)
+        print(
+            f"windows of {frames:2d} frames: {streaming(vocoder, mel, clock, frames):6.1f} ms per second of sound",
+            flush=True,
+        )
     vocoder.offline(mel, 0, 0)
     began = clock()
     vocoder.offline(mel, 0, 0)

@@ -1,8 +1,10 @@
-"""Do voices stay whole? `python -m bench.voices_soak`: create, list, read and delete from many clients through two frontends, one storage.
+"""Do voices stay whole? `python -m bench.voices_soak`: create, list, read and delete from many
+clients through two frontends, one storage.
 
-Half of the ids are every client's own, half are fought for, where ALREADY_EXISTS and NOT_FOUND are right answers. Wrong are: any other
-status, an own voice that is not there or is still there, a voice whose content is not what was made, and a file that is left when all
-voices are deleted. Exit status 1 when something was wrong.
+Half of the ids are every client's own, half are fought for, where ALREADY_EXISTS and NOT_FOUND are
+right answers. Wrong are: any other status, an own voice that is not there or is still there, a
+voice whose content is not what was made, and a file that is left when all voices are deleted. Exit
+status 1 when something was wrong.
 """
 
 import argparse
@@ -30,7 +32,9 @@ _RATE = 16_000
 
 @dataclass(frozen=True)
 class Soaked:
-    """What a run saw. done: operations by kind and outcome; faults: a line for each thing that was wrong; left: files no voice needs."""
+    """What a run saw. done: operations by kind and outcome; faults: a line for each thing that was
+    wrong; left: files no voice needs.
+    """
 
     operations: int
     clients: int
@@ -47,7 +51,9 @@ class Soaked:
 class _Caller:
     """One client: what it knows must be there."""
 
-    def __init__(self, number: int, client: Client, seed: int, recordings: dict[str, bytes], hashes: dict[str, str]) -> None:
+    def __init__(
+        self, number: int, client: Client, seed: int, recordings: dict[str, bytes], hashes: dict[str, str]
+    ) -> None:
         self._number = number
         self._client = client
         self._rng = random.Random(f"{seed} {number}")
@@ -134,7 +140,9 @@ class _Caller:
 
 
 async def soak(model: Path, operations: int, clients: int, seed: int) -> Soaked:
-    """Run `operations` from `clients` at once on a storage of its own, then delete what is there and look at what is left."""
+    """Run `operations` from `clients` at once on a storage of its own, then delete what is there
+    and look at what is left.
+    """
     with tempfile.TemporaryDirectory() as folder:
         storage = Path(folder) / "voices"
         environ = {
@@ -145,7 +153,9 @@ async def soak(model: Path, operations: int, clients: int, seed: int) -> Soaked:
         recordings = {f"recording {number}": recording(number) for number in range(4)}
         hashes: dict[str, str] = {}
         async with contextlib.AsyncExitStack() as exits:
-            stack = await exits.enter_async_context(running_stack(model, replicas={"frontend": 2}, backend="fake", environ=environ))
+            stack = await exits.enter_async_context(
+                running_stack(model, replicas={"frontend": 2}, backend="fake", environ=environ)
+            )
             numbers = iter(range(operations))
             doors = [await exits.enter_async_context(Client(stack.address)) for _ in range(clients)]
             callers = [_Caller(number, door, seed, recordings, hashes) for number, door in enumerate(doors)]

@@ -1,4 +1,6 @@
-"""`cosyserve`: the command line. Exit codes: 0 done, 1 it failed (one line on standard error says why), 2 wrong usage."""
+"""`cosyserve`: the command line. Exit codes: 0 done, 1 it failed (one line on standard error says
+why), 2 wrong usage.
+"""
 
 import argparse
 import asyncio
@@ -8,7 +10,15 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cosyserve.commands import convert, demo, doctor, info, model, say, start, up, verify, voices
-from cosyserve.commands.terminal.error_output import FAILED, WRONG_USAGE, Parser, WrongUsage, tell, told_error, told_os_error
+from cosyserve.commands.terminal.error_output import (
+    FAILED,
+    WRONG_USAGE,
+    Parser,
+    WrongUsage,
+    tell,
+    told_error,
+    told_os_error,
+)
 from cosyserve.errors import CosyserveError, ModelError, SettingsError
 from cosyserve.host.supervision.supervisor import StackFailed
 from cosyserve.interrupts import heeded
@@ -26,7 +36,8 @@ class Command(Protocol):
 
 
 _COMMANDS: dict[str, Command] = {
-    "start": start, "up": up, "say": say, "convert": convert, "voices": voices, "verify": verify, "model": model, "doctor": doctor,
+    "start": start, "up": up, "say": say, "convert": convert, "voices": voices, "verify": verify, "model": model,
+    "doctor": doctor,
     "info": info, "demo": demo,
 }  # fmt: skip
 _INTERRUPTED = 130
@@ -38,7 +49,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"cosyserve {release()}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, command in _COMMANDS.items():
-        command.add_arguments(commands.add_parser(name, help=command.HELP, description=f"{command.HELP[0].upper()}{command.HELP[1:]}."))
+        command.add_arguments(
+            commands.add_parser(name, help=command.HELP, description=f"{command.HELP[0].upper()}{command.HELP[1:]}.")
+        )
     return top
 
 
@@ -60,7 +73,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         return _fail(arguments, "", str(error), WRONG_USAGE)
     except BrokenPipeError:
-        # The reader of our output has gone. Python would meet the broken pipe again when it closes standard output.
+        # The reader of our output has gone. Python would meet the broken pipe again when it closes
+        # standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -71,7 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
 
 
-def _fail(arguments: argparse.Namespace, status: str, message: str, code: int, usage: str = "", again: float | None = None) -> int:
+def _fail(
+    arguments: argparse.Namespace, status: str, message: str, code: int, usage: str = "", again: float | None = None
+) -> int:
     as_json = bool(getattr(arguments, "json", False))
     streaming = getattr(arguments, "output", None) == "-"
     if as_json:

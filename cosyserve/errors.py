@@ -1,17 +1,16 @@
 """Every way a request or a start can fail.
 
-CosyserveError
-├── InvalidRequest        INVALID_ARGUMENT     the caller's values; says which, where and the allowed range
-├── NotFound              NOT_FOUND            no such voice
-├── PermissionDenied      PERMISSION_DENIED    the method is not for this caller; says for whom it is
-├── AlreadyExists         ALREADY_EXISTS       a voice of that id is there
-├── OutOfRange            OUT_OF_RANGE         a resume point behind the end of the audio
-├── FailedPrecondition    FAILED_PRECONDITION  another engine than the one that began the request; what the voice, model or peer lacks
-├── Overloaded            RESOURCE_EXHAUSTED   full; carries when to come back
-├── Unavailable           UNAVAILABLE          a peer is down or this service is draining
-├── DeadlineExceeded      DEADLINE_EXCEEDED    a peer gave no answer in time
-├── CallerStalled         DEADLINE_EXCEEDED    the caller took or sent nothing in time; no other replica would help
-└── InternalFault         INTERNAL             our fault: an engine failed
+CosyserveError ├── InvalidRequest        INVALID_ARGUMENT     the caller's values; says which, where
+and the allowed range ├── NotFound              NOT_FOUND            no such voice ├──
+PermissionDenied      PERMISSION_DENIED    the method is not for this caller; says for whom it is
+├── AlreadyExists         ALREADY_EXISTS       a voice of that id is there ├── OutOfRange
+OUT_OF_RANGE         a resume point behind the end of the audio ├── FailedPrecondition
+FAILED_PRECONDITION  another engine than the one that began the request; what the voice, model or
+peer lacks ├── Overloaded            RESOURCE_EXHAUSTED   full; carries when to come back ├──
+Unavailable           UNAVAILABLE          a peer is down or this service is draining ├──
+DeadlineExceeded      DEADLINE_EXCEEDED    a peer gave no answer in time ├── CallerStalled
+DEADLINE_EXCEEDED    the caller took or sent nothing in time; no other replica would help └──
+InternalFault         INTERNAL             our fault: an engine failed
     └── SpeechFault       INTERNAL             what was made is no speech of the text; carries which guard found it
         ├── Runaway       RUNAWAY              the sentence did not end
         ├── TooShort      TOO_SHORT            it ended at once
@@ -21,13 +20,16 @@ CosyserveError
         ├── Absurd        ABSURD               numbers, but of no speech
         ├── LeftOut       LEFT_OUT             a word of the text was not spoken
         └── Repeated      REPEATED             words were spoken twice
-ModelError                (start only)         the model directory cannot be served; names file and tensor
-SettingsError             (start only)         the environment cannot be served; names the variable
+ModelError                (start only)         the model directory cannot be served; names file and
+tensor SettingsError             (start only)         the environment cannot be served; names the
+variable
 
-A value of the caller's that a text quotes is cut at 256 characters, and a text at 2,000: a status travels in one block of headers, and
-gRPC puts RESOURCE_EXHAUSTED in the place of one that does not fit.
+A value of the caller's that a text quotes is cut at 256 characters, and a text at 2,000: a status
+travels in one block of headers, and gRPC puts RESOURCE_EXHAUSTED in the place of one that does not
+fit.
 
-Code raises these; `cosyserve.rpc.server` turns them into gRPC status at the edge. No error travels inside an OK stream.
+Code raises these; `cosyserve.rpc.server` turns them into gRPC status at the edge. No error travels
+inside an OK stream.
 """
 
 import re
@@ -37,7 +39,8 @@ import grpc
 LONGEST_QUOTED = 256
 LONGEST_MESSAGE = 2_000
 _QUOTED = re.compile(
-    rf"(?P<mark>['\"])(?P<kept>(?:(?!(?P=mark))[^\\]|\\.){{{LONGEST_QUOTED}}})(?P<cut>(?:(?!(?P=mark))[^\\]|\\.)+)(?P=mark)", re.DOTALL
+    rf"(?P<mark>['\"])(?P<kept>(?:(?!(?P=mark))[^\\]|\\.){{{LONGEST_QUOTED}}})(?P<cut>(?:(?!(?P=mark))[^\\]|\\.)+)(?P=mark)",
+    re.DOTALL,
 )
 
 
@@ -57,7 +60,9 @@ def _bounded(message: str) -> str:
     """`message` with every quoted value cut at 256 characters, and itself at 2,000."""
     if len(message) <= LONGEST_QUOTED:
         return message
-    message = _QUOTED.sub(lambda found: f"{found['mark']}{found['kept']}{found['mark']}… ({len(found['cut'])} characters more)", message)
+    message = _QUOTED.sub(
+        lambda found: f"{found['mark']}{found['kept']}{found['mark']}… ({len(found['cut'])} characters more)", message
+    )
     over = len(message) - LONGEST_MESSAGE
     return message if over <= 0 else f"{message[:LONGEST_MESSAGE]}… ({over} characters more)"
 
@@ -107,7 +112,9 @@ class InternalFault(CosyserveError):
 
 
 class SpeechFault(InternalFault):
-    """A guard found that what was made must not be passed off as speech; another seed may do better."""
+    """A guard found that what was made must not be passed off as speech; another seed may do
+    better.
+    """
 
     guard = ""
     """Reason in `google.rpc.ErrorInfo`: a value of Guard in synthesis.proto without its prefix."""

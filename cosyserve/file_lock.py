@@ -20,8 +20,9 @@ def without_locks(error: OSError) -> bool:
 class FileLock:
     """Held inside `with`. The file stays; only who holds its lock counts, and it says who that is.
 
-    purpose: what the holder does, as `engine token2wav.estimator`. on_wait: told once, in words, when another process holds it.
-    Threads of one process exclude each other as well: each holds the file through its own opening. Blocks; raises OSError.
+    purpose: what the holder does, as `engine token2wav.estimator`. on_wait: told once, in words,
+    when another process holds it. Threads of one process exclude each other as well: each holds the
+    file through its own opening. Blocks; raises OSError.
     """
 
     def __init__(self, path: Path, purpose: str, on_wait: Callable[[str], None]) -> None:
@@ -37,7 +38,8 @@ class FileLock:
                 self._on_wait(f"waiting for {self._holder(handle)} to finish {self._purpose}")
                 fcntl.flock(handle, fcntl.LOCK_EX)
             os.ftruncate(handle, 0)
-            with contextlib.suppress(OSError):  # a full disk: who waits is told of "another process"
+            # a full disk: who waits is told of "another process"
+            with contextlib.suppress(OSError):
                 os.pwrite(handle, f"{os.getpid()} {time.strftime('%H:%M:%S')}".encode(), 0)
         except BaseException as error:
             os.close(handle)
@@ -48,9 +50,12 @@ class FileLock:
         self._handle = handle
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
-            os.ftruncate(self._handle, 0)  # whoever asks between the next holder's lock and its name is not told ours
+            # whoever asks between the next holder's lock and its name is not told ours
+            os.ftruncate(self._handle, 0)
         finally:
             os.close(self._handle)
 

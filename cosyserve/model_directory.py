@@ -1,8 +1,9 @@
 """The published model directory, read as data.
 
-`cosyvoice2.yaml` is hyperpyyaml, which constructs whatever class it names. Here its tags are inert: `!new:`, `!name:` and `!apply:`
-become mappings that remember the dotted path, `!ref` is resolved over names and products of numbers, and any other tag is refused
-by name. Source: compatibility specification section 1.
+`cosyvoice2.yaml` is hyperpyyaml, which constructs whatever class it names. Here its tags are inert:
+`!new:`, `!name:` and `!apply:` become mappings that remember the dotted path, `!ref` is resolved
+over names and products of numbers, and any other tag is refused by name. Source: compatibility
+specification section 1.
 """
 
 import hashlib
@@ -23,7 +24,9 @@ YAML_NAMES = ("cosyvoice2.yaml", "cosyvoice.yaml")
 
 @dataclass(frozen=True)
 class Node:
-    """A `!new:path`, `!name:path` or `!apply:path` entry: where it pointed and with which arguments. Never called."""
+    """A `!new:path`, `!name:path` or `!apply:path` entry: where it pointed and with which
+    arguments. Never called.
+    """
 
     path: str
     arguments: Any = field(default_factory=dict)
@@ -64,7 +67,9 @@ class Shaped(Protocol):
 
 
 class ModelDirectory:
-    """One model directory; raises ModelError naming the file for everything that is missing or malformed."""
+    """One model directory; raises ModelError naming the file for everything that is missing or
+    malformed.
+    """
 
     def __init__(self, path: Path) -> None:
         if not path.is_dir():
@@ -85,12 +90,16 @@ class ModelDirectory:
         return next((name for name in YAML_NAMES if (self.path / name).exists()), YAML_NAMES[0])
 
     def config(self) -> dict[str, Any]:
-        """The yaml as plain data: mappings, lists, numbers, strings and `Node`s, references resolved."""
+        """The yaml as plain data: mappings, lists, numbers, strings and `Node`s, references
+        resolved.
+        """
         path = self.file(self.yaml_name)
         try:
             data = yaml.load(path.read_text(encoding="utf-8"), Loader=_DataLoader)  # noqa: S506 - a SafeLoader subclass
         except yaml.constructor.ConstructorError as error:
-            raise ModelError(f"{path}: {error.problem} ({_place(error)}); only !new:, !name:, !apply: and !ref are read") from error
+            raise ModelError(
+                f"{path}: {error.problem} ({_place(error)}); only !new:, !name:, !apply: and !ref are read"
+            ) from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ModelError(f"{path}: not valid yaml: {error}") from error
         if not isinstance(data, dict):
@@ -99,7 +108,9 @@ class ModelDirectory:
         return resolved
 
     def section(self, *keys: str) -> dict[str, Any]:
-        """The arguments of a nested constructor, e.g. section("flow", "encoder"); raises ModelError naming the missing key."""
+        """The arguments of a nested constructor, e.g. section("flow", "encoder"); raises ModelError
+        naming the missing key.
+        """
         value: Any = self.config()
         for depth, key in enumerate(keys):
             if isinstance(value, Node):
@@ -113,8 +124,8 @@ class ModelDirectory:
         return arguments
 
     def content_hash(self, names: Iterable[str]) -> str:
-        """sha256 over the named files in order (hex, first 16 digits): the identity of what a service has loaded. Worked out again only
-        when a file has changed."""
+        """sha256 over the named files in order (hex, first 16 digits): the identity of what a
+        service has loaded. Worked out again only when a file has changed."""
         found = tuple((name, (stat := self.file(name).stat()).st_size, stat.st_mtime_ns) for name in names)
         if found in self._hashes:
             return self._hashes[found]
@@ -129,7 +140,9 @@ class ModelDirectory:
 
 
 def check_tensors(path: Path, found: Mapping[str, Shaped], expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise ModelError unless `found` has exactly the names and shapes of `expected`; the message names each offending tensor."""
+    """Raise ModelError unless `found` has exactly the names and shapes of `expected`; the message
+    names each offending tensor.
+    """
     problems = [f"missing tensor {name} {list(shape)}" for name, shape in expected.items() if name not in found]
     problems += [f"extra tensor {name} {list(found[name].shape)}" for name in found if name not in expected]
     problems += [
@@ -162,7 +175,9 @@ def _resolve(value: Any, root: dict[str, Any], path: Path, depth: int = 0) -> An
 
 
 def _evaluate(reference: str, root: dict[str, Any], path: Path, depth: int) -> Any:
-    """`<name>` gives the value itself; `<a> * <b>` (the only arithmetic the published files use) gives the product."""
+    """`<name>` gives the value itself; `<a> * <b>` (the only arithmetic the published files use)
+    gives the product.
+    """
     factors = []
     for part in reference.split("*"):
         match = _REFERENCE.fullmatch(part.strip())

@@ -1,7 +1,8 @@
 """Counter-based random numbers: Philox4x32-10.
 
-A draw is a pure function of a 64-bit key and a 128-bit counter, so any replica at any time, in any order and any batch makes
-the same draw. Source: Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011.
+A draw is a pure function of a 64-bit key and a 128-bit counter, so any replica at any time, in any
+order and any batch makes the same draw. Source: Salmon, Moraes, Dror, Shaw, "Parallel Random
+Numbers: As Easy as 1, 2, 3", SC 2011.
 """
 
 from typing import TypeVar
@@ -14,13 +15,16 @@ _WEYL_0, _WEYL_1 = 0x9E3779B9, 0xBB67AE85
 _MASK, _SHIFT = 0xFFFFFFFF, 32
 Words = TypeVar("Words", int, NDArray[np.uint64])
 _ROWS_AT_ONCE = 4096
-"""Rows whose counters fit into a processor's cache: half a second of draws takes two thirds of the time."""
+"""Rows whose counters fit into a processor's cache: half a second of draws takes two thirds of the
+time.
+"""
 
 
 def philox4x32(key: int, counter: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Four 32-bit words for each counter.
 
-    key: 0 <= key < 2**64. counter: [..., 4] uint64, each entry below 2**32. Returns [..., 4] uint64, each below 2**32.
+    key: 0 <= key < 2**64. counter: [..., 4] uint64, each entry below 2**32. Returns [..., 4]
+    uint64, each below 2**32.
     """
     return np.stack(_ten_rounds(key, *(counter[..., lane] for lane in range(4))), axis=-1)
 
@@ -38,22 +42,25 @@ def _ten_rounds(key: int, c0: Words, c1: Words, c2: Words, c3: Words) -> tuple[W
 
 def uniform(key: int, stream: int, step: int, draw: int) -> float:
     """One double in [0, 1) with 53 random bits, for the counter (draw, step, stream, 0)."""
-    first, second, _, _ = _ten_rounds(key, draw, step, stream, 0)  # of one counter, Python's integers are quicker than numpy's
+    first, second, _, _ = _ten_rounds(
+        key, draw, step, stream, 0
+    )  # of one counter, Python's integers are quicker than numpy's
     return (first << 21 | second >> 11) * 2.0**-53
 
 
 def normal(key: int, stream: int, first: int, count: int, width: int) -> NDArray[np.float32]:
     """Standard normal draws [count, width] for rows first, first + 1, ... (Box-Muller).
 
-    Row r, columns 4j to 4j + 3 come from counter (r mod 2**32, r div 2**32, j, stream), so any slice of rows equals the same rows of any
-    larger slice.
+    Row r, columns 4j to 4j + 3 come from counter (r mod 2**32, r div 2**32, j, stream), so any
+    slice of rows equals the same rows of any larger slice.
     """
     counters, pairs = -(-width // 4), -(-width // 2)
     normals = np.empty((count, width), dtype=np.float32)
     for begin in range(0, count, _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, count)
         rows = np.arange(first + begin, first + end, dtype=np.uint64)
-        # Lanes first and rows last: every operation then runs over long contiguous rows, which halves the time.
+        # Lanes first and rows last: every operation then runs over long contiguous rows, which
+        # halves the time.
         counter = np.empty((4, counters, end - begin), dtype=np.uint64)
         counter[0] = rows & _MASK
         counter[1] = rows >> _SHIFT

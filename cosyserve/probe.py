@@ -1,4 +1,5 @@
-"""`python -m cosyserve.probe PORT`: exit status 0 when the service on this machine's port is SERVING, else 1 and one line.
+"""`python -m cosyserve.probe PORT`: exit status 0 when the service on this machine's port is
+SERVING, else 1 and one line.
 
 For images: their health check asks with what is in them.
 """

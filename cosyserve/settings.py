@@ -1,9 +1,10 @@
 """Settings: one frozen dataclass per service, read once from the environment.
 
-Field `listen` of a dataclass read under prefix `COSYSERVE_LLM_` is the variable `COSYSERVE_LLM_LISTEN`. A field without a
-default must be set. A variable under the prefix that is no field stops the start, so that a typing error is never a silent
-default. Kubernetes injects service-link variables (`COSYSERVE_LLM_SERVICE_HOST`, `COSYSERVE_LLM_PORT=tcp://...`) for a
-Service that happens to carry our name; those are recognised by their form and passed over.
+Field `listen` of a dataclass read under prefix `COSYSERVE_LLM_` is the variable
+`COSYSERVE_LLM_LISTEN`. A field without a default must be set. A variable under the prefix that is
+no field stops the start, so that a typing error is never a silent default. Kubernetes injects
+service-link variables (`COSYSERVE_LLM_SERVICE_HOST`, `COSYSERVE_LLM_PORT=tcp://...`) for a Service
+that happens to carry our name; those are recognised by their form and passed over.
 """
 
 import dataclasses
@@ -32,9 +33,9 @@ _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 def load(cls: type[T], prefix: str, environ: Mapping[str, str]) -> T:
     """Build the settings dataclass `cls` from the variables of `environ` that begin with `prefix`.
 
-    Field types: str, int, float, bool, Path, tuple[str, ...] (comma separated), and any of these or None.
-    Raises SettingsError naming the variable that is missing, unknown or of the wrong form; also one of no service whose name is nearly that
-    of a setting.
+    Field types: str, int, float, bool, Path, tuple[str, ...] (comma separated), and any of these or
+    None. Raises SettingsError naming the variable that is missing, unknown or of the wrong form;
+    also one of no service whose name is nearly that of a setting.
     """
     require_meant(environ)
     hints = typing.get_type_hints(cls)
@@ -48,7 +49,9 @@ def load(cls: type[T], prefix: str, environ: Mapping[str, str]) -> T:
             values[fields[name].name] = _parse(variable, text, hints[fields[name].name])
         elif not _is_service_link(name, text):
             known = [f"{prefix}{name}" for name in sorted(fields)]
-            raise SettingsError(f"{variable} is not a setting of this service; {_meant(variable, known)}known: {', '.join(known)}")
+            raise SettingsError(
+                f"{variable} is not a setting of this service; {_meant(variable, known)}known: {', '.join(known)}"
+            )
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and field.name not in values:
@@ -60,8 +63,9 @@ def load(cls: type[T], prefix: str, environ: Mapping[str, str]) -> T:
 
 
 def require_meant(environ: Mapping[str, str]) -> None:
-    """Raise SettingsError for a COSYSERVE_* variable that belongs to no service and whose name is nearly one that does: nothing would ever
-    read it. Other names are left alone, for an orchestrator may inject variables of its own."""
+    """Raise SettingsError for a COSYSERVE_* variable that belongs to no service and whose name is
+    nearly one that does: nothing would ever read it. Other names are left alone, for an
+    orchestrator may inject variables of its own."""
     for variable, text in environ.items():
         name = variable.removeprefix("COSYSERVE_")
         service, _, field = name.partition("_")

@@ -1,7 +1,7 @@
 """The numbers of CosyVoice2 in one place.
 
-Everything here is fixed by the published checkpoints (25 Hz FSQ speech tokens, 50 Hz mel, 24 kHz sound); layer sizes are not,
-they are read from the model directory.
+Everything here is fixed by the published checkpoints (25 Hz FSQ speech tokens, 50 Hz mel, 24 kHz
+sound); layer sizes are not, they are read from the model directory.
 """
 
 SAMPLE_RATE = 24_000
@@ -26,10 +26,12 @@ MAX_FLOW_FRAMES = 15_000
 
 MIN_TOKENS_PER_TEXT_TOKEN = 2
 MAX_TOKENS_PER_TEXT_TOKEN = 20
-"""Of the published text ids; a model directory whose text ids stand for less says so in its yaml (llm.min_token_text_ratio, max_...)."""
+"""Of the published text ids; a model directory whose text ids stand for less says so in its yaml
+(llm.min_token_text_ratio, max_...).
+"""
 TEXT_BLOCK = 5
 SPEECH_BLOCK = 15
 
 LONGEST_SENTENCE = 200
-"""Text tokens in one utterance, at most: 20 speech tokens for each, the published most, are 4000, what every stage takes
-for one sentence."""
+"""Text tokens in one utterance, at most: 20 speech tokens for each, the published most, are 4000,
+what every stage takes for one sentence."""

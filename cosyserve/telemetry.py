@@ -1,7 +1,9 @@
-"""Traces and metrics, off unless an OTLP endpoint is set. A trace is one request across all services.
+"""Traces and metrics, off unless an OTLP endpoint is set. A trace is one request across all
+services.
 
-The W3C context travels in gRPC metadata. Engines know nothing of tracing: they hand out `Timing`s, and the servicer, which knows the
-request, records them as spans. Of an exception a span keeps the kind and the status, never the text: that may quote the caller.
+The W3C context travels in gRPC metadata. Engines know nothing of tracing: they hand out `Timing`s,
+and the servicer, which knows the request, records them as spans. Of an exception a span keeps the
+kind and the status, never the text: that may quote the caller.
 """
 
 import contextlib
@@ -19,11 +21,15 @@ ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_
 METRICS_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 tracer = trace.get_tracer("cosyserve")
 meter = metrics.get_meter("cosyserve")
-"""Counters are made of it when a module is loaded; they count nothing unless `configure` found an endpoint."""
+"""Counters are made of it when a module is loaded; they count nothing unless `configure` found an
+endpoint.
+"""
 
 
 def configure(service: str) -> None:
-    """Export spans and metrics of this process by OTLP/gRPC to the endpoints set in the environment; without one do nothing."""
+    """Export spans and metrics of this process by OTLP/gRPC to the endpoints set in the
+    environment; without one do nothing.
+    """
     if _is_set(ENDPOINT_VARIABLES):
         _export_spans(service)
     if _is_set(METRICS_VARIABLES):
@@ -65,7 +71,9 @@ def shutdown() -> None:
 
 @contextlib.contextmanager
 def call_span(name: str, parent: Context) -> Iterator[None]:
-    """The span of a call that is answered while the block runs; what the block raises is not recorded (see `failed`)."""
+    """The span of a call that is answered while the block runs; what the block raises is not
+    recorded (see `failed`).
+    """
     with tracer.start_as_current_span(
         name, context=parent, kind=trace.SpanKind.SERVER, record_exception=False, set_status_on_exception=False
     ):
@@ -103,6 +111,9 @@ def outgoing() -> list[tuple[str, str]]:
 def record(timing: Timing, parent: Context | None = None) -> None:
     """Record finished work as a span below `parent` (default: the current span)."""
     span = tracer.start_span(
-        timing.name, context=parent or otel_context.get_current(), start_time=timing.start_ns, attributes=timing.attributes
+        timing.name,
+        context=parent or otel_context.get_current(),
+        start_time=timing.start_ns,
+        attributes=timing.attributes,
     )
     span.end(end_time=timing.end_ns)

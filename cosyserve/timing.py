@@ -1,4 +1,6 @@
-"""A piece of work that is over, as engines report it. Plain data: who records it needs a tracing library, who makes it does not."""
+"""A piece of work that is over, as engines report it. Plain data: who records it needs a tracing
+library, who makes it does not.
+"""
 
 from dataclasses import dataclass, field
 

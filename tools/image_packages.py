@@ -1,8 +1,10 @@
-"""`python3 image_packages.py --constraint FILE WHEEL`: install a wheel into an image with packages of its own, and change none of those.
+"""`python3 image_packages.py --constraint FILE WHEEL`: install a wheel into an image with packages
+of its own, and change none of those.
 
-Every package that is installed is held at its version, and pins of FILE count only for packages that are missing. At the end `pip check`
-may find nothing that it did not find before: images of vendors have contradictions of their own. Only the standard library is imported,
-since this runs before anything is installed.
+Every package that is installed is held at its version, and pins of FILE count only for packages
+that are missing. At the end `pip check` may find nothing that it did not find before: images of
+vendors have contradictions of their own. Only the standard library is imported, since this runs
+before anything is installed.
 """
 
 import argparse
@@ -15,9 +17,12 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 _RELEASE = re.compile(
-    r"v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview|post|rev|r|dev)[-_.]?\d*)*(-\d+)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?", re.I
+    r"v?(\d+!)?\d+(\.\d+)*([-_.]?(a|b|c|rc|alpha|beta|pre|preview|post|rev|r|dev)[-_.]?\d*)*(-\d+)?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?",
+    re.I,
 )
-"""A version that pip reads (PEP 440); packages of the distribution may have others, which pip could not be held to."""
+"""A version that pip reads (PEP 440); packages of the distribution may have others, which pip could
+not be held to.
+"""
 
 
 def plain(name: str) -> str:
@@ -35,8 +40,12 @@ def installed() -> dict[str, str]:
 
 
 def constraints(pins: str, present: Mapping[str, str]) -> str:
-    """What pip is held to. pins: lines `name==version` and comments. Raises ValueError for any other line."""
-    held = [f"{name}=={version}" for name, version in sorted(present.items()) if version and _RELEASE.fullmatch(version)]
+    """What pip is held to. pins: lines `name==version` and comments. Raises ValueError for any
+    other line.
+    """
+    held = [
+        f"{name}=={version}" for name, version in sorted(present.items()) if version and _RELEASE.fullmatch(version)
+    ]
     for line in pins.splitlines():
         if not line.strip() or line.startswith("#"):
             continue
@@ -60,7 +69,16 @@ def install(constraint: Path, wheels: Sequence[Path]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         held = Path(folder) / "held.txt"
         held.write_text(constraints(constraint.read_text(encoding="utf-8"), present), encoding="utf-8")
-        command = [sys.executable, "-m", "pip", "install", "--no-cache-dir", "--constraint", str(held), *map(str, wheels)]
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            "--no-cache-dir",
+            "--constraint",
+            str(held),
+            *map(str, wheels),
+        ]
         status = subprocess.run(command, check=False).returncode
     if status:
         return status

@@ -1,4 +1,6 @@
-"""`report.md` of a machine without a GPU: tables, and ratios of what was measured within the run."""
+"""`report.md` of a machine without a GPU: tables, and ratios of what was measured within the
+run.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -48,7 +50,11 @@ def ratios(found: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tuple[
     """What a busy machine cannot spoil: both sides were measured in the same minutes."""
     ways = {one["way"]: one for one in found.get("llm", {}).get("costs", [])}
     if {"readable", "served"} <= ways.keys():
-        for name, what in (("token", "a token"), ("known_prompt", "the prompt of a known voice"), ("new_prompt", "that of a new one")):
+        for name, what in (
+            ("token", "a token"),
+            ("known_prompt", "the prompt of a known voice"),
+            ("new_prompt", "that of a new one"),
+        ):
             yield f"speech-token model, {what}: readable by served", ways["readable"][name] / ways["served"][name]
     costs = {
         (one["profile"], one["audio_seconds"]): one["cpu_seconds"] / one["audio_seconds"]
@@ -56,11 +62,17 @@ def ratios(found: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tuple[
     }
     for profile in ("continuous", "upstream", "offline"):
         if (profile, 4) in costs and (profile, 16) in costs:
-            yield f"token2wav, {profile}: CPU for a second of audio in 16 s by one in 4 s", costs[profile, 16] / costs[profile, 4]
+            yield (
+                f"token2wav, {profile}: CPU for a second of audio in 16 s by one in 4 s",
+                costs[profile, 16] / costs[profile, 4],
+            )
     if ("continuous", 16) in costs and ("upstream", 16) in costs:
         yield "token2wav, 16 s: upstream by continuous", costs["upstream", 16] / costs["continuous", 16]
     for one in found.get("prompt", []):
-        yield f"first sound of token2wav behind a prompt of {one['prompt_seconds']} s: nothing kept by kept", one["cold_by_warm"]
+        yield (
+            f"first sound of token2wav behind a prompt of {one['prompt_seconds']} s: nothing kept by kept",
+            one["cold_by_warm"],
+        )
     loads = {one.streams: one for one in closed}
     for streams in sorted(set(loads) - {1}) if 1 in loads else ():
         yield f"first sound p50, {streams} streams by one", loads[streams].p50 / loads[1].p50
@@ -70,20 +82,24 @@ def ratios(found: Mapping[str, Any], closed: Sequence[Level]) -> Iterator[tuple[
 def _llm(found: Mapping[str, Any]) -> list[str]:
     names = ("way", "positions", "new_prompt", "known_prompt", "token", "decision")
     return table(
-        [name.replace("_", " ") for name in names], ([one[name] for name in names] for one in found.get("llm", {}).get("costs", []))
+        [name.replace("_", " ") for name in names],
+        ([one[name] for name in names] for one in found.get("llm", {}).get("costs", [])),
     )
 
 
 def _token2wav(found: Mapping[str, Any]) -> list[str]:
     names = ("profile", "audio_seconds", "wall_seconds", "wall_per_audio_second", "cpu_seconds", "first_sound_seconds")
     return table(
-        [name.replace("_", " ") for name in names], ([one[name] for name in names] for one in found.get("token2wav", {}).get("costs", []))
+        [name.replace("_", " ") for name in names],
+        ([one[name] for name in names] for one in found.get("token2wav", {}).get("costs", [])),
     )
 
 
 def _prompt(found: Mapping[str, Any]) -> list[str]:
     names = ("prompt_seconds", "cold_seconds", "warm_seconds", "cold_by_warm")
-    return table([name.replace("_", " ") for name in names], ([one[name] for name in names] for one in found.get("prompt", [])))
+    return table(
+        [name.replace("_", " ") for name in names], ([one[name] for name in names] for one in found.get("prompt", []))
+    )
 
 
 def _offline(found: Mapping[str, Any]) -> list[str]:

@@ -1,8 +1,9 @@
-"""Everything that is measured on one GPU, in one command: `python -m bench.gpu [--part NAME] [--list] [--fresh] [--out DIR]`.
+"""Everything that is measured on one GPU, in one command: `python -m bench.gpu [--part NAME]
+[--list] [--fresh] [--out DIR]`.
 
-Builds a model of the published sizes with random weights, runs every part in a process of its own, and writes report.md, report.json and
-plots. A part that fails stops no other. The same command goes on where it was stopped: what is done for the same machine, versions and
-source is not done again.
+Builds a model of the published sizes with random weights, runs every part in a process of its own,
+and writes report.md, report.json and plots. A part that fails stops no other. The same command goes
+on where it was stopped: what is done for the same machine, versions and source is not done again.
 """
 
 import argparse
@@ -20,15 +21,27 @@ MEBIBYTE = 1 << 20
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     add_options(parser, "build/bench/gpu")
-    parser.add_argument("--model", type=Path, default=Path("build/bench/real-size"), help="where the model is made (default: %(default)s)")
-    parser.add_argument("--seconds", type=float, default=6.0, help="of each load of the services (default: %(default)g)")
+    parser.add_argument(
+        "--model",
+        type=Path,
+        default=Path("build/bench/real-size"),
+        help="where the model is made (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=6.0, help="of each load of the services (default: %(default)g)"
+    )
     parser.add_argument("--minutes", type=float, default=8.0, help="of the soak (default: %(default)g)")
     told = parser.parse_args(arguments)
     found, runs = gpus(), not (told.list or told.report)
     if runs and not found:
-        print("bench.gpu needs an NVIDIA GPU and nvidia-smi; python -m bench.cpu measures a machine without one", file=sys.stderr)
+        print(
+            "bench.gpu needs an NVIDIA GPU and nvidia-smi; python -m bench.cpu measures a machine without one",
+            file=sys.stderr,
+        )
         return 2
     room = found[0].free_mib * MEBIBYTE if runs else 1 << 40
     plan = Plan(told.out.resolve(), told.model.resolve(), room, told.seconds, told.minutes)
@@ -38,7 +51,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"bench.gpu: {error}", file=sys.stderr)
         return 2
     if runs:
-        # One directory for all parts: what `prepare` compiles need not be compiled again by services, which have one for each model.
+        # One directory for all parts: what `prepare` compiles need not be compiled again by
+        # services, which have one for each model.
         first = found[0]
         keep_kernels(Key(gpu=first.name, capability=first.capability, torch=version("torch"), model="bench"))
     return execute(told, wanted, write)

@@ -1,7 +1,9 @@
-"""What a long sentence costs beside a short one, and who holds which memory: `python -m bench.gpu.lengths --model DIR --json FILE`.
+"""What a long sentence costs beside a short one, and who holds which memory: `python -m
+bench.gpu.lengths --model DIR --json FILE`.
 
-Sentences of 4, 10 and 30 s, one at a time, through both engines in this process: seconds for each second of audio, bytes that a stream
-holds at its end. GPU memory of each engine is what is free less once it is loaded, with its pools, graphs and share of the CUDA context.
+Sentences of 4, 10 and 30 s, one at a time, through both engines in this process: seconds for each
+second of audio, bytes that a stream holds at its end. GPU memory of each engine is what is free
+less once it is loaded, with its pools, graphs and share of the CUDA context.
 """
 
 import argparse
@@ -42,7 +44,11 @@ async def measure(model: Path, engines: str, kept: Kept) -> None:
         kept["llm_pool_megabytes"] = (tokens.engine._scheduler.limits.kv_bytes or 0) / MEGABYTE
         held: list[int] = []
         made = await generated(
-            tokens, speaker.prompt, tuple(range(TEXT_IDS)), 1, lambda: held.append(tokens.engine.stats.reserved_kv_bytes)
+            tokens,
+            speaker.prompt,
+            tuple(range(TEXT_IDS)),
+            1,
+            lambda: held.append(tokens.engine.stats.reserved_kv_bytes),
         )
         kept["llm_stream"] = {"tokens": len(made), "bytes": max(held)}
     torch.cuda.empty_cache()

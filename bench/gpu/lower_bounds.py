@@ -1,4 +1,6 @@
-"""What the chip cannot go below, in milliseconds, from the sizes of the published model and this machine's ceilings."""
+"""What the chip cannot go below, in milliseconds, from the sizes of the published model and this
+machine's ceilings.
+"""
 
 import json
 import math
@@ -26,7 +28,9 @@ class Floors:
         """Of a pass: weights read once a step, or the products of all rows."""
         weights = estimator_weights()
         bytes_read = EULER_STEPS * weights * BYTES_A_WEIGHT / (self.ceilings["read_terabytes_per_second"] * 1e9)
-        operations = 2 * weights * EULER_STEPS * GUIDANCE_ROWS * CHUNK_FRAMES * units / (self.ceilings["bf16_teraflops"] * 1e9)
+        operations = (
+            2 * weights * EULER_STEPS * GUIDANCE_ROWS * CHUNK_FRAMES * units / (self.ceilings["bf16_teraflops"] * 1e9)
+        )
         return max(bytes_read, operations)
 
     def vocoder(self, windows: int = 1) -> float:

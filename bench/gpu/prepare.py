@@ -1,7 +1,9 @@
-"""Weights on the disk and kernels in the compiler's cache: `python -m bench.gpu.prepare MODEL [kernels ...]`.
+"""Weights on the disk and kernels in the compiler's cache: `python -m bench.gpu.prepare MODEL
+[kernels ...]`.
 
-Without kernels: the model directory of `bench.real_size`, unless it is there. With `llm ROWS ...`: the kernels of decode steps of so many
-rows (0: of a chunk of prompts). With `sharing`: those of the steps that only the part of this name runs.
+Without kernels: the model directory of `bench.real_size`, unless it is there. With `llm ROWS ...`:
+the kernels of decode steps of so many rows (0: of a chunk of prompts). With `sharing`: those of the
+steps that only the part of this name runs.
 """
 
 import hashlib
@@ -14,7 +16,9 @@ COMPLETE = "complete"
 
 
 def model(target: Path) -> None:
-    """Random weights of the published sizes in `target`; what other code has left there is written anew."""
+    """Random weights of the published sizes in `target`; what other code has left there is written
+    anew.
+    """
     from bench import real_size
 
     mark, made_by = target / COMPLETE, hashlib.sha256(Path(real_size.__file__).read_bytes()).hexdigest()

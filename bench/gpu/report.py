@@ -32,7 +32,9 @@ def write(out: Path, parts: Sequence[Part], ledger: Ledger) -> None:
         draw(out / name, ledger.subject.machine)
 
 
-def text(found: Mapping[str, Any], told: Sequence[Demand], parts: Sequence[Part], ledger: Ledger, drawn: Sequence[str]) -> list[str]:
+def text(
+    found: Mapping[str, Any], told: Sequence[Demand], parts: Sequence[Part], ledger: Ledger, drawn: Sequence[str]
+) -> list[str]:
     """The lines of the report."""
     ceilings = found.get("ceilings", {}).get("ceilings")
     floors = Floors(ceilings) if ceilings else None
@@ -70,7 +72,9 @@ def soak(found: Mapping[str, Any]) -> list[str]:
     for name, points in one["samples"].items():
         held = [megabytes for _, megabytes in points]
         lines.append((name, held[0], held[-1], max(held), one["slopes"].get(name), one["by_requests"].get(name)))
-    return table(("process", "first, MB", "last, MB", "most, MB", "MB a minute after the warm-up", "MB in 100 requests"), lines)
+    return table(
+        ("process", "first, MB", "last, MB", "most, MB", "MB a minute after the warm-up", "MB in 100 requests"), lines
+    )
 
 
 def _plots(found: Mapping[str, Any]) -> dict[str, Callable[[Path, str], None]]:

@@ -1,4 +1,6 @@
-"""Tables of the stages by themselves; each takes the figures of all parts and is empty where its part has none."""
+"""Tables of the stages by themselves; each takes the figures of all parts and is empty where its
+part has none.
+"""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +25,9 @@ def ceilings(found: Found) -> list[str]:
 
 
 def speech_tokens(found: Found) -> list[str]:
-    """Milliseconds of a step, the graph alone and through the engine, each with its share of the bandwidth floor."""
+    """Milliseconds of a step, the graph alone and through the engine, each with its share of the
+    bandwidth floor.
+    """
     steps = found.get("llm-steps", {}).get("steps", {}).get("steps", [])
     alone = {(one["rows"], one["length"]): one for one in steps}
     engine = {one["sentences"]: one for one in found.get("llm-engine", {}).get("engine", {}).get("together", [])}
@@ -34,11 +38,14 @@ def speech_tokens(found: Found) -> list[str]:
             one = alone.get((rows, length))
             cells += [one["us"] / 1000, f"{one['floor_us'] / one['us']:.0%}"] if one else [None, None]
         through = engine.get(rows)
-        cells += [through["step_ms"], f"{through['share_of_floor']:.0%}", through["step_p99_ms"]] if through else [None] * 3
+        cells += (
+            [through["step_ms"], f"{through['share_of_floor']:.0%}", through["step_p99_ms"]] if through else [None] * 3
+        )
         cells += [through["first_token_ms"], through["last_first_token_ms"]] if through else [None] * 2
         lines.append(cells)
     head = (
-        "rows", "graph, 300 behind, ms", "floor", "graph, 900 behind, ms", "floor", "engine, ms", "floor", "p99, ms", "first token, ms",
+        "rows", "graph, 300 behind, ms", "floor", "graph, 900 behind, ms", "floor", "engine, ms", "floor", "p99, ms",
+        "first token, ms",
         "last first token, ms",
     )  # fmt: skip
     return table(head, lines)
@@ -49,7 +56,8 @@ def prompts(found: Found) -> list[str]:
     alone = found.get("llm-engine", {}).get("engine", {}).get("alone", [])
     lines = [(f"chunk of {one['count']} positions from {one['first']}", one["us"] / 1000) for one in chunks]
     return table(
-        ("prompt", "ms"), [*lines, *((f"{one['positions']} positions to the first token", one["first_token_ms"]) for one in alone)]
+        ("prompt", "ms"),
+        [*lines, *((f"{one['positions']} positions to the first token", one["first_token_ms"]) for one in alone)],
     )
 
 
@@ -61,7 +69,13 @@ def flow(found: Found, floors: Floors | None) -> list[str]:
         if any(times) or str(batch) in again:
             each = times[1] / batch if times[1] else None
             lines.append([batch, *times, each, floors.flow(batch) if floors else None, again.get(str(batch))])
-    head = ("units", *(f"{blocks} blocks, ms" for blocks in BLOCKS), "a unit at 4 blocks", "floor", "so many blocks made again, ms")
+    head = (
+        "units",
+        *(f"{blocks} blocks, ms" for blocks in BLOCKS),
+        "a unit at 4 blocks",
+        "floor",
+        "so many blocks made again, ms",
+    )
     firsts = [
         (f"first chunk behind 87 prompt tokens, {text}", passes.get(name))
         for name, text in (("cold", "nothing kept"), ("kept", "prompt kept"))
@@ -86,7 +100,9 @@ def vocoder(found: Found, floors: Floors | None) -> list[str]:
 
 
 def windows(found: Found) -> dict[tuple[str, int, int], float]:
-    """Milliseconds by arithmetic, frames and windows in a batch, as they serve: branches of the network side by side."""
+    """Milliseconds by arithmetic, frames and windows in a batch, as they serve: branches of the
+    network side by side.
+    """
     pairs = ((re.fullmatch(r"(\w+) (\d+) (\d+)", name), ms) for name, ms in found.get("vocoder", {}).items())
     return {(match[1], int(match[2]), int(match[3])): ms for match, ms in pairs if match}
 
@@ -105,7 +121,11 @@ def memory(found: Found) -> list[str]:
     if "llm_stream" in one:
         stream = one["llm_stream"]
         lines.append(("keys and values reserved for one sentence of 20 text ids and its prompt", stream["bytes"] / 1e6))
-    costs = [(f"{key} s", one[key]["milliseconds_per_second"], one[key]["state_megabytes"]) for key in ("4", "10", "30") if key in one]
+    costs = [
+        (f"{key} s", one[key]["milliseconds_per_second"], one[key]["state_megabytes"])
+        for key in ("4", "10", "30")
+        if key in one
+    ]
     return [
         *table(("GPU memory", "MB"), lines),
         *table(("sentence", "token2wav, ms for a second of audio", "state of the stream, MB"), costs),
@@ -118,16 +138,25 @@ def correctness(found: Found) -> list[str]:
         lines += [
             (
                 f"speech tokens, {kind}, {what}",
-                f"{one['equal']} of {one['of']} sentences equal, {one['agreed_tokens']} tokens up to the first that is not",
+                f"{one['equal']} of {one['of']} sentences equal, {one['agreed_tokens']} tokens up to the first that is "
+                "not",
             )
             for what, one in checks.items()
         ]
-    lines += [(f"mel, {name}", f"relative error {one[0]:.1e}, mean distance {one[1]:.1e}") for name, one in found.get("mel", {}).items()]
+    lines += [
+        (f"mel, {name}", f"relative error {one[0]:.1e}, mean distance {one[1]:.1e}")
+        for name, one in found.get("mel", {}).items()
+    ]
     lines += [
         (f"vocoder, {name.removesuffix(' error')}, against the readable one", f"relative error {one[0]:.1e}")
         for name, one in found.get("vocoder", {}).items() if name.endswith("error")
     ]  # fmt: skip
     for number, errors in found.get("samples", {}).items():
         texts = ("against the readable vocoder", "alone against together", "kept prompt against none")
-        lines.append((f"samples of stream {number}", ", ".join(f"{text} {error:.1e}" for text, error in zip(texts, errors, strict=False))))
+        lines.append(
+            (
+                f"samples of stream {number}",
+                ", ".join(f"{text} {error:.1e}" for text, error in zip(texts, errors, strict=False)),
+            )
+        )
     return table(("compared", "found"), lines)

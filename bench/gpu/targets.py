@@ -29,7 +29,13 @@ def at_most(what: str, limit: float, unit: str, seen: float | None, floor: float
     goal = f"at most {limit:g} {unit}".strip()
     if seen is None:
         return Demand(what, goal)
-    return Demand(what, goal, f"{seen:.3g} {unit}".strip(), f"{floor:.2g} {unit}".strip() if floor is not None else "", seen <= limit)
+    return Demand(
+        what,
+        goal,
+        f"{seen:.3g} {unit}".strip(),
+        f"{floor:.2g} {unit}".strip() if floor is not None else "",
+        seen <= limit,
+    )
 
 
 def levels(found: Mapping[str, Any], part: str) -> list[Level]:
@@ -37,7 +43,9 @@ def levels(found: Mapping[str, Any], part: str) -> list[Level]:
 
 
 def most_without_gap(loads: Sequence[Level], share: float) -> int | None:
-    """The largest load up to which every one had at least `share` of its streams without a gap and refused or failed none."""
+    """The largest load up to which every one had at least `share` of its streams without a gap and
+    refused or failed none.
+    """
     most = None
     for one in sorted(loads, key=lambda load: load.streams):
         if one.gap_free < share or one.refused or one.failed:
@@ -58,7 +66,9 @@ def _llm(found: Mapping[str, Any]) -> Iterator[Demand]:
     rows = {row["sentences"]: row for row in engine.get("together", [])}
     for count, limit in ((1, 0.6), (64, 1.0)):
         row = rows.get(count, {})
-        yield at_most(f"speech tokens, {count} at once: time of a step", limit, "ms", row.get("step_ms"), row.get("floor_ms"))
+        yield at_most(
+            f"speech tokens, {count} at once: time of a step", limit, "ms", row.get("step_ms"), row.get("floor_ms")
+        )
     alone = {row["positions"]: row["first_token_ms"] for row in engine.get("alone", [])}
     yield at_most("prompt of 256 positions to the first token", 5.0, "ms", alone.get(256))
 
@@ -75,7 +85,12 @@ def _token2wav(found: Mapping[str, Any], floors: Floors | None) -> Iterator[Dema
     yield at_most("flow, 16 streams in a batch by one stream", 3.0, "times", many / one if one and many else None)
     lengths = found.get("lengths", {})
     costs = {seconds: lengths[seconds]["milliseconds_per_second"] for seconds in ("4", "30") if seconds in lengths}
-    yield at_most("token2wav, a second of audio in 30 s by one in 4 s", 1.3, "times", costs["30"] / costs["4"] if len(costs) == 2 else None)
+    yield at_most(
+        "token2wav, a second of audio in 30 s by one in 4 s",
+        1.3,
+        "times",
+        costs["30"] / costs["4"] if len(costs) == 2 else None,
+    )
 
 
 def _served(found: Mapping[str, Any], floors: Floors | None) -> Iterator[Demand]:
@@ -118,7 +133,11 @@ def _same(found: Mapping[str, Any]) -> Iterator[Demand]:
         yield Demand(told, "the same", seen, holds=pair["equal"] == pair["of"])
     mel = found.get("mel", {}).get("bfloat16")
     yield at_most("mel of the flow in bfloat16, relative error", MEL_RELATIVE, "", mel[0] if mel else None)
-    errors = {name.removesuffix(" error"): error[0] for name, error in found.get("vocoder", {}).items() if name.endswith(" error")}
+    errors = {
+        name.removesuffix(" error"): error[0]
+        for name, error in found.get("vocoder", {}).items()
+        if name.endswith(" error")
+    }
     for kind, error in errors.items() or (("float16", None),):
         yield at_most(f"sound of the vocoder in {kind}, relative error", MEL_RELATIVE, "", error)
 

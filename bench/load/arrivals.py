@@ -9,10 +9,11 @@ Ask = Callable[[int], Awaitable[None]]
 
 
 async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0, spread: float = 0.0) -> int:
-    """`streams` askers for `seconds`, each asking anew as soon as its answer is complete. Returns the number of requests.
+    """`streams` askers for `seconds`, each asking anew as soon as its answer is complete. Returns
+    the number of requests.
 
-    Those under way at the end are waited for. ask: gets the number of the request, from `first`. spread: seconds before `seconds` within
-    which the askers begin, one after the other.
+    Those under way at the end are waited for. ask: gets the number of the request, from `first`.
+    spread: seconds before `seconds` within which the askers begin, one after the other.
     """
     end, number = time.monotonic() + spread + seconds, first
 
@@ -30,8 +31,8 @@ async def closed_loop(ask: Ask, streams: int, seconds: float, first: int = 0, sp
 
 
 async def poisson(ask: Ask, per_second: float, seconds: float, seed: int, first: int = 0, least: int = 1) -> int:
-    """Requests that know nothing of each other, `per_second` on average, for `seconds` and until there are `least`. Returns their number;
-    all are waited for."""
+    """Requests that know nothing of each other, `per_second` on average, for `seconds` and until
+    there are `least`. Returns their number; all are waited for."""
     number = first
     async with asyncio.TaskGroup() as group:
         async for at in _moments(per_second, random.Random(seed)):
@@ -51,6 +52,7 @@ async def _moments(per_second: float, rng: random.Random) -> AsyncIterator[float
     begin, at = time.monotonic(), 0.0
     while True:
         at += rng.expovariate(per_second)
-        # A moment that is over already is not skipped: whoever comes late meets the others' work, as it would have.
+        # A moment that is over already is not skipped: whoever comes late meets the others' work,
+        # as it would have.
         await asyncio.sleep(max(0.0, begin + at - time.monotonic()))
         yield at

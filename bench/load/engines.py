@@ -1,4 +1,6 @@
-"""Both engines of a model directory in this process, without the services around them: what a batch or a length costs."""
+"""Both engines of a model directory in this process, without the services around them: what a batch
+or a length costs.
+"""
 
 import asyncio
 import contextlib
@@ -45,7 +47,10 @@ class Speaker:
         mel, embedding = found["prompt_speech_feat"][0].numpy(), found["flow_embedding"][0].numpy()
         key = hashlib.sha256(mel.tobytes()).hexdigest()
         flow_tokens = found["flow_prompt_speech_token"][0].numpy().astype(np.int64)
-        return cls(Prompt(tuple(text), tuple(tokens)), Voice(flow_tokens, mel.astype(np.float32), embedding.astype(np.float32), key))
+        return cls(
+            Prompt(tuple(text), tuple(tokens)),
+            Voice(flow_tokens, mel.astype(np.float32), embedding.astype(np.float32), key),
+        )
 
 
 def text_ids(model: Path, texts: Sequence[str]) -> list[tuple[int, ...]]:
@@ -56,7 +61,9 @@ def text_ids(model: Path, texts: Sequence[str]) -> list[tuple[int, ...]]:
 
 @asynccontextmanager
 async def speech_tokens(model: Path, device: str, engine: str, most: int) -> AsyncIterator[TorchBackend]:
-    """The speech-token model for `most` sentences at once, warmed up. engine: as gpu_engine in its settings; of no meaning on a CPU."""
+    """The speech-token model for `most` sentences at once, warmed up. engine: as gpu_engine in its
+    settings; of no meaning on a CPU.
+    """
     settings = LlmSettings(
         listen="127.0.0.1:0",
         model=model,
@@ -77,7 +84,9 @@ async def speech_tokens(model: Path, device: str, engine: str, most: int) -> Asy
 async def generated(
     backend: TorchBackend, prompt: Prompt, ids: tuple[int, ...], seed: int, look: Callable[[], None] | None = None
 ) -> list[int]:
-    """All speech tokens of one sentence. look: called at every token, while the engine still holds the sentence."""
+    """All speech tokens of one sentence. look: called at every token, while the engine still holds
+    the sentence.
+    """
     grouping = Grouping(first=1, rest=1) if look else Grouping()
     generation = Generation(prompt=prompt, text=ids, sampling=Sampling(seed=seed), grouping=grouping)
     tokens: list[int] = []
@@ -90,9 +99,13 @@ async def generated(
 
 
 async def sound_engine(model: Path, device: str, engine: str, state_bytes: int) -> Backend:
-    """token2wav. engine: `paged` with the windowed vocoder, or `readable`; of no meaning on a CPU."""
+    """token2wav. engine: `paged` with the windowed vocoder, or `readable`; of no meaning on a
+    CPU.
+    """
     vocoder = "windowed" if engine == "paged" else "readable"
-    settings = EngineSettings(model=model, device=device, gpu_engine=engine, gpu_vocoder=vocoder, state_bytes=state_bytes)
+    settings = EngineSettings(
+        model=model, device=device, gpu_engine=engine, gpu_vocoder=vocoder, state_bytes=state_bytes
+    )
     return await asyncio.to_thread(load_backend, "torch", settings)
 
 
@@ -107,7 +120,9 @@ async def batcher(backend: Backend, state_bytes: int, most: int = 64) -> AsyncIt
         await asyncio.to_thread(made.close)
 
 
-async def spoken(batcher: Batcher, voice: Voice, tokens: Sequence[int], seed: int, profile: Profile = Profile.CONTINUOUS) -> float:
+async def spoken(
+    batcher: Batcher, voice: Voice, tokens: Sequence[int], seed: int, profile: Profile = Profile.CONTINUOUS
+) -> float:
     """Seconds of audio of one sentence whose tokens are all there."""
     size = 0
     async with AcousticStream(batcher, Sentence(voice, profile=profile, seed=seed)) as stream:

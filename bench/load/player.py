@@ -1,4 +1,6 @@
-"""A player as a listener has it: it begins with the first sound and hopes that the next one is there in time."""
+"""A player as a listener has it: it begins with the first sound and hopes that the next one is
+there in time.
+"""
 
 import time
 from dataclasses import dataclass
@@ -17,7 +19,9 @@ BYTES_PER_SAMPLE = 2
 
 @dataclass(frozen=True)
 class Dry:
-    """A player that has nothing left. piece: the one it waits for, from 0. at: seconds of audio that it has played by then."""
+    """A player that has nothing left. piece: the one it waits for, from 0. at: seconds of audio
+    that it has played by then.
+    """
 
     piece: int
     at: float
@@ -26,9 +30,11 @@ class Dry:
 
 @dataclass(frozen=True)
 class Heard:
-    """Seconds of one speech since it was asked for. gaps: how often the player ran dry; stalls: for how long, all in all.
+    """Seconds of one speech since it was asked for. gaps: how often the player ran dry; stalls: for
+    how long, all in all.
 
-    first_sound: until the first byte. first_audible: until the player plays the first sample above -40 dBFS; None when there is none.
+    first_sound: until the first byte. first_audible: until the player plays the first sample above
+    -40 dBFS; None when there is none.
     """
 
     first_sound: float
@@ -47,8 +53,8 @@ class Heard:
 
 
 class Player:
-    """What is played when, without a sound: `hear` is told each piece of audio as it arrives. buffer_seconds: it begins so long after the
-    first sound has arrived."""
+    """What is played when, without a sound: `hear` is told each piece of audio as it arrives.
+    buffer_seconds: it begins so long after the first sound has arrived."""
 
     def __init__(self, buffer_seconds: float = 0.0) -> None:
         self._buffer = buffer_seconds
@@ -85,8 +91,8 @@ class Player:
 
 
 async def listen(speech: Speech, begin: float | None = None, buffer_seconds: float = 0.0) -> Heard:
-    """Hear a speech (24 kHz, linear) to its end; raises what ends it early. begin: time.monotonic() of the request, default now.
-    buffer_seconds: of the player."""
+    """Hear a speech (24 kHz, linear) to its end; raises what ends it early. begin: time.monotonic()
+    of the request, default now. buffer_seconds: of the player."""
     began = time.monotonic() if begin is None else begin
     player, audible = Player(buffer_seconds), FirstAudible(Encoding.LINEAR16, SAMPLE_RATE)
     async with speech:

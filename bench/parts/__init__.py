@@ -1,1 +1,3 @@
-"""A long measurement in parts: each a process of its own, each done once for the same machine, versions and source."""
+"""A long measurement in parts: each a process of its own, each done once for the same machine,
+versions and source.
+"""

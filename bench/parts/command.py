@@ -22,19 +22,33 @@ Report = Callable[[Path, Sequence[Part], Ledger], None]
 
 def add_options(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument(
-        "--out", type=Path, default=Path(out), metavar="DIR", help="where figures, report and logs go (default: %(default)s)"
+        "--out",
+        type=Path,
+        default=Path(out),
+        metavar="DIR",
+        help="where figures, report and logs go (default: %(default)s)",
     )
     parser.add_argument("--part", action="append", default=[], metavar="NAME", help="only this part; repeatable")
     parser.add_argument("--without", action="append", default=[], metavar="NAME", help="all parts but this; repeatable")
     parser.add_argument("--list", action="store_true", help="name the parts and end")
-    parser.add_argument("--report", action="store_true", help="run nothing; write the report of what is in --out, wherever it was measured")
+    parser.add_argument(
+        "--report",
+        action="store_true",
+        help="run nothing; write the report of what is in --out, wherever it was measured",
+    )
     parser.add_argument("--fresh", action="store_true", help="run also what is done already")
     parser.add_argument(
-        "--budget", type=float, default=float("inf"), metavar="SECONDS", help="leave out what does not fit, for the next time"
+        "--budget",
+        type=float,
+        default=float("inf"),
+        metavar="SECONDS",
+        help="leave out what does not fit, for the next time",
     )
 
 
-def execute(options: argparse.Namespace, parts: Sequence[Part], report: Report, of: Callable[[], Subject] = subject) -> int:
+def execute(
+    options: argparse.Namespace, parts: Sequence[Part], report: Report, of: Callable[[], Subject] = subject
+) -> int:
     """Run what is asked for and write the report; 1 when a part that was asked for is not done."""
     try:
         wanted = chosen(parts, options.part, options.without)
@@ -79,4 +93,6 @@ def figures(out: Path, parts: Sequence[Part]) -> dict[str, Any]:
 def write_json(out: Path, parts: Sequence[Part], ledger: Ledger, **more: object) -> None:
     """`report.json`: subject, how each part ended, every figure."""
     runs = {name: asdict(run) for name, run in ledger.runs.items()}
-    write(out / "report.json", {"subject": asdict(ledger.subject), "parts": runs, "figures": figures(out, parts), **more})
+    write(
+        out / "report.json", {"subject": asdict(ledger.subject), "parts": runs, "figures": figures(out, parts), **more}
+    )

@@ -17,8 +17,9 @@ DONE, FAILED, LATE, LEFT_OUT, STOPPED = "done", "failed", "late", "left out", "s
 
 @dataclass(frozen=True)
 class Run:
-    """state: DONE, FAILED, LATE (stopped at its limit), LEFT_OUT (no time was left, or what it needs failed) or STOPPED (together with the
-    measurement). told: its last lines when it is not done. under: conditions of the part when it was run.
+    """state: DONE, FAILED, LATE (stopped at its limit), LEFT_OUT (no time was left, or what it
+    needs failed) or STOPPED (together with the measurement). told: its last lines when it is not
+    done. under: conditions of the part when it was run.
     """
 
     state: str
@@ -45,8 +46,9 @@ class Ledger:
 
     @classmethod
     def go_on(cls, out: Path, subject: Subject, parts: Sequence[Part] = ()) -> "Ledger":
-        """What is kept in `out` of the same subject. Otherwise a new one is begun, and figures of `parts` and of what was run there are
-        taken away with their reports; nothing else in `out` is touched."""
+        """What is kept in `out` of the same subject. Otherwise a new one is begun, and figures of
+        `parts` and of what was run there are taken away with their reports; nothing else in `out`
+        is touched."""
         kept = cls.read(out)
         if kept and kept.subject.same(subject):
             return cls(out, subject, kept.runs)
@@ -56,9 +58,13 @@ class Ledger:
         return begun
 
     def due(self, part: Part) -> bool:
-        """Whether it still has to be run: it is not done, or under other conditions, or what it makes is gone."""
+        """Whether it still has to be run: it is not done, or under other conditions, or what it
+        makes is gone.
+        """
         run = self.runs.get(part.name)
-        return not (run and run.state == DONE and run.under == part.under and (part.makes is None or part.makes.exists()))
+        return not (
+            run and run.state == DONE and run.under == part.under and (part.makes is None or part.makes.exists())
+        )
 
     def begin(self, part: Part) -> None:
         """Take away figures that it cannot go on from. Unless told how it ended it was stopped."""

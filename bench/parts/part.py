@@ -11,12 +11,14 @@ LOGS = "logs"
 
 @dataclass(frozen=True)
 class Part:
-    """commands: arguments of Python, several to run side by side. limit: seconds after which it is stopped.
+    """commands: arguments of Python, several to run side by side. limit: seconds after which it is
+    stopped.
 
-    alone: nothing else runs beside it, since it takes times. keeps: stopped half way it goes on from its own figures. prints: its standard
-    output is its figures ("json") or text for the report ("text"); "": it writes NAME.json by itself. makes: a file without which it is run
-    again. under: conditions of its figures that options change, as text; done under others it is run again. needs: parts that go before it
-    when it is asked for alone, and without which it is left out.
+    alone: nothing else runs beside it, since it takes times. keeps: stopped half way it goes on
+    from its own figures. prints: its standard output is its figures ("json") or text for the report
+    ("text"); "": it writes NAME.json by itself. makes: a file without which it is run again. under:
+    conditions of its figures that options change, as text; done under others it is run again.
+    needs: parts that go before it when it is asked for alone, and without which it is left out.
     """
 
     name: str
@@ -39,7 +41,9 @@ class Part:
 
 
 def chosen(parts: Sequence[Part], only: Sequence[str], without: Sequence[str]) -> list[Part]:
-    """Those named and what they need, in their own order; all without a name. Raises argparse.ArgumentTypeError for one that is none."""
+    """Those named and what they need, in their own order; all without a name. Raises
+    argparse.ArgumentTypeError for one that is none.
+    """
     known = [part.name for part in parts]
     for name in (*only, *without):
         if name not in known:

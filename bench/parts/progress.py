@@ -1,4 +1,6 @@
-"""How far a long measurement is, on standard error: a bar on a terminal, a line for each event elsewhere."""
+"""How far a long measurement is, on standard error: a bar on a terminal, a line for each event
+elsewhere.
+"""
 
 import shutil
 import sys

@@ -1,4 +1,6 @@
-"""What figures belong to: the machine, the versions and the source. Figures of another subject are not gone on with."""
+"""What figures belong to: the machine, the versions and the source. Figures of another subject are
+not gone on with.
+"""
 
 import hashlib
 import os
@@ -17,8 +19,8 @@ PACKAGES = ("torch", "triton", "numpy", "grpcio", "onnxruntime")
 
 @dataclass(frozen=True)
 class Subject:
-    """source: hash over the code that runs. commit: its name in git, empty outside of a repository; two commits with the same source are
-    one subject."""
+    """source: hash over the code that runs. commit: its name in git, empty outside of a repository;
+    two commits with the same source are one subject."""
 
     machine: str
     versions: dict[str, str]
@@ -26,7 +28,11 @@ class Subject:
     commit: str
 
     def same(self, other: object) -> bool:
-        return isinstance(other, Subject) and (self.machine, self.versions, self.source) == (other.machine, other.versions, other.source)
+        return isinstance(other, Subject) and (self.machine, self.versions, self.source) == (
+            other.machine,
+            other.versions,
+            other.source,
+        )
 
     def __str__(self) -> str:
         versions = ", ".join(f"{name} {number}" for name, number in self.versions.items())
@@ -43,13 +49,22 @@ def gpu(*fields: str) -> list[list[str]]:
     if shutil.which("nvidia-smi") is None:
         return []
     told = subprocess.run(
-        ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"), capture_output=True, text=True, check=False
+        ("nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"),
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return [[field.strip() for field in line.split(",")] for line in told.stdout.splitlines()] if told.returncode == 0 else []
+    return (
+        [[field.strip() for field in line.split(",")] for line in told.stdout.splitlines()]
+        if told.returncode == 0
+        else []
+    )
 
 
 def machine() -> str:
-    """The GPUs if there are any, and the processor with the number of cores that this process may use."""
+    """The GPUs if there are any, and the processor with the number of cores that this process may
+    use.
+    """
     names = [name for (name,) in gpu("name")]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return ", ".join([*names, f"{_processor()}, {cores} cores"])
@@ -77,7 +92,9 @@ def versions() -> dict[str, str]:
 def source(root: Path) -> str:
     """Twelve hexadecimal digits over all code under `root` that a measurement runs."""
     digest = hashlib.sha256()
-    for path in sorted(path for part in SOURCES for kind in ("py", "proto") for path in (root / part).rglob(f"*.{kind}")):
+    for path in sorted(
+        path for part in SOURCES for kind in ("py", "proto") for path in (root / part).rglob(f"*.{kind}")
+    ):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()[:12]
 
@@ -86,7 +103,11 @@ def commit(root: Path) -> str:
     """Short name, with a + when files differ from it; empty where there is no repository."""
     try:
         told = subprocess.run(
-            ("git", "describe", "--always", "--dirty=+", "--abbrev=10"), cwd=root, capture_output=True, text=True, check=False
+            ("git", "describe", "--always", "--dirty=+", "--abbrev=10"),
+            cwd=root,
+            capture_output=True,
+            text=True,
+            check=False,
         )
     except OSError:
         return ""

@@ -15,7 +15,9 @@ def write(path: Path, found: Any) -> None:
 
 
 class Kept(dict[str, Any]):
-    """A dictionary that writes its file at every assignment to one of its keys. path: None keeps nothing."""
+    """A dictionary that writes its file at every assignment to one of its keys. path: None keeps
+    nothing.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         super().__init__(json.loads(path.read_text()) if path and path.exists() else {})

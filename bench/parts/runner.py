@@ -27,9 +27,11 @@ LINES_KEPT = 8
 TICK_SECONDS = 1.0
 
 
-async def run(parts: Sequence[Part], ledger: Ledger, budget: float = float("inf"), progress: Progress | None = None) -> None:
-    """All parts that are due, one after the other. budget: seconds in all, the end of a part that is stopped included; what does not fit is
-    left out, to be run the next time."""
+async def run(
+    parts: Sequence[Part], ledger: Ledger, budget: float = float("inf"), progress: Progress | None = None
+) -> None:
+    """All parts that are due, one after the other. budget: seconds in all, the end of a part that
+    is stopped included; what does not fit is left out, to be run the next time."""
     due, by_name = [part for part in parts if ledger.due(part)], {part.name: part for part in parts}
     progress = progress or Progress(len(parts), len(parts) - len(due))
     end = time.monotonic() + budget - STOP_SECONDS
@@ -38,7 +40,9 @@ async def run(parts: Sequence[Part], ledger: Ledger, budget: float = float("inf"
         async with asyncio.TaskGroup() as tasks:
             for part in group:
                 missing = next((name for name in part.needs if name in by_name and ledger.lacks(by_name[name])), None)
-                why = f"{missing} is not done" if missing else "no time is left for it" if left < LEAST_SECONDS else None
+                why = (
+                    f"{missing} is not done" if missing else "no time is left for it" if left < LEAST_SECONDS else None
+                )
                 if why is None:
                     tasks.create_task(_part(part, min(part.limit, left), ledger, progress))
                 else:
@@ -78,7 +82,9 @@ class _Heard:
         self._stopped = False
 
     def stopped(self, text: str) -> None:
-        """What is printed from here on is the end that was forced on it, and goes to the log alone."""
+        """What is printed from here on is the end that was forced on it, and goes to the log
+        alone.
+        """
         self.line(text)
         self._stopped = True
 
@@ -93,7 +99,10 @@ class _Heard:
 
 async def _commands(part: Part, limit: float, out: Path, heard: _Heard) -> str:
     printed: list[bytes] = []
-    running = [asyncio.create_task(_command(command, limit, heard, printed if part.prints else None)) for command in part.commands]
+    running = [
+        asyncio.create_task(_command(command, limit, heard, printed if part.prints else None))
+        for command in part.commands
+    ]
     codes = await asyncio.gather(*running)
     if part.prints and printed and all(code == 0 for code in codes):
         part.figures(out).write_bytes(b"".join(printed))
@@ -110,12 +119,16 @@ async def _command(command: Sequence[str], limit: float, heard: _Heard, printed:
         "PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))),
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        sys.executable, *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
         cwd=ROOT, env=environ, start_new_session=True,
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stderr is not None
-    readers = [asyncio.create_task(_read(process.stdout, heard, printed)), asyncio.create_task(_read(process.stderr, heard, None))]
+    readers = [
+        asyncio.create_task(_read(process.stdout, heard, printed)),
+        asyncio.create_task(_read(process.stderr, heard, None)),
+    ]
     try:
         async with asyncio.timeout(limit):
             await process.wait()

@@ -16,7 +16,9 @@ def can_plot() -> bool:
 
 
 def memory(path: Path, title: str, soak: Mapping[str, Any]) -> None:
-    """Megabytes of every process, and of the GPU, over the minutes of a soak. soak: what `bench.load_soak` keeps."""
+    """Megabytes of every process, and of the GPU, over the minutes of a soak. soak: what
+    `bench.load_soak` keeps.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -14,14 +14,17 @@ from cosyserve.client.types import STAGES
 
 @dataclass(frozen=True)
 class Level:
-    """One load. arrivals: "closed", "poisson" or "listening". streams: askers, or listeners at once, for Poisson arrivals on average.
+    """One load. arrivals: "closed", "poisson" or "listening". streams: askers, or listeners at
+    once, for Poisson arrivals on average.
 
-    p50, p95, p99: milliseconds to the first byte at the client. audible_p50, audible_p95: to the first sample above -40 dBFS in a player
-    that starts with the first byte; None in reports of earlier releases, or when nothing was above it. real_time_factor: median of
-    waiting over audio; audio_per_second: seconds of speech made in a second by all.
+    p50, p95, p99: milliseconds to the first byte at the client. audible_p50, audible_p95: to the
+    first sample above -40 dBFS in a player that starts with the first byte; None in reports of
+    earlier releases, or when nothing was above it. real_time_factor: median of waiting over audio;
+    audio_per_second: seconds of speech made in a second by all.
 
-    gap_free: share of the streams that never ran dry; stall_seconds: the longest that one of them stood still. stages: median milliseconds
-    of the first sound by stage, as the server tells. megabytes: of GPU memory in use by all processes; None without a GPU.
+    gap_free: share of the streams that never ran dry; stall_seconds: the longest that one of them
+    stood still. stages: median milliseconds of the first sound by stage, as the server tells.
+    megabytes: of GPU memory in use by all processes; None without a GPU.
     """
 
     arrivals: str
@@ -42,7 +45,15 @@ class Level:
     audible_p95: float | None = None
 
 
-def level(arrivals: str, streams: int, heard: Sequence[Heard], refused: int, failed: int, seconds: float, megabytes: float | None) -> Level:
+def level(
+    arrivals: str,
+    streams: int,
+    heard: Sequence[Heard],
+    refused: int,
+    failed: int,
+    seconds: float,
+    megabytes: float | None,
+) -> Level:
     """The figures of what was heard within `seconds`. Raises ValueError when nothing was."""
     if not heard:
         raise ValueError(f"no request of {streams} {arrivals} streams was answered: {refused} refused, {failed} failed")
@@ -70,7 +81,8 @@ def level(arrivals: str, streams: int, heard: Sequence[Heard], refused: int, fai
 
 
 HEAD = (
-    "arrivals streams requests refused failed    first byte p50    p95    p99   audible p50    p95 ms    RTF   audio s/s   gap-free   "
+    "arrivals streams requests refused failed    first byte p50    p95    p99   audible p50    p95 ms    RTF   audio "
+    "s/s   gap-free   "
     "longest stall   GPU MB"
 )
 
@@ -92,7 +104,9 @@ def write_json(path: Path, machine: str, levels: Sequence[Level]) -> None:
 
 
 def read_json(path: Path, machine: str) -> list[Level]:
-    """What `write_json` wrote; nothing when there is no file. Raises ValueError when it was another machine."""
+    """What `write_json` wrote; nothing when there is no file. Raises ValueError when it was another
+    machine.
+    """
     if not path.exists():
         return []
     kept = json.loads(path.read_text())
@@ -102,7 +116,9 @@ def read_json(path: Path, machine: str) -> list[Level]:
 
 
 def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
-    """Latency against streams, one line for each percentile and way of arriving, and where the first sound's milliseconds went."""
+    """Latency against streams, one line for each percentile and way of arriving, and where the
+    first sound's milliseconds went.
+    """
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -114,14 +130,22 @@ def plot(path: Path, machine: str, levels: Sequence[Level]) -> None:
         these = [found for found in levels if found.arrivals == arrivals]
         for name in ("p50", "p95", "p99") if these else ():
             latency.plot(
-                [found.streams for found in these], [getattr(found, name) for found in these], style, marker="o", label=f"{arrivals} {name}"
+                [found.streams for found in these],
+                [getattr(found, name) for found in these],
+                style,
+                marker="o",
+                label=f"{arrivals} {name}",
             )
     latency.set(xscale="log", yscale="log", xlabel="streams", ylabel="first byte (ms)", title=machine)
     loads = {found.streams for found in levels}
     latency.set_xticks(sorted({load for load in loads if load.bit_count() == 1} or loads))
     latency.minorticks_off()
     latency.yaxis.set_minor_locator(LogLocator(subs=(2, 5)))
-    for ticks in (latency.xaxis.set_major_formatter, latency.yaxis.set_major_formatter, latency.yaxis.set_minor_formatter):
+    for ticks in (
+        latency.xaxis.set_major_formatter,
+        latency.yaxis.set_major_formatter,
+        latency.yaxis.set_minor_formatter,
+    ):
         ticks(StrMethodFormatter("{x:g}"))
     latency.grid(visible=True, which="both", alpha=0.3)
     latency.legend()

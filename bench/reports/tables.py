@@ -30,7 +30,8 @@ def served(levels: Sequence[Level]) -> list[str]:
         "first audible p50, ms", "p95", "RTF", "audio s/s", "gap-free", "longest stall, s", "GPU MB",
     )  # fmt: skip
     return table(head, (
-        (one.arrivals, one.streams, one.requests, one.refused, one.failed, one.p50, one.p95, one.p99, one.audible_p50, one.audible_p95,
+        (one.arrivals, one.streams, one.requests, one.refused, one.failed, one.p50, one.p95, one.p99, one.audible_p50,
+        one.audible_p95,
          one.real_time_factor,
          one.audio_per_second, f"{one.gap_free:.1%}", one.stall_seconds, one.megabytes)
         for one in levels
@@ -39,8 +40,15 @@ def served(levels: Sequence[Level]) -> list[str]:
 
 def first_sound(levels: Sequence[Level]) -> list[str]:
     """Where its milliseconds went; what is left over is waiting and transport."""
-    head = ("arrivals", "streams", *(stage.replace("_", " ") for stage in STAGES), "waiting and transport", "first byte p50, ms")
+    head = (
+        "arrivals",
+        "streams",
+        *(stage.replace("_", " ") for stage in STAGES),
+        "waiting and transport",
+        "first byte p50, ms",
+    )
     return table(head, (
-        (one.arrivals, one.streams, *(one.stages[stage] for stage in STAGES), max(0.0, one.p50 - sum(one.stages.values())), one.p50)
+        (one.arrivals, one.streams, *(one.stages[stage] for stage in STAGES),
+        max(0.0, one.p50 - sum(one.stages.values())), one.p50)
         for one in levels
     ))  # fmt: skip

@@ -1,1 +1,3 @@
-"""Engines, requests and listeners on a virtual clock, for the simulation of token2wav's schedule."""
+"""Engines, requests and listeners on a virtual clock, for the simulation of token2wav's
+schedule.
+"""

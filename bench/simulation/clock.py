@@ -1,4 +1,6 @@
-"""A clock that costs no time: events run in order, and what waits or works for a while lets those happen that lie in between."""
+"""A clock that costs no time: events run in order, and what waits or works for a while lets those
+happen that lie in between.
+"""
 
 import heapq
 import itertools
@@ -22,8 +24,8 @@ class VirtualClock:
         return self._now
 
     def after(self, seconds: float, event: Callable[[], None]) -> Callable[[], None]:
-        """Let `event` happen in `seconds`; those of one moment happen in the order in which they were asked for. Returns what prevents
-        it."""
+        """Let `event` happen in `seconds`; those of one moment happen in the order in which they
+        were asked for. Returns what prevents it."""
         number = next(self._numbers)
         heapq.heappush(self._events, (self._now + seconds, number, event))
         return lambda: self._forget(number)

@@ -1,4 +1,6 @@
-"""Engines that only take time: what a GPU was seen to take, as a function of how much is asked of it, on a clock of one's own."""
+"""Engines that only take time: what a GPU was seen to take, as a function of how much is asked of
+it, on a clock of one's own.
+"""
 
 import random
 from collections.abc import Callable, Sequence
@@ -19,17 +21,31 @@ HELD_BACK = 10
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds on a device that both engines share. flow, vocoder: a step of token2wav by its number of blocks. host: what a step takes
-    beside the device. decode: a step of the speech-token model by its rows. prefill: a prompt.
-    beside_decoding, beside_decoder: how many times longer token2wav and the speech-token model take while the other one works, so that
-    loads come out as they were measured over gRPC; of one sentence a pass was seen to take 1.2 times and a step 1.5.
-    jitter: see `varied`; seed: of its dice."""
+    """Seconds on a device that both engines share. flow, vocoder: a step of token2wav by its number
+    of blocks. host: what a step takes beside the device. decode: a step of the speech-token model
+    by its rows. prefill: a prompt. beside_decoding, beside_decoder: how many times longer token2wav
+    and the speech-token model take while the other one works, so that loads come out as they were
+    measured over gRPC; of one sentence a pass was seen to take 1.2 times and a step 1.5. jitter:
+    see `varied`; seed: of its dice."""
 
-    flow: dict[int, float] = field(default_factory=lambda: {1: 0.0106, 2: 0.0127, 4: 0.0166, 8: 0.0229, 16: 0.0301, 32: 0.0458})
-    vocoder: dict[int, float] = field(default_factory=lambda: {1: 0.00055, 2: 0.00075, 4: 0.00095, 8: 0.0014, 16: 0.0024, 32: 0.0045})
+    flow: dict[int, float] = field(
+        default_factory=lambda: {1: 0.0106, 2: 0.0127, 4: 0.0166, 8: 0.0229, 16: 0.0301, 32: 0.0458}
+    )
+    vocoder: dict[int, float] = field(
+        default_factory=lambda: {1: 0.00055, 2: 0.00075, 4: 0.00095, 8: 0.0014, 16: 0.0024, 32: 0.0045}
+    )
     host: float = 0.002
     decode: dict[int, float] = field(
-        default_factory=lambda: {1: 0.00056, 2: 0.0006, 4: 0.00061, 8: 0.00063, 16: 0.0007, 32: 0.0008, 64: 0.00093, 128: 0.0012}
+        default_factory=lambda: {
+            1: 0.00056,
+            2: 0.0006,
+            4: 0.00061,
+            8: 0.00063,
+            16: 0.0007,
+            32: 0.0008,
+            64: 0.00093,
+            128: 0.0012,
+        }
     )
     prefill: float = 0.0011
     beside_decoding: float = 1.2
@@ -41,7 +57,17 @@ class Times:
     def of_two_cores(cls, jitter: float = 0.1, seed: int = 0) -> "Times":
         """The bundled voice on a CPU, one stream in a step and one row after the other."""
         rows = {count: 0.002 * count for count in (1, 2, 3, 4, 5, 6, 8, 16)}
-        return cls({1: 0.075}, {1: 0.035}, 0.002, rows, prefill=0.015, beside_decoding=1.15, beside_decoder=1.15, jitter=jitter, seed=seed)
+        return cls(
+            {1: 0.075},
+            {1: 0.035},
+            0.002,
+            rows,
+            prefill=0.015,
+            beside_decoding=1.15,
+            beside_decoder=1.15,
+            jitter=jitter,
+            seed=seed,
+        )
 
     def varied(self, seconds: float, dice: random.Random) -> float:
         """As it comes: never sooner, and later by `jitter` of it on average."""
@@ -99,7 +125,11 @@ class ModelledDecoder:
         blocks = sum(each)
         # One window of each stream at a time: a later one goes on from the phase of the one before.
         windows = [sum(count > at for count in each) for at in range(max(each))]
-        seconds = self._times.host + at_most(self._times.flow, blocks) + sum(at_most(self._times.vocoder, count) for count in windows)
+        seconds = (
+            self._times.host
+            + at_most(self._times.flow, blocks)
+            + sum(at_most(self._times.vocoder, count) for count in windows)
+        )
         seconds = self._times.varied(seconds, self._dice) * (self._times.beside_decoding if self._busy() else 1.0)
         self.working = True
         self._clock.work(seconds)
@@ -110,7 +140,9 @@ class ModelledDecoder:
 
 
 class ModelledLlm:
-    """All sequences step together; prompts go first, one to a step. busy: whether token2wav works now."""
+    """All sequences step together; prompts go first, one to a step. busy: whether token2wav works
+    now.
+    """
 
     def __init__(self, clock: VirtualClock, times: Times, busy: Callable[[], bool]) -> None:
         self._clock, self._times, self._busy, self._dice = clock, times, busy, random.Random(times.seed + 1)
@@ -119,7 +151,9 @@ class ModelledLlm:
         self.working = False
 
     def generate(self, tokens: int, first: int, deliver: Callable[[int, bool], None]) -> None:
-        """Make `tokens`; `deliver` gets how many are new, the first `first` together, then 25 at a time, and whether they are the last."""
+        """Make `tokens`; `deliver` gets how many are new, the first `first` together, then 25 at a
+        time, and whether they are the last.
+        """
         self._waiting.append(_Sequence(tokens, first, deliver))
         if not self.working:
             self._go_on()
@@ -158,7 +192,9 @@ class _Sequence:
 
 
 def at_most(times: dict[int, float], size: int) -> float:
-    """The time of the smallest batch that holds `size`; beyond the largest, as many of those as it takes."""
+    """The time of the smallest batch that holds `size`; beyond the largest, as many of those as it
+    takes.
+    """
     fitting = [batch for batch in times if batch >= size]
     return times[min(fitting)] if fitting else times[max(times)] * -(-size // max(times))
 

@@ -7,7 +7,9 @@ from bench.load.player import Player
 
 @dataclass
 class Outcome:
-    """first: seconds to the first sound of each request. seconds: of the whole run. widths: grid blocks of each step of token2wav."""
+    """first: seconds to the first sound of each request. seconds: of the whole run. widths: grid
+    blocks of each step of token2wav.
+    """
 
     first: list[float] = field(default_factory=list)
     gaps: list[int] = field(default_factory=list)

@@ -21,11 +21,13 @@ Engines = tuple[VirtualClock, ModelledLlm, Sequence[Batcher]]
 
 
 class ModelledRequest:
-    """As the orchestrator runs it: the speech-token model is one sentence ahead of the decoder, which plays one after the other and, where
-    the listener has little left, begins the next one early.
+    """As the orchestrator runs it: the speech-token model is one sentence ahead of the decoder,
+    which plays one after the other and, where the listener has little left, begins the next one
+    early.
 
-    tokens: of each sentence. way: seconds of the next message to the listener. over: called with the player and the moment of the request.
-    ahead: whether sentences are begun early. tells: whether a decoder hears how many streams there are on all replicas.
+    tokens: of each sentence. way: seconds of the next message to the listener. over: called with
+    the player and the moment of the request. ahead: whether sentences are begun early. tells:
+    whether a decoder hears how many streams there are on all replicas.
     """
 
     def __init__(
@@ -90,7 +92,8 @@ class ModelledRequest:
 
     def _open(self, sentence: int) -> None:
         streams = [batcher.stats().streams for batcher in self._replicas]
-        # The first of the least busy ones, as the orchestrator's `cosyserve.rpc.replicas.ReplicaSet.pick`.
+        # The first of the least busy ones, as the orchestrator's
+        # `cosyserve.rpc.replicas.ReplicaSet.pick`.
         batcher = self._replicas[streams.index(min(streams))]
         said = Sentence(
             self._voice,

@@ -1,4 +1,6 @@
-"""A clock that costs no time for several servers, each in a thread of its own, of which one runs at a time."""
+"""A clock that costs no time for several servers, each in a thread of its own, of which one runs at
+a time.
+"""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -9,7 +11,9 @@ from bench.simulation.clock import VirtualClock
 
 @dataclass(eq=False)
 class _Server:
-    """until: when it goes on, None while nothing but an event can wake it. waits: an event may change what it waits for."""
+    """until: when it goes on, None while nothing but an event can wake it. waits: an event may
+    change what it waits for.
+    """
 
     serve: Callable[[], None]
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
@@ -19,10 +23,10 @@ class _Server:
 
 
 class VirtualServers(VirtualClock):
-    """A `services.token2wav.scheduling.clock.Clock`
-    whose `wait` and `work` may be called by every server that `run` has started. Events
-    happen in the thread that calls `run`, while no server runs. Servers and events of one moment follow each other in a fixed order, so
-    that a run can be repeated."""
+    """A `services.token2wav.scheduling.clock.Clock` whose `wait` and `work` may be called by every
+    server that `run` has started. Events happen in the thread that calls `run`, while no server
+    runs. Servers and events of one moment follow each other in a fixed order, so that a run can be
+    repeated."""
 
     def __init__(self, on_end: Callable[[], None]) -> None:
         super().__init__(on_end)

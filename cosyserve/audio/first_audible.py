@@ -1,4 +1,6 @@
-"""Time to the first audible sample: the time to the first byte and the silence that a player plays before anything can be heard."""
+"""Time to the first audible sample: the time to the first byte and the silence that a player plays
+before anything can be heard.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,21 +11,27 @@ from cosyserve.audio.levels import AUDIBLE_DBFS, samples_above
 
 
 class FirstAudible:
-    """A player without a delay of its own: it starts with the first message and plays each one when it is there and the one before is over.
+    """A player without a delay of its own: it starts with the first message and plays each one when
+    it is there and the one before is over.
 
-    So without underruns the result is the arrival of the first message plus the audio in front of the first sample above -40 dBFS.
+    So without underruns the result is the arrival of the first message plus the audio in front of
+    the first sample above -40 dBFS.
     """
 
     def __init__(self, encoding: Encoding, sample_rate: int) -> None:
         """The form of the audio that `arrived` takes."""
         self.seconds: float | None = None
-        """When the first audible sample is played, on the clock of `arrived`; None as long as none has come."""
+        """When the first audible sample is played, on the clock of `arrived`; None as long as none
+        has come.
+        """
         self._encoding = encoding
         self._sample_rate = sample_rate
         self._played = 0.0
 
     def arrived(self, now: float, audio: bytes) -> None:
-        """A message (whole samples, in order) is there at `now`, in seconds on any clock that does not go back."""
+        """A message (whole samples, in order) is there at `now`, in seconds on any clock that does
+        not go back.
+        """
         if self.seconds is not None:
             return
         begin = max(now, self._played)

@@ -1,7 +1,8 @@
 """G.711 companding: 16-bit linear samples to 8-bit mu-law or A-law.
 
-Source: ITU-T G.711 tables 1 and 2, with the treatment of negative samples of the ITU-T G.191 software tools: the magnitude of a
-negative sample x is -x - 1, so both halves have intervals of equal width and none straddles zero.
+Source: ITU-T G.711 tables 1 and 2, with the treatment of negative samples of the ITU-T G.191
+software tools: the magnitude of a negative sample x is -x - 1, so both halves have intervals of
+equal width and none straddles zero.
 """
 
 from functools import cache
@@ -37,7 +38,8 @@ def _alaw_table() -> NDArray[np.uint8]:
     negative, magnitude = _every_sample()
     twelve = magnitude >> 4
     segment = np.maximum(_highest_bit(np.maximum(twelve, 1)) - 4, 0)
-    # The two lowest segments share one step size: only from the second on is the leading bit left out.
+    # The two lowest segments share one step size: only from the second on is the leading bit left
+    # out.
     code = np.where(twelve < 16, twelve, (segment + 1) << 4 | (twelve >> segment & 0x0F))
     table: NDArray[np.uint8] = (np.where(negative, 0x00, 0x80) ^ 0x55 ^ code).astype(np.uint8)
     return table

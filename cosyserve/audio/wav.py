@@ -12,7 +12,9 @@ _UNKNOWN = 0xFFFFFFFF
 
 
 def wav_header(sample_rate: int, samples: int | None, encoding: Encoding = Encoding.LINEAR16) -> bytes:
-    """The bytes before mono sample data. samples None: length not known yet, all sizes 0xFFFFFFFF as players expect of a stream."""
+    """The bytes before mono sample data. samples None: length not known yet, all sizes 0xFFFFFFFF
+    as players expect of a stream.
+    """
     width = encoding.bytes_per_sample
     layout = struct.pack("<HHIIHH", _FORMAT_TAG[encoding], 1, sample_rate, sample_rate * width, width, 8 * width)
     chunks = _chunk(b"fmt ", layout)
@@ -23,7 +25,14 @@ def wav_header(sample_rate: int, samples: int | None, encoding: Encoding = Encod
     if samples is None:
         return b"RIFF" + struct.pack("<I", _UNKNOWN) + b"WAVE" + chunks + b"data" + struct.pack("<I", _UNKNOWN)
     size = samples * width
-    return b"RIFF" + struct.pack("<I", 4 + len(chunks) + 8 + size + size % 2) + b"WAVE" + chunks + b"data" + struct.pack("<I", size)
+    return (
+        b"RIFF"
+        + struct.pack("<I", 4 + len(chunks) + 8 + size + size % 2)
+        + b"WAVE"
+        + chunks
+        + b"data"
+        + struct.pack("<I", size)
+    )
 
 
 def _chunk(name: bytes, body: bytes) -> bytes:
@@ -56,5 +65,7 @@ class WavWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -1,4 +1,6 @@
-"""The client of the public endpoint: speech as an async iterator of chunks. What users import is named here."""
+"""The client of the public endpoint: speech as an async iterator of chunks. What users import is
+named here.
+"""
 
 from cosyserve.audio.encoding import Encoding
 from cosyserve.client.client import Client

@@ -28,10 +28,11 @@ _MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 
 class Client(VoiceCalls):
-    """One connection to a cosyserve endpoint. Server errors are raised as the classes of cosyserve.errors; a trace of the caller goes on
-    in the server.
+    """One connection to a cosyserve endpoint. Server errors are raised as the classes of
+    cosyserve.errors; a trace of the caller goes on in the server.
 
-    What can be chosen beside the text (`**how`): `cosyserve.client.options`. Values no message can carry raise InvalidRequest.
+    What can be chosen beside the text (`**how`): `cosyserve.client.options`. Values no message can
+    carry raise InvalidRequest.
     """
 
     def __init__(self, target: str) -> None:
@@ -39,10 +40,14 @@ class Client(VoiceCalls):
         self.target = target
         self._channel = grpc.aio.insecure_channel(target, options=channel_options(_MAX_MESSAGE_BYTES))
         super().__init__(target, self._channel)
-        self._stub = cast("synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(self._channel))
+        self._stub = cast(
+            "synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(self._channel)
+        )
 
     async def connect(self, seconds: float | None = None) -> None:
-        """Wait until the server can be called. seconds, and what is raised: `cosyserve.rpc.reachability.connect`."""
+        """Wait until the server can be called. seconds, and what is raised:
+        `cosyserve.rpc.reachability.connect`.
+        """
         await connect(self._channel, self.target, seconds)
 
     async def close(self) -> None:
@@ -52,7 +57,9 @@ class Client(VoiceCalls):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     def synthesize(
@@ -66,10 +73,12 @@ class Client(VoiceCalls):
     ) -> Speech:
         """Speak a text.
 
-        timeout: seconds for the whole stream, resumptions included. resume_seconds: how long after a loss a stream of which something has
-        arrived is taken up again where its audio stopped, with the same samples, as when the server was killed and started again; 0: the
-        loss is raised. resumptions: how often in a row that is tried in any case, also before anything has arrived, waiting for the server
-        up to 30 s each time; 0: a server that cannot be reached is an error at once.
+        timeout: seconds for the whole stream, resumptions included. resume_seconds: how long after
+        a loss a stream of which something has arrived is taken up again where its audio stopped,
+        with the same samples, as when the server was killed and started again; 0: the loss is
+        raised. resumptions: how often in a row that is tried in any case, also before anything has
+        arrived, waiting for the server up to 30 s each time; 0: a server that cannot be reached is
+        an error at once.
         """
         return self._hear(request_of(pb.SynthesizeRequest, how, text=text), how, timeout, resumptions, resume_seconds)
 
@@ -82,9 +91,11 @@ class Client(VoiceCalls):
         resume_seconds: float = RESUME_SECONDS,
         **how: Unpack[ConversionOptions],
     ) -> Speech:
-        """Speak what is said in `audio`, the bytes of a sound file, with another voice. timeout, resumptions, resume_seconds: as in
-        `synthesize`."""
-        return self._hear(request_of(pb.ConvertVoiceRequest, how, audio=audio), how, timeout, resumptions, resume_seconds)
+        """Speak what is said in `audio`, the bytes of a sound file, with another voice. timeout,
+        resumptions, resume_seconds: as in `synthesize`."""
+        return self._hear(
+            request_of(pb.ConvertVoiceRequest, how, audio=audio), how, timeout, resumptions, resume_seconds
+        )
 
     def streaming_synthesize(
         self,
@@ -97,10 +108,11 @@ class Client(VoiceCalls):
         resume_seconds: float = RESUME_SECONDS,
         **how: Unpack[SynthesisOptions],
     ) -> StreamingSpeech:
-        """Speak a text while it is written: by `fragments`, or by the methods of what is returned. mode and milliseconds: as in
-        StreamingSynthesizeSetup of synthesis.proto. timeout: seconds for the whole stream. resume_seconds: as in `synthesize`; the text
-        is kept for it, up to 200,000 characters, and sent again. With a buffer delay samples depend on when text came: a lost stream is
-        raised then."""
+        """Speak a text while it is written: by `fragments`, or by the methods of what is returned.
+        mode and milliseconds: as in StreamingSynthesizeSetup of synthesis.proto. timeout: seconds
+        for the whole stream. resume_seconds: as in `synthesize`; the text is kept for it, up to
+        200,000 characters, and sent again. With a buffer delay samples depend on when text came: a
+        lost stream is raised then."""
         setup = setup_of(how, mode, buffer_delay_milliseconds, idle_timeout_milliseconds)
         return StreamingSpeech(self._channel, self.target, setup, _width(how), timeout, fragments, resume_seconds)
 
@@ -112,7 +124,9 @@ class Client(VoiceCalls):
         **how: Unpack[UnaryOptions],
     ) -> tuple[bytes, Header, Summary]:
         """Speak a text as a whole under full attention; at most 60 s of audio."""
-        response = await self._ask(self._stub.SynthesizeUnary, request_of(pb.SynthesizeUnaryRequest, how, text=text), timeout)
+        response = await self._ask(
+            self._stub.SynthesizeUnary, request_of(pb.SynthesizeUnaryRequest, how, text=text), timeout
+        )
         return response.audio, read_header(response.header), read_summary(response.summary)
 
     def _hear(

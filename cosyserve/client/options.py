@@ -1,4 +1,5 @@
-"""What a caller of the public door can choose beside the text, by the names that `cosyserve.client` takes, and the messages made of it.
+"""What a caller of the public door can choose beside the text, by the names that `cosyserve.client`
+takes, and the messages made of it.
 
 Ranges and defaults as in synthesis.proto, which the server checks.
 """
@@ -83,10 +84,14 @@ def setup_of(
 
 
 def request_of(kind: type[M], options: Mapping[str, Any], **fields: Any) -> M:
-    """A message of `kind` with these options; fields: what it has beside. Raises InvalidRequest for values no message can carry."""
+    """A message of `kind` with these options; fields: what it has beside. Raises InvalidRequest for
+    values no message can carry.
+    """
     told = {name: value for name, value in options.items() if value is not None} | fields
     with _unrepresentable():
-        told["audio_format"] = audio_format(told.pop("encoding", Encoding.LINEAR16), told.pop("sample_rate", SAMPLE_RATE))
+        told["audio_format"] = audio_format(
+            told.pop("encoding", Encoding.LINEAR16), told.pop("sample_rate", SAMPLE_RATE)
+        )
         told.setdefault("speed", 1.0)
         if "prompt" in told:
             told["prompt"] = voice_pb2.PromptRecording(**vars(told["prompt"]))

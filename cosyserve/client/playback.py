@@ -14,10 +14,11 @@ Play = Callable[[bytes], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Heard:
-    """What came of a synthesis. seconds: length of the audio that arrived; wall_seconds: from the request to its end.
+    """What came of a synthesis. seconds: length of the audio that arrived; wall_seconds: from the
+    request to its end.
 
-    first_sound_seconds: to the first byte of audio. first_audible_seconds: to the first sample above -40 dBFS at a player that starts with
-    the first byte; None when there is none.
+    first_sound_seconds: to the first byte of audio. first_audible_seconds: to the first sample
+    above -40 dBFS at a player that starts with the first byte; None when there is none.
     """
 
     seconds: float

@@ -1,15 +1,21 @@
-"""What was written to a streaming synthesis, kept so that it can be sent again to a server that comes back."""
+"""What was written to a streaming synthesis, kept so that it can be sent again to a server that
+comes back.
+"""
 
 from cosyserve.v1 import synthesis_pb2
 
 MOST_CHARACTERS = 200_000
-"""Kept of one stream, as many as a server takes by default. A message without text counts as one."""
+"""Kept of one stream, as many as a server takes by default. A message without text counts as
+one.
+"""
 Part = synthesis_pb2.StreamingSynthesizeRequest | None
 """A message behind the setup; None: the end of the text."""
 
 
 class Written:
-    """The parts in order, counted from 0. When they are more than is kept, those that were sent are forgotten."""
+    """The parts in order, counted from 0. When they are more than is kept, those that were sent are
+    forgotten.
+    """
 
     def __init__(self) -> None:
         self._parts: list[Part] = []

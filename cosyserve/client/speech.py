@@ -1,4 +1,6 @@
-"""One synthesis as its caller hears it: chunks in order, without gap or repeat, also over a lost connection."""
+"""One synthesis as its caller hears it: chunks in order, without gap or repeat, also over a lost
+connection.
+"""
 
 import asyncio
 import contextlib
@@ -11,7 +13,16 @@ import grpc
 
 from cosyserve import telemetry
 from cosyserve.audio.first_audible import FirstAudible
-from cosyserve.client.types import Chunk, Header, Summary, TextWarning, WordTime, read_header, read_summary, read_warning
+from cosyserve.client.types import (
+    Chunk,
+    Header,
+    Summary,
+    TextWarning,
+    WordTime,
+    read_header,
+    read_summary,
+    read_warning,
+)
 from cosyserve.errors import CosyserveError, DeadlineExceeded, InternalFault, Overloaded, Unavailable
 from cosyserve.rpc.reads import read
 from cosyserve.rpc.replicas import as_error
@@ -26,7 +37,9 @@ RESUME_SECONDS = 60.0
 
 
 class Speech:
-    """Iterate to hear it; nothing is sent before the first step. Leaving its `async with` block, or close(), hangs up."""
+    """Iterate to hear it; nothing is sent before the first step. Leaving its `async with` block, or
+    close(), hangs up.
+    """
 
     def __init__(
         self,
@@ -42,7 +55,9 @@ class Speech:
         self.header: Header | None = None
         """Set with the first chunk."""
         self.words: list[WordTime] = []
-        """When each word is spoken, as far as the server has told; empty for models that cannot tell."""
+        """When each word is spoken, as far as the server has told; empty for models that cannot
+        tell.
+        """
         self.warnings: list[TextWarning] = []
         """What of the text is not spoken as it is written, as far as the server has told."""
         self.summary: Summary | None = None
@@ -74,8 +89,9 @@ class Speech:
 
     @property
     def first_audible_seconds(self) -> float | None:
-        """From the begin of the call until a player that starts with the first chunk plays the first sample above -40 dBFS; None as long as
-        none has come. Measured here, when chunks are taken; the server's own measure is in `summary`."""
+        """From the begin of the call until a player that starts with the first chunk plays the
+        first sample above -40 dBFS; None as long as none has come. Measured here, when chunks are
+        taken; the server's own measure is in `summary`."""
         return None if self._audible is None else self._audible.seconds
 
     def __aiter__(self) -> Self:
@@ -101,8 +117,8 @@ class Speech:
         return b"".join([chunk.audio async for chunk in self])
 
     async def close(self) -> None:
-        """Hang up if the stream is still going on, also while it is taken up again; a task that waits for its next chunk is cancelled, and
-        no call is begun any more."""
+        """Hang up if the stream is still going on, also while it is taken up again; a task that
+        waits for its next chunk is cancelled, and no call is begun any more."""
         self._closed.set()
         if self._call is not None:
             self._call.cancel()
@@ -110,7 +126,9 @@ class Speech:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     async def _next(self) -> synthesis_pb2.SynthesizeResponse | None:
@@ -121,13 +139,17 @@ class Speech:
         message: synthesis_pb2.SynthesizeResponse | None = await read(self._call)
         if message is None:
             if self._last is None:
-                raise InternalFault(f"server at {self._target}: the stream ended without a summary after {self._position} samples")
+                raise InternalFault(
+                    f"server at {self._target}: the stream ended without a summary after {self._position} samples"
+                )
             return None
         self._check(message)
         if message.HasField("header"):
             self._read_header(message.header)
         if isinstance(self.request, synthesis_pb2.SynthesizeRequest):
-            self.request.retried_sentences.extend(set(message.retried_sentences).difference(self.request.retried_sentences))
+            self.request.retried_sentences.extend(
+                set(message.retried_sentences).difference(self.request.retried_sentences)
+            )
         self._hear_of(message.words)
         self._be_warned(message.warnings)
         if message.HasField("summary"):
@@ -135,10 +157,14 @@ class Speech:
         return message
 
     def _read_header(self, message: synthesis_pb2.SynthesisHeader) -> None:
-        """Samples are counted from the onset: a server that cuts it otherwise than the one before cannot go on from its sample."""
+        """Samples are counted from the onset: a server that cuts it otherwise than the one before
+        cannot go on from its sample.
+        """
         before, self.header = self.header, read_header(message)
         if before is not None and before.onset != self.header.onset:
-            raise InternalFault(f"server at {self._target}: took up a {before.onset} onset with a {self.header.onset} one")
+            raise InternalFault(
+                f"server at {self._target}: took up a {before.onset} onset with a {self.header.onset} one"
+            )
 
     def _remaining(self) -> float | None:
         return None if self._deadline is None else max(self._deadline - time.monotonic(), 0.001)
@@ -149,13 +175,23 @@ class Speech:
 
     def _begin(self, seconds: float | None) -> Any:
         """The call; `seconds` is its deadline."""
-        method: Any = self._stub.Synthesize if isinstance(self.request, synthesis_pb2.SynthesizeRequest) else self._stub.ConvertVoice
+        method: Any = (
+            self._stub.Synthesize
+            if isinstance(self.request, synthesis_pb2.SynthesizeRequest)
+            else self._stub.ConvertVoice
+        )
         return method(self.request, timeout=seconds, metadata=tuple(telemetry.outgoing()))
 
     def _hear_of(self, words: Iterable[synthesis_pb2.WordTime]) -> None:
-        """Words of sentences that are not known yet: a stream that was taken up again tells the first ones once more."""
+        """Words of sentences that are not known yet: a stream that was taken up again tells the
+        first ones once more.
+        """
         known = self.words[-1].sentence if self.words else -1
-        self.words += [WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence) for word in words if word.sentence > known]
+        self.words += [
+            WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence)
+            for word in words
+            if word.sentence > known
+        ]
 
     def _be_warned(self, warnings: Iterable[warning_pb2.TextWarning]) -> None:
         """A stream that was taken up again tells all once more."""
@@ -163,10 +199,13 @@ class Speech:
 
     def _check(self, message: synthesis_pb2.SynthesizeResponse) -> None:
         if message.chunk_index != self._expected_index:
-            raise InternalFault(f"server at {self._target}: chunk {message.chunk_index} arrived where {self._expected_index} was due")
+            raise InternalFault(
+                f"server at {self._target}: chunk {message.chunk_index} arrived where {self._expected_index} was due"
+            )
         if message.audio and message.start_sample != self._position:
             raise InternalFault(
-                f"server at {self._target}: chunk {message.chunk_index} begins at sample {message.start_sample}, expected {self._position}"
+                f"server at {self._target}: chunk {message.chunk_index} begins at sample {message.start_sample}, "
+                f"expected {self._position}"
             )
         self._expected_index += 1
 
@@ -193,7 +232,9 @@ class Speech:
         return True
 
     def _may_take_up(self, error: CosyserveError) -> bool:
-        """Whether asking again for what is missing may help. A stream that was heard is not given up for a server that is full, either."""
+        """Whether asking again for what is missing may help. A stream that was heard is not given
+        up for a server that is full, either.
+        """
         if self._closed.is_set() or not self._can_be_repeated:
             return False
         if isinstance(error, Unavailable) and self._failures < self._resumptions:
@@ -205,11 +246,15 @@ class Speech:
         return self._resume_seconds - (0.0 if self._lost_at is None else time.monotonic() - self._lost_at)
 
     async def _take_up_again(self, error: CosyserveError, cause: grpc.aio.AioRpcError) -> None:
-        """Have the next step ask for what is missing. Raises `error` when that would not help, or was tried often or long enough."""
+        """Have the next step ask for what is missing. Raises `error` when that would not help, or
+        was tried often or long enough.
+        """
         self._lost_at = time.monotonic() if self._lost_at is None else self._lost_at
         if not self._may_take_up(error):
             raise error from cause
-        delay = error.retry_after or min(_BACK_OFF_SECONDS * 2 ** min(self._failures, _MOST_DOUBLINGS), _LONGEST_BACK_OFF_SECONDS)
+        delay = error.retry_after or min(
+            _BACK_OFF_SECONDS * 2 ** min(self._failures, _MOST_DOUBLINGS), _LONGEST_BACK_OFF_SECONDS
+        )
         by_number = isinstance(error, Unavailable) and self._failures < self._resumptions
         if not by_number and delay > self._resume_left():
             raise error from cause

@@ -19,8 +19,8 @@ Request = synthesis_pb2.StreamingSynthesizeRequest
 
 
 class StreamingSpeech(Speech):
-    """Write text and iterate to hear it, in one task or in two. A lost connection is taken up by the task that iterates: all text is
-    sent again, and what is written meanwhile behind it.
+    """Write text and iterate to hear it, in one task or in two. A lost connection is taken up by
+    the task that iterates: all text is sent again, and what is written meanwhile behind it.
 
     async with client.streaming_synthesize() as speech:
         await speech.write("Hello, ")
@@ -39,9 +39,11 @@ class StreamingSpeech(Speech):
         fragments: AsyncIterable[str] | None,
         resume_seconds: float,
     ) -> None:
-        """fragments: text that is written by itself, to its end, once the call has begun. What it raises ends the call and is raised to
-        whoever listens."""
-        super().__init__(channel, target, setup.request, bytes_per_sample, seconds, resumptions=0, resume_seconds=resume_seconds)
+        """fragments: text that is written by itself, to its end, once the call has begun. What it
+        raises ends the call and is raised to whoever listens."""
+        super().__init__(
+            channel, target, setup.request, bytes_per_sample, seconds, resumptions=0, resume_seconds=resume_seconds
+        )
         self._setup = setup
         self._fragments = fragments
         self._pouring: asyncio.Task[None] | None = None
@@ -54,8 +56,9 @@ class StreamingSpeech(Speech):
         self._failed: Exception | None = None
 
     async def write(self, fragment: str) -> None:
-        """More text, in any cutting. Waits while the server is behind. Raises what ended the call, should it be over, and InvalidRequest
-        after finish() or close(), as the other methods that write."""
+        """More text, in any cutting. Waits while the server is behind. Raises what ended the call,
+        should it be over, and InvalidRequest after finish() or close(), as the other methods that
+        write."""
         await self._write(Request(text=fragment))
 
     async def flush(self) -> None:
@@ -63,8 +66,9 @@ class StreamingSpeech(Speech):
         await self._write(Request(flush=synthesis_pb2.Flush()))
 
     async def cancel(self) -> None:
-        """Have the server stop at once; the iteration ends with what was sent until then, and a summary that says so. After finish() the
-        server reads nothing more: close() hangs up then."""
+        """Have the server stop at once; the iteration ends with what was sent until then, and a
+        summary that says so. After finish() the server reads nothing more: close() hangs up then.
+        """
         await self._write(Request(cancel=synthesis_pb2.Cancel()))
 
     async def finish(self) -> None:
@@ -72,7 +76,8 @@ class StreamingSpeech(Speech):
         await self._write(None)
 
     async def close(self) -> None:
-        # First of all: the task that iterates must not begin another call while the writers of this one end.
+        # First of all: the task that iterates must not begin another call while the writers of this
+        # one end.
         self._closed.set()
         await asyncio.gather(*self._stop_writing(), return_exceptions=True)
         await super().close()
@@ -117,7 +122,9 @@ class StreamingSpeech(Speech):
         raise self._failed
 
     async def _send(self, call: Any) -> None:
-        """The setup, then everything that was and will be written, in order, to the end of the text."""
+        """The setup, then everything that was and will be written, in order, to the end of the
+        text.
+        """
         await call.write(Request(setup=self._setup))
         # A write that crosses a refusal would replace its status by its own.
         await call.initial_metadata()
@@ -133,7 +140,8 @@ class StreamingSpeech(Speech):
             await self._moved.wait()
 
     def _move(self) -> None:
-        # A fresh event for the next change: each task that waits on the old one is woken exactly once.
+        # A fresh event for the next change: each task that waits on the old one is woken exactly
+        # once.
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
 
@@ -143,7 +151,9 @@ class StreamingSpeech(Speech):
         self._move()
 
     async def _write(self, part: Request | None) -> None:
-        """part: None for the end of the text. Returns when the call has taken it, or when the call is lost and will be taken up."""
+        """part: None for the end of the text. Returns when the call has taken it, or when the call
+        is lost and will be taken up.
+        """
         if self._written.ended or self._closed.is_set():
             how = "its text was ended" if self._written.ended else "it was closed"
             raise InvalidRequest(f"nothing can be written to this synthesis: {how}")
@@ -168,7 +178,9 @@ class StreamingSpeech(Speech):
 
     async def _status(self) -> grpc.aio.AioRpcError:
         call = self._call
-        return grpc.aio.AioRpcError(await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details())
+        return grpc.aio.AioRpcError(
+            await call.code(), await call.initial_metadata(), await call.trailing_metadata(), await call.details()
+        )
 
     async def _pour(self, fragments: AsyncIterable[str]) -> None:
         """A write on a dead call is passed over: the iteration tells why it died."""
@@ -178,7 +190,9 @@ class StreamingSpeech(Speech):
             await self.finish()
 
     async def _theirs(self, fragments: AsyncIterable[str]) -> AsyncIterator[str]:
-        """`fragments`; an error of theirs ends the call, so that half a text does not pass for a whole one."""
+        """`fragments`; an error of theirs ends the call, so that half a text does not pass for a
+        whole one.
+        """
         try:
             async for fragment in fragments:
                 yield fragment

@@ -17,7 +17,9 @@ STAGES = ("frontend", "llm_prefill", "llm_decode", "flow", "vocoder")
 
 @dataclass(frozen=True)
 class Prompt:
-    """A recording to speak like in one request: the bytes of a sound file, what is said in it, and the BCP-47 tag of that."""
+    """A recording to speak like in one request: the bytes of a sound file, what is said in it, and
+    the BCP-47 tag of that.
+    """
 
     audio: bytes
     transcript: str = ""
@@ -28,7 +30,9 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of audio. start_sample: place of its first sample in the utterance, at the requested rate."""
+    """A piece of audio. start_sample: place of its first sample in the utterance, at the requested
+    rate.
+    """
 
     audio: bytes
     index: int
@@ -37,7 +41,9 @@ class Chunk:
 
 @dataclass(frozen=True)
 class WordTime:
-    """A word as it is spoken; start, end: seconds from the beginning of the utterance. sentence: its number, from 0."""
+    """A word as it is spoken; start, end: seconds from the beginning of the utterance. sentence:
+    its number, from 0.
+    """
 
     text: str
     start: float
@@ -50,7 +56,9 @@ class TextWarning:
     """Something of the text that is not spoken as it is written."""
 
     kind: str
-    """For programs: "unreadable", "unsupported_markup", "unusable_pronunciation", "more" (TextWarning.Kind of warning.proto)."""
+    """For programs: "unreadable", "unsupported_markup", "unusable_pronunciation", "more"
+    (TextWarning.Kind of warning.proto).
+    """
     message: str
     """For people; holds no part of the text."""
     left_out: tuple[str, ...]
@@ -73,7 +81,9 @@ class Header:
     sample_rate: int
     profile: str
     engine: str
-    """Name of the engines that speak; goes back to the server when a lost stream is taken up again."""
+    """Name of the engines that speak; goes back to the server when a lost stream is taken up
+    again.
+    """
     onset: str = "natural"
     """Whether the silence at both ends is removed ("trimmed") or sent ("natural")."""
     removed_start_milliseconds: float = 0.0
@@ -82,7 +92,9 @@ class Header:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the request cost, measured at the server. `first_sound` and `total` map each of STAGES to milliseconds."""
+    """What the request cost, measured at the server. `first_sound` and `total` map each of STAGES
+    to milliseconds.
+    """
 
     audio_seconds: float
     first_sound_milliseconds: float
@@ -95,7 +107,9 @@ class Summary:
     first_sound: dict[str, float]
     total: dict[str, float]
     first_audible_milliseconds: float = 0.0
-    """Until a player that starts with the first message plays the first sample above -40 dBFS; 0: none is."""
+    """Until a player that starts with the first message plays the first sample above -40 dBFS; 0:
+    none is.
+    """
     removed_start_milliseconds: float = 0.0
     removed_end_milliseconds: float = 0.0
     warnings: tuple[TextWarning, ...] = ()
@@ -131,7 +145,9 @@ class VoiceDetails(VoiceLine):
 
 def audio_format(encoding: Encoding, sample_rate: int) -> audio_pb2.AudioFormat:
     """The wanted form of the audio as a message."""
-    return audio_pb2.AudioFormat(encoding=audio_pb2.AudioEncoding.Value(f"AUDIO_ENCODING_{encoding.name}"), sample_rate_hertz=sample_rate)
+    return audio_pb2.AudioFormat(
+        encoding=audio_pb2.AudioEncoding.Value(f"AUDIO_ENCODING_{encoding.name}"), sample_rate_hertz=sample_rate
+    )
 
 
 def read_header(message: synthesis_pb2.SynthesisHeader) -> Header:

@@ -19,11 +19,15 @@ T = TypeVar("T")
 
 
 class VoiceCalls:
-    """What a client can do with voices. Server errors are raised as the classes of cosyserve.errors. timeout: seconds, of each call."""
+    """What a client can do with voices. Server errors are raised as the classes of
+    cosyserve.errors. timeout: seconds, of each call.
+    """
 
     def __init__(self, target: str, channel: grpc.aio.Channel) -> None:
         self._voices_target = target
-        self._voices_stub = cast("synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(channel))
+        self._voices_stub = cast(
+            "synthesis_pb2_grpc.SynthesisServiceAsyncStub", synthesis_pb2_grpc.SynthesisServiceStub(channel)
+        )
 
     async def voices(self, timeout: float | None = 10.0) -> list[VoiceLine]:  # noqa: ASYNC109 - the call's deadline, sent to the server
         """All voices, ordered by id."""
@@ -55,8 +59,9 @@ class VoiceCalls:
         cut_prompt: bool = False,
         timeout: float | None = _MAKING_SECONDS,  # noqa: ASYNC109
     ) -> VoiceDetails:
-        """Make a voice of the bytes of a sound file; ranges as in VoiceDraft of voice.proto, which the server checks. A connection that is
-        lost is tried once more: the request is marked, so that the voice is not made twice."""
+        """Make a voice of the bytes of a sound file; ranges as in VoiceDraft of voice.proto, which
+        the server checks. A connection that is lost is tried once more: the request is marked, so
+        that the voice is not made twice."""
         draft = voice_pb2.VoiceDraft(
             id=voice_id or f"voice-{secrets.token_hex(8)}",
             audio=audio,

@@ -15,7 +15,10 @@ HELP = "speak what is said in a recording with another voice"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "recording", type=Path, metavar="FILE", help="somebody speaking: WAV, FLAC, MP3 or Ogg, 1 to 30 s, 16000 Hz or more"
+        "recording",
+        type=Path,
+        metavar="FILE",
+        help="somebody speaking: WAV, FLAC, MP3 or Ogg, 1 to 30 s, 16000 Hz or more",
     )
     add_form(parser, ("cross_lingual", "sft"))
 
@@ -28,6 +31,8 @@ async def run(arguments: argparse.Namespace) -> int:
     audio = await asyncio.to_thread(read_recording, arguments.recording)
 
     async def speak(client: Client, play: Play) -> Heard:
-        return await hear(client.convert_voice(audio, timeout=arguments.timeout, resumptions=arguments.resume, **how), play)
+        return await hear(
+            client.convert_voice(audio, timeout=arguments.timeout, resumptions=arguments.resume, **how), play
+        )
 
     return await deliver(arguments, speak)

@@ -1,4 +1,6 @@
-"""`cosyserve demo`: start everything, say one sentence twice, show what the first sound cost, stop everything."""
+"""`cosyserve demo`: start everything, say one sentence twice, show what the first sound cost, stop
+everything.
+"""
 
 import argparse
 import json
@@ -18,7 +20,9 @@ HELP = "start everything, say a sentence, stop everything"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-o", "--output", type=Path, default=Path("hello.wav"), metavar="FILE", help="WAV file (default: %(default)s)")
+    parser.add_argument(
+        "-o", "--output", type=Path, default=Path("hello.wav"), metavar="FILE", help="WAV file (default: %(default)s)"
+    )
     parser.add_argument("--text", default=TEXT, help="what to say")
     add_stack(parser)
     add_json(parser)

@@ -1,4 +1,6 @@
-"""`cosyserve doctor`: what this machine has, what is wrong with it and what mends it, and which settings suit it."""
+"""`cosyserve doctor`: what this machine has, what is wrong with it and what mends it, and which
+settings suit it.
+"""
 
 import argparse
 import asyncio
@@ -15,7 +17,12 @@ _MARKS = {State.OK: "ok", State.NOTE: "note", State.PROBLEM: "PROBLEM"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
-    parser.add_argument("--listen", default=SERVER, metavar="HOST:PORT", help="public endpoint that has to be free (default: %(default)s)")
+    parser.add_argument(
+        "--listen",
+        default=SERVER,
+        metavar="HOST:PORT",
+        help="public endpoint that has to be free (default: %(default)s)",
+    )
     parser.add_argument("--gpu", action="store_true", help="a machine without a usable GPU is a problem, not a note")
     add_json(parser)
 
@@ -33,8 +40,14 @@ def text(examination: Examination) -> str:
     lines = []
     for finding in examination.findings:
         lines.append(f"{_MARKS[finding.state]:<8}{finding.check:<{width}}  {finding.found}")
-        lines += [f"{'':<8}{'':<{width}}  {told}" for told in (finding.means, f"mend: {finding.mend}" if finding.mend else "") if told]
-    counts = {state: sum(finding.state is state for finding in examination.findings) for state in (State.PROBLEM, State.NOTE)}
+        lines += [
+            f"{'':<8}{'':<{width}}  {told}"
+            for told in (finding.means, f"mend: {finding.mend}" if finding.mend else "")
+            if told
+        ]
+    counts = {
+        state: sum(finding.state is state for finding in examination.findings) for state in (State.PROBLEM, State.NOTE)
+    }
     lines += ["", f"problems: {counts[State.PROBLEM]}, notes: {counts[State.NOTE]}"]
     lines += ["", f"settings for this machine: {examination.recommendation.tier}"]
     lines += [f"# {why}" for why in examination.recommendation.why]

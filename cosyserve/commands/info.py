@@ -67,6 +67,9 @@ def lines(info: info_pb2.ServiceInfo) -> str:
         told.append(f"  buckets    {', '.join(map(str, info.buckets))}")
     for title, values in (("limits", info.limits), ("libraries", info.libraries)):
         if values:
-            shown = (f"{name} {number(value) if isinstance(value, float) else value}" for name, value in sorted(values.items()))
+            shown = (
+                f"{name} {number(value) if isinstance(value, float) else value}"
+                for name, value in sorted(values.items())
+            )
             told.append(f"  {title:<10} {', '.join(shown)}")
     return "\n".join(told)

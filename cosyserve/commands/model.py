@@ -1,4 +1,6 @@
-"""`cosyserve model ...`: fetch a model directory, look into it, and turn it into what other engines load."""
+"""`cosyserve model ...`: fetch a model directory, look into it, and turn it into what other engines
+load.
+"""
 
 import argparse
 import importlib.util
@@ -18,7 +20,12 @@ _STEPS = {
     "verify": "compare exported graphs and engines with the reference path",
     "prune": "remove engines that nothing uses any more",
 }
-_NEEDS = {"inspect": ("torch",), "convert": ("torch", "tokenizers"), "export": ("torch", "onnx", "ml_dtypes"), "verify": ("torch",)}
+_NEEDS = {
+    "inspect": ("torch",),
+    "convert": ("torch", "tokenizers"),
+    "export": ("torch", "onnx", "ml_dtypes"),
+    "verify": ("torch",),
+}
 """Libraries without which a step cannot begin."""
 
 
@@ -34,7 +41,12 @@ async def run(arguments: argparse.Namespace) -> int:
     module = f"tools.model.{arguments.step}"
     as_json = "--json" in arguments.rest
     if importlib.util.find_spec("tools") is None or importlib.util.find_spec(module) is None:
-        return tell("", f"model {arguments.step} is not part of this installation: run it in a checkout", FAILED, as_json=as_json)
+        return tell(
+            "",
+            f"model {arguments.step} is not part of this installation: run it in a checkout",
+            FAILED,
+            as_json=as_json,
+        )
     missing = [library for library in _NEEDS.get(arguments.step, ()) if importlib.util.find_spec(library) is None]
     if missing:
         needed = f"model {arguments.step} needs {' and '.join(missing)}: pip install 'cosyserve[cpu,engines]'"

@@ -1,4 +1,6 @@
-"""`cosyserve say`: text to a WAV file or to raw audio on standard output, by the public endpoint and nothing else."""
+"""`cosyserve say`: text to a WAV file or to raw audio on standard output, by the public endpoint
+and nothing else.
+"""
 
 import argparse
 import sys
@@ -19,9 +21,13 @@ HELP = "speak a text into a file or to standard output"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", metavar="TEXT", nargs="*", help="what to say, in one word or many; - reads it from standard input")
+    parser.add_argument(
+        "text", metavar="TEXT", nargs="*", help="what to say, in one word or many; - reads it from standard input"
+    )
     parser.add_argument("--stream", action="store_true", help="speak standard input as it arrives, until its end")
-    parser.add_argument("--mode", choices=("sentences", "tokens"), default="sentences", help="of --stream (default: %(default)s)")
+    parser.add_argument(
+        "--mode", choices=("sentences", "tokens"), default="sentences", help="of --stream (default: %(default)s)"
+    )
     parser.add_argument(
         "--buffer-delay",
         type=whole(0, 2**31 - 1),
@@ -29,11 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MS",
         help="of --stream: speak the words that wait after so long (default: never)",
     )
-    parser.add_argument("--instruction", default="", metavar="TEXT", help="how to speak, in words, for models that know instructions")
     parser.add_argument(
-        "--pause", type=whole(0, 10_000), metavar="MS", help="silence between sentences, 0 to 10000 (default: the server's)"
+        "--instruction", default="", metavar="TEXT", help="how to speak, in words, for models that know instructions"
     )
-    parser.add_argument("--language", default="", metavar="TAG", help="BCP-47 tag such as en-US or zh (default: by script)")
+    parser.add_argument(
+        "--pause",
+        type=whole(0, 10_000),
+        metavar="MS",
+        help="silence between sentences, 0 to 10000 (default: the server's)",
+    )
+    parser.add_argument(
+        "--language", default="", metavar="TAG", help="BCP-47 tag such as en-US or zh (default: by script)"
+    )
     parser.add_argument(
         "--pronounce",
         action="append",
@@ -41,7 +54,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="WRITTEN=SPOKEN",
         help="how a word is read: other words, or /phonemes/; may be given again",
     )
-    parser.add_argument("--allow-control-tokens", action="store_true", help="let the text hold control tokens of the model")
+    parser.add_argument(
+        "--allow-control-tokens", action="store_true", help="let the text hold control tokens of the model"
+    )
     parser.add_argument("--retry", action="store_true", help="say a sentence anew, once, when its speech is no speech")
     parser.add_argument("--unary", action="store_true", help="the whole utterance at once under full attention")
     add_form(parser, get_args(PromptMode))
@@ -97,4 +112,6 @@ async def _unary(client: Client, arguments: argparse.Namespace, how: dict[str, A
     await play(audio)
     audible = FirstAudible(header.encoding, header.sample_rate)
     audible.arrived(wall, audio)
-    return Heard(len(audio) / header.encoding.bytes_per_sample / header.sample_rate, wall, wall, header, summary, audible.seconds)
+    return Heard(
+        len(audio) / header.encoding.bytes_per_sample / header.sample_rate, wall, wall, header, summary, audible.seconds
+    )

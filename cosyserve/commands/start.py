@@ -1,4 +1,6 @@
-"""`cosyserve start`: find out what this machine is, prepare what suits it, measure if asked, then serve as `cosyserve up` does."""
+"""`cosyserve start`: find out what this machine is, prepare what suits it, measure if asked, then
+serve as `cosyserve up` does.
+"""
 
 import argparse
 import asyncio
@@ -31,13 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_gpu_sharing(parser)
     add_serving(parser)
-    parser.add_argument("--precompile", action="store_true", help="build the engines that are missing, and compile kernels, before serving")
+    parser.add_argument(
+        "--precompile",
+        action="store_true",
+        help="build the engines that are missing, and compile kernels, before serving",
+    )
     parser.add_argument(
         "--benchmark",
         action="store_true",
         help="speak a sentence first: first sound and real-time factor; engines of other libraries are measured beside our own",
     )
-    parser.add_argument("--test-all", action="store_true", help="measure every configuration that runs here, then serve the fastest")
+    parser.add_argument(
+        "--test-all", action="store_true", help="measure every configuration that runs here, then serve the fastest"
+    )
     parser.add_argument("--force-config", choices=tuple(BY_NAME), help="this one, or an error that says what it lacks")
     parser.add_argument("--no-serve", action="store_true", help="stop when everything is prepared and measured")
 
@@ -57,7 +65,9 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 async def _prepared(arguments: argparse.Namespace) -> Plan | None:
-    """What is to be served, its engines built, measured if asked; None where no configuration spoke."""
+    """What is to be served, its engines built, measured if asked; None where no configuration
+    spoke.
+    """
     model = model_directory(arguments.model)
     examination = await asyncio.to_thread(examine, model, arguments.listen)
     for finding in examination.findings:
@@ -138,7 +148,9 @@ def _plans(arguments: argparse.Namespace, machine: Machine, model: Path) -> list
 async def _warm(plan: Plan, model: Path, arguments: argparse.Namespace) -> None:
     """Kernels are compiled, and kept, before a service is SERVING."""
     environ = {**plan.environ, **strictness(arguments)}
-    async with running_stack(model, backend=plan.backends, environ=environ, gpu_sharing=arguments.gpu_sharing, report=_tell):
+    async with running_stack(
+        model, backend=plan.backends, environ=environ, gpu_sharing=arguments.gpu_sharing, report=_tell
+    ):
         _tell(f"{plan.name} has started once: its kernels are compiled and kept")
 
 

@@ -6,7 +6,15 @@ import functools
 import signal
 from collections.abc import Mapping
 
-from cosyserve.commands.terminal.arguments import SERVER, add_stack, devices, model_directory, ports, replicas, voices_url
+from cosyserve.commands.terminal.arguments import (
+    SERVER,
+    add_stack,
+    devices,
+    model_directory,
+    ports,
+    replicas,
+    voices_url,
+)
 from cosyserve.host.supervision.layout import WITH_BACKEND
 from cosyserve.host.supervision.supervisor import Stack, running_stack
 
@@ -19,9 +27,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_serving(parser: argparse.ArgumentParser) -> None:
-    """Where and how the services run: --listen, --ports, --replicas, --devices, --voices, --drain, --strict."""
+    """Where and how the services run: --listen, --ports, --replicas, --devices, --voices, --drain,
+    --strict.
+    """
     parser.add_argument(
-        "--listen", default=SERVER, metavar="HOST:PORT", help="public endpoint; port 0 takes a free one (default: %(default)s)"
+        "--listen",
+        default=SERVER,
+        metavar="HOST:PORT",
+        help="public endpoint; port 0 takes a free one (default: %(default)s)",
     )
     parser.add_argument(
         "--ports",
@@ -38,7 +51,9 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="one replica on each, such as token2wav=cuda:0,cuda:1,llm=cuda:0 (default: --replicas and the device of the engines)",
     )
-    parser.add_argument("--replicas", type=replicas, default={}, metavar="LIST", help="such as token2wav=2,llm=1 (default: one of each)")
+    parser.add_argument(
+        "--replicas", type=replicas, default={}, metavar="LIST", help="such as token2wav=2,llm=1 (default: one of each)"
+    )
     parser.add_argument(
         "--voices",
         default=None,
@@ -46,9 +61,15 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
         help="where voices are kept: a directory or object store (default: the user's data directory)",
     )
     parser.add_argument(
-        "--drain", type=float, default=5.0, metavar="SECONDS", help="how long a stop waits for calls (default: %(default)s)"
+        "--drain",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="how long a stop waits for calls (default: %(default)s)",
     )
-    parser.add_argument("--strict", action="store_true", help="the fastest engine there is, or an error that says what it lacks")
+    parser.add_argument(
+        "--strict", action="store_true", help="the fastest engine there is, or an error that says what it lacks"
+    )
 
 
 async def run(arguments: argparse.Namespace) -> int:
@@ -56,9 +77,14 @@ async def run(arguments: argparse.Namespace) -> int:
 
 
 async def serve(
-    arguments: argparse.Namespace, backend: str | Mapping[str, str] | None, device: str | None, environ: Mapping[str, str]
+    arguments: argparse.Namespace,
+    backend: str | Mapping[str, str] | None,
+    device: str | None,
+    environ: Mapping[str, str],
 ) -> int:
-    """Run all services until Ctrl-C, as `add_serving`, --model and --gpu-sharing say, with `environ`; returns the exit code."""
+    """Run all services until Ctrl-C, as `add_serving`, --model and --gpu-sharing say, with
+    `environ`; returns the exit code.
+    """
     tell = functools.partial(print, flush=True)
     stop = Stop()
     try:
@@ -71,7 +97,11 @@ async def serve(
             backend=backend,
             device=device,
             gpu_sharing=arguments.gpu_sharing,
-            environ={**environ, **strictness(arguments), "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url()},
+            environ={
+                **environ,
+                **strictness(arguments),
+                "COSYSERVE_FRONTEND_VOICES_URL": arguments.voices or voices_url(),
+            },
             drain_seconds=arguments.drain,
             log=tell,
             report=lambda line: tell(f"{'cosyserve':<14} | {line}"),
@@ -95,7 +125,9 @@ def strictness(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 class Stop:
-    """SIGINT or SIGTERM: the first cancels this task, which drains; a second one kills the stack."""
+    """SIGINT or SIGTERM: the first cancels this task, which drains; a second one kills the
+    stack.
+    """
 
     def __init__(self) -> None:
         self.stack: Stack | None = None

@@ -25,35 +25,66 @@ _TRANSFER = "services.frontend.speaker_transfer"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="ACTION", help="default: list")
     add_server_and_json(parser, SERVER)
-    for name, help_ in (("list", "list all voices"), ("show", "what is known of a voice"), ("rm", "delete a voice for good")):
+    for name, help_ in (
+        ("list", "list all voices"),
+        ("show", "what is known of a voice"),
+        ("rm", "delete a voice for good"),
+    ):
         action = actions.add_parser(name, help=help_)
         if name != "list":
             action.add_argument("id", metavar="ID")
         add_server_and_json(action, argparse.SUPPRESS)
     add = actions.add_parser("add", help="make a voice of a recording")
-    add.add_argument("recording", type=Path, metavar="FILE", help="WAV, FLAC, MP3 or Ogg, 1 to 30 s of one person, 16000 Hz or more")
-    add.add_argument("--name", default="", metavar="ID", help="what to call it in requests (default: chosen by the server)")
+    add.add_argument(
+        "recording", type=Path, metavar="FILE", help="WAV, FLAC, MP3 or Ogg, 1 to 30 s of one person, 16000 Hz or more"
+    )
+    add.add_argument(
+        "--name", default="", metavar="ID", help="what to call it in requests (default: chosen by the server)"
+    )
     add.add_argument("--transcript", default="", metavar="TEXT", help="what is said in the recording")
-    add.add_argument("--language", default="", metavar="TAG", help="BCP-47 tag such as en-US or zh (default: by script)")
-    add.add_argument("--provenance", default="", metavar="TEXT", help="who allowed it and where the recording is from; kept for good")
+    add.add_argument(
+        "--language", default="", metavar="TAG", help="BCP-47 tag such as en-US or zh (default: by script)"
+    )
+    add.add_argument(
+        "--provenance", default="", metavar="TEXT", help="who allowed it and where the recording is from; kept for good"
+    )
     add.add_argument("--cut-prompt", action="store_true", help=f"{CUT_PROMPT}; `voices show` says what it would gain")
     _add_labels(add)
     change = actions.add_parser("set", help="change what people call a voice")
     change.add_argument("id", metavar="ID")
     _add_labels(change)
-    for name, help_ in (("import", "keep the voices of a spk2info.pt"), ("export", "write kept voices as a spk2info.pt")):
+    for name, help_ in (
+        ("import", "keep the voices of a spk2info.pt"),
+        ("export", "write kept voices as a spk2info.pt"),
+    ):
         transfer = actions.add_parser(name, help=f"{help_}; works on the storage itself, on a machine with the engines")
         transfer.add_argument("file", type=Path, metavar="FILE")
-        transfer.add_argument("--model", type=Path, metavar="DIR", help="model directory that the voices are for (default: models/demo)")
-        transfer.add_argument("--voices", metavar="URL", help="storage, as COSYSERVE_FRONTEND_VOICES_URL (default: that of `cosyserve up`)")
-        transfer.add_argument("--only", action="append", default=[], metavar="ID", help="this voice; may be given again (default: all)")
+        transfer.add_argument(
+            "--model", type=Path, metavar="DIR", help="model directory that the voices are for (default: models/demo)"
+        )
+        transfer.add_argument(
+            "--voices",
+            metavar="URL",
+            help="storage, as COSYSERVE_FRONTEND_VOICES_URL (default: that of `cosyserve up`)",
+        )
+        transfer.add_argument(
+            "--only", action="append", default=[], metavar="ID", help="this voice; may be given again (default: all)"
+        )
         if name == "export":
-            transfer.add_argument("--layout", choices=("zero-shot", "triton"), default="zero-shot", help="(default: %(default)s)")
+            transfer.add_argument(
+                "--layout", choices=("zero-shot", "triton"), default="zero-shot", help="(default: %(default)s)"
+            )
 
 
 def add_server_and_json(parser: argparse.ArgumentParser, server: str) -> None:
     """Before the action or behind it."""
-    parser.add_argument("--server", type=server_address, default=server, metavar="HOST:PORT", help=f"public endpoint (default: {SERVER})")
+    parser.add_argument(
+        "--server",
+        type=server_address,
+        default=server,
+        metavar="HOST:PORT",
+        help=f"public endpoint (default: {SERVER})",
+    )
     if server is argparse.SUPPRESS:
         parser.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="print one JSON object")
     else:
@@ -63,7 +94,9 @@ def add_server_and_json(parser: argparse.ArgumentParser, server: str) -> None:
 def _add_labels(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--display-name", metavar="TEXT", help="name for people")
     parser.add_argument("--description", metavar="TEXT")
-    parser.add_argument("--label", action="append", type=pair("KEY=VALUE"), metavar="KEY=VALUE", help="may be given again")
+    parser.add_argument(
+        "--label", action="append", type=pair("KEY=VALUE"), metavar="KEY=VALUE", help="may be given again"
+    )
     add_server_and_json(parser, argparse.SUPPRESS)
 
 
@@ -114,7 +147,9 @@ async def _add(client: Client, arguments: argparse.Namespace) -> int:
 
 async def _set(client: Client, arguments: argparse.Namespace) -> int:
     labels = None if arguments.label is None else dict(arguments.label)
-    changed = await client.update_voice(arguments.id, display_name=arguments.display_name, description=arguments.description, labels=labels)
+    changed = await client.update_voice(
+        arguments.id, display_name=arguments.display_name, description=arguments.description, labels=labels
+    )
     return _print(changed, arguments)
 
 

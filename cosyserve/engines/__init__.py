@@ -1,1 +1,3 @@
-"""What engines of any service share: caches on disk, locks, fallback, identity and measured load; nothing here knows gRPC."""
+"""What engines of any service share: caches on disk, locks, fallback, identity and measured load;
+nothing here knows gRPC.
+"""

@@ -1,8 +1,9 @@
-"""Which hosted engine was measured to be faster than our own on this host: written by `cosyserve start --benchmark`, read by the ladder.
+"""Which hosted engine was measured to be faster than our own on this host: written by `cosyserve
+start --benchmark`, read by the ladder.
 
-A note is a small file in the engine cache. Its name is the hash of all that the measurement depends on: GPU, driver, model, precision of
-the engine and versions of the libraries. When one of them changes, the note is not found, and our own engines serve until somebody measures
-again.
+A note is a small file in the engine cache. Its name is the hash of all that the measurement depends
+on: GPU, driver, model, precision of the engine and versions of the libraries. When one of them
+changes, the note is not found, and our own engines serve until somebody measures again.
 """
 
 import hashlib
@@ -27,15 +28,18 @@ _PREFIX = "fastest-"
 
 @dataclass(frozen=True)
 class Note:
-    """engine: one of HOSTED, or empty where our own was faster. real_time_factors: what was measured, by configuration."""
+    """engine: one of HOSTED, or empty where our own was faster. real_time_factors: what was
+    measured, by configuration.
+    """
 
     engine: str
     real_time_factors: Mapping[str, float]
 
 
 def facts(service: str, model: Path, precision: str) -> dict[str, str]:
-    """What a note of this service depends on, on this machine. precision: of token2wav's engines; empty for the LLM. Blocks while the
-    checkpoints are hashed. Raises ModelError for a model directory without them."""
+    """What a note of this service depends on, on this machine. precision: of token2wav's engines;
+    empty for the LLM. Blocks while the checkpoints are hashed. Raises ModelError for a model
+    directory without them."""
     gpus = visible_gpus()
     return {
         "service": service,
@@ -47,8 +51,8 @@ def facts(service: str, model: Path, precision: str) -> dict[str, str]:
 
 
 def noted(root: Path, service: str, model: Path | None, precision: str = "") -> str:
-    """The hosted engine that was faster here, empty without one. root: of the engine cache. Blocks; the model is only read where there is a
-    note of this service."""
+    """The hosted engine that was faster here, empty without one. root: of the engine cache. Blocks;
+    the model is only read where there is a note of this service."""
     try:
         if model is None or not any(root.glob(f"{_PREFIX}{service}-*.json")):
             return ""
@@ -61,9 +65,13 @@ def noted(root: Path, service: str, model: Path | None, precision: str = "") -> 
 
 
 def write(root: Path, told: Mapping[str, str], note: Note) -> Path:
-    """Keep a note in place of an earlier one with the same facts; it appears whole. Raises OSError."""
+    """Keep a note in place of an earlier one with the same facts; it appears whole. Raises
+    OSError.
+    """
     root.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"facts": dict(told), "engine": note.engine, "real_time_factors": dict(note.real_time_factors)}, indent=1)
+    text = json.dumps(
+        {"facts": dict(told), "engine": note.engine, "real_time_factors": dict(note.real_time_factors)}, indent=1
+    )
     with tempfile.NamedTemporaryFile("w", dir=root, prefix=".fastest-", delete=False, encoding="utf-8") as file:
         file.write(text + "\n")
         file.flush()

@@ -9,7 +9,9 @@ VARIABLE = "COSYSERVE_CACHE_DIR"
 
 
 def cache_directory(environ: Mapping[str, str] = os.environ) -> Path:
-    """COSYSERVE_CACHE_DIR, else `cosyserve` in the user's cache directory (XDG_CACHE_HOME, else ~/.cache). Absolute; may not exist yet."""
+    """COSYSERVE_CACHE_DIR, else `cosyserve` in the user's cache directory (XDG_CACHE_HOME, else
+    ~/.cache). Absolute; may not exist yet.
+    """
     if told := environ.get(VARIABLE):
         return Path(told).absolute()
     if home := environ.get("XDG_CACHE_HOME"):

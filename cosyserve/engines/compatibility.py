@@ -8,7 +8,8 @@ _EXACT = "none"
 def unfit(facts: Mapping[str, str], gpus: Sequence[Mapping[str, str]], libraries: Mapping[str, str]) -> str | None:
     """Why what was built under these facts cannot be loaded here, in words; None where it may be.
 
-    gpus: gpu, compute_capability and driver of each. libraries: versions of tensorrt and tensorrt_llm. What is not known is no reason.
+    gpus: gpu, compute_capability and driver of each. libraries: versions of tensorrt and
+    tensorrt_llm. What is not known is no reason.
     """
     if facts.get("compatibility", _EXACT) != _EXACT:
         return None  # it gave up speed so as to run elsewhere too; where, only the library knows
@@ -26,7 +27,9 @@ def unfit(facts: Mapping[str, str], gpus: Sequence[Mapping[str, str]], libraries
 def _fits(gpu: Mapping[str, str], facts: Mapping[str, str]) -> bool:
     # A slice of a GPU goes by the GPU's name and its own, which nvidia-smi does not tell here.
     built = dict(facts) | {"gpu": facts["gpu"].partition(" MIG ")[0]}
-    known = {name: value for name, value in gpu.items() if not value.startswith("[")}  # "[N/A]", as some GPUs say of themselves
+    known = {
+        name: value for name, value in gpu.items() if not value.startswith("[")
+    }  # "[N/A]", as some GPUs say of themselves
     return all(built.get(name, value) in (value, "unknown") for name, value in known.items())
 
 

@@ -1,8 +1,11 @@
-"""Built engines on disk: found only when everything they were built for is still so, and never half written.
+"""Built engines on disk: found only when everything they were built for is still so, and never half
+written.
 
-An entry is a directory `<component>-<digest of its facts>` with the engine's files and `manifest.json`, which is written last: facts, and
-size and sha256 of each file. It is built under another name and renamed when all of it is on the disk, by whoever holds the file lock of
-the entry; others wait for the lock and then find the entry. What a killed builder leaves behind is removed by the next one.
+An entry is a directory `<component>-<digest of its facts>` with the engine's files and
+`manifest.json`, which is written last: facts, and size and sha256 of each file. It is built under
+another name and renamed when all of it is on the disk, by whoever holds the file lock of the entry;
+others wait for the lock and then find the entry. What a killed builder leaves behind is removed by
+the next one.
 """
 
 import hashlib
@@ -22,7 +25,9 @@ MANIFEST = "manifest.json"
 _BUILDING, _BROKEN = ".building-", ".broken-"
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.]*")
 Build = Callable[[Path], None]
-"""Writes the files of an engine into an empty directory; what it raises is passed on, and nothing is published."""
+"""Writes the files of an engine into an empty directory; what it raises is passed on, and nothing
+is published.
+"""
 
 
 def default_directory() -> Path:
@@ -32,15 +37,18 @@ def default_directory() -> Path:
 
 @dataclass(frozen=True)
 class EngineKey:
-    """component: what is built, as `token2wav.estimator`; lower case, digits, dots, underscores. facts: all that decides whether the result
-    may be used: model hash, GPU, compute capability, versions of TensorRT and driver, precision, profile."""
+    """component: what is built, as `token2wav.estimator`; lower case, digits, dots, underscores.
+    facts: all that decides whether the result may be used: model hash, GPU, compute capability,
+    versions of TensorRT and driver, precision, profile."""
 
     component: str
     facts: Mapping[str, str]
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.component):
-            raise ValueError(f"component {self.component!r}: lower case letters, digits, dots and underscores are allowed")
+            raise ValueError(
+                f"component {self.component!r}: lower case letters, digits, dots and underscores are allowed"
+            )
 
     @property
     def digest(self) -> str:
@@ -53,7 +61,9 @@ class EngineKey:
         return f"{self.component}-{self.digest}"
 
     def differences(self, other: "EngineKey") -> str:
-        """What an engine built for `other` has that this one must not have, in words; empty when nothing differs."""
+        """What an engine built for `other` has that this one must not have, in words; empty when
+        nothing differs.
+        """
         names = sorted(self.facts.keys() | other.facts.keys())
         return "; ".join(
             f"{name} is {self.facts.get(name, 'not given')}, it was built for {other.facts.get(name, 'none')}"
@@ -99,21 +109,27 @@ class Refused:
 
 @dataclass
 class EngineCache:
-    """root is made when something is built. on_wait: told, in words, for which process and what this one waits.
+    """root is made when something is built. on_wait: told, in words, for which process and what
+    this one waits.
 
-    All methods block for as long as reading (a hash over all bytes), waiting or building takes; call them from a thread.
+    All methods block for as long as reading (a hash over all bytes), waiting or building takes;
+    call them from a thread.
     """
 
     root: Path
     on_wait: Callable[[str], None] = field(default=lambda told: None)
 
     def find(self, key: EngineKey) -> Engine | Refused | None:
-        """The entry of exactly this key, its bytes checked; Refused when its bytes are not those that were built; None without one."""
+        """The entry of exactly this key, its bytes checked; Refused when its bytes are not those
+        that were built; None without one.
+        """
         directory = self.root / key.directory_name
         return self._read(directory, key) if directory.is_dir() else None
 
     def refused(self, key: EngineKey) -> list[Refused]:
-        """Entries of the component that were built for other facts, the reason with each: what to say where nothing was found."""
+        """Entries of the component that were built for other facts, the reason with each: what to
+        say where nothing was found.
+        """
         return [
             Refused(engine.directory, key.differences(engine.key))
             for engine in self.entries()
@@ -121,7 +137,8 @@ class EngineCache:
         ]
 
     def obtain(self, key: EngineKey, build: Build) -> Engine:
-        """The entry of this key, built first if it is not there or its bytes are wrong. Of several processes one builds.
+        """The entry of this key, built first if it is not there or its bytes are wrong. Of several
+        processes one builds.
 
         Raises OSError when the disk refuses, and what `build` raises.
         """
@@ -187,7 +204,9 @@ class EngineCache:
         return made
 
     def _sweep(self, key: EngineKey) -> None:
-        """Remove what killed builders of this key left; under its lock nobody else is building it."""
+        """Remove what killed builders of this key left; under its lock nobody else is building
+        it.
+        """
         for prefix in (_BUILDING, _BROKEN):
             for left in self.root.glob(f"{prefix}{key.directory_name}-*"):
                 shutil.rmtree(left, ignore_errors=True)
@@ -204,7 +223,11 @@ def _manifest(directory: Path) -> Engine | Refused:
         told = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         key = EngineKey(told["component"], {str(name): str(value) for name, value in told["facts"].items()})
         files = {str(name): File(int(entry["bytes"]), str(entry["sha256"])) for name, entry in told["files"].items()}
-        return Engine(key, directory, files, float(told["built"])) if files else Refused(directory, f"its {MANIFEST} names no file")
+        return (
+            Engine(key, directory, files, float(told["built"]))
+            if files
+            else Refused(directory, f"its {MANIFEST} names no file")
+        )
     except FileNotFoundError:
         return Refused(directory, f"it has no {MANIFEST}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

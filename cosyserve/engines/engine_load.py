@@ -1,4 +1,6 @@
-"""What speech costs an engine, measured while it serves: how many streams it could speak in real time, and whether it was in time."""
+"""What speech costs an engine, measured while it serves: how many streams it could speak in real
+time, and whether it was in time.
+"""
 
 import threading
 from collections import deque
@@ -6,13 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 WINDOW_SECONDS = 30.0
-"""Of speech, or of work where that is more, the latest: enough for a mean, and forgotten within seconds of work when the load changes."""
+"""Of speech, or of work where that is more, the latest: enough for a mean, and forgotten within
+seconds of work when the load changes.
+"""
 
 
 @dataclass(frozen=True)
 class Load:
-    """real_time_factor: seconds of work for a second of speech, more than 0. pieces: handed out since the start to listeners who were
-    playing. late_pieces: those of them that the engine made too late."""
+    """real_time_factor: seconds of work for a second of speech, more than 0. pieces: handed out
+    since the start to listeners who were playing. late_pieces: those of them that the engine made
+    too late."""
 
     real_time_factor: float
     pieces: int = 0
@@ -29,9 +34,9 @@ class EngineLoad:
         self._pieces = self._late = 0
 
     def worked(self, busy_seconds: float, speech_seconds: float) -> None:
-        """The engine worked so long for streams that are spoken and made so much speech, possibly none. Work for callers who hung up before
-        any speech is left out: it is not the cost of a stream that is spoken, and a caller who hangs up often would lower the limit for
-        all."""
+        """The engine worked so long for streams that are spoken and made so much speech, possibly
+        none. Work for callers who hung up before any speech is left out: it is not the cost of a
+        stream that is spoken, and a caller who hangs up often would lower the limit for all."""
         with self._lock:
             self._busy, self._speech = self._busy + busy_seconds, self._speech + speech_seconds
             if speech_seconds <= 0 and self._worked:
@@ -44,7 +49,9 @@ class EngineLoad:
                 self._busy, self._speech = self._busy - busy, self._speech - speech
 
     def handed_out(self, *, late: bool) -> None:
-        """A piece of sound for a listener who plays already; late: the player ran dry though the engine could have made it in time."""
+        """A piece of sound for a listener who plays already; late: the player ran dry though the
+        engine could have made it in time.
+        """
         with self._lock:
             self._pieces, self._late = self._pieces + 1, self._late + late
 
@@ -64,17 +71,19 @@ class EngineLoad:
 
 
 class Work:
-    """One piece of work of a BusyMeter. spoke: whether it has made speech. waiting_seconds: busy since it came and before the next one did,
-    which count as soon as it, or an older one, makes speech."""
+    """One piece of work of a BusyMeter. spoke: whether it has made speech. waiting_seconds: busy
+    since it came and before the next one did, which count as soon as it, or an older one, makes
+    speech."""
 
     spoke = False
     waiting_seconds = 0.0
 
 
 class BusyMeter:
-    """Tells an EngineLoad how long an engine worked that takes what it is given at once: the time in which at least one piece of work is
-    in that makes speech, be it later. Time in which there are only pieces that end without any is left out. For one thread. now: seconds
-    that only grow."""
+    """Tells an EngineLoad how long an engine worked that takes what it is given at once: the time
+    in which at least one piece of work is in that makes speech, be it later. Time in which there
+    are only pieces that end without any is left out. For one thread. now: seconds that only grow.
+    """
 
     def __init__(self, load: EngineLoad, now: Callable[[], float]) -> None:
         self._load, self._now = load, now

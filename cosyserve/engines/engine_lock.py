@@ -1,4 +1,5 @@
-"""Who is using an engine: a shared lock on its manifest, which the kernel gives back when its holder dies.
+"""Who is using an engine: a shared lock on its manifest, which the kernel gives back when its
+holder dies.
 
 A service holds it as long as it serves an engine; what removes engines takes it alone.
 """
@@ -15,8 +16,9 @@ from cosyserve.file_lock import without_locks
 
 @contextmanager
 def engine_held(directory: Path) -> Iterator[None]:
-    """Hold an engine's directory, together with all who hold it too. Waits while it is being removed; raises FileNotFoundError when it
-    is gone then. A file system without locks, as some that are shared are, is served from all the same."""
+    """Hold an engine's directory, together with all who hold it too. Waits while it is being
+    removed; raises FileNotFoundError when it is gone then. A file system without locks, as some
+    that are shared are, is served from all the same."""
     path = directory / MANIFEST
     with path.open("rb") as stream:
         try:
@@ -31,7 +33,9 @@ def engine_held(directory: Path) -> Iterator[None]:
 
 @contextmanager
 def locked_alone(path: Path) -> Iterator[None]:
-    """Have the lock of a file alone. A file that is not there is nobody's. Raises BlockingIOError when somebody holds it."""
+    """Have the lock of a file alone. A file that is not there is nobody's. Raises BlockingIOError
+    when somebody holds it.
+    """
     try:
         stream = path.open("rb")
     except FileNotFoundError:
@@ -42,7 +46,9 @@ def locked_alone(path: Path) -> Iterator[None]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if without_locks(error):
-                raise OSError(error.errno, "no file locks here: nobody can tell whether it is in use", str(path)) from error
+                raise OSError(
+                    error.errno, "no file locks here: nobody can tell whether it is in use", str(path)
+                ) from error
             raise
         yield
 

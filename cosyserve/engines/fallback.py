@@ -1,10 +1,12 @@
-"""The ladder: engines from the fastest to the one that always runs. What cannot serve here is stepped over, once, with its reason.
+"""The ladder: engines from the fastest to the one that always runs. What cannot serve here is
+stepped over, once, with its reason.
 
 auto: first rung that serves        strict: the first rung, or none
 
-An engine that is made of files of its own has to speak, too, before it counts as one that serves (`first_that_speaks`): they may be loaded
-by a library that then cannot run them. An engine that does not load in its time is stepped over as well: some libraries wait for ever for a
-process that could not be started.
+An engine that is made of files of its own has to speak, too, before it counts as one that serves
+(`first_that_speaks`): they may be loaded by a library that then cannot run them. An engine that
+does not load in its time is stepped over as well: some libraries wait for ever for a process that
+could not be started.
 """
 
 import asyncio
@@ -24,21 +26,28 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 P = TypeVar("P")
 _RUNG = telemetry.meter.create_gauge("cosyserve.engine.rung", "1", "1 for the rung that serves (service, rung)")
-_REFUSED = telemetry.meter.create_gauge("cosyserve.engine.rungs_refused", "1", "1 for each rung that was stepped over (service, rung)")
+_REFUSED = telemetry.meter.create_gauge(
+    "cosyserve.engine.rungs_refused", "1", "1 for each rung that was stepped over (service, rung)"
+)
 LOAD_SECONDS = 900.0
-"""Time limit for loading one engine where no setting says another: kernels that are compiled at the first start take minutes."""
+"""Time limit for loading one engine where no setting says another: kernels that are compiled at the
+first start take minutes.
+"""
 _PATH = re.compile(r"(?<![\w.:/])/(?:[^\s/:;,()'\"]+/)*([^\s/:;,()'\"]+)/?")
 
 
 class Unserved(SettingsError):
-    """An engine cannot serve on this machine, with this installation or these settings; the message says why and what would change it."""
+    """An engine cannot serve on this machine, with this installation or these settings; the message
+    says why and what would change it.
+    """
 
 
 @dataclass(frozen=True)
 class Rung(Generic[T]):
-    """name: as GetInfo tells it. load: blocks; raises Unserved, or another SettingsError, where this engine cannot serve. needs_files: made
-    of files that a command builds, so that a ModelError, too, is a reason to step down. discard: releases an engine that was loaded after
-    its time limit; blocks."""
+    """name: as GetInfo tells it. load: blocks; raises Unserved, or another SettingsError, where
+    this engine cannot serve. needs_files: made of files that a command builds, so that a
+    ModelError, too, is a reason to step down. discard: releases an engine that was loaded after its
+    time limit; blocks."""
 
     name: str
     load: Callable[[], T]
@@ -66,8 +75,8 @@ class Footing(Generic[T]):
 
 @dataclass(frozen=True)
 class Below:
-    """Where a descent goes on: behind `rung`, which was loaded and did not speak. refused: above it. reason: why. The engine itself is
-    not here: its memory is wanted by the next one."""
+    """Where a descent goes on: behind `rung`, which was loaded and did not speak. refused: above
+    it. reason: why. The engine itself is not here: its memory is wanted by the next one."""
 
     rung: str
     refused: tuple[Refusal, ...]
@@ -75,13 +84,19 @@ class Below:
 
 
 def descend(
-    service: str, rungs: Sequence[Rung[T]], *, strict: bool, setting: str, below: Below | None = None, load_seconds: float = LOAD_SECONDS
+    service: str,
+    rungs: Sequence[Rung[T]],
+    *,
+    strict: bool,
+    setting: str,
+    below: Below | None = None,
+    load_seconds: float = LOAD_SECONDS,
 ) -> Footing[T]:
-    """Load the first of at least one rung that serves; blocks. setting: name of the variable behind `strict`. load_seconds: time limit for
-    each load.
+    """Load the first of at least one rung that serves; blocks. setting: name of the variable behind
+    `strict`. load_seconds: time limit for each load.
 
-    Raises what the last rung raises, Unserved when it did not load in its time, ModelError when it did not speak, and with strict Unserved
-    when the first one cannot serve.
+    Raises what the last rung raises, Unserved when it did not load in its time, ModelError when it
+    did not speak, and with strict Unserved when the first one cannot serve.
     """
     refused: list[Refusal] = []
     if below is not None:
@@ -127,8 +142,9 @@ async def first_that_speaks(
 ) -> tuple[Footing[T], P]:
     """Where the descent of `load`, which blocks, ends, and what `speak` gives there.
 
-    speak: has the engine do once what a request has it do; when it raises CosyserveError it has released the engine. failure: begins the
-    message. Raises what `load` raises; ModelError when the engine of the last rung, or one without files of its own, does not speak.
+    speak: has the engine do once what a request has it do; when it raises CosyserveError it has
+    released the engine. failure: begins the message. Raises what `load` raises; ModelError when the
+    engine of the last rung, or one without files of its own, does not speak.
     """
     below: Below | None = None
     while True:
@@ -159,5 +175,7 @@ def tell(service: str, footing: Footing[T]) -> None:
 
 
 def without_paths(text: str) -> str:
-    """Absolute paths are left with their last part: what is told to callers names no directory of this machine."""
+    """Absolute paths are left with their last part: what is told to callers names no directory of
+    this machine.
+    """
     return _PATH.sub(r"\1", text)

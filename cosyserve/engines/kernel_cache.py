@@ -1,8 +1,10 @@
-"""Where compiled GPU kernels are kept between starts: a directory of their own for each GPU, driver, compiler and model.
+"""Where compiled GPU kernels are kept between starts: a directory of their own for each GPU,
+driver, compiler and model.
 
-Triton names each kernel by its source and its compiler, writes it beside its place and moves it there, so that two processes may share a
-directory and never see half a file. What it does not name is in the key here. The files name each other by absolute paths: a directory
-that is moved, or mounted elsewhere, is compiled anew.
+Triton names each kernel by its source and its compiler, writes it beside its place and moves it
+there, so that two processes may share a directory and never see half a file. What it does not name
+is in the key here. The files name each other by absolute paths: a directory that is moved, or
+mounted elsewhere, is compiled anew.
 """
 
 import atexit
@@ -31,7 +33,9 @@ UNUSED_DAYS = 30
 
 
 def triton_version() -> str:
-    """Of the Triton that is installed, which may be one that goes by another name; empty without."""
+    """Of the Triton that is installed, which may be one that goes by another name; empty
+    without.
+    """
     for name in ("triton", "pytorch-triton"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             return importlib.metadata.version(name)
@@ -40,7 +44,9 @@ def triton_version() -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Key:
-    """What compiled kernels depend on. gpu: its name; capability: major and minor; model: content hash of the weights."""
+    """What compiled kernels depend on. gpu: its name; capability: major and minor; model: content
+    hash of the weights.
+    """
 
     gpu: str
     capability: tuple[int, int]
@@ -57,12 +63,14 @@ class Key:
 
 
 def keep_kernels(key: Key, environ: MutableMapping[str, str] = os.environ) -> Path:
-    """Have Triton keep its kernels under COSYSERVE_CACHE_DIR (else `cosyserve` in the user's cache directory), and return where.
+    """Have Triton keep its kernels under COSYSERVE_CACHE_DIR (else `cosyserve` in the user's cache
+    directory), and return where.
 
-    Call it before the first kernel is compiled. A TRITON_CACHE_DIR that is set stays, unless it lies below COSYSERVE_CACHE_DIR: the images
-    set that one for other libraries' kernels. Where nothing can be kept, or others could write it,
-    there is a warning, and a directory that goes with the process. Whoever names a directory answers for those above `kernels`. Blocks for
-    file operations.
+    Call it before the first kernel is compiled. A TRITON_CACHE_DIR that is set stays, unless it
+    lies below COSYSERVE_CACHE_DIR: the images set that one for other libraries' kernels. Where
+    nothing can be kept, or others could write it, there is a warning, and a directory that goes
+    with the process. Whoever names a directory answers for those above `kernels`. Blocks for file
+    operations.
     """
     ours = cache_directory(environ)
     if (told := environ.get(TRITON)) and not (environ.get(VARIABLE) and Path(told).is_relative_to(ours)):
@@ -82,14 +90,19 @@ def keep_kernels(key: Key, environ: MutableMapping[str, str] = os.environ) -> Pa
         directory = Path(tempfile.mkdtemp(prefix="cosyserve-kernels-"))
         atexit.register(shutil.rmtree, directory, ignore_errors=True)
         log.warning(
-            "compiled kernels cannot be kept in %s (%s); they are compiled anew at each start. %s names a directory", root, error, VARIABLE
+            "compiled kernels cannot be kept in %s (%s); they are compiled anew at each start. %s names a directory",
+            root,
+            error,
+            VARIABLE,
         )
     environ[TRITON] = str(directory)
     return directory
 
 
 def _check(directory: Path) -> None:
-    """What lies there is loaded as code: nobody else may write it, or put another directory in its place."""
+    """What lies there is loaded as code: nobody else may write it, or put another directory in its
+    place.
+    """
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
         raise PermissionError(f"{directory} is another user's, a link, or writable by all")

@@ -1,8 +1,9 @@
-"""Calls that block and may never return, such as loading an engine of a library that waits for a process of its own: they get a time limit.
+"""Calls that block and may never return, such as loading an engine of a library that waits for a
+process of its own: they get a time limit.
 
-A call runs in a thread that lives on after it, because the kernel ties some child processes to the thread that has started them, and that
-does not keep this process from ending. The thread of a call that has run out of time is abandoned, since no thread can be stopped from
-outside.
+A call runs in a thread that lives on after it, because the kernel ties some child processes to the
+thread that has started them, and that does not keep this process from ending. The thread of a call
+that has run out of time is abandoned, since no thread can be stopped from outside.
 """
 
 import logging
@@ -77,10 +78,12 @@ _idle: list[_Thread] = []
 
 
 def within(seconds: float, work: Callable[[], T], discard: Callable[[T], None] = lambda result: None) -> T:
-    """What `work` returns, which runs in another thread; raises what it raises, and OutOfTime after `seconds`. Blocks.
+    """What `work` returns, which runs in another thread; raises what it raises, and OutOfTime after
+    `seconds`. Blocks.
 
-    discard: releases a result that comes after that; called in that other thread. Processes that `work` has started by `multiprocessing`
-    are ended when its time is over: they would hold a device's memory, and this process waits for them when it ends.
+    discard: releases a result that comes after that; called in that other thread. Processes that
+    `work` has started by `multiprocessing` are ended when its time is over: they would hold a
+    device's memory, and this process waits for them when it ends.
     """
     before = set(multiprocessing.active_children())
     call = _Call(work, discard)
@@ -95,7 +98,9 @@ def within(seconds: float, work: Callable[[], T], discard: Callable[[T], None] =
         raise OutOfTime
     _idle.append(thread)
     result, error = call.result, call.error
-    call.result = call.error = None  # the thread still has the call, and an engine that is dropped has to be gone at once
+    call.result = call.error = (
+        None  # the thread still has the call, and an engine that is dropped has to be gone at once
+    )
     if error is not None:
         try:
             raise error

@@ -1,4 +1,6 @@
-"""A line in which hosts are served in rotation, the connections of a host too, and the items of a connection in order of arrival."""
+"""A line in which hosts are served in rotation, the connections of a host too, and the items of a
+connection in order of arrival.
+"""
 
 from collections import deque
 from typing import Generic, TypeVar
@@ -8,7 +10,9 @@ _Connections = dict[str, deque[Item]]
 
 
 class FairLine(Generic[Item]):
-    """One host, or one connection among many of the same host, cannot keep the items of others waiting by adding many of its own."""
+    """One host, or one connection among many of the same host, cannot keep the items of others
+    waiting by adding many of its own.
+    """
 
     def __init__(self) -> None:
         self._hosts: dict[str, _Connections[Item]] = {}
@@ -40,7 +44,9 @@ class FairLine(Generic[Item]):
         return host, item
 
     def newest_of_the_most(self) -> Item:
-        """Take the last item of the connection with the most items, of the host with the most. Raises IndexError when there is none."""
+        """Take the last item of the connection with the most items, of the host with the most.
+        Raises IndexError when there is none.
+        """
         if not self._hosts:
             raise IndexError("the line is empty")
         host = max(self._hosts, key=lambda name: sum(map(len, self._hosts[name].values())))

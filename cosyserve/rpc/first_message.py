@@ -1,7 +1,9 @@
-"""The first message of every call is read under a time limit and in turn, before its handler sees the call.
+"""The first message of every call is read under a time limit and in turn, before its handler sees
+the call.
 
-grpcio reads the only message of a unary request by itself, for as long as it takes; of a stream it reads when it is asked. On the wire both
-are the same, so every handler is served as one of streams, and what it is called with is read here.
+grpcio reads the only message of a unary request by itself, for as long as it takes; of a stream it
+reads when it is asked. On the wire both are the same, so every handler is served as one of streams,
+and what it is called with is read here.
 """
 
 import asyncio
@@ -24,22 +26,26 @@ Decode = Callable[[bytes], Any]
 
 
 class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
-    """Stands before all others. Statuses: DEADLINE_EXCEEDED when no complete message came in time, RESOURCE_EXHAUSTED when others had to
-    be read meanwhile, INVALID_ARGUMENT when what came is no message of the method, UNAVAILABLE when the server leaves before.
+    """Stands before all others. Statuses: DEADLINE_EXCEEDED when no complete message came in time,
+    RESOURCE_EXHAUSTED when others had to be read meanwhile, INVALID_ARGUMENT when what came is no
+    message of the method, UNAVAILABLE when the server leaves before.
 
-    Health has turns of its own: however many other calls never send a message, who watches over this process gets an answer.
+    Health has turns of its own: however many other calls never send a message, who watches over
+    this process gets an answer.
     """
 
     def __init__(self, at_once: int, seconds: float) -> None:
-        """Made inside the event loop that serves. at_once: first messages received at once, beside those to the health service, of which
-        there are eight. seconds: for one message, the wait for its turn included."""
+        """Made inside the event loop that serves. at_once: first messages received at once, beside
+        those to the health service, of which there are eight. seconds: for one message, the wait
+        for its turn included."""
         self._intake = Intake(at_once, seconds)
         self._health = Intake(_HEALTH_AT_ONCE, seconds, _HEALTH_UNDISTURBED_SECONDS)
         self._unread: set[asyncio.Task[Any]] = set()
 
     async def refuse(self, seconds: float) -> None:
-        """From now on refuse all calls whose first message is not read, except those to the health service, with UNAVAILABLE. Return when
-        they have been answered, after `seconds` at the latest."""
+        """From now on refuse all calls whose first message is not read, except those to the health
+        service, with UNAVAILABLE. Return when they have been answered, after `seconds` at the
+        latest."""
         self._intake.close(leaving)
         if self._unread:
             await asyncio.wait(self._unread, timeout=seconds)
@@ -53,14 +59,18 @@ class FirstMessageInterceptor(grpc.aio.ServerInterceptor):
         kind = f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
         of_health = details.method.startswith(_HEALTH)
         first = self._of_health if of_health else self._of_others
-        served = _reading(getattr(handler, kind), first, handler.request_deserializer, streamed=handler.request_streaming)
+        served = _reading(
+            getattr(handler, kind), first, handler.request_deserializer, streamed=handler.request_streaming
+        )
         return grpc.stream_stream_rpc_method_handler(served, None, handler.response_serializer)
 
     async def _of_health(self, context: Context) -> bytes | None:
         return await _first(self._health, context)
 
     async def _of_others(self, context: Context) -> bytes | None:
-        """Ends the call itself when its message cannot be read, so that `refuse` waits for the answer, too."""
+        """Ends the call itself when its message cannot be read, so that `refuse` waits for the
+        answer, too.
+        """
         with member(self._unread):
             try:
                 return await _first(self._intake, context)
@@ -99,7 +109,8 @@ async def _first(intake: Intake, context: Context) -> bytes | None:
     begun = asyncio.get_running_loop().time()
     async with intake.turn(context.peer()) as turn:
         left = begun + intake.seconds - asyncio.get_running_loop().time()
-        # A read that is cancelled keeps what it has taken for good (cosyserve.rpc.reads); it ends with the call.
+        # A read that is cancelled keeps what it has taken for good (cosyserve.rpc.reads); it ends
+        # with the call.
         reading = asyncio.ensure_future(context.read())
         reading.add_done_callback(_seen)
         lost = asyncio.ensure_future(turn.lost.wait())

@@ -1,8 +1,9 @@
 """How many first messages a server receives at once, before anything of them is known.
 
-A read that has begun lets its caller send a whole message, and holds what came of it. So calls take turns at reading: a message that has
-arrived is read in a millisecond, and a call that keeps others waiting without completing its message loses the turn, the sooner the more
-calls wait. Whether a caller has sent anything is known only by reading.
+A read that has begun lets its caller send a whole message, and holds what came of it. So calls take
+turns at reading: a message that has arrived is read in a millisecond, and a call that keeps others
+waiting without completing its message loses the turn, the sooner the more calls wait. Whether a
+caller has sent anything is known only by reading.
 """
 
 import asyncio
@@ -16,18 +17,24 @@ from cosyserve.rpc.fair_queue import FairLine
 from cosyserve.rpc.peers import host_of
 
 UNDISTURBED_SECONDS: Final = 1.0
-"""A call whose message is not complete after this long loses its turn as soon as another call waits for one."""
+"""A call whose message is not complete after this long loses its turn as soon as another call waits
+for one.
+"""
 _LEAST_UNDISTURBED_SECONDS: Final = 0.05
-"""However many calls wait: a message that has arrived is read in this time on a busy machine, too."""
+"""However many calls wait: a message that has arrived is read in this time on a busy machine,
+too.
+"""
 _LINE_SECONDS: Final = 0.5
-"""Turns are made so short that all calls that wait are read in this time, as far as `_LEAST_UNDISTURBED_SECONDS` allows it."""
+"""Turns are made so short that all calls that wait are read in this time, as far as
+`_LEAST_UNDISTURBED_SECONDS` allows it.
+"""
 _MOST_WAITING: Final = 1024
 _RETRY_SECONDS: Final = 1.0
 
 
 class Turn:
-    """The right to receive one message, of a caller at `host`, since `begun` (event loop time). lost: set when it is taken back, because
-    of `reason`."""
+    """The right to receive one message, of a caller at `host`, since `begun` (event loop time).
+    lost: set when it is taken back, because of `reason`."""
 
     def __init__(self, host: str, begun: float) -> None:
         self.host = host
@@ -41,8 +48,9 @@ class Turn:
 
 
 class Intake:
-    """Made and used inside one event loop. limit: messages received at once. seconds: for one message, the wait for its turn included.
-    undisturbed: seconds that a turn lasts at least while no more calls wait than can be read soon."""
+    """Made and used inside one event loop. limit: messages received at once. seconds: for one
+    message, the wait for its turn included. undisturbed: seconds that a turn lasts at least while
+    no more calls wait than can be read soon."""
 
     def __init__(self, limit: int, seconds: float, undisturbed: float = UNDISTURBED_SECONDS) -> None:
         self.seconds = seconds
@@ -59,7 +67,9 @@ class Intake:
         return len(self._turns)
 
     def close(self, refusal: Callable[[], CosyserveError]) -> None:
-        """Take every turn back and refuse all calls that wait, and all that come, with an error that `refusal` makes."""
+        """Take every turn back and refuse all calls that wait, and all that come, with an error
+        that `refusal` makes.
+        """
         self._refusal = refusal
         for turn in self._turns:
             turn.take_back(refusal())
@@ -72,11 +82,13 @@ class Intake:
 
     @contextlib.asynccontextmanager
     async def turn(self, peer: str) -> AsyncIterator[Turn]:
-        """A turn while the block runs; its holder has to leave when it is lost. Hosts take turns, and so do the connections of a host; a
-        turn is taken back from one of the hosts that hold the most.
+        """A turn while the block runs; its holder has to leave when it is lost. Hosts take turns,
+        and so do the connections of a host; a turn is taken back from one of the hosts that hold
+        the most.
 
-        peer: the caller as gRPC names it, e.g. `ipv4:10.1.2.3:50123`. Raises Overloaded when 1024 calls wait and the caller's host and
-        connection have the most of them, DeadlineExceeded when no turn came in `seconds`, the refusal when closed.
+        peer: the caller as gRPC names it, e.g. `ipv4:10.1.2.3:50123`. Raises Overloaded when 1024
+        calls wait and the caller's host and connection have the most of them, DeadlineExceeded when
+        no turn came in `seconds`, the refusal when closed.
         """
         if self._refusal is not None:
             raise self._refusal()
@@ -113,7 +125,9 @@ class Intake:
             else:
                 self._line.remove(host, peer, given)
             if isinstance(error, TimeoutError):
-                raise DeadlineExceeded(f"the first message was not read in {self.seconds:g} s: too many others are being sent") from error
+                raise DeadlineExceeded(
+                    f"the first message was not read in {self.seconds:g} s: too many others are being sent"
+                ) from error
             raise
 
     def _give(self) -> None:

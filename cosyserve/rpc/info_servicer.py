@@ -48,7 +48,9 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         self._facts, self._warm_up, self._stages = facts, warm_up, stages
 
     def admit(self, admit: Admit) -> None:
-        """What a warm-up enters while it runs, as a request does; it raises Overloaded when there is no place."""
+        """What a warm-up enters while it runs, as a request does; it raises Overloaded when there
+        is no place.
+        """
         self._admit = admit
 
     def measure(self, *, load: Loads | None = None, admitted: Admitted | None = None) -> None:
@@ -56,7 +58,9 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         self._load, self._admitted = load or self._load, admitted or self._admitted
 
     async def GetInfo(self, request: info_pb2.GetInfoRequest, context: Context) -> info_pb2.GetInfoResponse:
-        """Answers at any time. Who asks while the stages are being asked gets the answer that is on its way."""
+        """Answers at any time. Who asks while the stages are being asked gets the answer that is on
+        its way.
+        """
         response = info_pb2.GetInfoResponse(info=self._info())
         if self._stages is not None and self.ready:
             if self._asking is None or self._asking.done():
@@ -68,8 +72,9 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         return response
 
     async def WarmUp(self, request: info_pb2.WarmUpRequest, context: Context) -> info_pb2.WarmUpResponse:
-        """Raises PermissionDenied for a caller of elsewhere (`peers`), Unavailable while loading, Overloaded while another one is under
-        way or where no request would be admitted, and what the engine raises."""
+        """Raises PermissionDenied for a caller of elsewhere (`peers`), Unavailable while loading,
+        Overloaded while another one is under way or where no request would be admitted, and what
+        the engine raises."""
         self._peers.require(context.peer(), "WarmUp")
         if self._warm_up is None or not self.ready:
             raise Unavailable(_LOADING, retry_after=_RETRY_SECONDS)
@@ -99,11 +104,15 @@ class InfoServicer(info_pb2_grpc.InfoServiceServicer):
         if facts.identity is not None:
             told = facts.identity
             info.identity.CopyFrom(
-                identity_pb2.EngineIdentity(model_hash=told.model_hash, backend=told.backend, precision=told.precision, device=told.device)
+                identity_pb2.EngineIdentity(
+                    model_hash=told.model_hash, backend=told.backend, precision=told.precision, device=told.device
+                )
             )
         if (load := self._load()) is not None:
             info.load.CopyFrom(
-                info_pb2.EngineLoad(real_time_factor=load.real_time_factor, pieces=load.pieces, late_pieces=load.late_pieces)
+                info_pb2.EngineLoad(
+                    real_time_factor=load.real_time_factor, pieces=load.pieces, late_pieces=load.late_pieces
+                )
             )
         info.admitted_streams, info.active_streams = self._admitted()
         return info

@@ -23,12 +23,16 @@ ERROR_DOMAIN = "cosyserve.v1"
 LEAVING = "this server is leaving"
 """Message of the cancellation of a call that outlasts the drain; its caller reads UNAVAILABLE."""
 _FAULTS = telemetry.meter.create_counter(
-    "cosyserve.speech.faults", "{sentence}", "Sentences that failed a guard, by guard; a service counts those of its own calls"
+    "cosyserve.speech.faults",
+    "{sentence}",
+    "Sentences that failed a guard, by guard; a service counts those of its own calls",
 )
 
 
 class EdgeInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps each handler of our own services; health and reflection pass. Knows which calls are under way."""
+    """Wraps each handler of our own services; health and reflection pass. Knows which calls are
+    under way.
+    """
 
     def __init__(self) -> None:
         self._calls: set[asyncio.Task[Any]] = set()
@@ -37,18 +41,21 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
         self._leaving = False
 
     async def refuse(self, seconds: float) -> None:
-        """From now on answer new calls with UNAVAILABLE. Return when no call is under way and nobody watches the health, after `seconds`
-        at the latest.
+        """From now on answer new calls with UNAVAILABLE. Return when no call is under way and
+        nobody watches the health, after `seconds` at the latest.
 
-        A server that is stopped cancels calls whose connection has not read its farewell yet, and their callers see CANCELLED as if
-        they had hung up themselves. Who is given this time reads the health instead, or gets an answer.
+        A server that is stopped cancels calls whose connection has not read its farewell yet, and
+        their callers see CANCELLED as if they had hung up themselves. Who is given this time reads
+        the health instead, or gets an answer.
         """
         self._refusing = True
         if present := self._calls | self._watches:
             await asyncio.wait(present, timeout=seconds)
 
     async def drain(self, seconds: float) -> None:
-        """Let the calls under way end by themselves for so long; those that are left are told that the server leaves."""
+        """Let the calls under way end by themselves for so long; those that are left are told that
+        the server leaves.
+        """
         if self._calls:
             await asyncio.wait(self._calls, timeout=seconds)
         self._leaving = True
@@ -70,7 +77,9 @@ class EdgeInterceptor(grpc.aio.ServerInterceptor):
             return grpc.stream_stream_rpc_method_handler(_refuse)
         return _rebuilt(handler, lambda behaviour: self._guard(behaviour, method))
 
-    def _counted(self, behaviour: Callable[[Any, Context], Awaitable[None]]) -> Callable[[Any, Context], Awaitable[None]]:
+    def _counted(
+        self, behaviour: Callable[[Any, Context], Awaitable[None]]
+    ) -> Callable[[Any, Context], Awaitable[None]]:
         async def watch(request: Any, context: Context) -> None:
             with member(self._watches):
                 await behaviour(request, context)
@@ -136,13 +145,19 @@ async def _refuse(request: Any, context: Context) -> None:
 
 
 def hung_up(context: Context, error: BaseException) -> bool:
-    """Whether the call ends with `error` because its caller hung up: no status reaches it. What fails is the writing to it, which may be
-    known first."""
-    return context.done() or context.cancelled() or all(isinstance(leaf, grpc.aio.InternalError) for leaf in _leaves(error))
+    """Whether the call ends with `error` because its caller hung up: no status reaches it. What
+    fails is the writing to it, which may be known first."""
+    return (
+        context.done()
+        or context.cancelled()
+        or all(isinstance(leaf, grpc.aio.InternalError) for leaf in _leaves(error))
+    )
 
 
 def as_served(error: BaseException, method: str) -> CosyserveError:
-    """The error to answer with: ours as it is (out of a TaskGroup too), a bug as INTERNAL with its text kept in the log."""
+    """The error to answer with: ours as it is (out of a TaskGroup too), a bug as INTERNAL with its
+    text kept in the log.
+    """
     leaves = list(_leaves(error))
     ours = [leaf for leaf in leaves if isinstance(leaf, CosyserveError)]
     if ours:
@@ -159,8 +174,8 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 async def abort(context: Context, error: CosyserveError) -> NoReturn:
-    """End the call with the error's status. In `grpc-status-details-bin` a retry hint travels as `google.rpc.RetryInfo`, the guard that
-    found a fault as `google.rpc.ErrorInfo`."""
+    """End the call with the error's status. In `grpc-status-details-bin` a retry hint travels as
+    `google.rpc.RetryInfo`, the guard that found a fault as `google.rpc.ErrorInfo`."""
     telemetry.failed(error)
     trailing: list[tuple[str, bytes]] = []
     details = _details(error)

@@ -10,25 +10,31 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Peers:
-    """networks: in CIDR form, beside the loopback addresses. Raises ValueError for what is no network."""
+    """networks: in CIDR form, beside the loopback addresses. Raises ValueError for what is no
+    network.
+    """
 
     def __init__(self, networks: Sequence[str]) -> None:
         self._networks = [ipaddress.ip_network(network) for network in networks]
 
     def require(self, peer: str, method: str) -> None:
-        """peer: as gRPC names it, e.g. `ipv4:10.1.2.3:50123`. Raises PermissionDenied for one of elsewhere."""
+        """peer: as gRPC names it, e.g. `ipv4:10.1.2.3:50123`. Raises PermissionDenied for one of
+        elsewhere.
+        """
         if peer.startswith("unix:"):
             return
         address = _address_of(peer)
         if address is None or not (address.is_loopback or any(address in network for network in self._networks)):
             raise PermissionDenied(
-                f"{method} may be called from the host of the service and from its peers alone, this call is from {peer}"
+                f"{method} may be called from the host of the service and from its peers alone, this call is from "
+                f"{peer}"
             )
 
 
 def host_of(peer: str) -> str:
-    """What stands for the host of a caller that gRPC names `peer`: its IPv4 address, the network of 64 bits in which its IPv6 address is
-    (one host may take any of them), `peer` itself when it has no address."""
+    """What stands for the host of a caller that gRPC names `peer`: its IPv4 address, the network of
+    64 bits in which its IPv6 address is (one host may take any of them), `peer` itself when it has
+    no address."""
     address = _address_of(peer)
     if address is None:
         return peer

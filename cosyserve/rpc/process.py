@@ -1,4 +1,5 @@
-"""A service as a process: settings from the environment, one line on stderr when it cannot be served, and the exit status.
+"""A service as a process: settings from the environment, one line on stderr when it cannot be
+served, and the exit status.
 
 0 drained, 1 the engine broke on the way, 2 the settings, 3 the model directory.
 """
@@ -18,10 +19,13 @@ Settings = TypeVar("Settings", bound=ServerSettings)
 _STATUS: dict[type[Exception], int] = {ServiceBroken: 1, SettingsError: 2, ModelError: 3}
 
 
-def run(name: str, prefix: str, settings: type[Settings], loader: Callable[[Settings], Load], *, owns_health: bool = False) -> int:
+def run(
+    name: str, prefix: str, settings: type[Settings], loader: Callable[[Settings], Load], *, owns_health: bool = False
+) -> int:
     """Serve `name` until SIGTERM; returns the exit status.
 
-    settings: dataclass read from the variables that begin with `prefix`. loader: makes of them what `cosyserve.rpc.server.serve` loads.
+    settings: dataclass read from the variables that begin with `prefix`. loader: makes of them what
+    `cosyserve.rpc.server.serve` loads.
     """
     try:
         told = environment.load(settings, prefix, os.environ)
@@ -37,7 +41,8 @@ async def _serve(name: str, told: ServerSettings, load: Load, *, owns_health: bo
     try:
         await serve(name, told, load, owns_health=owns_health)
     except StoppedWhileLoading:
-        # The thread that loads may need minutes more, and both asyncio and the interpreter would wait for it.
+        # The thread that loads may need minutes more, and both asyncio and the interpreter would
+        # wait for it.
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()

@@ -11,15 +11,18 @@ CONNECT_SECONDS = 4.0
 
 
 async def connect(channel: grpc.aio.Channel, target: str, seconds: float | None = None) -> None:
-    """Return when calls on `channel` would be sent. seconds: longest wait, at most CONNECT_SECONDS, which is the default.
+    """Return when calls on `channel` would be sent. seconds: longest wait, at most CONNECT_SECONDS,
+    which is the default.
 
-    Raises Unavailable as soon as the address is known to take no connection, or when there was no answer in time.
+    Raises Unavailable as soon as the address is known to take no connection, or when there was no
+    answer in time.
     """
     limit = CONNECT_SECONDS if seconds is None else min(seconds, CONNECT_SECONDS)
     try:
         async with asyncio.timeout(limit):
             while (state := channel.get_state(try_to_connect=True)) is not grpc.ChannelConnectivity.READY:
-                # An attempt that merely took longer than the channel's patience is made again by itself.
+                # An attempt that merely took longer than the channel's patience is made again by
+                # itself.
                 if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE and await _refuses(target):
                     raise Unavailable(f"server at {target}: nothing can be reached there; is it running? cosyserve up")
                 await channel.wait_for_state_change(state)

@@ -1,8 +1,9 @@
 """What a call answers, for somebody who may be cancelled while waiting for it.
 
-grpcio (1.71 to 1.85) frees what a read has taken in native memory only when whoever waits for it gets it: of each read whose task is
-cancelled a hundred bytes stay for good, and all of a message that has just come (github.com/grpc/grpc/issues/43360). So a read is never
-cancelled: the call is hung up, and the read ends by itself.
+grpcio (1.71 to 1.85) frees what a read has taken in native memory only when whoever waits for it
+gets it: of each read whose task is cancelled a hundred bytes stay for good, and all of a message
+that has just come (github.com/grpc/grpc/issues/43360). So a read is never cancelled: the call is
+hung up, and the read ends by itself.
 """
 
 import asyncio
@@ -17,7 +18,9 @@ StreamedCall = grpc.aio.UnaryStreamCall[Any, Response] | grpc.aio.StreamStreamCa
 
 
 async def read(call: StreamedCall[Response]) -> Response | None:
-    """The next message, None behind the last one. To be cancelled here hangs up. Raises AioRpcError as `call.read`."""
+    """The next message, None behind the last one. To be cancelled here hangs up. Raises AioRpcError
+    as `call.read`.
+    """
     try:
         message = await asyncio.shield(call.read())
     except asyncio.CancelledError:
@@ -33,7 +36,9 @@ async def messages(call: StreamedCall[Response]) -> AsyncIterator[Response]:
 
 
 async def answer(call: Awaitable[Response]) -> Response:
-    """Of a unary call, which is one read from its start on: to be cancelled here hangs up a second later, when most have ended."""
+    """Of a unary call, which is one read from its start on: to be cancelled here hangs up a second
+    later, when most have ended.
+    """
     answering = asyncio.ensure_future(call)
     try:
         return await asyncio.shield(answering)

@@ -1,8 +1,9 @@
-"""Server reflection with the comments of the contract: what `grpcurl describe` shows is what stands in protos/.
+"""Server reflection with the comments of the contract: what `grpcurl describe` shows is what stands
+in protos/.
 
-The descriptors inside generated code have no comments, and a descriptor pool drops those of what is added to it. So grpcio's own servicer
-answers, and each file of ours in its answers is replaced by the one of `cosyserve/v1/descriptors.binpb`, which `make protos` writes with
-them.
+The descriptors inside generated code have no comments, and a descriptor pool drops those of what is
+added to it. So grpcio's own servicer answers, and each file of ours in its answers is replaced by
+the one of `cosyserve/v1/descriptors.binpb`, which `make protos` writes with them.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -46,6 +47,8 @@ def _commented(file: bytes) -> bytes:
 
 @cache
 def _contract() -> dict[str, bytes]:
-    """Name of each file of the contract, such as cosyserve/v1/synthesis.proto, and its serialized descriptor with comments."""
+    """Name of each file of the contract, such as cosyserve/v1/synthesis.proto, and its serialized
+    descriptor with comments.
+    """
     content = files("cosyserve.v1").joinpath(_DESCRIPTORS).read_bytes()
     return {file.name: file.SerializeToString() for file in descriptor_pb2.FileDescriptorSet.FromString(content).file}

@@ -1,6 +1,8 @@
-"""Replicas of a stage as a caller sees them: which are serving, which is least busy, and what a failed call means.
+"""Replicas of a stage as a caller sees them: which are serving, which is least busy, and what a
+failed call means.
 
-Each target has a channel of its own and a health watch on it, so a dead replica is known before a call is spent on it.
+Each target has a channel of its own and a health watch on it, so a dead replica is known before a
+call is spent on it.
 """
 
 import asyncio
@@ -21,7 +23,8 @@ from cosyserve.rpc.transport import channel_options
 log = logging.getLogger(__name__)
 
 _REWATCH_SECONDS: Final = 0.5
-# What grpc.aio puts in place of the true status when a write finds the call already ended by the peer.
+# What grpc.aio puts in place of the true status when a write finds the call already ended by the
+# peer.
 _LOST_STATUS: Final = "Internal error from Core"
 _BY_CODE: Final[dict[grpc.StatusCode, type[errors.CosyserveError]]] = {
     grpc.StatusCode.INVALID_ARGUMENT: errors.InvalidRequest,
@@ -54,9 +57,13 @@ class Replica:
 
 
 class ReplicaSet:
-    """All replicas of one stage. Create and use inside one event loop; `on_change` is called when `serving` may have changed."""
+    """All replicas of one stage. Create and use inside one event loop; `on_change` is called when
+    `serving` may have changed.
+    """
 
-    def __init__(self, stage: str, service: str, targets: Sequence[str], max_message_bytes: int, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, stage: str, service: str, targets: Sequence[str], max_message_bytes: int, on_change: Callable[[], None]
+    ) -> None:
         # Replicas on one host must not share a connection pool entry of another process's channel.
         options = channel_options(max_message_bytes, own_connection=True)
         options_of_stage: list[tuple[str, Any]] = [*options, ("grpc.lb_policy_name", "round_robin")]
@@ -64,7 +71,9 @@ class ReplicaSet:
         self._service = service
         self._on_change = on_change
         self._changed = asyncio.Event()
-        self._replicas = [Replica(target, grpc.aio.insecure_channel(target, options=options_of_stage)) for target in targets]
+        self._replicas = [
+            Replica(target, grpc.aio.insecure_channel(target, options=options_of_stage)) for target in targets
+        ]
         self._watches = [asyncio.create_task(self._watch(replica)) for replica in self._replicas]
 
     @property
@@ -102,7 +111,9 @@ class ReplicaSet:
         return self.pick(avoid)
 
     def suspect(self, replica: Replica) -> None:
-        """A call on `replica` failed as if it were gone: do not use it before its health has been heard anew."""
+        """A call on `replica` failed as if it were gone: do not use it before its health has been
+        heard anew.
+        """
         self._set(replica, serving=False)
         replica.suspected.set()
 
@@ -144,7 +155,8 @@ class ReplicaSet:
                 await asyncio.gather(listen, suspected, return_exceptions=True)
                 call.cancel()
             self._set(replica, serving=False)
-            # The channel itself reconnects; this only bounds how often a peer that refuses the watch is asked.
+            # The channel itself reconnects; this only bounds how often a peer that refuses the
+            # watch is asked.
             await asyncio.sleep(_REWATCH_SECONDS)
 
     async def _listen(self, replica: Replica, call: "AsyncIterator[health_pb2.HealthCheckResponse]") -> None:
@@ -154,8 +166,8 @@ class ReplicaSet:
 
 
 def as_error(error: grpc.aio.AioRpcError, peer: str) -> errors.CosyserveError:
-    """The status of a failed call as our exception; a bad request keeps its text, a failure names the peer. What goes on to a caller of
-    ours names a stage without its address."""
+    """The status of a failed call as our exception; a bad request keeps its text, a failure names
+    the peer. What goes on to a caller of ours names a stage without its address."""
     code, text = error.code(), error.details() or "no details"
     kind = _BY_CODE.get(code) or _speech_fault(error) or errors.InternalFault
     if text == _LOST_STATUS:

@@ -1,6 +1,8 @@
-"""One way to run a gRPC service: health, reflection, errors as status, traces, limits, drain on SIGTERM.
+"""One way to run a gRPC service: health, reflection, errors as status, traces, limits, drain on
+SIGTERM.
 
-The port answers from the first moment: health is NOT_SERVING and every other call UNAVAILABLE until `load` has returned.
+The port answers from the first moment: health is NOT_SERVING and every other call UNAVAILABLE until
+`load` has returned.
 """
 
 import asyncio
@@ -33,7 +35,9 @@ Close = Callable[[], Awaitable[None]]
 _BROKEN_CLOSE_SECONDS = 5.0
 _LONGER_THAN_DRAIN = 5.0
 _NOTICE_SECONDS = 0.5
-"""How long the port still answers, with a refusal, whoever has not read yet that the server leaves."""
+"""How long the port still answers, with a refusal, whoever has not read yet that the server
+leaves.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +52,19 @@ class ServerSettings:
     max_connections: int = 1_024
     """Connections at once; a further one is closed when it is accepted."""
     max_streams_per_connection: int = 1_024
-    """Calls at once on one connection; a gRPC client keeps further ones back until one has ended."""
+    """Calls at once on one connection; a gRPC client keeps further ones back until one has
+    ended.
+    """
     max_incoming_messages: int = 16
-    """First messages received at once, each of which may hold max_message_bytes; other calls wait for their turn."""
+    """First messages received at once, each of which may hold max_message_bytes; other calls wait
+    for their turn.
+    """
     first_message_seconds: float = 30.0
     """A call whose first message is not complete after this long ends with DEADLINE_EXCEEDED."""
     warm_up_from: tuple[str, ...] = ("10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
-    """Networks (CIDR) whose hosts may call WarmUp, beside this host: where the orchestrators are."""
+    """Networks (CIDR) whose hosts may call WarmUp, beside this host: where the orchestrators
+    are.
+    """
     log_level: str = "INFO"
 
     def __post_init__(self) -> None:
@@ -73,11 +83,15 @@ class ServerSettings:
         for network in self.warm_up_from:
             ipaddress.ip_network(network)
         if self.log_level.upper() not in logging.getLevelNamesMapping():
-            raise ValueError(f"log_level is {self.log_level!r}, allowed are {', '.join(logging.getLevelNamesMapping())}")
+            raise ValueError(
+                f"log_level is {self.log_level!r}, allowed are {', '.join(logging.getLevelNamesMapping())}"
+            )
 
 
 class StoppedWhileLoading(Exception):
-    """The process was asked to end while its engine was being loaded, which cannot be broken off from inside."""
+    """The process was asked to end while its engine was being loaded, which cannot be broken off
+    from inside.
+    """
 
 
 class ServiceBroken(Exception):
@@ -85,7 +99,9 @@ class ServiceBroken(Exception):
 
 
 class Handlers(grpc.GenericRpcHandler):
-    """Method table that is filled when loading is over; takes the place of the server in `add_..._to_server`."""
+    """Method table that is filled when loading is over; takes the place of the server in
+    `add_..._to_server`.
+    """
 
     def __init__(self) -> None:
         self._tables: list[grpc.GenericRpcHandler] = []
@@ -110,7 +126,9 @@ async def _still_loading(requests: Any, context: grpc.aio.ServicerContext[Any, A
 class Service:
     """A running service: where it listens, its method table and its health."""
 
-    def __init__(self, name: str, port: int, handlers: Handlers, checks: health.aio.HealthServicer, peers: Peers) -> None:
+    def __init__(
+        self, name: str, port: int, handlers: Handlers, checks: health.aio.HealthServicer, peers: Peers
+    ) -> None:
         """Made inside the event loop that serves. peers: who may have it warmed up."""
         self.name = name
         """Full protobuf name, e.g. cosyserve.v1.LlmService."""
@@ -124,7 +142,8 @@ class Service:
         self._loop = asyncio.get_running_loop()
 
     def broken(self, reason: str) -> None:
-        """The engine is beyond repair: turn NOT_SERVING and have `serve` end the process, so that a supervisor starts a sound one.
+        """The engine is beyond repair: turn NOT_SERVING and have `serve` end the process, so that a
+        supervisor starts a sound one.
 
         May be called from any thread and more than once.
         """
@@ -151,10 +170,13 @@ Load = Callable[[Service], Awaitable[Close]]
 
 
 @contextlib.asynccontextmanager
-async def running(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> AsyncIterator[Service]:
+async def running(
+    name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False
+) -> AsyncIterator[Service]:
     """The service `name` while the block runs; the block begins when it is loaded.
 
-    owns_health: `load` publishes health itself; otherwise the service is SERVING as soon as it is loaded.
+    owns_health: `load` publishes health itself; otherwise the service is SERVING as soon as it is
+    loaded.
     """
     options = server_options(settings.max_message_bytes, settings.max_connections, settings.max_streams_per_connection)
     edge = EdgeInterceptor()
@@ -167,7 +189,9 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
     try:
         port = server.add_insecure_port(settings.listen)
     except RuntimeError as error:
-        raise SettingsError(f"listen is {settings.listen!r}, which cannot be listened on (in use, or not host:port)") from error
+        raise SettingsError(
+            f"listen is {settings.listen!r}, which cannot be listened on (in use, or not host:port)"
+        ) from error
     service = Service(name, port, handlers, checks, Peers(settings.warm_up_from))
     info_pb2_grpc.add_InfoServiceServicer_to_server(service.info, server)
     await service.set_serving(False)
@@ -202,8 +226,9 @@ async def running(name: str, settings: ServerSettings, load: Load, *, owns_healt
 def _kept(load: Load) -> Load:
     async def load_and_keep(service: Service) -> Close:
         close = await load(service)
-        # A tensor library brings 300,000 objects along. To search them all takes 100 ms, all threads stand still meanwhile, and it comes
-        # whenever a quarter as many new ones have lived for a while.
+        # A tensor library brings 300,000 objects along. To search them all takes 100 ms, all
+        # threads stand still meanwhile, and it comes whenever a quarter as many new ones have lived
+        # for a while.
         gc.collect()
         gc.freeze()
         return close
@@ -227,8 +252,8 @@ def _unless(stop: asyncio.Event, load: Load) -> Load:
 
 
 async def serve(name: str, settings: ServerSettings, load: Load, *, owns_health: bool = False) -> None:
-    """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken when the engine gave up on the way, StoppedWhileLoading when the signal
-    came before `load` had returned.
+    """Run until SIGTERM or SIGINT, then drain. Raises ServiceBroken when the engine gave up on the
+    way, StoppedWhileLoading when the signal came before `load` had returned.
 
     What `load` has made counts as kept for good: the garbage collector does not look at it again.
     """

@@ -1,7 +1,9 @@
-"""`python -m recipes.demo_voice.everything WORK --corpus FILE --teacher FILE --styles DIR`: each stage as soon as its inputs are there.
+"""`python -m recipes.demo_voice.everything WORK --corpus FILE --teacher FILE --styles DIR`: each
+stage as soon as its inputs are there.
 
-Each stage is the command that the README gives, run in its own process with its output in `WORK/logs/<stage>.log`. Stages that do not
-need each other run side by side, spread over the GPUs. A stage that ended well leaves `WORK/done/<stage>` and is not run again.
+Each stage is the command that the README gives, run in its own process with its output in
+`WORK/logs/<stage>.log`. Stages that do not need each other run side by side, spread over the GPUs.
+A stage that ended well leaves `WORK/done/<stage>` and is not run again.
 """
 
 import argparse
@@ -90,9 +92,13 @@ async def run(stages: Sequence[Stage], work: Path) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.everything", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.everything", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("work", type=Path)
-    parser.add_argument("--corpus", type=Path, required=True, help="sentences, one a line or the first column of a TSV; may be .xz")
+    parser.add_argument(
+        "--corpus", type=Path, required=True, help="sentences, one a line or the first column of a TSV; may be .xz"
+    )
     parser.add_argument("--teacher", type=Path, required=True, help="Kokoro-82M as ONNX")
     parser.add_argument("--styles", type=Path, required=True, help="folder of the teacher's style vectors, <voice>.npy")
     parser.add_argument("--hours", type=float, default=16, help="of speech")

@@ -1,8 +1,10 @@
-"""`python -m recipes.demo_voice.export WORK [--to models/demo]`: the trained parts put together as one model directory, and checked.
+"""`python -m recipes.demo_voice.export WORK [--to models/demo]`: the trained parts put together as
+one model directory, and checked.
 
-Writes WORK/model: the yaml, the backbone's sizes and the phoneme tokenizer that earlier stages left there, the three networks, the speech
-tokenizer and the speaker encoder as ONNX, and the voices. With --to the same files replace those that the manifest beside that directory
-lists, and the manifest is written anew.
+Writes WORK/model: the yaml, the backbone's sizes and the phoneme tokenizer that earlier stages left
+there, the three networks, the speech tokenizer and the speaker encoder as ONNX, and the voices.
+With --to the same files replace those that the manifest beside that directory lists, and the
+manifest is written anew.
 """
 
 import argparse
@@ -45,17 +47,24 @@ from services.token2wav.vocoder.weights import load_weights
 
 SPEAKER = "campplus.onnx"
 TEXT = (
-    "cosyvoice2.yaml", "CosyVoice-BlankEN/config.json", "phonemes/symbols.json", "phonemes/lexicon.tsv.gz", "phonemes/letters.tsv.gz",
+    "cosyvoice2.yaml", "CosyVoice-BlankEN/config.json", "phonemes/symbols.json", "phonemes/lexicon.tsv.gz",
+    "phonemes/letters.tsv.gz",
 )  # fmt: skip
 FILES = (*TEXT, LLM, FLOW, VOCODER, TOKENIZER_ONNX, SPEAKER, VOICE_FILE)
 PACKED = (FLOW, VOCODER)
-"""Deflated, which takes a tenth off; the service that reads llm.pt maps it into memory, so that one stays plain."""
+"""Deflated, which takes a tenth off; the service that reads llm.pt maps it into memory, so that one
+stays plain.
+"""
 MOST_BYTES = 40_000_000
 _HEARD = 8
 _LEAST_EQUAL, _LEAST_KNOWN = 0.999, 0.97
-"""Shares of speech tokens; those trained on were made from features in half precision, and a token may hang on a hair."""
+"""Shares of speech tokens; those trained on were made from features in half precision, and a token
+may hang on a hair.
+"""
 _MOST_APART, _LEAST_ALIKE = 0.01, 0.999
-"""Difference in an entry of a speaker vector, whose entries have variance 1; cosine of two vectors."""
+"""Difference in an entry of a speaker vector, whose entries have variance 1; cosine of two
+vectors.
+"""
 
 
 def assemble(work: Path, parts: dict[str, Path], names: Sequence[str], corpus: Corpus) -> ModelDirectory:
@@ -72,7 +81,8 @@ def assemble(work: Path, parts: dict[str, Path], names: Sequence[str], corpus: C
 
 
 def check(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> None:
-    """Read `directory` as the services do, and hear some speech through its two ONNX files and through the networks they were made from.
+    """Read `directory` as the services do, and hear some speech through its two ONNX files and
+    through the networks they were made from.
 
     speaker: weights of the speaker encoder. Raises ModelError naming what does not fit.
     """
@@ -91,12 +101,16 @@ def check(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> None:
     for voice in read_voices(directory, tokenizer):
         ids = set(voice.prompt_speech_tokens)
         if not ids <= set(range(corpus.first_id, corpus.first_id + 3**corpus.tokenizer.digits)):
-            raise ModelError(f"{directory.path}: voice {voice.id!r} has speech tokens that the speech tokenizer never gives")
+            raise ModelError(
+                f"{directory.path}: voice {voice.id!r} has speech tokens that the speech tokenizer never gives"
+            )
     _check_onnx(directory, corpus, speaker)
 
 
 def _check_onnx(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> None:
-    """From the wave on, as a service would hear it; compared with the trained networks and with what other stages were trained on."""
+    """From the wave on, as a service would hear it; compared with the trained networks and with
+    what other stages were trained on.
+    """
     members = (corpus.speech.held_out or corpus.speech.training)[:_HEARD]
     waves = [resample(corpus.speech.wave(member)[None], SAMPLE_RATE, whisper_mel.RATE) for member in members]
     log_mels = [whisper_mel.whisper_log_mel(wave)[0].T.contiguous() for wave in waves]
@@ -111,7 +125,8 @@ def _check_onnx(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> Non
     vectors = torch.cat([speaker_onnx.run(directory.file(SPEAKER), bank) for bank in banks])
     alike = float((F.normalize(vectors, dim=1) * corpus.vectors[members]).sum(dim=1).min())
     print(
-        f"{len(members)} utterances through ONNX Runtime: speech tokens {equal:.2%} those of torch, {known:.2%} those trained on; "
+        f"{len(members)} utterances through ONNX Runtime: speech tokens {equal:.2%} those of torch, {known:.2%} those "
+        "trained on; "
         f"speaker vectors within {apart:.1e} of torch, cosine with those trained on at least {alike:.4f}"
     )
     if equal < _LEAST_EQUAL or known < _LEAST_KNOWN or apart > _MOST_APART or alike < _LEAST_ALIKE:
@@ -119,7 +134,9 @@ def _check_onnx(directory: ModelDirectory, corpus: Corpus, speaker: Path) -> Non
 
 
 def place(directory: ModelDirectory, to: Path) -> None:
-    """Copy the model's files to `to` in place of those that its manifest lists, and write the manifest. Other files stay."""
+    """Copy the model's files to `to` in place of those that its manifest lists, and write the
+    manifest. Other files stay.
+    """
     before = manifest.listed(to)
     for name in FILES:
         target = to / name
@@ -136,10 +153,16 @@ def _weights(named: Path, usual: str) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.export", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.export", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("work", type=Path, help="work folder in which all trainings have ended")
-    parser.add_argument("--tokenizer", default="tokenizer", help="folder of the speech tokenizer within the work folder")
-    parser.add_argument("--llm", default="llm", help="folder of the language model, or a file in it such as llm/llm_best.pt")
+    parser.add_argument(
+        "--tokenizer", default="tokenizer", help="folder of the speech tokenizer within the work folder"
+    )
+    parser.add_argument(
+        "--llm", default="llm", help="folder of the language model, or a file in it such as llm/llm_best.pt"
+    )
     parser.add_argument("--flow", default="flow", help="folder or file of the flow")
     parser.add_argument("--vocoder", default="vocoder", help="folder or file of the vocoder")
     parser.add_argument("--voices", default=",".join(MAIN_VOICES), help="voice ids of the speech, divided by commas")

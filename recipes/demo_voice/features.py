@@ -1,7 +1,8 @@
 """`python -m recipes.demo_voice.features WORK`: everything the trainings hear, computed once.
 
-Per utterance, by the very functions the frontend uses: the flow's mel (50 frames a second), Whisper's log-mel in front of the speech
-tokenizer (100), Kaldi's filterbank in front of the speaker encoder (about 100). Stored as float16, utterances end to end.
+Per utterance, by the very functions the frontend uses: the flow's mel (50 frames a second),
+Whisper's log-mel in front of the speech tokenizer (100), Kaldi's filterbank in front of the speaker
+encoder (about 100). Stored as float16, utterances end to end.
 """
 
 import argparse
@@ -29,9 +30,11 @@ _STREAMS = {"mel": MEL_BINS, "log_mel": whisper_mel.BINS, "fbank": fbank.BINS}
 class Features:
     """All utterances of a `Speech` end to end, in its order.
 
-    mel: float16 [50 Hz frames, 80]. log_mel: float16 [100 Hz frames, 128]. fbank: float16 [100 Hz frames, 80], mean not taken off; the
-    last two frames of each utterance repeat the last whole window. tokens: 25 Hz lengths of the utterances. first: token at which each
-    starts; its mel starts at 2 * first, log_mel and fbank at 4 * first. All tensors lie on one device; tokens and first on the CPU too.
+    mel: float16 [50 Hz frames, 80]. log_mel: float16 [100 Hz frames, 128]. fbank: float16 [100 Hz
+    frames, 80], mean not taken off; the last two frames of each utterance repeat the last whole
+    window. tokens: 25 Hz lengths of the utterances. first: token at which each starts; its mel
+    starts at 2 * first, log_mel and fbank at 4 * first. All tensors lie on one device; tokens and
+    first on the CPU too.
     """
 
     mel: Tensor
@@ -42,8 +45,12 @@ class Features:
     first_on_device: Tensor
 
     @classmethod
-    def read(cls, work: Path, speech: Speech, device: torch.device, *, only: tuple[str, ...] = tuple(_STREAMS)) -> "Features":
-        """What `python -m recipes.demo_voice.features` wrote; streams that are not in `only` are left empty."""
+    def read(
+        cls, work: Path, speech: Speech, device: torch.device, *, only: tuple[str, ...] = tuple(_STREAMS)
+    ) -> "Features":
+        """What `python -m recipes.demo_voice.features` wrote; streams that are not in `only` are
+        left empty.
+        """
         tokens = [utterance.samples // SAMPLES_PER_TOKEN for utterance in speech.utterances]
         first = [0, *np.cumsum(tokens).tolist()][: len(tokens)]
 
@@ -75,7 +82,9 @@ def _per_token(name: str) -> int:
 
 
 def compute(work: Path, device: str, count: int) -> None:
-    """Compute and store all features with `count` processes; on several GPUs in turn when `device` is cuda."""
+    """Compute and store all features with `count` processes; on several GPUs in turn when `device`
+    is cuda.
+    """
     speech = Speech.read(work, audio=False)
     total = sum(utterance.samples for utterance in speech.utterances) // SAMPLES_PER_TOKEN
     (work / "features").mkdir(exist_ok=True)
@@ -89,12 +98,15 @@ def compute(work: Path, device: str, count: int) -> None:
 
 def _part(index: int, count: int, work: Path, device_name: str) -> None:
     torch.set_num_threads(1)
-    device = torch.device("cuda", index % torch.cuda.device_count()) if device_name == "cuda" else torch.device(device_name)
+    device = (
+        torch.device("cuda", index % torch.cuda.device_count()) if device_name == "cuda" else torch.device(device_name)
+    )
     speech, wave = Speech.read(work, audio=False), mapped_waves(work)
     tokens = [utterance.samples // SAMPLES_PER_TOKEN for utterance in speech.utterances]
     first = [0, *np.cumsum(tokens).tolist()]
     files = {
-        name: np.memmap(_file(work, name), np.float16, "r+", shape=(first[-1] * _per_token(name), bins)) for name, bins in _STREAMS.items()
+        name: np.memmap(_file(work, name), np.float16, "r+", shape=(first[-1] * _per_token(name), bins))
+        for name, bins in _STREAMS.items()
     }
     mine = range(index * len(tokens) // count, (index + 1) * len(tokens) // count)
     for number in tqdm(mine, desc="features", unit="utterance", disable=index > 0, mininterval=5.0):
@@ -106,7 +118,9 @@ def _part(index: int, count: int, work: Path, device_name: str) -> None:
 
 
 def features_of(wave: Tensor, device: torch.device) -> dict[str, Tensor]:
-    """float32 [samples] at 24 kHz, a multiple of 960 -> mel, log_mel and fbank as in `Features`, float16 on the CPU."""
+    """float32 [samples] at 24 kHz, a multiple of 960 -> mel, log_mel and fbank as in `Features`,
+    float16 on the CPU.
+    """
     tokens = wave.shape[0] // SAMPLES_PER_TOKEN
     there = wave.to(device)[None]
     low = resample(there, SAMPLE_RATE, whisper_mel.RATE)
@@ -118,7 +132,9 @@ def features_of(wave: Tensor, device: torch.device) -> dict[str, Tensor]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.features", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.features", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("work", type=Path, help="work folder with speech/ in it")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--processes", type=int, default=8)

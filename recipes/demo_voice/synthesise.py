@@ -1,11 +1,14 @@
-"""`python -m recipes.demo_voice.synthesise WORK --teacher kokoro-v1.0.int8.onnx --styles DIR`: the teacher speaks WORK/text/sentences.tsv.
+"""`python -m recipes.demo_voice.synthesise WORK --teacher kokoro-v1.0.int8.onnx --styles DIR`: the
+teacher speaks WORK/text/sentences.tsv.
 
-Plans: `varied` (every sentence by up to four of many voices, speeds from 0.9 to 1.1; what the student learns from) and `plain` (every
-sentence by both main voices at the teacher's own speed; what the student is measured against). Sentences of the split `quality` are spoken
-only with `--split quality`.
+Plans: `varied` (every sentence by up to four of many voices, speeds from 0.9 to 1.1; what the
+student learns from) and `plain` (every sentence by both main voices at the teacher's own speed;
+what the student is measured against). Sentences of the split `quality` are spoken only with
+`--split quality`.
 
-Ends when the plan is through, after `--minutes`, or when WORK/speech holds `--hours`; started again it goes on where it was. Writes
-`WORK/speech/<worker>.s16` and `<worker>.tsv`, see recipes.demo_voice.training.speech.
+Ends when the plan is through, after `--minutes`, or when WORK/speech holds `--hours`; started again
+it goes on where it was. Writes `WORK/speech/<worker>.s16` and `<worker>.tsv`, see
+recipes.demo_voice.training.speech.
 """
 
 import argparse
@@ -65,12 +68,16 @@ class Report:
 
 def jobs(options: Options, presets: Sequence[str]) -> Iterator[Job]:
     """The whole plan, the same in every worker."""
-    sentences = [each for each in read_sentences(options.work / "text" / "sentences.tsv") if each.split in options.splits]
+    sentences = [
+        each for each in read_sentences(options.work / "text" / "sentences.tsv") if each.split in options.splits
+    ]
     return plan.varied(sentences, presets, options.seed) if options.plan == "varied" else plan.plain(sentences, presets)
 
 
 def batches(todo: Iterator[Job], size: int, seed: int) -> Iterator[list[Job]]:
-    """Jobs of like length together, short and long batches in random order: whenever the time is up, all lengths have had their share."""
+    """Jobs of like length together, short and long batches in random order: whenever the time is
+    up, all lengths have had their share.
+    """
     dice = random.Random(seed)  # noqa: S311 - a plan that can be repeated, no secret
     while pool := sorted(islice(todo, _POOL), key=lambda job: len(job.sentence.phonemes)):
         firsts = range(0, len(pool), size)
@@ -94,7 +101,9 @@ def speak(model: Kokoro, styles: Styles, batch: Sequence[Job], shard: Shard, noi
 
 
 def run_worker(number: int, options: Options, reports: "Queue[Report | None]", stop: Event) -> None:
-    """Every `processes`-th job of the plan that no shard holds yet, until there is none or `stop` is set."""
+    """Every `processes`-th job of the plan that no shard holds yet, until there is none or `stop`
+    is set.
+    """
     device = torch.device(options.device)
     if device.type == "cuda":
         device = torch.device("cuda", number % torch.cuda.device_count() if device.index is None else device.index)
@@ -105,7 +114,9 @@ def run_worker(number: int, options: Options, reports: "Queue[Report | None]", s
     done = {(each.sentence, each.voice, each.speed) for each in recorded(folder)}
     styles, model = Styles(options.styles), load_kokoro(options.teacher, device)
     noise = torch.Generator(device).manual_seed(options.seed + number)
-    mine = (job for job in islice(jobs(options, styles.presets), number, None, options.processes) if job.key not in done)
+    mine = (
+        job for job in islice(jobs(options, styles.presets), number, None, options.processes) if job.key not in done
+    )
     with Shard(folder, f"{number:02d}") as shard:
         for batch in batches(mine, options.batch, options.seed + number):
             if stop.is_set():
@@ -115,7 +126,9 @@ def run_worker(number: int, options: Options, reports: "Queue[Report | None]", s
 
 
 def synthesise(options: Options, minutes: float, hours: float) -> Counter[str]:
-    """Run the workers until one of the three ends; how many recordings were refused and why. Raises RuntimeError when a worker fails."""
+    """Run the workers until one of the three ends; how many recordings were refused and why. Raises
+    RuntimeError when a worker fails.
+    """
     folder = options.work / "speech"
     folder.mkdir(parents=True, exist_ok=True)
     samples = sum(each.samples for each in recorded(folder))
@@ -124,13 +137,16 @@ def synthesise(options: Options, minutes: float, hours: float) -> Counter[str]:
     reports: Queue[Report | None] = context.Queue()
     stop = context.Event()
     workers = [
-        context.Process(target=run_worker, args=(number, options, reports, stop), daemon=True) for number in range(options.processes)
+        context.Process(target=run_worker, args=(number, options, reports, stop), daemon=True)
+        for number in range(options.processes)
     ]
     for worker in workers:
         worker.start()
     running = len(workers)
     made = 0
-    with tqdm(total=hours if hours < float("inf") else None, initial=samples / 3600 / SAMPLE_RATE, unit="h", desc="speech") as bar:
+    with tqdm(
+        total=hours if hours < float("inf") else None, initial=samples / 3600 / SAMPLE_RATE, unit="h", desc="speech"
+    ) as bar:
         bar.bar_format = "{desc}: {n:.2f} h {bar:20} {elapsed} {postfix}"
         while running:
             if time.monotonic() - began > 60 * minutes or samples + made >= hours * 3600 * SAMPLE_RATE:
@@ -148,7 +164,9 @@ def synthesise(options: Options, minutes: float, hours: float) -> Counter[str]:
             made += report.samples
             refused += report.refused
             bar.update(report.samples / 3600 / SAMPLE_RATE)
-            bar.set_postfix_str(f"{made / SAMPLE_RATE / (time.monotonic() - began):.0f} x real time, {refused.total()} refused")
+            bar.set_postfix_str(
+                f"{made / SAMPLE_RATE / (time.monotonic() - began):.0f} x real time, {refused.total()} refused"
+            )
     for worker in workers:
         worker.join()
     return refused
@@ -161,12 +179,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("work", type=Path)
     parser.add_argument("--teacher", type=Path, required=True, help="kokoro-v1.0.int8.onnx")
     parser.add_argument("--styles", type=Path, required=True, help="folder of style vectors, <voice>.npy")
-    parser.add_argument("--device", default="cuda" if cuda else "cpu", help="cuda spreads the workers over all GPUs; cuda:1 takes that one")
+    parser.add_argument(
+        "--device",
+        default="cuda" if cuda else "cpu",
+        help="cuda spreads the workers over all GPUs; cuda:1 takes that one",
+    )
     parser.add_argument("--processes", type=int, default=3 * torch.cuda.device_count() if cuda else os.cpu_count() or 1)
     parser.add_argument("--minutes", type=float, default=float("inf"))
     parser.add_argument("--hours", type=float, default=float("inf"), help="of speech, earlier runs included")
     parser.add_argument("--plan", choices=("varied", "plain"), default="varied")
-    parser.add_argument("--split", action="append", choices=("train", "held_out", "quality"), help="default: train and held_out")
+    parser.add_argument(
+        "--split", action="append", choices=("train", "held_out", "quality"), help="default: train and held_out"
+    )
     parser.add_argument("--batch", type=int, default=16 if cuda else 1, help="sentences at a time")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args(arguments)

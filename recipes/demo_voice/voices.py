@@ -1,8 +1,9 @@
-"""`spk2info.pt` of the bundled model: for each voice one spoken sentence to go on from, and what the voice sounds like on average.
+"""`spk2info.pt` of the bundled model: for each voice one spoken sentence to go on from, and what
+the voice sounds like on average.
 
-The grid of 25 tokens on which the decoder cuts starts at the first prompt token that it is shown. Utterances of 25 k + 11 tokens are
-chosen, and the decoder is shown six tokens less (services/frontend/voices/prompt_cut.py): the first hop of a sentence is short and can be
-heard.
+The grid of 25 tokens on which the decoder cuts starts at the first prompt token that it is shown.
+Utterances of 25 k + 11 tokens are chosen, and the decoder is shown six tokens less
+(services/frontend/voices/prompt_cut.py): the first hop of a sentence is short and can be heard.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +31,9 @@ from services.frontend.voices.voice_notes import FIELD, Notes, notes_field
 
 PAST_THE_GRID = 11
 PREFERRED_CHUNKS, ALLOWED_CHUNKS = (2, 3), (1, 2, 3, 4)
-"""Whole chunks of 25 tokens before the last 11: prompts of 2.4 and 3.4 s, or else down to 1.4 and up to 4.4 s."""
+"""Whole chunks of 25 tokens before the last 11: prompts of 2.4 and 3.4 s, or else down to 1.4 and
+up to 4.4 s.
+"""
 _MOST_DROPPED = 2
 _QUIET = 0.01
 """Root mean square of what may be dropped behind a sentence; speech has 0.09."""
@@ -39,10 +42,12 @@ _FURTHEST_SPEED = 0.051
 
 @dataclass(frozen=True)
 class Corpus:
-    """The speech and what the speech tokenizer and the speaker encoder made of it, utterances in the order of `speech.utterances`.
+    """The speech and what the speech tokenizer and the speaker encoder made of it, utterances in
+    the order of `speech.utterances`.
 
-    codes: int16, all utterances end to end. first: where each one starts. first_id: speech token id of code 0. vectors: float32
-    [utterances, 192], each of length 1. symbols: text id of each symbol.
+    codes: int16, all utterances end to end. first: where each one starts. first_id: speech token id
+    of code 0. vectors: float32 [utterances, 192], each of length 1. symbols: text id of each
+    symbol.
     """
 
     speech: Speech
@@ -55,13 +60,18 @@ class Corpus:
 
     @classmethod
     def read(cls, work: Path, tokenizer: str) -> "Corpus":
-        """Results of the tokenizer in WORK/`tokenizer` and of the speaker encoder. Raises ValueError when they are of other speech."""
+        """Results of the tokenizer in WORK/`tokenizer` and of the speaker encoder. Raises
+        ValueError when they are of other speech.
+        """
         speech = Speech.read(work)
         tokens = [tokens_of(utterance) for utterance in speech.utterances]
         found = torch.from_numpy(np.load(work / tokenizer / CODES))
         vectors = torch.from_numpy(np.load(work / EMBEDDINGS)).float()
         if len(found) != sum(tokens) or len(vectors) != len(tokens):
-            raise ValueError(f"{len(found)} codes and {len(vectors)} speaker vectors for {sum(tokens)} tokens in {len(tokens)} utterances")
+            raise ValueError(
+                f"{len(found)} codes and {len(vectors)} speaker vectors for {sum(tokens)} tokens in {len(tokens)} "
+                "utterances"
+            )
         network = TrainedTokenizer.read(work / tokenizer)
         return cls(
             speech=speech,
@@ -85,19 +95,23 @@ def tokens_of(utterance: Utterance) -> int:
 
 
 def prompt_tokens(tokens: int, chunks: Sequence[int]) -> int | None:
-    """The longest prompt that an utterance of `tokens` gives when at most two tokens behind it are dropped; None when none fits."""
+    """The longest prompt that an utterance of `tokens` gives when at most two tokens behind it are
+    dropped; None when none fits.
+    """
     lengths = [CHUNK_TOKENS * each + PAST_THE_GRID for each in chunks]
     return max((length for length in lengths if 0 <= tokens - length <= _MOST_DROPPED), default=None)
 
 
 def voices(corpus: Corpus, names: Iterable[str] = MAIN_VOICES) -> dict[str, dict[str, Any]]:
-    """Content of `spk2info.pt`: each voice in the zero-shot layout, with its language and sex (`voice_notes`). Raises
-    ValueError naming a voice without a sentence that fits."""
+    """Content of `spk2info.pt`: each voice in the zero-shot layout, with its language and sex
+    (`voice_notes`). Raises ValueError naming a voice without a sentence that fits."""
     return {name: _voice(corpus, name) | {FIELD: noted(name)} for name in names}
 
 
 def noted(name: str) -> dict[str, Any]:
-    """Language, sex and name of a voice by the teacher's rule for ids: `a` American, `b` British; `f` female, `m` male; then the name."""
+    """Language, sex and name of a voice by the teacher's rule for ids: `a` American, `b` British;
+    `f` female, `m` male; then the name.
+    """
     kind, _, given = name.partition("_")
     region, sex = {"a": "US", "b": "GB"}.get(kind[:1]), {"f": "female", "m": "male"}.get(kind[1:])
     labels = Labels(display_name=given.capitalize(), labels={"sex": sex} if sex else {})
@@ -112,7 +126,11 @@ def _voice(corpus: Corpus, name: str) -> dict[str, Tensor]:
     mean = F.normalize(corpus.vectors[[each.number for each in own]].mean(dim=0), dim=0)
     chosen, length = choose(corpus, own, mean)
     speech = (corpus.codes_of(chosen.number)[:length] + corpus.first_id).int()[None]
-    mel = mel_spectrogram(corpus.speech.wave(chosen.number)[None])[:, :, : MEL_FRAMES_PER_TOKEN * length].transpose(1, 2).contiguous()
+    mel = (
+        mel_spectrogram(corpus.speech.wave(chosen.number)[None])[:, :, : MEL_FRAMES_PER_TOKEN * length]
+        .transpose(1, 2)
+        .contiguous()
+    )
     text = torch.tensor([[corpus.symbols[symbol] for symbol in START + chosen.phonemes]], dtype=torch.int32)
     prompt = {
         "prompt_text": text,
@@ -126,10 +144,12 @@ def _voice(corpus: Corpus, name: str) -> dict[str, Tensor]:
 
 
 def choose(corpus: Corpus, own: Sequence[Utterance], mean: Tensor) -> tuple[Utterance, int]:
-    """The sentence to begin with and its length in tokens, from the training utterances of one voice whose mean vector is `mean`.
+    """The sentence to begin with and its length in tokens, from the training utterances of one
+    voice whose mean vector is `mean`.
 
-    A statement at the plain speed of a length that fits; among those the one whose tokens read best, whose pace is nearest to the usual
-    one and which sounds most like the voice. Where there is none, other lengths, then other speeds within 5 %. Raises ValueError otherwise.
+    A statement at the plain speed of a length that fits; among those the one whose tokens read
+    best, whose pace is nearest to the usual one and which sounds most like the voice. Where there
+    is none, other lengths, then other speeds within 5 %. Raises ValueError otherwise.
     """
     for chunks, furthest in ((PREFERRED_CHUNKS, 1e-6), (ALLOWED_CHUNKS, 1e-6), (ALLOWED_CHUNKS, _FURTHEST_SPEED)):
         fitting = [
@@ -141,7 +161,10 @@ def choose(corpus: Corpus, own: Sequence[Utterance], mean: Tensor) -> tuple[Utte
         if fitting:
             costs = _costs(corpus, [each for each, _ in fitting], own, mean)
             return fitting[min(range(len(fitting)), key=lambda place: (costs[place], fitting[place][0].number))]
-    raise ValueError(f"voice {own[0].voice!r}: none of {len(own)} utterances has 25 k + 11 tokens, quiet after them, within 5 % of speed 1")
+    raise ValueError(
+        f"voice {own[0].voice!r}: none of {len(own)} utterances has 25 k + 11 tokens, quiet after them, within 5 % of "
+        "speed 1"
+    )
 
 
 def _is_quiet(corpus: Corpus, utterance: Utterance, length: int) -> bool:
@@ -150,7 +173,9 @@ def _is_quiet(corpus: Corpus, utterance: Utterance, length: int) -> bool:
 
 
 def _costs(corpus: Corpus, fitting: Sequence[Utterance], own: Sequence[Utterance], mean: Tensor) -> list[float]:
-    """Phone errors of the tokens count tenfold; pace and similarity in standard deviations of the voice."""
+    """Phone errors of the tokens count tenfold; pace and similarity in standard deviations of the
+    voice.
+    """
     pace = np.array([len(each.phonemes) / each.samples for each in own])
     similar = (corpus.vectors[[each.number for each in own]] @ mean).numpy()
     costs = []

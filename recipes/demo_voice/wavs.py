@@ -1,7 +1,9 @@
-"""`python -m recipes.demo_voice.wavs WORK DIR [--split quality]`: the teacher's recordings as DIR/VOICE/001.wav and so on.
+"""`python -m recipes.demo_voice.wavs WORK DIR [--split quality]`: the teacher's recordings as
+DIR/VOICE/001.wav and so on.
 
-The numbers count the sentences of the split from 1; one that the teacher spoilt is missing. With a work folder of its own, spoken by
-`recipes.demo_voice.synthesise WORK ... --plan plain --split quality`, that is what `python -m tools.quality --wavs DIR` measures.
+The numbers count the sentences of the split from 1; one that the teacher spoilt is missing. With a
+work folder of its own, spoken by `recipes.demo_voice.synthesise WORK ... --plan plain --split
+quality`, that is what `python -m tools.quality --wavs DIR` measures.
 """
 
 import argparse
@@ -15,7 +17,9 @@ from recipes.demo_voice.training.speech import SAMPLE_RATE, Speech, read_sentenc
 
 
 def write_wavs(work: Path, directory: Path, split: str) -> Counter[str]:
-    """16-bit mono files at 24 kHz; how many of each voice. Raises FileNotFoundError when there is no speech."""
+    """16-bit mono files at 24 kHz; how many of each voice. Raises FileNotFoundError when there is
+    no speech.
+    """
     speech = Speech.read(work)
     spoken = [each.number for each in read_sentences(work / "text" / "sentences.tsv") if each.split == split]
     places = {number: place for place, number in enumerate(spoken, start=1)}
@@ -41,7 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--split", choices=("train", "held_out", "quality"), default="quality")
     options = parser.parse_args(arguments)
     written = write_wavs(options.work, options.directory, options.split)
-    print(", ".join(f"{count} of {voice}" for voice, count in written.items()) or f"nobody spoke a sentence of {options.split}")
+    print(
+        ", ".join(f"{count} of {voice}" for voice, count in written.items())
+        or f"nobody spoke a sentence of {options.split}"
+    )
     return 0 if written else 1
 
 

@@ -1,4 +1,6 @@
-"""`python -m services.frontend`: text to sentences with token ids, and the voices of a model directory."""
+"""`python -m services.frontend`: text to sentences with token ids, and the voices of a model
+directory.
+"""
 
 import asyncio
 import logging
@@ -31,7 +33,9 @@ from services.frontend.voices.voice_store import VoiceStore
 SERVICE = "cosyserve.v1.FrontendService"
 WARM_UP = ("今天是2024年5月1日，气温-3.5℃，涨了12.5%。", "On May 1st, 2024 it cost $12.50 and 3 kg.")
 SWEEP_SECONDS = ORPHAN_SECONDS = 3600.0
-"""What was written this long ago and no voice needs was left by a process that died; it is looked for this often."""
+"""What was written this long ago and no voice needs was left by a process that died; it is looked
+for this often.
+"""
 SWITCH_SECONDS = 0.0005
 log = logging.getLogger("services.frontend")
 
@@ -50,8 +54,8 @@ class Loaded:
 
 
 def read_model(settings: FrontendSettings) -> Loaded:
-    """Blocks. Raises ModelError for an unusable model directory, SettingsError for a default voice that there cannot be, for a
-    bad dictionary, and for a storage that cannot be opened."""
+    """Blocks. Raises ModelError for an unusable model directory, SettingsError for a default voice
+    that there cannot be, for a bad dictionary, and for a storage that cannot be opened."""
     # The grammars and the number speller take most of a second to import and load.
     from services.frontend.normalization.normalize import Normalizer
     from services.frontend.segmentation.split_mode import split_mode
@@ -74,7 +78,11 @@ def read_model(settings: FrontendSettings) -> Loaded:
         except (ValueError, InvalidRequest) as error:
             raise SettingsError(f"{PREFIX}PRONUNCIATIONS: {error}") from error
     analyzer = Analyzer(
-        Normalizer(package), tokenizer, allow_special=settings.allow_special, dictionary=dictionary, split=split_mode(directory)
+        Normalizer(package),
+        tokenizer,
+        allow_special=settings.allow_special,
+        dictionary=dictionary,
+        split=split_mode(directory),
     )
     for text in WARM_UP:
         list(analyzer.sentences(text))
@@ -150,7 +158,12 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
     reader = None
     if loaded.listeners is not None:
         reader = RecordingReader(loaded.listeners, loaded.analyzer, prompts, settings.max_voice_makings)
-    log.info("%d voices of the model, default %s, normalizer %s", len(loaded.presets.all()), library.default, settings.normalizer)
+    log.info(
+        "%d voices of the model, default %s, normalizer %s",
+        len(loaded.presets.all()),
+        library.default,
+        settings.normalizer,
+    )
     servicer = FrontendServicer(
         loaded.analyzer,
         library,
@@ -161,10 +174,18 @@ async def load(service: Service, settings: FrontendSettings) -> Close:
         settings.recordings_cache_bytes,
     )
     frontend_pb2_grpc.add_FrontendServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
-    names = ("max_characters", "max_stream_characters", "max_voices", "max_voice_makings", "voices_cache_bytes", "max_message_bytes")
+    names = (
+        "max_characters",
+        "max_stream_characters",
+        "max_voices",
+        "max_voice_makings",
+        "voices_cache_bytes",
+        "max_message_bytes",
+    )
     service.info.describe(
         ServiceFacts(
-            limits=limits_of(settings, *names), libraries=libraries("tokenizers", "tiktoken", "kaldi-native-fbank", "onnxruntime", "wetext")
+            limits=limits_of(settings, *names),
+            libraries=libraries("tokenizers", "tiktoken", "kaldi-native-fbank", "onnxruntime", "wetext"),
         ),
         lambda: _analyze_once(loaded.analyzer, turns),
     )
@@ -196,7 +217,8 @@ async def _sweep(library: VoiceLibrary) -> None:
 
 def main() -> int:
     """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
-    # The event loop waits this long for a thread that computes; by default it would be 5 ms, several times for each call.
+    # The event loop waits this long for a thread that computes; by default it would be 5 ms,
+    # several times for each call.
     sys.setswitchinterval(SWITCH_SECONDS)
     return run(SERVICE, PREFIX, FrontendSettings, lambda settings: partial(load, settings=settings))
 

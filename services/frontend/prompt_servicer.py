@@ -1,5 +1,6 @@
-"""The part of the frontend's gRPC face that reads what a request brings along besides its text: a recording to speak like, speech to speak
-anew, an instruction. Nothing of them is stored, and only lengths and the language reach a trace."""
+"""The part of the frontend's gRPC face that reads what a request brings along besides its text: a
+recording to speak like, speech to speak anew, an instruction. Nothing of them is stored, and only
+lengths and the language reach a trace."""
 
 import time
 from functools import partial
@@ -26,7 +27,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class PromptMethods:
     """ReadRecording, ReadSpeech and ReadInstruction of FrontendService.
 
-    reader: None where no recording can be read. cache_bytes: as in `RecordedVoices`. turns: run the text work.
+    reader: None where no recording can be read. cache_bytes: as in `RecordedVoices`. turns: run the
+    text work.
     """
 
     def __init__(self, reader: RecordingReader | None, cache_bytes: int, tokenizer: Tokenizer, turns: Turns) -> None:
@@ -59,10 +61,15 @@ class PromptMethods:
     async def ReadInstruction(self, request: pb.ReadInstructionRequest, context: Context) -> pb.ReadInstructionResponse:
         start = time.time_ns()
         ids = await self._turns.run(Caller(), partial(instruction_ids, request.instruction, self._tokenizer))
-        attributes: dict[str, int | float | str] = {"instruction.characters": len(request.instruction), "instruction.ids": len(ids)}
+        attributes: dict[str, int | float | str] = {
+            "instruction.characters": len(request.instruction),
+            "instruction.ids": len(ids),
+        }
         telemetry.record(Timing("frontend.read_instruction", start, time.time_ns(), attributes))
         return pb.ReadInstructionResponse(token_ids=ids)
 
 
 def _deaf() -> FailedPrecondition:
-    return FailedPrecondition("no recording can be read: the model directory has no speech tokenizer or no speaker encoder")
+    return FailedPrecondition(
+        "no recording can be read: the model directory has no speech tokenizer or no speaker encoder"
+    )

@@ -1,4 +1,6 @@
-"""The gRPC face of the frontend. Text never reaches a log or a trace, only its length and language."""
+"""The gRPC face of the frontend. Text never reaches a log or a trace, only its length and
+language.
+"""
 
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
@@ -32,7 +34,8 @@ T = TypeVar("T")
 class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendServiceServicer):
     """FrontendService.
 
-    turns: run the text work off the event loop, a piece at a time; hanging up stops a call's work at the next piece.
+    turns: run the text work off the event loop, a piece at a time; hanging up stops a call's work
+    at the next piece.
     """
 
     def __init__(
@@ -68,10 +71,11 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
     async def AnalyzeStream(
         self, requests: AsyncIterator[pb.AnalyzeStreamRequest], context: Context
     ) -> AsyncIterator[pb.AnalyzeStreamResponse]:
-        """The sentences are those of Analyze for each unit of the text (see `services.frontend.segmentation.text_units`), in order: they
-        depend on the text and its flushes alone, not on how it was cut into fragments. Where it joins, Analyze makes longer sentences of
-        short units, this does not wait for them; and an empty language code is decided by script unit by unit, what has no letters read in
-        the language before it."""
+        """The sentences are those of Analyze for each unit of the text (see
+        `services.frontend.segmentation.text_units`), in order: they depend on the text and its
+        flushes alone, not on how it was cut into fragments. Where it joins, Analyze makes longer
+        sentences of short units, this does not wait for them; and an empty language code is decided
+        by script unit by unit, what has no letters read in the language before it."""
         setup = await _setup_of(requests)
         call = self._call(setup, setup.first_index, setup.first_pause_milliseconds)
         require_tag(setup.last_language_code, "last_language_code")
@@ -79,15 +83,21 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
         # Another call may have settled nothing but text of which nothing was spoken.
         goes_on = setup.goes_on or bool(setup.first_index or setup.first_pause_milliseconds or last_language)
         by_part = setup.partial_sentences
-        text = WrittenForm(self._analyzer, call.reading, LONGEST_UNIT, partial=by_part, last_language=last_language, goes_on=goes_on)
-        # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
+        text = WrittenForm(
+            self._analyzer, call.reading, LONGEST_UNIT, partial=by_part, last_language=last_language, goes_on=goes_on
+        )
+        # Tells the caller that its setup is accepted: text written before may hide the status of a
+        # refusal.
         await context.send_initial_metadata(())
         try:
             async for request in requests:
                 if request.WhichOneof("part") == "text":
                     call.count(request.text, self._most_stream_characters, streamed=True)
                     # Text of which nothing is spoken gives the worker up only between two steps.
-                    steps = [text.feed(request.text[at : at + LONGEST_UNIT]) for at in range(0, len(request.text), LONGEST_UNIT)]
+                    steps = [
+                        text.feed(request.text[at : at + LONGEST_UNIT])
+                        for at in range(0, len(request.text), LONGEST_UNIT)
+                    ]
                 else:
                     steps = [text.flush(_least_words(request))]
                 for pieces in steps:
@@ -144,7 +154,9 @@ class FrontendServicer(VoiceMethods, PromptMethods, frontend_pb2_grpc.FrontendSe
 async def _setup_of(requests: AsyncIterator[pb.AnalyzeStreamRequest]) -> pb.AnalyzeSetup:
     first = await anext(aiter(requests), None)
     if first is None or first.WhichOneof("part") != "setup":
-        found = "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
+        found = (
+            "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
+        )
         raise InvalidRequest(f"{found}, expected the setup")
     return first.setup
 

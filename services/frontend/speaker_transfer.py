@@ -1,7 +1,9 @@
-"""`python -m services.frontend.speaker_transfer import|export FILE`: `spk2info.pt` into the voice storage, and out of it.
+"""`python -m services.frontend.speaker_transfer import|export FILE`: `spk2info.pt` into the voice
+storage, and out of it.
 
-Works on the storage itself, beside running services, which see what was imported at once. Only plain tensors are ever loaded. Exit status:
-0 done, 1 it failed (one line on standard error), 2 wrong usage.
+Works on the storage itself, beside running services, which see what was imported at once. Only
+plain tensors are ever loaded. Exit status: 0 done, 1 it failed (one line on standard error), 2
+wrong usage.
 """
 
 import argparse
@@ -56,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"cosyserve: {error.code.name}: {error.message}\n")
         return 1
     except OSError as error:
-        sys.stderr.write(f"cosyserve: {arguments.file}: cannot be {_DONE[arguments.direction]}: {error.strerror or error}\n")
+        sys.stderr.write(
+            f"cosyserve: {arguments.file}: cannot be {_DONE[arguments.direction]}: {error.strerror or error}\n"
+        )
         return 1
     except (ModelError, ValueError) as error:
         sys.stderr.write(f"cosyserve: {error}\n")
@@ -66,11 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: Sequence[str]) -> list[str]:
-    """Keep the voices of a file, of every layout, with what it says of them; all are checked before the first is kept. Returns their ids.
+    """Keep the voices of a file, of every layout, with what it says of them; all are checked before
+    the first is kept. Returns their ids.
 
-    Raises ModelError naming file, voice and field for what cannot be spoken with, InvalidRequest for an id that no caller could choose,
-    ValueError for one of `only` that the file lacks, AlreadyExists for one that comes with the model, and
-    for one that is kept already (those before it stay).
+    Raises ModelError naming file, voice and field for what cannot be spoken with, InvalidRequest
+    for an id that no caller could choose, ValueError for one of `only` that the file lacks,
+    AlreadyExists for one that comes with the model, and for one that is kept already (those before
+    it stay).
     """
     if not file.exists():
         raise ModelError(f"{file}: no such file")
@@ -82,7 +88,9 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
     for voice, _ in chosen:
         require_given_id(voice.id)
         if voice.id in presets:
-            raise AlreadyExists(f"there is a voice {voice.id!r} already, which comes with the model; choose others with --only")
+            raise AlreadyExists(
+                f"there is a voice {voice.id!r} already, which comes with the model; choose others with --only"
+            )
     for voice, told in chosen:
         notes = told.imported(now(), f"imported from {file.name}")
         origin = Origin(notes.transcript, notes.language_code, notes.created, notes.provenance, "")
@@ -91,8 +99,9 @@ def import_file(store: VoiceStore, directory: ModelDirectory, file: Path, only: 
 
 
 def export_file(store: VoiceStore, file: Path, only: Sequence[str], *, triton: bool) -> list[str]:
-    """Write kept voices, with all that is known of them, to a file, which comes into being whole. Returns their ids. Raises ValueError for
-    one of `only` that is not kept, and for a voice that the layout cannot hold."""
+    """Write kept voices, with all that is known of them, to a file, which comes into being whole.
+    Returns their ids. Raises ValueError for one of `only` that is not kept, and for a voice that
+    the layout cannot hold."""
     if not file.parent.is_dir():
         raise NotADirectoryError(0, f"{file.parent} is no directory", str(file))
     known = store.ids()

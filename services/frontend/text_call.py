@@ -1,4 +1,6 @@
-"""What one call of the frontend has come to so far, and its messages. Text never reaches a trace, only its length and language."""
+"""What one call of the frontend has come to so far, and its messages. Text never reaches a trace,
+only its length and language.
+"""
 
 import time
 from collections.abc import Iterable
@@ -43,7 +45,9 @@ class TextCall:
         self._language = reading.language_code
 
     def count(self, text: str, most: int, *, streamed: bool = False) -> None:
-        """Take note of text that has come. Raises InvalidRequest when it is empty (unless streamed) or too much by now."""
+        """Take note of text that has come. Raises InvalidRequest when it is empty (unless streamed)
+        or too much by now.
+        """
         self._characters += len(text)
         if not streamed:
             self.require_text()
@@ -58,11 +62,15 @@ class TextCall:
         if self.sentences == 0:
             scripts = scripts_of(tuple(stretch for warning in self._log.take() for stretch in warning.left_out))
             found = f" ({', '.join(scripts)})" if scripts else ""
-            problem = f"text holds only punctuation, blanks or what this model cannot read{found}; there is nothing to speak"
+            problem = (
+                f"text holds only punctuation, blanks or what this model cannot read{found}; there is nothing to speak"
+            )
             raise InvalidRequest(problem + self._languages)
 
     def wait(self, pause: Pause) -> None:
-        """Take note of a pause. Raises InvalidRequest when those in one place are too long together."""
+        """Take note of a pause. Raises InvalidRequest when those in one place are too long
+        together.
+        """
         self.pause = added(self.pause, pause)
 
     def message(self, sentence: Sentence) -> pb.Sentence:
@@ -94,7 +102,9 @@ class TextCall:
             continues=piece.continues,
         )
         self.sentences += not piece.unfinished
-        return pb.AnalyzeStreamResponse(sentence=sentence, unfinished=piece.unfinished, warnings=self.warnings(sentence.index))
+        return pb.AnalyzeStreamResponse(
+            sentence=sentence, unfinished=piece.unfinished, warnings=self.warnings(sentence.index)
+        )
 
     def warnings(self, sentence: int) -> list[TextWarning]:
         """Those since the last message that carried some, as of `sentence`."""
@@ -120,7 +130,8 @@ class TextCall:
 
     def record(self) -> None:
         attributes: dict[str, int | float | str] = {
-            "text.characters": self._characters, "text.language": traced_language(self._language), "text.sentences": self.sentences,
+            "text.characters": self._characters, "text.language": traced_language(self._language),
+            "text.sentences": self.sentences,
         }  # fmt: skip
         telemetry.record(Timing("frontend.analyze", self._start, time.time_ns(), attributes))
 

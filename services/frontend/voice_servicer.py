@@ -1,4 +1,6 @@
-"""The part of the frontend's gRPC face that keeps voices. Of a transcript or a note nothing reaches a log or a trace, only lengths."""
+"""The part of the frontend's gRPC face that keeps voices. Of a transcript or a note nothing reaches
+a log or a trace, only lengths.
+"""
 
 import base64
 import binascii
@@ -40,32 +42,46 @@ class VoiceMethods:
     async def DescribeVoice(self, request: pb.DescribeVoiceRequest, context: Context) -> pb.DescribeVoiceResponse:
         return pb.DescribeVoiceResponse(voice=_details_message(await self._library.details(request.id)))
 
-    async def ListVoices(self, request: pb.FrontendServiceListVoicesRequest, context: Context) -> pb.FrontendServiceListVoicesResponse:
+    async def ListVoices(
+        self, request: pb.FrontendServiceListVoicesRequest, context: Context
+    ) -> pb.FrontendServiceListVoicesResponse:
         if not 0 <= request.page_size <= _MOST_PAGE:
             raise InvalidRequest(f"page_size is {request.page_size}, allowed 0 to {_MOST_PAGE}")
         lines, last = await self._library.page(request.page_size or _PAGE, _after(request.page_token))
         token = base64.urlsafe_b64encode(last.encode()).decode()
         return pb.FrontendServiceListVoicesResponse(voices=map(_line_message, lines), next_page_token=token)
 
-    async def CreateVoice(self, request: pb.FrontendServiceCreateVoiceRequest, context: Context) -> pb.FrontendServiceCreateVoiceResponse:
+    async def CreateVoice(
+        self, request: pb.FrontendServiceCreateVoiceRequest, context: Context
+    ) -> pb.FrontendServiceCreateVoiceResponse:
         draft = _draft(request.draft).checked()
         details = await self._library.require_room(draft.id, draft.request_id)
         if details is None:
             if self._reader is None:
-                raise FailedPrecondition("no voice can be made: the model directory has no speech tokenizer or no speaker encoder")
+                raise FailedPrecondition(
+                    "no voice can be made: the model directory has no speech tokenizer or no speaker encoder"
+                )
             with self._reader.place():
                 start = time.time_ns()
                 kept = await make_voice(draft, self._reader)
-                telemetry.record(Timing("frontend.make_voice", start, time.time_ns(), traced(draft.recording, kept.voice)))
+                telemetry.record(
+                    Timing("frontend.make_voice", start, time.time_ns(), traced(draft.recording, kept.voice))
+                )
                 details = await self._library.add(kept, draft.labels)
         return pb.FrontendServiceCreateVoiceResponse(voice=_details_message(details))
 
-    async def UpdateVoice(self, request: pb.FrontendServiceUpdateVoiceRequest, context: Context) -> pb.FrontendServiceUpdateVoiceResponse:
+    async def UpdateVoice(
+        self, request: pb.FrontendServiceUpdateVoiceRequest, context: Context
+    ) -> pb.FrontendServiceUpdateVoiceResponse:
         labels, fields = _labels(request.metadata), tuple(request.update_mask.paths)
         Labels().changed(labels, fields)
-        return pb.FrontendServiceUpdateVoiceResponse(voice=_details_message(await self._library.relabel(request.id, labels, fields)))
+        return pb.FrontendServiceUpdateVoiceResponse(
+            voice=_details_message(await self._library.relabel(request.id, labels, fields))
+        )
 
-    async def DeleteVoice(self, request: pb.FrontendServiceDeleteVoiceRequest, context: Context) -> pb.FrontendServiceDeleteVoiceResponse:
+    async def DeleteVoice(
+        self, request: pb.FrontendServiceDeleteVoiceRequest, context: Context
+    ) -> pb.FrontendServiceDeleteVoiceResponse:
         await self._library.remove(request.id)
         return pb.FrontendServiceDeleteVoiceResponse()
 
@@ -127,7 +143,8 @@ def _line_message(line: Line) -> voice_pb2.VoiceSummary:
         try:
             message.create_time.FromJsonString(line.created)
         except ValueError:
-            # Kept by an earlier release, or part of a model: one such voice must not hide all others.
+            # Kept by an earlier release, or part of a model: one such voice must not hide all
+            # others.
             log.warning("a voice has a creation time that cannot be read; it is left out")
     return message
 

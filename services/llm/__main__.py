@@ -1,6 +1,7 @@
 """`python -m services.llm`: the speech-token service, set up from `COSYSERVE_LLM_*`.
 
-Exit codes: 2 when the settings, 3 when the model directory cannot be served, 1 when the engine broke; one line on stderr says why.
+Exit codes: 2 when the settings, 3 when the model directory cannot be served, 1 when the engine
+broke; one line on stderr says why.
 """
 
 import sys
@@ -23,7 +24,9 @@ PREFIX = "COSYSERVE_LLM_"
 
 
 def loader(settings: LlmSettings) -> Load:
-    """What `cosyserve.rpc.server` runs to make the service ready: model read in a thread, one sentence as warm-up."""
+    """What `cosyserve.rpc.server` runs to make the service ready: model read in a thread, one
+    sentence as warm-up.
+    """
 
     async def load_service(service: Service) -> Close:
         spoken = False
@@ -40,7 +43,9 @@ def loader(settings: LlmSettings) -> Load:
                 raise
 
         footing, _ = await first_that_speaks(
-            lambda below: load_chosen(settings, on_fault, below), speak, f"{settings.model}: the engine cannot speak its first sentence"
+            lambda below: load_chosen(settings, on_fault, below),
+            speak,
+            f"{settings.model}: the engine cannot speak its first sentence",
         )
         backend, spoken = footing.engine, True
         servicer = LlmServicer(backend, idle_seconds=settings.idle_seconds)
@@ -62,7 +67,9 @@ def facts(settings: LlmSettings, footing: Footing[Backend]) -> ServiceFacts:
         identity=footing.engine.identity,
         rung=footing.rung,
         refused=footing.refused,
-        buckets=tuple(bucket for bucket in BUCKETS if bucket < 2 * settings.max_sequences) if footing.rung == FUSED else (),
+        buckets=tuple(bucket for bucket in BUCKETS if bucket < 2 * settings.max_sequences)
+        if footing.rung == FUSED
+        else (),
         limits=limits_of(settings, *names),
         libraries=libraries("torch", "triton", "tensorrt_llm", *TENSORRT, "vllm"),
     )

@@ -1,4 +1,6 @@
-"""The gRPC face: message in, request to the backend, messages out. Both RPCs share one path and differ in where text comes from."""
+"""The gRPC face: message in, request to the backend, messages out. Both RPCs share one path and
+differ in where text comes from.
+"""
 
 import asyncio
 import contextlib
@@ -16,7 +18,17 @@ from cosyserve.v1 import identity_pb2, llm_pb2, llm_pb2_grpc, profile_pb2
 from services.llm import validation
 from services.llm.backends.backend import Backend
 from services.llm.backends.measured_generation import MeasuredGeneration
-from services.llm.generation.request import MOST_TOKENS, FinishReason, Generation, Grouping, Outcome, Profile, Prompt, Sampling, TextStream
+from services.llm.generation.request import (
+    MOST_TOKENS,
+    FinishReason,
+    Generation,
+    Grouping,
+    Outcome,
+    Profile,
+    Prompt,
+    Sampling,
+    TextStream,
+)
 from services.llm.guards.alignment import AlignmentTable
 from services.llm.guards.repetition import require_no_repetition
 from services.llm.guards.token_guards import TokenGuards
@@ -28,19 +40,25 @@ _REASONS = {
 
 
 class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
-    """cosyserve.v1.LlmService on a backend. idle_seconds: how long a stream may go without text before its text is ended."""
+    """cosyserve.v1.LlmService on a backend. idle_seconds: how long a stream may go without text
+    before its text is ended.
+    """
 
     def __init__(self, backend: Backend, *, idle_seconds: float = 60.0) -> None:
         self._backend, self._idle_seconds = backend, idle_seconds
         self.measured = MeasuredGeneration(backend)
 
     async def Generate(
-        self, request: llm_pb2.GenerateRequest, context: ServicerContext[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse]
+        self,
+        request: llm_pb2.GenerateRequest,
+        context: ServicerContext[llm_pb2.GenerateRequest, llm_pb2.GenerateResponse],
     ) -> AsyncGenerator[llm_pb2.GenerateResponse]:
         """Whole text in, tokens out."""
         if not request.HasField("setup"):
             raise InvalidRequest("setup is missing")
-        text = validation.ids("text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=LONGEST_SENTENCE)
+        text = validation.ids(
+            "text_ids", request.text_ids, self._backend.text_vocabulary, least=1, most=LONGEST_SENTENCE
+        )
         generation = self._generation(request.setup, text)
         validation.replay_fits(len(generation.replay), len(text), self._backend.lengths)
         async with contextlib.aclosing(self._speak(generation, _Told(list(text)), context)) as messages:
@@ -64,17 +82,23 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
                 yield llm_pb2.GenerateStreamResponse(tokens=tokens)
 
     async def _text(self, requests: AsyncIterator[llm_pb2.GenerateStreamRequest], told: "_Told") -> TextStream:
-        """Pieces of at least one id. Raises InvalidRequest, and DeadlineExceeded when none comes in time."""
+        """Pieces of at least one id. Raises InvalidRequest, and DeadlineExceeded when none comes in
+        time.
+        """
         deadline = self._deadline()
         while (request := await self._before(deadline, "text", requests)) is not None:
             if request.WhichOneof("part") != "text":
                 raise InvalidRequest("every message after the first has to be text")
-            ids = validation.ids("text.ids", request.text.ids, self._backend.text_vocabulary, most=validation.MOST_ARRIVING_IDS)
+            ids = validation.ids(
+                "text.ids", request.text.ids, self._backend.text_vocabulary, most=validation.MOST_ARRIVING_IDS
+            )
             if not ids:
                 continue
             told.ids += ids
             if len(told.ids) > validation.MOST_ARRIVING_IDS:
-                raise InvalidRequest(f"text has {len(told.ids)} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}")
+                raise InvalidRequest(
+                    f"text has {len(told.ids)} ids in all its messages, allowed are 1 to {validation.MOST_ARRIVING_IDS}"
+                )
             yield list(ids)
             deadline = self._deadline()
 
@@ -84,7 +108,9 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
     async def _before(
         self, deadline: float, what: str, requests: AsyncIterator[llm_pb2.GenerateStreamRequest]
     ) -> llm_pb2.GenerateStreamRequest | None:
-        """The next message, None behind the last. Raises DeadlineExceeded at the event loop's time `deadline`."""
+        """The next message, None behind the last. Raises DeadlineExceeded at the event loop's time
+        `deadline`.
+        """
         try:
             async with asyncio.timeout_at(deadline):
                 return await anext(requests, None)
@@ -97,9 +123,14 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             raise InvalidRequest(f"setup.profile is {setup.profile}, which is no profile")
         prompt = Prompt(
             validation.ids(
-                "setup.prompt_text_ids", setup.prompt_text_ids, self._backend.text_vocabulary, most=validation.MOST_ARRIVING_IDS
+                "setup.prompt_text_ids",
+                setup.prompt_text_ids,
+                self._backend.text_vocabulary,
+                most=validation.MOST_ARRIVING_IDS,
             ),
-            validation.speech("setup.prompt_speech_tokens", setup.prompt_speech_tokens, most=validation.MOST_PROMPT_SPEECH),
+            validation.speech(
+                "setup.prompt_speech_tokens", setup.prompt_speech_tokens, most=validation.MOST_PROMPT_SPEECH
+            ),
         )
         grouping = Grouping(
             first=validation.message_size("setup.first_message_tokens", setup.first_message_tokens),
@@ -110,12 +141,16 @@ class LlmServicer(llm_pb2_grpc.LlmServiceServicer):
             self._backend.identity.require(_identity(setup.expected_identity))
         profile = Profile.UPSTREAM if setup.profile == profile_pb2.PROFILE_UPSTREAM else Profile.CONTINUOUS
         sampling = Sampling(seed=setup.seed, sentence_index=setup.sentence_index, profile=profile)
-        return Generation(prompt=prompt, text=text, sampling=sampling, grouping=grouping, replay=replay, guarded=setup.guards)
+        return Generation(
+            prompt=prompt, text=text, sampling=sampling, grouping=grouping, replay=replay, guarded=setup.guards
+        )
 
     async def _speak(
         self, generation: Generation, told: "_Told", context: ServicerContext[Any, Any]
     ) -> AsyncGenerator[llm_pb2.SpeechTokens]:
-        """One message a hop, the first with the identity; the timings of the hop become spans of the call. Raises what the guards raise."""
+        """One message a hop, the first with the identity; the timings of the hop become spans of
+        the call. Raises what the guards raise.
+        """
         first, made, unseen = True, list(generation.replay), generation.replay
         guards = TokenGuards(generation.prompt, self._backend.lengths, told.ids) if generation.guarded else None
         async with contextlib.aclosing(self.measured.generate(generation)) as hops:
@@ -151,7 +186,9 @@ class _Told:
 
 
 def _aligned(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int], *, guarded: bool) -> list[int]:
-    """With which token each text id begins; nothing where that is not known. Raises Repeated, if guarded, when words were said twice."""
+    """With which token each text id begins; nothing where that is not known. Raises Repeated, if
+    guarded, when words were said twice.
+    """
     starts = table.starts(text_ids, tokens) or []
     if guarded and starts:
         require_no_repetition(table, text_ids, tokens)
@@ -159,7 +196,9 @@ def _aligned(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int]
 
 
 def _identity(message: identity_pb2.EngineIdentity) -> Identity:
-    return Identity(model_hash=message.model_hash, backend=message.backend, precision=message.precision, device=message.device)
+    return Identity(
+        model_hash=message.model_hash, backend=message.backend, precision=message.precision, device=message.device
+    )
 
 
 def _message(identity: Identity) -> identity_pb2.EngineIdentity:

@@ -1,4 +1,6 @@
-"""What a request may say. Messages name the field, its value and the allowed range; nothing else has happened when they are raised."""
+"""What a request may say. Messages name the field, its value and the allowed range; nothing else
+has happened when they are raised.
+"""
 
 from collections.abc import Sequence
 
@@ -14,7 +16,9 @@ DEFAULT_IN_MESSAGE = 25
 
 
 def ids(field: str, values: Sequence[int], below: int, *, least: int = 0, most: int) -> tuple[int, ...]:
-    """`least` to `most` ids, each 0 to below - 1. Raises InvalidRequest naming the first offence."""
+    """`least` to `most` ids, each 0 to below - 1. Raises InvalidRequest naming the first
+    offence.
+    """
     if not least <= len(values) <= most:
         raise InvalidRequest(f"{field} has {len(values)} ids, allowed are {least} to {most}")
     for index, value in enumerate(values):
@@ -39,4 +43,6 @@ def replay_fits(replayed: int, text_ids: int, lengths: LengthBounds) -> None:
     """Raises InvalidRequest when more tokens are replayed than a sentence of this text can have."""
     most = lengths.longest(text_ids)
     if replayed > most:
-        raise InvalidRequest(f"setup.replay_tokens has {replayed} ids, a sentence of {text_ids} text ids has at most {most}")
+        raise InvalidRequest(
+            f"setup.replay_tokens has {replayed} ids, a sentence of {text_ids} text ids has at most {most}"
+        )

@@ -65,7 +65,14 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
     synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(servicer, service.handlers)  # type: ignore[arg-type]
 
     asked = StageInfo(replica_sets)
-    names = ("max_streams", "max_characters", "max_stream_characters", "max_stream_seconds", "idle_seconds", "max_unary_seconds")
+    names = (
+        "max_streams",
+        "max_characters",
+        "max_stream_characters",
+        "max_stream_seconds",
+        "idle_seconds",
+        "max_unary_seconds",
+    )
     service.info.describe(
         ServiceFacts(limits=limits_of(settings, *names, *_DOOR_LIMITS), libraries=libraries()),
         asked.warm_up,
@@ -99,7 +106,9 @@ async def load(service: Service, settings: OrchestratorSettings) -> Close:
 
 def main() -> int:
     """Serve until SIGTERM; returns the exit status (cosyserve.rpc.process)."""
-    return run(SERVICE, PREFIX, OrchestratorSettings, lambda settings: partial(load, settings=settings), owns_health=True)
+    return run(
+        SERVICE, PREFIX, OrchestratorSettings, lambda settings: partial(load, settings=settings), owns_health=True
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Voice conversion: what is said in a recording, spoken by another voice.
 
-The recording's speech tokens go straight to the decoder, past the speech-token model (compatibility specification section 2.4).
+The recording's speech tokens go straight to the decoder, past the speech-token model (compatibility
+specification section 2.4).
 """
 
 import asyncio
@@ -15,8 +16,9 @@ _NO_TIME = Made(prefill=0.0, first_hop=0.0, decode=0.0)
 
 
 async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play, account: Account) -> None:
-    """Hand what is said in `audio` (bytes of a sound file) to `play` (s16le, 24 kHz) as `utterance` asks, which has no text of its own, and
-    fill `account`. The whole is one sentence to the decoder, as long as the recording; a pause in it is no fault.
+    """Hand what is said in `audio` (bytes of a sound file) to `play` (s16le, 24 kHz) as `utterance`
+    asks, which has no text of its own, and fill `account`. The whole is one sentence to the
+    decoder, as long as the recording; a pause in it is no fault.
 
     Raises what `PromptStage` raises, and what the decoder does.
     """
@@ -37,4 +39,7 @@ async def convert(utterance: Utterance, audio: bytes, stages: Stages, play: Play
     account.takeovers += decoded.takeovers
     spent = decoded.summary
     account.total.flow, account.total.vocoder = spent.flow_milliseconds, spent.vocoder_milliseconds
-    account.first_sound.flow, account.first_sound.vocoder = spent.first_flow_milliseconds, spent.first_vocoder_milliseconds
+    account.first_sound.flow, account.first_sound.vocoder = (
+        spent.first_flow_milliseconds,
+        spent.first_vocoder_milliseconds,
+    )

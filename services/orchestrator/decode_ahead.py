@@ -1,6 +1,8 @@
-"""The next sentence is decoded while the one before it is still being played, so that token2wav knows of it before its sound is due.
+"""The next sentence is decoded while the one before it is still being played, so that token2wav
+knows of it before its sound is due.
 
-What is made waits for its turn: at most what gRPC's flow control and two hops of token2wav hold. No sample depends on when it is made.
+What is made waits for its turn: at most what gRPC's flow control and two hops of token2wav hold. No
+sample depends on when it is made.
 """
 
 import asyncio
@@ -14,7 +16,9 @@ from services.orchestrator.speech.token_stream import TokenStream
 from services.orchestrator.stages.token2wav import Decoded
 
 LISTENER_SECONDS = 2.0
-"""A sentence is begun early when its listener will have played everything in front of it in less than that: with more there is time."""
+"""A sentence is begun early when its listener will have played everything in front of it in less
+than that: with more there is time.
+"""
 Decode = Callable[[Play], Awaitable[Decoded]]
 
 
@@ -27,7 +31,9 @@ class SoundAhead:
         self.task.add_done_callback(_retrieved)
 
     async def play(self, play: Play) -> Decoded:
-        """It is its turn: hand its sound to `play`. Raises what the decoding raises, or has raised."""
+        """It is its turn: hand its sound to `play`. Raises what the decoding raises, or has
+        raised.
+        """
         if not self._turn.done():
             self._turn.set_result(play)
         return await self.task
@@ -46,7 +52,8 @@ class Upcoming:
 
 
 class SentencesAhead:
-    """Takes sentences from `written` one after the other, and begins to decode one early where that is of use.
+    """Takes sentences from `written` one after the other, and begins to decode one early where that
+    is of use.
 
     Made by `sentences_ahead`, which ends what was begun and is not needed.
     """
@@ -61,19 +68,28 @@ class SentencesAhead:
         return Upcoming(await self._written.get())
 
     def behind(
-        self, current: TokenStream, over: asyncio.Event, until_played: Callable[[], float], decode: Callable[[TokenStream], Decode] | None
+        self,
+        current: TokenStream,
+        over: asyncio.Event,
+        until_played: Callable[[], float],
+        decode: Callable[[TokenStream], Decode] | None,
     ) -> "asyncio.Task[Upcoming]":
         """The sentence behind `current`.
 
-        over: set when all its sound was sent. until_played: seconds until the listener has played `current`, asked when all its tokens
-        are known. decode: decodes a sentence; None: none is begun early.
+        over: set when all its sound was sent. until_played: seconds until the listener has played
+        `current`, asked when all its tokens are known. decode: decodes a sentence; None: none is
+        begun early.
         """
         task = asyncio.create_task(self._behind(current, over, until_played, decode))
         self._keep(task)
         return task
 
     async def _behind(
-        self, current: TokenStream, over: asyncio.Event, until_played: Callable[[], float], decode: Callable[[TokenStream], Decode] | None
+        self,
+        current: TokenStream,
+        over: asyncio.Event,
+        until_played: Callable[[], float],
+        decode: Callable[[TokenStream], Decode] | None,
     ) -> Upcoming:
         if decode is not None:
             await current.settled()
@@ -100,7 +116,9 @@ class SentencesAhead:
 
 @contextlib.asynccontextmanager
 async def sentences_ahead(written: "asyncio.Queue[TokenStream | None]") -> AsyncIterator[SentencesAhead]:
-    """The sentences of one request while the block runs; what was begun and not played is ended with it."""
+    """The sentences of one request while the block runs; what was begun and not played is ended
+    with it.
+    """
     ahead = SentencesAhead(written)
     try:
         yield ahead

@@ -1,7 +1,8 @@
 """The heart of the orchestrator: text in, sound out, all stages at work at the same time.
 
-Three tasks in one TaskGroup, so that whatever fails ends all and reaches the caller: `_read` turns text into sentences, `_write` turns
-sentences into speech tokens, always one sentence ahead, and `_speak` turns tokens into sound and plays it in order.
+Three tasks in one TaskGroup, so that whatever fails ends all and reaches the caller: `_read` turns
+text into sentences, `_write` turns sentences into speech tokens, always one sentence ahead, and
+`_speak` turns tokens into sound and plays it in order.
 """
 
 import asyncio
@@ -90,24 +91,36 @@ async def speak(
     longest_seconds: float | None = None,
     text: ArrivingText | None = None,
 ) -> None:
-    """Speak `utterance`: hand its audio (s16le, 24 kHz) to `play` in order, without gap or repeat, and fill `account`.
+    """Speak `utterance`: hand its audio (s16le, 24 kHz) to `play` in order, without gap or repeat,
+    and fill `account`.
 
     text: what is said instead of `utterance.text` when it arrives over time.
     longest_seconds: refuse (InvalidRequest) as soon as the utterance is known to be longer.
     """
     analyzed: asyncio.Queue[Analyzed] = asyncio.Queue(maxsize=_ANALYZED_AHEAD)
-    # One place: the sentence being written waits here until the one before it is spoken, or begun early (`decode_ahead`). So at most three
-    # are ahead of the listener.
+    # One place: the sentence being written waits here until the one before it is spoken, or begun
+    # early (`decode_ahead`). So at most three are ahead of the listener.
     written: asyncio.Queue[TokenStream | None] = asyncio.Queue(maxsize=1)
     async with asyncio.TaskGroup() as group:
         shown = group.create_task(stages.prompts.shown(utterance.prompting))
         group.create_task(_read(utterance, text, stages, analyzed, account))
         group.create_task(_write(utterance, stages, shown, analyzed, written, account, longest_seconds))
-        await _speak(utterance, stages, shown, written, SilenceTrimmer(play, account.trimming, trimmed=utterance.trimmed), account)
+        await _speak(
+            utterance,
+            stages,
+            shown,
+            written,
+            SilenceTrimmer(play, account.trimming, trimmed=utterance.trimmed),
+            account,
+        )
 
 
 async def _read(
-    utterance: Utterance, text: ArrivingText | None, stages: Stages, analyzed: "asyncio.Queue[Analyzed]", account: Account
+    utterance: Utterance,
+    text: ArrivingText | None,
+    stages: Stages,
+    analyzed: "asyncio.Queue[Analyzed]",
+    account: Account,
 ) -> None:
     frontend, warn = stages.frontend, account.warnings.add
 
@@ -117,7 +130,11 @@ async def _read(
         await analyzed.put(sentence)
 
     # Not `+= await`: that adds to what was there before the wait, and the other tasks count too.
-    takeovers = await (frontend.analyze(utterance, take, warn) if text is None else frontend.analyze_stream(utterance, text, take, warn))
+    takeovers = await (
+        frontend.analyze(utterance, take, warn)
+        if text is None
+        else frontend.analyze_stream(utterance, text, take, warn)
+    )
     account.takeovers += takeovers
     await analyzed.put(None)
 
@@ -185,8 +202,9 @@ async def _speak(
 def _early(
     utterance: Utterance, shown: Shown, current: TokenStream, stages: Stages, account: Account
 ) -> tuple[Callable[[], float], Callable[[TokenStream], Decode] | None]:
-    """What `SentencesAhead.behind` asks for: the time until `current` is played, and how the sentence behind it is decoded. Sentences of
-    other profiles than the served one are not begun early: they follow the reference's own order."""
+    """What `SentencesAhead.behind` asks for: the time until `current` is played, and how the
+    sentence behind it is decoded. Sentences of other profiles than the served one are not begun
+    early: they follow the reference's own order."""
     playing, began = account.attempts.playing, account.attempts.samples
 
     def until_played() -> float:
@@ -195,14 +213,16 @@ def _early(
 
     def decode(following: TokenStream) -> Decode:
         listener = Listener(playing.utterance, until_played)
-        return lambda play: stages.token2wav.decode(utterance, shown, following, play, account.engines, listener=listener)
+        return lambda play: stages.token2wav.decode(
+            utterance, shown, following, play, account.engines, listener=listener
+        )
 
     return until_played, decode if is_served_profile(utterance) else None
 
 
 def _pause_before(sentence: Sentence | OpenSentence, utterance: Utterance, tokens_before: int) -> int:
-    """Milliseconds of silence; what the text asks for stands in place of the pause between sentences. tokens_before: of the sentence in
-    front of it."""
+    """Milliseconds of silence; what the text asks for stands in place of the pause between
+    sentences. tokens_before: of the sentence in front of it."""
     if sentence.pause_before_milliseconds or sentence.index == 0 or sentence.silent or sentence.continues:
         return sentence.pause_before_milliseconds
     asked = utterance.sentence_pause_milliseconds
@@ -232,5 +252,6 @@ def refuse_longer(seconds: float, longest_seconds: float) -> None:
     """Raise InvalidRequest for an utterance that is longer than can be given at once."""
     if seconds > longest_seconds:
         raise InvalidRequest(
-            f"the utterance is over {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once; use Synthesize"
+            f"the utterance is over {seconds:.0f} s long, at most {longest_seconds:.0f} s are given at once; use "
+            "Synthesize"
         )

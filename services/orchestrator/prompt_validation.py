@@ -17,12 +17,17 @@ def prompting(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.Synthesiz
     instruction = request.instruction.strip()
     if request.instruction and not 1 <= len(instruction) <= _LONGEST_INSTRUCTION:
         raise InvalidRequest(
-            f"instruction has {len(instruction)} characters besides the blanks around it, allowed are 1 to {_LONGEST_INSTRUCTION}"
+            f"instruction has {len(instruction)} characters besides the blanks around it, allowed are 1 to "
+            f"{_LONGEST_INSTRUCTION}"
         )
     if instruction and mode not in (None, PromptMode.INSTRUCT):
-        raise InvalidRequest(f"prompt_mode is PROMPT_MODE_{mode.name}, which takes no instruction; PROMPT_MODE_INSTRUCT does")
+        raise InvalidRequest(
+            f"prompt_mode is PROMPT_MODE_{mode.name}, which takes no instruction; PROMPT_MODE_INSTRUCT does"
+        )
     if mode is PromptMode.INSTRUCT and not instruction:
-        raise InvalidRequest(f"prompt_mode is PROMPT_MODE_INSTRUCT, which needs an instruction of 1 to {_LONGEST_INSTRUCTION} characters")
+        raise InvalidRequest(
+            f"prompt_mode is PROMPT_MODE_INSTRUCT, which needs an instruction of 1 to {_LONGEST_INSTRUCTION} characters"
+        )
     return Prompting(request.voice, _recording(request), mode, instruction)
 
 
@@ -63,5 +68,7 @@ def _recording(
     prompt: voice_pb2.PromptRecording = request.prompt
     require_size("prompt.audio", prompt.audio)
     if len(prompt.transcript) > _LONGEST_TRANSCRIPT:
-        raise InvalidRequest(f"prompt.transcript has {len(prompt.transcript)} characters, allowed are at most {_LONGEST_TRANSCRIPT}")
+        raise InvalidRequest(
+            f"prompt.transcript has {len(prompt.transcript)} characters, allowed are at most {_LONGEST_TRANSCRIPT}"
+        )
     return Recording(prompt.audio, prompt.transcript, prompt.language_code, prompt.cut_prompt)

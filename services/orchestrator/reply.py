@@ -1,4 +1,6 @@
-"""The answer of the public door as it takes shape: sound to protobuf, messages numbered and placed in time."""
+"""The answer of the public door as it takes shape: sound to protobuf, messages numbered and placed
+in time.
+"""
 
 import asyncio
 import contextlib
@@ -39,7 +41,9 @@ class Reply:
         reader_seconds: float,
         sending: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
     ) -> None:
-        """reader_seconds: how long the caller may take for one message. sending: entered while a message is being sent."""
+        """reader_seconds: how long the caller may take for one message. sending: entered while a
+        message is being sent.
+        """
         self._utterance = utterance
         self._reader_seconds = reader_seconds
         self._sending = sending
@@ -57,15 +61,20 @@ class Reply:
         tell(self._figures)
 
     def _figures(self) -> Figures:
-        return figures_of(self._account, (self._place - self._utterance.start_sample) / self._utterance.sample_rate, self._audible)
+        return figures_of(
+            self._account, (self._place - self._utterance.start_sample) / self._utterance.sample_rate, self._audible
+        )
 
     async def stream(self, speak: Callable[[Play, Account], Awaitable[None]]) -> None:
-        """Send what `speak` plays, to its end. Raises what it raises, OutOfRange when the caller resumes behind the end, CallerStalled."""
+        """Send what `speak` plays, to its end. Raises what it raises, OutOfRange when the caller
+        resumes behind the end, CallerStalled.
+        """
         await speak(self._play, self._account)
         rest = self._out.finish()
         if self._out.position < self._utterance.start_sample:
             raise errors.OutOfRange(
-                f"start_sample is {self._utterance.start_sample}, the utterance has {self._out.position} samples at the requested rate"
+                f"start_sample is {self._utterance.start_sample}, the utterance has {self._out.position} samples at "
+                "the requested rate"
             )
         await self._write(rest, self._out.position / self._utterance.sample_rate)
 
@@ -85,7 +94,9 @@ class Reply:
         """last_seconds: of the last message, how long all of the audio is."""
         if audio:
             self._account.sounded()
-            self._account.attempts.playing.sent(len(audio) / self._out.encoding.bytes_per_sample / self._out.sample_rate)
+            self._account.attempts.playing.sent(
+                len(audio) / self._out.encoding.bytes_per_sample / self._out.sample_rate
+            )
             self._audible.arrived(self._account.milliseconds / 1000, audio)
         summary = None if last_seconds is None else summary_of(self._account, last_seconds, self._audible)
         if summary is not None:
@@ -109,8 +120,8 @@ class Reply:
             await self._written(self._writing)
 
     async def _written(self, writing: "asyncio.Future[None]") -> None:
-        """Shielded: a write that has begun goes on when the pipeline is cancelled, and neither another nor a status can be sent before it
-        is over; for that it is given a little time."""
+        """Shielded: a write that has begun goes on when the pipeline is cancelled, and neither
+        another nor a status can be sent before it is over; for that it is given a little time."""
         try:
             async with asyncio.timeout(self._reader_seconds):
                 await asyncio.shield(writing)
@@ -129,7 +140,9 @@ def _seen(writing: "asyncio.Future[None]") -> None:
 
 
 def take_words(account: Account) -> list[synthesis_pb2.WordTime]:
-    """The words that became known since the last call, at their places in what is sent; none before those places are known."""
+    """The words that became known since the last call, at their places in what is sent; none before
+    those places are known.
+    """
     if not account.trimming.settled:
         return []
     words, account.attempts.words = account.attempts.words, []
@@ -148,13 +161,17 @@ def _word_message(word: WordTime, trimming: Trimming) -> synthesis_pb2.WordTime:
 def warning_message(warning: TextWarning) -> warning_pb2.TextWarning:
     """As TextWarning of warning.proto."""
     kind = cast("warning_pb2.TextWarning.Kind.ValueType", warning.kind)
-    return warning_pb2.TextWarning(kind=kind, message=warning.message, left_out=warning.left_out, sentence=warning.sentence)
+    return warning_pb2.TextWarning(
+        kind=kind, message=warning.message, left_out=warning.left_out, sentence=warning.sentence
+    )
 
 
 def output_of(utterance: Utterance) -> OutputStream:
     """From 24 kHz sound to what was asked for, from the sample on that was asked for."""
     return OutputStream(
-        _ENCODINGS[cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding)], utterance.sample_rate, utterance.start_sample
+        _ENCODINGS[cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding)],
+        utterance.sample_rate,
+        utterance.start_sample,
     )
 
 
@@ -164,7 +181,8 @@ def header_of(utterance: Utterance, account: Account) -> synthesis_pb2.Synthesis
         seed=utterance.seed,
         voice=account.voice,
         audio_format=audio_pb2.AudioFormat(
-            encoding=cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding), sample_rate_hertz=utterance.sample_rate
+            encoding=cast("audio_pb2.AudioEncoding.ValueType", utterance.encoding),
+            sample_rate_hertz=utterance.sample_rate,
         ),
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
         engine=account.engines.name,

@@ -1,4 +1,6 @@
-"""One line of the log for each request that speaks: its id, what it got, when, and how it ended. Never its text."""
+"""One line of the log for each request that speaks: its id, what it got, when, and how it ended.
+Never its text.
+"""
 
 import asyncio
 import contextlib
@@ -25,8 +27,8 @@ _ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 
 @dataclass(frozen=True)
 class Figures:
-    """voice: its id, empty before it is known. audio_seconds: of what was sent. first_byte, first_audible: milliseconds since admission,
-    as in the summary; 0: there was none."""
+    """voice: its id, empty before it is known. audio_seconds: of what was sent. first_byte,
+    first_audible: milliseconds since admission, as in the summary; 0: there was none."""
 
     voice: str = ""
     audio_seconds: float = 0.0
@@ -60,8 +62,8 @@ def logged(method: Method[Servicer, Request, Answer]) -> Method[Servicer, Reques
 
 
 def tell(figures: Callable[[], Figures]) -> None:
-    """Give the function that knows what the present call gets; it is called when the call is over. Without effect outside a call that is
-    logged."""
+    """Give the function that knows what the present call gets; it is called when the call is over.
+    Without effect outside a call that is logged."""
     if (line := _LINE.get()) is not None:
         line.figures = figures
 
@@ -83,12 +85,22 @@ def _one_line(method: str, context: Context) -> Iterator[None]:
         found = line.figures()
         log.info(
             "request %s %s voice=%s audio=%.2f s first_byte=%.0f ms first_audible=%.0f ms status=%s",
-            *(_id_of(context), method, found.voice or "-", found.audio_seconds, found.first_byte, found.first_audible, status),
+            *(
+                _id_of(context),
+                method,
+                found.voice or "-",
+                found.audio_seconds,
+                found.first_byte,
+                found.first_audible,
+                status,
+            ),
         )
 
 
 def _id_of(context: Context) -> str:
-    """What the caller sent as x-request-id, if it is one; else the trace of the call; else one of its own."""
+    """What the caller sent as x-request-id, if it is one; else the trace of the call; else one of
+    its own.
+    """
     for key, value in context.invocation_metadata() or ():
         if key == ID_KEY and isinstance(value, str) and _ID.fullmatch(value):
             return value

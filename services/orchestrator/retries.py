@@ -1,7 +1,9 @@
-"""What becomes of a sentence whose speech fails a guard: said anew once, with another seed, while nobody has heard it; else an error.
+"""What becomes of a sentence whose speech fails a guard: said anew once, with another seed, while
+nobody has heard it; else an error.
 
-The stages find the faults. Which seed speaks follows from (seed, sentence, attempt), and which sentences were said anew is told to the
-caller, who brings the list back when it resumes: so the same audio comes again.
+The stages find the faults. Which seed speaks follows from (seed, sentence, attempt), and which
+sentences were said anew is told to the caller, who brings the list back when it resumes: so the
+same audio comes again.
 """
 
 import asyncio
@@ -24,13 +26,17 @@ from services.orchestrator.stages.token2wav import Decoded, Listener, Token2WavS
 
 log = logging.getLogger(__name__)
 _RETRIES = telemetry.meter.create_counter(
-    "cosyserve.speech.retries", "{sentence}", "Sentences said anew with another seed, by the guard that the first attempt failed"
+    "cosyserve.speech.retries",
+    "{sentence}",
+    "Sentences said anew with another seed, by the guard that the first attempt failed",
 )
 
 
 @dataclass
 class Attempts:
-    """Of one request. samples: at 24 kHz, spoken so far, those that are not sent or that a resumed caller has already included."""
+    """Of one request. samples: at 24 kHz, spoken so far, those that are not sent or that a resumed
+    caller has already included.
+    """
 
     samples: int = 0
     retried: list[int] = field(default_factory=list)
@@ -49,12 +55,16 @@ def attempt_seed(seed: int, sentence: int, attempt: int) -> int:
 
 
 def first_attempt(utterance: Utterance, sentence: Sentence | OpenSentence) -> TokenStream:
-    """Where the tokens of `sentence` go; of its second attempt when that is what the caller has heard the beginning of."""
+    """Where the tokens of `sentence` go; of its second attempt when that is what the caller has
+    heard the beginning of.
+    """
     return _stream(utterance, sentence, 1 if sentence.index in utterance.retried_sentences else 0)
 
 
 async def write(utterance: Utterance, shown: Shown, stream: TokenStream, llm: LlmStage, engines: Engines) -> int:
-    """Fill `stream`; returns the number of takeovers. A fault of the speech goes into the stream, to whoever speaks it."""
+    """Fill `stream`; returns the number of takeovers. A fault of the speech goes into the stream,
+    to whoever speaks it.
+    """
     try:
         return await llm.generate(utterance, shown, stream, engines)
     except SpeechFault as fault:
@@ -72,10 +82,12 @@ async def speak(
     attempts: Attempts,
     ahead: SoundAhead | None = None,
 ) -> tuple[TokenStream, Decoded]:
-    """Play a sentence; returns the stream that was spoken, which is another one than `stream` if it had to be said anew.
+    """Play a sentence; returns the stream that was spoken, which is another one than `stream` if it
+    had to be said anew.
 
-    ahead: its first attempt, if decoding has begun before its turn. Raises the SpeechFault that cannot be mended: the request does not
-    allow it, some of the sentence was heard, or it is the second one.
+    ahead: its first attempt, if decoding has begun before its turn. Raises the SpeechFault that
+    cannot be mended: the request does not allow it, some of the sentence was heard, or it is the
+    second one.
     """
     llm, token2wav = stages
     began = attempts.samples

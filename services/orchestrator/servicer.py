@@ -48,7 +48,9 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         utterance = validation.streaming(request, self._settings.max_characters)
         with self.admission.admit(TEXT, _bytes(utterance.text)):
             async with within(self._settings.max_request_seconds, context.time_remaining()):
-                await Reply(utterance, context, self._settings.reader_seconds).stream(partial(speak, utterance, self._stages))
+                await Reply(utterance, context, self._settings.reader_seconds).stream(
+                    partial(speak, utterance, self._stages)
+                )
 
     @logged
     async def ConvertVoice(  # type: ignore[override]  # as Synthesize
@@ -69,7 +71,8 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         utterance, waiting = validation.arriving(await _setup_of(requests), settings.idle_seconds)
         lent = LentPlace(settings.idle_seconds)
         with self.admission.admit(ARRIVING_TEXT, lent=lent) as place:
-            # Tells the caller that its setup is accepted: text written before may hide the status of a refusal.
+            # Tells the caller that its setup is accepted: text written before may hide the status
+            # of a refusal.
             await context.send_initial_metadata(())
             text = ArrivingText(settings.max_waiting_characters)
             reply = Reply(utterance, context, settings.reader_seconds, lent.sending)
@@ -77,7 +80,9 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
                 try:
                     async with asyncio.TaskGroup() as group:
                         reclaiming = group.create_task(lent.until_reclaimed())
-                        group.create_task(listen(_noted(_fragments(requests), lent), text, waiting, settings.max_stream_characters))
+                        group.create_task(
+                            listen(_noted(_fragments(requests), lent), text, waiting, settings.max_stream_characters)
+                        )
                         await reply.stream(partial(_speak_in, lent, utterance, self._stages, text))
                         reclaiming.cancel()
                 except* CancelledByCaller:
@@ -113,7 +118,9 @@ class SynthesisServicer(VoiceMethods, synthesis_pb2_grpc.SynthesisServiceService
         )
 
     def _longest_unary(self, out: OutputStream) -> float:
-        """Seconds that fit into one message as most gRPC clients receive it, or the setting when that is less."""
+        """Seconds that fit into one message as most gRPC clients receive it, or the setting when
+        that is less.
+        """
         return min(self._settings.max_unary_seconds, _UNARY_BYTES / (out.sample_rate * out.encoding.bytes_per_sample))
 
 
@@ -121,11 +128,17 @@ def _bytes(text: str) -> int:
     return len(text.encode())
 
 
-async def _setup_of(requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest]) -> synthesis_pb2.StreamingSynthesizeSetup:
-    """The server waits for the first message (cosyserve.rpc.first_message), so it is there or there is none."""
+async def _setup_of(
+    requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRequest],
+) -> synthesis_pb2.StreamingSynthesizeSetup:
+    """The server waits for the first message (cosyserve.rpc.first_message), so it is there or there
+    is none.
+    """
     first = await anext(requests, None)
     if first is None or first.WhichOneof("part") != "setup":
-        found = "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
+        found = (
+            "no message came" if first is None else f"the first message carries {first.WhichOneof('part') or 'nothing'}"
+        )
         raise errors.InvalidRequest(f"{found}, expected the setup")
     return first.setup
 
@@ -134,9 +147,13 @@ async def _fragments(requests: AsyncIterator[synthesis_pb2.StreamingSynthesizeRe
     async for request in requests:
         part = request.WhichOneof("part")
         if part not in ("text", "flush", "cancel"):
-            raise errors.InvalidRequest(f"a message behind the first carries {part or 'nothing'}, expected text, flush or cancel")
+            raise errors.InvalidRequest(
+                f"a message behind the first carries {part or 'nothing'}, expected text, flush or cancel"
+            )
         if len(request.text) > _LONGEST_FRAGMENT:
-            raise errors.InvalidRequest(f"text has {len(request.text)} characters in one message, allowed are at most {_LONGEST_FRAGMENT}")
+            raise errors.InvalidRequest(
+                f"text has {len(request.text)} characters in one message, allowed are at most {_LONGEST_FRAGMENT}"
+            )
         yield Fragment(text=request.text, flush=part == "flush", cancel=part == "cancel")
 
 
@@ -148,7 +165,9 @@ async def _noted(fragments: AsyncIterator[Fragment], place: LentPlace) -> AsyncI
         yield fragment
 
 
-async def _speak_in(place: LentPlace, utterance: Utterance, stages: Stages, text: ArrivingText, play: Play, account: Account) -> None:
+async def _speak_in(
+    place: LentPlace, utterance: Utterance, stages: Stages, text: ArrivingText, play: Play, account: Account
+) -> None:
     async def noted(audio: bytes) -> None:
         place.used()
         await play(audio)

@@ -1,4 +1,6 @@
-"""Checks of a public request, before any stage is asked: what is wrong, where, and the allowed range."""
+"""Checks of a public request, before any stage is asked: what is wrong, where, and the allowed
+range.
+"""
 
 import math
 import re
@@ -18,7 +20,9 @@ from services.orchestrator.text.caller_messages import Waiting
 
 _LONGEST_PAUSE_MILLISECONDS = 10_000
 _LONGEST_IDLE_BY_TOKEN_SECONDS = 30
-"""The stages behind hold a sentence open and take a minute without tokens for the end of their caller."""
+"""The stages behind hold a sentence open and take a minute without tokens for the end of their
+caller.
+"""
 _MOST_RETRIED = 20_000
 _LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,8}")
 _StreamingRequest = synthesis_pb2.SynthesizeRequest | synthesis_pb2.ConvertVoiceRequest
@@ -32,7 +36,8 @@ def streaming(request: synthesis_pb2.SynthesizeRequest, max_characters: int) -> 
 
 
 def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float) -> tuple[Utterance, Waiting]:
-    """What the setup of a `StreamingSynthesize` comes down to; its utterance has no text. Raises InvalidRequest.
+    """What the setup of a `StreamingSynthesize` comes down to; its utterance has no text. Raises
+    InvalidRequest.
 
     idle_seconds: the server's setting.
     """
@@ -40,15 +45,20 @@ def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float)
     if setup.mode not in modes.Mode.values():
         raise InvalidRequest(f"setup.mode is {setup.mode}, no value of that number exists")
     if setup.request.text:
-        raise InvalidRequest("setup.request.text is set; in StreamingSynthesize text comes in messages behind the setup")
+        raise InvalidRequest(
+            "setup.request.text is set; in StreamingSynthesize text comes in messages behind the setup"
+        )
     by_token = setup.mode == modes.MODE_TOKENS
     if by_token and setup.request.instruction:
         raise InvalidRequest(
-            "setup.request.instruction is set; in MODE_TOKENS it would stand among the words and be spoken, MODE_SENTENCES takes one"
+            "setup.request.instruction is set; in MODE_TOKENS it would stand among the words and be spoken, "
+            "MODE_SENTENCES takes one"
         )
     delay, idle = setup.buffer_delay_milliseconds, setup.idle_timeout_milliseconds
     if delay and by_token:
-        raise InvalidRequest("setup.buffer_delay_milliseconds is set; MODE_TOKENS waits for no sentence, so there is nothing to delay")
+        raise InvalidRequest(
+            "setup.buffer_delay_milliseconds is set; MODE_TOKENS waits for no sentence, so there is nothing to delay"
+        )
     longest_idle = 1000 * (_LONGEST_IDLE_BY_TOKEN_SECONDS if by_token else LONGEST_IDLE_SECONDS)
     patience = _in_range("setup.idle_timeout_milliseconds", idle, 1_000, longest_idle) / 1000 if idle else idle_seconds
     waiting = Waiting(
@@ -59,7 +69,9 @@ def arriving(setup: synthesis_pb2.StreamingSynthesizeSetup, idle_seconds: float)
 
 
 def conversion(request: synthesis_pb2.ConvertVoiceRequest) -> Utterance:
-    """How a `ConvertVoice` request wants to be spoken; its utterance has no text. Raises InvalidRequest."""
+    """How a `ConvertVoice` request wants to be spoken; its utterance has no text. Raises
+    InvalidRequest.
+    """
     return _in_hops(request, _form(request, prompt_validation.conversion(request), _streaming_profile(request)))
 
 
@@ -80,14 +92,18 @@ def _in_hops(request: _StreamingRequest, utterance: Utterance) -> Utterance:
     if request.start_sample < 0:
         raise InvalidRequest(f"start_sample is {request.start_sample}, it must not be negative")
     if request.start_sample and not request.HasField("seed"):
-        raise InvalidRequest("start_sample resumes a lost request and needs its seed (header.seed of the first response)")
+        raise InvalidRequest(
+            "start_sample resumes a lost request and needs its seed (header.seed of the first response)"
+        )
     hops = request.hops
     first_hop = _in_range("hops.first_hop_tokens", hops.first_hop_tokens or 1, 1, 100)
     max_hop = _in_range("hops.max_hop_tokens", hops.max_hop_tokens or 100, 25, 400)
     if hops.growth not in profile_pb2.HopSchedule.Growth.values():
         raise InvalidRequest(f"hops.growth is {hops.growth}, no value of that number exists")
     if utterance.profile == profile_pb2.PROFILE_UPSTREAM and utterance.speed != 1.0:
-        raise InvalidRequest(f"speed is {utterance.speed:g}; PROFILE_UPSTREAM has only 1.0, PROFILE_CONTINUOUS has 0.5 to 2.0")
+        raise InvalidRequest(
+            f"speed is {utterance.speed:g}; PROFILE_UPSTREAM has only 1.0, PROFILE_CONTINUOUS has 0.5 to 2.0"
+        )
     return replace(
         utterance,
         first_hop_tokens=first_hop,
@@ -109,7 +125,9 @@ def _require_text(text: str, max_characters: int) -> None:
         raise InvalidRequest(f"text has {len(text)} characters, allowed are 1 to {max_characters}")
     # What a sign comes to, and whether the voice can say it, the frontend knows.
     if not any(unicodedata.category(character)[0] in "LNS" or character in "%‰" for character in text):
-        raise InvalidRequest(f"text has nothing to speak (no letter or digit); allowed are 1 to {max_characters} characters")
+        raise InvalidRequest(
+            f"text has nothing to speak (no letter or digit); allowed are 1 to {max_characters} characters"
+        )
 
 
 def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeUnaryRequest, profile: int) -> Utterance:
@@ -127,7 +145,9 @@ def _shared(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeU
     )
 
 
-def _form(request: _StreamingRequest | synthesis_pb2.SynthesizeUnaryRequest, prompting: Prompting, profile: int) -> Utterance:
+def _form(
+    request: _StreamingRequest | synthesis_pb2.SynthesizeUnaryRequest, prompting: Prompting, profile: int
+) -> Utterance:
     """Whom to hear, how fast, in which form; no text, one hop after the other."""
     speed = request.speed or 1.0
     if not (math.isfinite(speed) and 0.5 <= speed <= 2.0):
@@ -157,13 +177,17 @@ def _trimmed(onset: int, profile: int) -> bool:
         raise InvalidRequest(f"onset is {onset}, no value of that number exists")
     upstream = profile == profile_pb2.PROFILE_UPSTREAM
     if upstream and onset == synthesis_pb2.ONSET_TRIMMED:
-        raise InvalidRequest("onset is ONSET_TRIMMED; PROFILE_UPSTREAM has only ONSET_NATURAL, PROFILE_CONTINUOUS has both")
+        raise InvalidRequest(
+            "onset is ONSET_TRIMMED; PROFILE_UPSTREAM has only ONSET_NATURAL, PROFILE_CONTINUOUS has both"
+        )
     return onset != synthesis_pb2.ONSET_NATURAL and not upstream
 
 
 def _pause(request: synthesis_pb2.SynthesizeRequest | synthesis_pb2.SynthesizeUnaryRequest, profile: int) -> int | None:
     if request.HasField("sentence_pause_milliseconds"):
-        return _in_range("sentence_pause_milliseconds", request.sentence_pause_milliseconds, 0, _LONGEST_PAUSE_MILLISECONDS)
+        return _in_range(
+            "sentence_pause_milliseconds", request.sentence_pause_milliseconds, 0, _LONGEST_PAUSE_MILLISECONDS
+        )
     return 0 if profile == profile_pb2.PROFILE_UPSTREAM else None
 
 

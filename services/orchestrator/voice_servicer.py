@@ -14,7 +14,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class VoiceMethods:
-    """The voice methods of SynthesisService. most_makings: uploads at once; more are refused with a retry hint."""
+    """The voice methods of SynthesisService. most_makings: uploads at once; more are refused with a
+    retry hint.
+    """
 
     def __init__(self, voices: VoiceStage, most_makings: int) -> None:
         self._voices = voices
@@ -24,7 +26,9 @@ class VoiceMethods:
         voices, token = await self._voices.page(request.page_size, request.page_token)
         return pb.ListVoicesResponse(voices=voices, next_page_token=token)
 
-    async def GetVoice(self, request: pb.SynthesisServiceGetVoiceRequest, context: Context) -> pb.SynthesisServiceGetVoiceResponse:
+    async def GetVoice(
+        self, request: pb.SynthesisServiceGetVoiceRequest, context: Context
+    ) -> pb.SynthesisServiceGetVoiceResponse:
         return pb.SynthesisServiceGetVoiceResponse(voice=await self._voices.describe(request.id))
 
     async def CreateVoice(self, request: pb.CreateVoiceRequest, context: Context) -> pb.CreateVoiceResponse:
@@ -36,7 +40,9 @@ class VoiceMethods:
             return pb.CreateVoiceResponse(voice=await self._voices.create(draft))
 
     async def UpdateVoice(self, request: pb.UpdateVoiceRequest, context: Context) -> pb.UpdateVoiceResponse:
-        return pb.UpdateVoiceResponse(voice=await self._voices.update(request.id, request.metadata, request.update_mask.paths))
+        return pb.UpdateVoiceResponse(
+            voice=await self._voices.update(request.id, request.metadata, request.update_mask.paths)
+        )
 
     async def DeleteVoice(self, request: pb.DeleteVoiceRequest, context: Context) -> pb.DeleteVoiceResponse:
         await self._voices.delete(request.id)

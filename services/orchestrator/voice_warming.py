@@ -1,4 +1,6 @@
-"""The state behind a voice's prompt, computed before anybody waits for it: each voice says one token to nobody on each new decoder."""
+"""The state behind a voice's prompt, computed before anybody waits for it: each voice says one
+token to nobody on each new decoder.
+"""
 
 import asyncio
 import logging
@@ -18,8 +20,9 @@ _LARGEST_PAGE = 1000
 class VoiceWarming:
     """Call `run` in a task of its own; `changed` wakes it when a replica may have come up.
 
-    most_voices: the first so many of the list, the default voice before all others; one that is only a vector has no such state. What
-    fails is logged and tried again when the replica comes up anew: a cold voice costs time, not sound.
+    most_voices: the first so many of the list, the default voice before all others; one that is
+    only a vector has no such state. What fails is logged and tried again when the replica comes up
+    anew: a cold voice costs time, not sound.
     """
 
     def __init__(self, prompts: PromptStage, voices: VoiceStage, decoders: Token2WavStage, most_voices: int) -> None:
@@ -31,7 +34,9 @@ class VoiceWarming:
         self._changed = asyncio.Event()
 
     def changed(self) -> None:
-        """Some stage's health may have changed. A decoder that went away is a new one when it is back."""
+        """Some stage's health may have changed. A decoder that went away is a new one when it is
+        back.
+        """
         self._warm.intersection_update(self._decoders.replicas.serving_replicas())
         self._changed.set()
 

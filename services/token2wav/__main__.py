@@ -1,5 +1,5 @@
-"""`python -m services.token2wav`: settings from COSYSERVE_TOKEN2WAV_*, exit status 2 for unusable ones, 3 for an unusable model, 1 for
-an engine that broke while it served."""
+"""`python -m services.token2wav`: settings from COSYSERVE_TOKEN2WAV_*, exit status 2 for unusable
+ones, 3 for an unusable model, 1 for an engine that broke while it served."""
 
 import asyncio
 import dataclasses
@@ -31,21 +31,24 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Token2WavSettings(ServerSettings, EngineSettings):
-    """backend: auto, torch, tensorrt, onnxruntime or fake; auto: the first that serves here of TensorRT, where `auto_first` or a note of
-    `cosyserve start --benchmark` names it, torch paged, torch readable on CUDA, torch on the CPU, and torch: the same without TensorRT;
-    each step down is logged and told by GetInfo. auto_first: `tensorrt`, or empty: what was measured to be faster here. device: as torch
-    names it, or auto: CUDA where that serves. strict: no step down; where the first of these cannot serve, the start fails with the reason.
-    max_streams: sentences decoded at once.
+    """backend: auto, torch, tensorrt, onnxruntime or fake; auto: the first that serves here of
+    TensorRT, where `auto_first` or a note of `cosyserve start --benchmark` names it, torch paged,
+    torch readable on CUDA, torch on the CPU, and torch: the same without TensorRT; each step down
+    is logged and told by GetInfo. auto_first: `tensorrt`, or empty: what was measured to be faster
+    here. device: as torch names it, or auto: CUDA where that serves. strict: no step down; where
+    the first of these cannot serve, the start fails with the reason. max_streams: sentences decoded
+    at once.
 
-    state_bytes: memory for their state (with the published sizes a second of sound, prompt included, takes 231 MB in float32, half of
-    it in bfloat16). reserve_tokens: what each stream claims of it beside its prompt, 25 for a second; a stream that does not fit is
-    refused, unless it is alone. Sentences that
-    are longer than the reserve may use state_bytes up; then only the oldest stream with work to do goes on, and the next one whenever that
-    one waits for its reader or for tokens.
-    load_seconds: time limit for loading one engine; one that has not loaded by then is stepped over, or ends the start where it is the
-    last.
-    idle_seconds: how long DecodeStream waits for tokens. hold_seconds: how long a finished first piece may wait for the second, where that
-    one would come too late for its player, 0 to 5; None: 0.5 in an engine whose steps take several streams, 2 in one that takes one.
+    state_bytes: memory for their state (with the published sizes a second of sound, prompt
+    included, takes 231 MB in float32, half of it in bfloat16). reserve_tokens: what each stream
+    claims of it beside its prompt, 25 for a second; a stream that does not fit is refused, unless
+    it is alone. Sentences that are longer than the reserve may use state_bytes up; then only the
+    oldest stream with work to do goes on, and the next one whenever that one waits for its reader
+    or for tokens. load_seconds: time limit for loading one engine; one that has not loaded by then
+    is stepped over, or ends the start where it is the last. idle_seconds: how long DecodeStream
+    waits for tokens. hold_seconds: how long a finished first piece may wait for the second, where
+    that one would come too late for its player, 0 to 5; None: 0.5 in an engine whose steps take
+    several streams, 2 in one that takes one.
     """
 
     backend: str = "auto"
@@ -77,13 +80,19 @@ class Token2WavSettings(ServerSettings, EngineSettings):
 
 async def load(settings: Token2WavSettings, service: Service) -> Close:
     """Load the engine, let it speak once, and register the servicer."""
-    engine = EngineSettings(**{field.name: getattr(settings, field.name) for field in dataclasses.fields(EngineSettings)})
-    limits = Limits(max_streams=settings.max_streams, state_bytes=settings.state_bytes, reserve_tokens=settings.reserve_tokens)
+    engine = EngineSettings(
+        **{field.name: getattr(settings, field.name) for field in dataclasses.fields(EngineSettings)}
+    )
+    limits = Limits(
+        max_streams=settings.max_streams, state_bytes=settings.state_bytes, reserve_tokens=settings.reserve_tokens
+    )
 
     async def speak(backend: Backend) -> Batcher:
         batcher = Batcher(backend.decoders, limits, service.broken, hold_seconds=settings.hold_seconds)
         try:
-            log.info("engine %s, first words after %.1f s", backend.identity, await warm_up(batcher, backend.warm_up_profile))
+            log.info(
+                "engine %s, first words after %.1f s", backend.identity, await warm_up(batcher, backend.warm_up_profile)
+            )
             batcher.load.forget()
             if backend.identity.device.startswith("cpu"):
                 # What speech costs is a limit there, and known before the first request.
@@ -124,7 +133,15 @@ async def load(settings: Token2WavSettings, service: Service) -> Close:
 
 def facts(settings: Token2WavSettings, footing: Footing[Backend]) -> ServiceFacts:
     """For GetInfo."""
-    names = ("max_streams", "state_bytes", "reserve_tokens", "widest_step", "prompt_cache_bytes", "idle_seconds", "hold_seconds")
+    names = (
+        "max_streams",
+        "state_bytes",
+        "reserve_tokens",
+        "widest_step",
+        "prompt_cache_bytes",
+        "idle_seconds",
+        "hold_seconds",
+    )
     return ServiceFacts(
         identity=footing.engine.identity,
         rung=footing.rung,

@@ -13,8 +13,8 @@ _WITHOUT_FILES = ("torch", "fake")
 
 
 def tensorrt_first(backend: str, settings: EngineSettings, auto_first: str = "") -> bool:
-    """Whether `auto` tries TensorRT before our own engines: a setting names it, or it was measured to be faster on this host. Blocks while
-    a note is read."""
+    """Whether `auto` tries TensorRT before our own engines: a setting names it, or it was measured
+    to be faster on this host. Blocks while a note is read."""
     if backend != "auto" or settings.device == "cpu":
         return False
     cache = settings.engines or default_directory()
@@ -22,7 +22,9 @@ def tensorrt_first(backend: str, settings: EngineSettings, auto_first: str = "")
 
 
 def rungs(backend: str, settings: EngineSettings, *, tensorrt: bool = False) -> list[tuple[str, str, EngineSettings]]:
-    """Name of each rung, and the backend and settings that ask for it alone. tensorrt: as `tensorrt_first` says."""
+    """Name of each rung, and the backend and settings that ask for it alone. tensorrt: as
+    `tensorrt_first` says.
+    """
     if settings.gpu_engine not in ("auto", PAGED, READABLE):
         return [("torch", "torch", settings)]  # the loader says what is wrong with it
     gpu = "cuda" if settings.device == "auto" else settings.device
@@ -49,9 +51,10 @@ def load_chosen(
     load_seconds: float = LOAD_SECONDS,
     auto_first: str = "",
 ) -> Footing[Backend]:
-    """The first engine that the settings allow and that serves here; behind `below`, where one did not speak. load_seconds: time limit for
-    loading each. auto_first: `tensorrt`, and backend `auto` tries it first. Blocks. Raises as `load_backend`, and Unserved where the last
-    one did not load in its time."""
+    """The first engine that the settings allow and that serves here; behind `below`, where one did
+    not speak. load_seconds: time limit for loading each. auto_first: `tensorrt`, and backend `auto`
+    tries it first. Blocks. Raises as `load_backend`, and Unserved where the last one did not load
+    in its time."""
 
     def rung(name: str, backend_of_rung: str, wanted: EngineSettings) -> Rung[Backend]:
         return Rung(
@@ -62,7 +65,9 @@ def load_chosen(
         )
 
     ladder = [rung(*one) for one in rungs(backend, settings, tensorrt=tensorrt_first(backend, settings, auto_first))]
-    return descend("token2wav", ladder, strict=strict, setting="COSYSERVE_TOKEN2WAV_STRICT", below=below, load_seconds=load_seconds)
+    return descend(
+        "token2wav", ladder, strict=strict, setting="COSYSERVE_TOKEN2WAV_STRICT", below=below, load_seconds=load_seconds
+    )
 
 
 def _without_auto(settings: EngineSettings) -> str:

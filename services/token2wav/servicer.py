@@ -1,4 +1,6 @@
-"""Token2WavService: messages to a sentence and tokens, pieces of sound to messages. Both methods share one code path."""
+"""Token2WavService: messages to a sentence and tokens, pieces of sound to messages. Both methods
+share one code path.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -21,24 +23,33 @@ Response = TypeVar("Response", token2wav_pb2.DecodeResponse, token2wav_pb2.Decod
 Context = grpc.aio.ServicerContext[Any, Any]
 SAMPLE_BYTES = 2
 _PROMPTS = telemetry.meter.create_counter(
-    "cosyserve.token2wav.prompts", "{sentence}", "Sentences by whether the state behind their voice's prompt was kept (result: hit, miss)"
+    "cosyserve.token2wav.prompts",
+    "{sentence}",
+    "Sentences by whether the state behind their voice's prompt was kept (result: hit, miss)",
 )
 MESSAGE_BYTES = 1_000_000
-"""Most audio in one message, 20.8 s: callers need not raise their message limit for a sentence that comes in one piece."""
+"""Most audio in one message, 20.8 s: callers need not raise their message limit for a sentence that
+comes in one piece.
+"""
 
 
 class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
-    """Stateless: everything lives in the call or in the batcher. idle_seconds: how long DecodeStream waits for tokens. first_hop_tokens:
-    see `services.token2wav.inputs.prompt_trimming`."""
+    """Stateless: everything lives in the call or in the batcher. idle_seconds: how long
+    DecodeStream waits for tokens. first_hop_tokens: see
+    `services.token2wav.inputs.prompt_trimming`."""
 
-    def __init__(self, identity: Identity, batcher: Batcher, idle_seconds: float = 60.0, first_hop_tokens: int = 0) -> None:
+    def __init__(
+        self, identity: Identity, batcher: Batcher, idle_seconds: float = 60.0, first_hop_tokens: int = 0
+    ) -> None:
         self._identity = identity
         self._batcher = batcher
         self._idle_seconds = idle_seconds
         self._first_hop_tokens = first_hop_tokens
 
     async def Decode(self, request: token2wav_pb2.DecodeRequest, context: Context) -> None:  # type: ignore[override]
-        """One sentence whose tokens are all known. Raises what `AcousticStream` raises, and InvalidRequest for a malformed setup."""
+        """One sentence whose tokens are all known. Raises what `AcousticStream` raises, and
+        InvalidRequest for a malformed setup.
+        """
         if not request.HasField("setup"):
             raise InvalidRequest("setup is missing")
         await self._decode(request.setup, _at_once(list(request.speech_tokens)), token2wav_pb2.DecodeResponse, context)
@@ -46,19 +57,33 @@ class Token2WavServicer(token2wav_pb2_grpc.Token2WavServiceServicer):
     async def DecodeStream(  # type: ignore[override]
         self, request_iterator: AsyncIterator[token2wav_pb2.DecodeStreamRequest], context: Context
     ) -> None:
-        """The same for tokens that arrive over time. Raises DeadlineExceeded, too, when none come for `idle_seconds`."""
+        """The same for tokens that arrive over time. Raises DeadlineExceeded, too, when none come
+        for `idle_seconds`.
+        """
         first = await anext(aiter(request_iterator), None)
         if first is None or first.WhichOneof("part") != "setup":
             raise InvalidRequest("the first message must be the setup")
-        await self._decode(first.setup, _as_they_come(request_iterator, self._idle_seconds), token2wav_pb2.DecodeStreamResponse, context)
+        await self._decode(
+            first.setup,
+            _as_they_come(request_iterator, self._idle_seconds),
+            token2wav_pb2.DecodeStreamResponse,
+            context,
+        )
 
     async def _decode(
-        self, setup: token2wav_pb2.DecodeSetup, tokens: AsyncIterator[list[int]], response: Callable[..., Response], context: Context
+        self,
+        setup: token2wav_pb2.DecodeSetup,
+        tokens: AsyncIterator[list[int]],
+        response: Callable[..., Response],
+        context: Context,
     ) -> None:
-        """One task reads tokens, one writes sound. The first to fail ends both, and leaving the stream stops the engine's work."""
+        """One task reads tokens, one writes sound. The first to fail ends both, and leaving the
+        stream stops the engine's work.
+        """
         self._identity.require(_expected(setup))
         async with AcousticStream(self._batcher, self._sentence(setup)) as stream, asyncio.TaskGroup() as group:
-            # Says that the setup is accepted: the caller keeps its tokens back until then, as a write that crosses a refusal hides it.
+            # Says that the setup is accepted: the caller keeps its tokens back until then, as a
+            # write that crosses a refusal hides it.
             await context.send_initial_metadata(())
             group.create_task(_read(tokens, stream))
             group.create_task(self._write(stream, response, context))
@@ -95,10 +120,14 @@ def _count_prompt(*, hit: bool) -> None:
 
 
 def _messages(piece: Piece) -> list[token2wav_pb2.DecodedAudio]:
-    """A piece in messages of bounded size. One without sound is a message too: it tells the caller that the work goes on."""
+    """A piece in messages of bounded size. One without sound is a message too: it tells the caller
+    that the work goes on.
+    """
     starts = range(0, max(len(piece.audio), 1), MESSAGE_BYTES)
     return [
-        token2wav_pb2.DecodedAudio(audio=piece.audio[at : at + MESSAGE_BYTES], start_sample=piece.start_sample + at // SAMPLE_BYTES)
+        token2wav_pb2.DecodedAudio(
+            audio=piece.audio[at : at + MESSAGE_BYTES], start_sample=piece.start_sample + at // SAMPLE_BYTES
+        )
         for at in starts
     ]
 
@@ -138,8 +167,12 @@ async def _at_once(tokens: list[int]) -> AsyncIterator[list[int]]:
     yield tokens
 
 
-async def _as_they_come(requests: AsyncIterator[token2wav_pb2.DecodeStreamRequest], idle_seconds: float) -> AsyncIterator[list[int]]:
-    """The runs of tokens. Raises DeadlineExceeded when none comes for `idle_seconds`: a stream holds memory that others wait for."""
+async def _as_they_come(
+    requests: AsyncIterator[token2wav_pb2.DecodeStreamRequest], idle_seconds: float
+) -> AsyncIterator[list[int]]:
+    """The runs of tokens. Raises DeadlineExceeded when none comes for `idle_seconds`: a stream
+    holds memory that others wait for.
+    """
     messages = aiter(requests)
     while True:
         try:
@@ -164,7 +197,9 @@ async def _next_tokens(messages: AsyncIterator[token2wav_pb2.DecodeStreamRequest
 
 def _sentence(setup: token2wav_pb2.DecodeSetup) -> Sentence:
     return Sentence(
-        voice=Voice.from_bytes(list(setup.prompt_speech_tokens), setup.prompt_mel, setup.speaker_embedding, setup.voice_hash),
+        voice=Voice.from_bytes(
+            list(setup.prompt_speech_tokens), setup.prompt_mel, setup.speaker_embedding, setup.voice_hash
+        ),
         seed=setup.seed,
         sentence_index=setup.sentence_index,
         profile=_profile(setup.profile),

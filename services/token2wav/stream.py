@@ -1,4 +1,5 @@
-"""A sentence on its way from tokens to sound: feed tokens as they come, iterate the audio as it is ready.
+"""A sentence on its way from tokens to sound: feed tokens as they come, iterate the audio as it is
+ready.
 
     async with AcousticStream(batcher, sentence) as stream:
         await stream.feed(tokens)
@@ -6,10 +7,12 @@
         async for piece in stream:
             ...
 
-What happens in between, hop by hop: the schedule says that a hop is due (chunking), the batcher takes the stream's grid blocks through
-the decoder together with those of other streams (batcher), each block becomes mel and then samples (continuous), and the finished hop
-comes back here, where it is cut to what the caller still lacks and written as 16-bit PCM. A first hop that would be over before the
-second is there waits for it (holding). One finished hop may wait for the reader while the next is made, and no more.
+What happens in between, hop by hop: the schedule says that a hop is due (chunking), the batcher
+takes the stream's grid blocks through the decoder together with those of other streams (batcher),
+each block becomes mel and then samples (continuous), and the finished hop comes back here, where it
+is cut to what the caller still lacks and written as 16-bit PCM. A first hop that would be over
+before the second is there waits for it (holding). One finished hop may wait for the reader while
+the next is made, and no more.
 """
 
 import asyncio
@@ -32,9 +35,11 @@ from services.token2wav.scheduling.stream_slot import HopAudio
 
 @dataclass(frozen=True)
 class Piece:
-    """New sound. audio: 24 kHz s16le, empty when the hop lies before the caller's start_sample. start_sample: its place in the sentence.
+    """New sound. audio: 24 kHz s16le, empty when the hop lies before the caller's start_sample.
+    start_sample: its place in the sentence.
 
-    timings: the flow and vocoder chunks behind it. last: the sentence is over and has `samples_made` samples in all.
+    timings: the flow and vocoder chunks behind it. last: the sentence is over and has
+    `samples_made` samples in all.
     """
 
     audio: bytes
@@ -45,7 +50,9 @@ class Piece:
 
 
 class AcousticStream:
-    """One sentence being decoded. Entering it admits it (Overloaded when there is no room), leaving it frees everything it holds."""
+    """One sentence being decoded. Entering it admits it (Overloaded when there is no room), leaving
+    it frees everything it holds.
+    """
 
     def __init__(self, batcher: Batcher, sentence: Sentence) -> None:
         self._batcher = batcher
@@ -62,7 +69,9 @@ class AcousticStream:
         self._lane = batcher.open(sentence, self._deliver)
 
     async def feed(self, tokens: list[int]) -> None:
-        """The next speech tokens, 25 per second. Raises InvalidRequest for a wrong id or more than 4096 in all."""
+        """The next speech tokens, 25 per second. Raises InvalidRequest for a wrong id or more than
+        4096 in all.
+        """
         ids = checked_tokens("speech token", tokens)
         self._tokens += len(ids)
         if self._tokens > MAX_TOKENS:
@@ -76,8 +85,9 @@ class AcousticStream:
         self._batcher.finish(self._lane)
 
     async def __aiter__(self) -> AsyncIterator[Piece]:
-        """Piece by piece until the sentence is over. Raises what the decoder raised, OutOfRange for a start_sample behind the end,
-        NonFinite for samples that are no numbers and, with guards, Silence and Absurd."""
+        """Piece by piece until the sentence is over. Raises what the decoder raised, OutOfRange for
+        a start_sample behind the end, NonFinite for samples that are no numbers and, with guards,
+        Silence and Absurd."""
         last = False
         while not last:
             hop = await self._arrivals.get()
@@ -95,7 +105,9 @@ class AcousticStream:
         self._loop.call_soon_threadsafe(self._arrivals.put_nowait, arrival)
 
     def _piece(self, hop: HopAudio) -> Piece:
-        """What the caller lacks of a hop. A resume point behind the end of the sentence is found out when the end is known."""
+        """What the caller lacks of a hop. A resume point behind the end of the sentence is found
+        out when the end is known.
+        """
         samples = self._audible(hop)
         begin, wanted = self._samples, self._sentence.start_sample
         self._samples += samples.size
@@ -105,9 +117,13 @@ class AcousticStream:
         return Piece(to_pcm(samples[known:]), begin + known, self._samples, hop.timings, hop.last)
 
     def _audible(self, hop: HopAudio) -> NDArray[np.float32]:
-        """The samples that may leave: checked, and none before one that can be heard if a silent sentence must fail before any has left."""
+        """The samples that may leave: checked, and none before one that can be heard if a silent
+        sentence must fail before any has left.
+        """
         if not np.isfinite(hop.samples).all():
-            raise NonFinite(f"the decoder gave samples that are not finite behind sample {self._samples + self._silent.size}")
+            raise NonFinite(
+                f"the decoder gave samples that are not finite behind sample {self._samples + self._silent.size}"
+            )
         if self._saturation is not None:
             self._saturation.hear(hop.samples)
         if self._silence is None:
@@ -123,5 +139,7 @@ class AcousticStream:
     async def __aenter__(self) -> "AcousticStream":
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -27,12 +27,14 @@ GPU_CHOICES = {
 }
 WEIGHTS = ("flow.pt", "hift.pt")
 WINDOWED_OPERANDS = {"bfloat16": "float16", "float32": "ieee"}
-"""What the windowed vocoder's products take, by gpu_precision; see `gpu.windowed_vocoder.vocoder`."""
+"""What the windowed vocoder's products take, by gpu_precision; see
+`gpu.windowed_vocoder.vocoder`.
+"""
 
 
 def load_torch(model: Path, settings: EngineSettings) -> Backend:
-    """Raises ModelError naming file and tensor, SettingsError for a device or choice that is not there or cannot run. Sets the process's
-    thread count."""
+    """Raises ModelError naming file and tensor, SettingsError for a device or choice that is not
+    there or cannot run. Sets the process's thread count."""
     for name, choices in GPU_CHOICES.items():
         if getattr(settings, name) not in choices:
             raise SettingsError(f"{name} {getattr(settings, name)!r} is not known; there are {', '.join(choices)}")
@@ -70,13 +72,20 @@ def load_torch(model: Path, settings: EngineSettings) -> Backend:
     )
 
 
-def _paged(directory: ModelDirectory, device: torch.device, settings: EngineSettings, flow: Flow, vocoder: Vocoder) -> Backend:
+def _paged(
+    directory: ModelDirectory, device: torch.device, settings: EngineSettings, flow: Flow, vocoder: Vocoder
+) -> Backend:
     check_device(device)
     with kernels_compile():
         from services.token2wav.gpu.backend import load_paged  # needs Triton
 
-    capability, hashed = torch.cuda.get_device_capability(device), directory.content_hash((*WEIGHTS, directory.yaml_name))
-    keep_kernels(Key(gpu=torch.cuda.get_device_name(device), capability=capability, torch=torch.__version__, model=hashed))
+    capability, hashed = (
+        torch.cuda.get_device_capability(device),
+        directory.content_hash((*WEIGHTS, directory.yaml_name)),
+    )
+    keep_kernels(
+        Key(gpu=torch.cuda.get_device_name(device), capability=capability, torch=torch.__version__, model=hashed)
+    )
     return load_paged(directory, device, settings, flow, vocoder)
 
 
@@ -95,7 +104,8 @@ def device_of(name: str) -> torch.device:
 def device_text(device: torch.device, threads: int) -> str:
     """What makes two devices round alike: the kernels, which come with torch, and what they run on.
 
-    On a CPU that is the vector instructions that torch uses and the threads that share an operation.
+    On a CPU that is the vector instructions that torch uses and the threads that share an
+    operation.
     """
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
@@ -103,7 +113,9 @@ def device_text(device: torch.device, threads: int) -> str:
 
 
 def precision_text(batch_invariant: bool, widest_step: int) -> str:
-    """The number type, and whether streams of a step are rows of one batch: sums then round by the shape of the batch."""
+    """The number type, and whether streams of a step are rows of one batch: sums then round by the
+    shape of the batch.
+    """
     return "float32" if batch_invariant or widest_step == 1 else f"float32, batches of up to {widest_step} streams"
 
 

@@ -1,4 +1,6 @@
-"""The first sentence of a process is spoken to nobody: it pays for lazy initialisation that a caller would otherwise hear as delay."""
+"""The first sentence of a process is spoken to nobody: it pays for lazy initialisation that a
+caller would otherwise hear as delay.
+"""
 
 import time
 
@@ -11,7 +13,9 @@ from services.token2wav.stream import AcousticStream
 
 
 async def warm_up(batcher: Batcher, profile: Profile = Profile.CONTINUOUS) -> float:
-    """Speak two grid blocks and a part of a third, as a caller would; returns the seconds it took."""
+    """Speak two grid blocks and a part of a third, as a caller would; returns the seconds it
+    took.
+    """
     began = time.perf_counter()
     nobody = Voice(np.zeros(0, np.int64), np.zeros((0, MEL_BINS), np.float32), np.ones(SPEAKER_DIMENSION, np.float32))
     async with AcousticStream(batcher, Sentence(nobody, profile=profile, hops=Hops())) as stream:

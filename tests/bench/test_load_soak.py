@@ -1,4 +1,6 @@
-"""A few seconds of the soak under load: who hangs up is counted, every process is watched, nothing fails."""
+"""A few seconds of the soak under load: who hangs up is counted, every process is watched, nothing
+fails.
+"""
 
 import argparse
 from pathlib import Path
@@ -8,7 +10,9 @@ from bench.parts.results_file import Kept
 
 
 async def test_a_short_soak_under_load_watches_every_process(tmp_path: Path) -> None:
-    told = argparse.Namespace(model=Path("models/demo"), device=None, set=[], streams=3, minutes=0.05, connections=2, seed=3)
+    told = argparse.Namespace(
+        model=Path("models/demo"), device=None, set=[], streams=3, minutes=0.05, connections=2, seed=3
+    )
     await soak(told, kept := Kept(tmp_path / "soak.json"))
     assert kept["heard_out"] + kept["hung_up"] >= 3
     assert {"frontend.0", "llm.0", "token2wav.0", "orchestrator.0"} <= set(kept["samples"])

@@ -1,4 +1,6 @@
-"""A short soak: random hang-ups at the real services, every utterance that is heard out is the one its request names."""
+"""A short soak: random hang-ups at the real services, every utterance that is heard out is the one
+its request names.
+"""
 
 from pathlib import Path
 

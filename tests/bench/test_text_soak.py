@@ -1,4 +1,6 @@
-"""A few minutes' worth of text, streamed: all of it is spoken, and the measurement of an hour (`make soak`) measures."""
+"""A few minutes' worth of text, streamed: all of it is spoken, and the measurement of an hour
+(`make soak`) measures.
+"""
 
 from pathlib import Path
 

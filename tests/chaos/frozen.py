@@ -1,4 +1,6 @@
-"""What a test with a frozen process needs: the stack, its roster, and requests that are under way when it freezes."""
+"""What a test with a frozen process needs: the stack, its roster, and requests that are under way
+when it freezes.
+"""
 
 import asyncio
 import contextlib
@@ -14,7 +16,10 @@ from tests.stacks.roster import Roster
 
 NOTICED_SECONDS = 8.0
 TINY = Path("tests/golden/tiny")
-FIRST_HALF, SECOND_HALF = "The first half is said at once. The second half ", "comes when a process is frozen. And one sentence more."
+FIRST_HALF, SECOND_HALF = (
+    "The first half is said at once. The second half ",
+    "comes when a process is frozen. And one sentence more.",
+)
 _STAGES = ("frontend", "llm", "token2wav")
 
 
@@ -41,9 +46,13 @@ class Watched:
 
 @contextlib.asynccontextmanager
 async def watched() -> AsyncIterator[Watched]:
-    """Fake engines; all replicas are known when the block begins. A frozen process is left alone: it comes back as it was."""
+    """Fake engines; all replicas are known when the block begins. A frozen process is left alone:
+    it comes back as it was.
+    """
     roster = Roster()
-    async with running_stack(TINY, replicas=dict.fromkeys(_STAGES, 2), backend="fake", restart_frozen=False, log=roster) as stack:
+    async with running_stack(
+        TINY, replicas=dict.fromkeys(_STAGES, 2), backend="fake", restart_frozen=False, log=roster
+    ) as stack:
         found = Watched(stack, roster)
         await found.complete()
         yield found
@@ -70,7 +79,9 @@ async def undisturbed(client: Client, seeds: range) -> list[bytes]:
 
 
 async def short(client: Client) -> float:
-    """Seconds that a short request takes; it goes to the first replicas that serve. Raises when it does not complete or was taken over."""
+    """Seconds that a short request takes; it goes to the first replicas that serve. Raises when it
+    does not complete or was taken over.
+    """
     begin = asyncio.get_running_loop().time()
     async with client.synthesize("Short.", seed=1) as speech:
         assert await speech.read()

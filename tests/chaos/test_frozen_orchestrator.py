@@ -1,4 +1,6 @@
-"""The client notices that the public door is frozen within eight seconds, and goes on where it can when the door answers again."""
+"""The client notices that the public door is frozen within eight seconds, and goes on where it can
+when the door answers again.
+"""
 
 import asyncio
 import signal

@@ -1,4 +1,6 @@
-"""A process that is stopped (SIGSTOP) holds its connections open and answers nothing. The orchestrator notices it within eight seconds."""
+"""A process that is stopped (SIGSTOP) holds its connections open and answers nothing. The
+orchestrator notices it within eight seconds.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +14,9 @@ from tests.chaos.frozen import NOTICED_SECONDS, Watched, half_written, rest_of, 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 STAGES = ("frontend", "llm", "token2wav")
 _ANSWERED_SECONDS = 4.0
-"""Of a request that meets no frozen replica, on a busy machine; one that does takes until the replica is given up."""
+"""Of a request that meets no frozen replica, on a busy machine; one that does takes until the
+replica is given up.
+"""
 CALLERS = range(3)
 
 
@@ -37,7 +41,8 @@ async def check_idle(running: Watched, stage: str) -> None:
                 assert await short(client) < _ANSWERED_SECONDS
         await running.roster.returned(stage)
         async with running.frozen(stage, 1):
-            # Only the replica that had been frozen is left, and it is used as soon as the other one is given up.
+            # Only the replica that had been frozen is left, and it is used as soon as the other one
+            # is given up.
             await running.roster.lost(stage)
             assert await short(client) < _ANSWERED_SECONDS
         await running.roster.returned(stage)

@@ -1,4 +1,6 @@
-"""A model directory that cannot be served stops the start of the service it belongs to: exit status 3 and one line that names the fault."""
+"""A model directory that cannot be served stops the start of the service it belongs to: exit status
+3 and one line that names the fault.
+"""
 
 import os
 import shutil
@@ -60,7 +62,9 @@ HOSTILE = "boom: !!python/object/apply:os.system ['touch hacked']\n"
         ("frontend", "spk2info.pt", lambda path: path.write_bytes(b"not a pickle"), "spk2info.pt: "),
     ],
 )
-def test_the_start_names_the_fault(tmp_path: Path, service: str, file: str, change: Callable[[Path], None], words: str) -> None:
+def test_the_start_names_the_fault(
+    tmp_path: Path, service: str, file: str, change: Callable[[Path], None], words: str
+) -> None:
     model = Path(shutil.copytree(DEMO, tmp_path / "model"))
     change(model / file)
     ended = start(service, model)

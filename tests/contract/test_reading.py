@@ -1,4 +1,6 @@
-"""Nothing stays of a read whose reader is cancelled, not even of a message or an error that comes at the same moment."""
+"""Nothing stays of a read whose reader is cancelled, not even of a message or an error that comes
+at the same moment.
+"""
 
 import asyncio
 import ctypes
@@ -86,7 +88,10 @@ async def peer() -> AsyncIterator[Peer]:
             context.abort(grpc.StatusCode.DATA_LOSS, "broken")
         return MESSAGE
 
-    handlers: dict[str, Any] = {"Stream": grpc.unary_stream_rpc_method_handler(stream), "Unary": grpc.unary_unary_rpc_method_handler(unary)}
+    handlers: dict[str, Any] = {
+        "Stream": grpc.unary_stream_rpc_method_handler(stream),
+        "Unary": grpc.unary_unary_rpc_method_handler(unary),
+    }
     with ThreadPoolExecutor(2) as threads:
         server = grpc.server(threads)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", handlers),))

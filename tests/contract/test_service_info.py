@@ -1,4 +1,6 @@
-"""GetInfo and WarmUp on every service: what serves and why, from the first moment on, with nothing that names a path of the machine."""
+"""GetInfo and WarmUp on every service: what serves and why, from the first moment on, with nothing
+that names a path of the machine.
+"""
 
 import asyncio
 import json
@@ -46,7 +48,10 @@ def address(service: Service) -> str:
 
 async def test_the_llm_says_which_rung_serves_and_what_was_stepped_over() -> None:
     told = settings(device="auto", backend="auto", auto_first="vllm", drain_seconds=0)
-    async with running(llm.NAME, told, llm.loader(told)) as service, grpc.aio.insecure_channel(address(service)) as channel:
+    async with (
+        running(llm.NAME, told, llm.loader(told)) as service,
+        grpc.aio.insecure_channel(address(service)) as channel,
+    ):
         said = (await info(channel)).info
         first = await anext(aiter(llm_pb2_grpc.LlmServiceStub(channel).Generate(request())))
         assert said.identity == first.tokens.identity
@@ -136,10 +141,16 @@ async def test_the_orchestrator_tells_what_its_stages_say() -> None:
         running(token2wav.NAME, sound, lambda service: token2wav.load(sound, service)) as third,
     ):
         door = OrchestratorSettings(
-            listen=ANY, frontend=(address(first),), llm=(address(second), "127.0.0.1:9"), token2wav=(address(third),), drain_seconds=0
+            listen=ANY,
+            frontend=(address(first),),
+            llm=(address(second), "127.0.0.1:9"),
+            token2wav=(address(third),),
+            drain_seconds=0,
         )
         async with (
-            running(orchestrator.SERVICE, door, lambda service: orchestrator.load(service, door), owns_health=True) as service,
+            running(
+                orchestrator.SERVICE, door, lambda service: orchestrator.load(service, door), owns_health=True
+            ) as service,
             grpc.aio.insecure_channel(address(service)) as channel,
         ):
             await until_serving(channel)
@@ -186,7 +197,9 @@ async def test_each_process_behind_one_name_is_asked(monkeypatch: pytest.MonkeyP
         second = settings(backend="fake", drain_seconds=0, listen=f"127.0.0.2:{one.port}", max_sequences=4)
         async with running(llm.NAME, second, llm.loader(second)):
             replicas = ReplicaSet("llm", llm.NAME, [f"dns:///localhost:{one.port}"], 1 << 20, lambda: None)
-            both = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{number}", one.port)) for number in (1, 2, 3)]
+            both = [
+                (socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{number}", one.port)) for number in (1, 2, 3)
+            ]
             monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", AsyncMock(return_value=both))
             told, silent = await StageInfo([replicas]).ask()
             assert await replicas.wait(20) is not None
@@ -223,7 +236,12 @@ def test_the_command_shows_it_to_people(endpoint: str) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "warm after" in done.stderr
-    for words in ("cosyserve.v1.SynthesisService", "cosyserve.v1.LlmService", "engine     fake: fake, none", "limits     "):
+    for words in (
+        "cosyserve.v1.SynthesisService",
+        "cosyserve.v1.LlmService",
+        "engine     fake: fake, none",
+        "limits     ",
+    ):
         assert words in done.stdout
     unreachable = subprocess.run(
         [sys.executable, "-m", "cosyserve", "info", "--server", "127.0.0.1:9"],

@@ -1,4 +1,6 @@
-"""The flow against the reference arrays, and the comparison against itself: it must notice what it is there to notice."""
+"""The flow against the reference arrays, and the comparison against itself: it must notice what it
+is there to notice.
+"""
 
 import shutil
 from pathlib import Path
@@ -18,7 +20,20 @@ def test_every_array_of_the_flow_is_within_tolerance() -> None:
     verify(TINY, report)
     assert report.ok, report.as_table()
     compared = {row.array.split(" ")[0] for row in report.rows}
-    inputs = {"prompt_token", "token", "spk_embedding", "prompt_feat", "x", "mask", "mask_partial", "mu", "t", "spks", "cond", "n_calls"}
+    inputs = {
+        "prompt_token",
+        "token",
+        "spk_embedding",
+        "prompt_feat",
+        "x",
+        "mask",
+        "mask_partial",
+        "mu",
+        "t",
+        "spks",
+        "cond",
+        "n_calls",
+    }
     for file in FILES:
         with np.load(TINY / file) as arrays:
             left = {name for name in arrays.files if f"{file}/{name}" not in compared} - inputs

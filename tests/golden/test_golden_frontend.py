@@ -27,7 +27,11 @@ def test_every_text_case_and_voice_is_reproduced() -> None:
     text.verify(TINY, report)
     assert bad_rows(report) == []
     names = {row.array.split("[")[0] for row in report.rows}
-    assert {"text_frontend.json/encode", "text_frontend.json/text_normalize_without_wetext", "spk2info.pt/zs_a.prompt_mel"} <= names
+    assert {
+        "text_frontend.json/encode",
+        "text_frontend.json/text_normalize_without_wetext",
+        "spk2info.pt/zs_a.prompt_mel",
+    } <= names
 
 
 def test_an_unknown_array_and_a_wrong_one_are_reported(tmp_path: Path) -> None:
@@ -48,5 +52,7 @@ def test_a_changed_text_case_is_reported(tmp_path: Path) -> None:
     path.write_text(path.read_text(encoding="utf-8").replace("twelve items", "twelve things"), encoding="utf-8")
     report = Report()
     text.verify(bundle, report)
-    assert [row.verdict for row in report.rows if row.array == "text_frontend.json/text_normalize_without_wetext[6].split"] == ["FAIL"]
+    assert [
+        row.verdict for row in report.rows if row.array == "text_frontend.json/text_normalize_without_wetext[6].split"
+    ] == ["FAIL"]
     assert not report.ok

@@ -1,4 +1,6 @@
-"""The speech-token model makes every recorded array of the reference, and `verify` notices when it does not."""
+"""The speech-token model makes every recorded array of the reference, and `verify` notices when it
+does not.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -30,7 +32,9 @@ def rows(directory: Path) -> dict[str, Row]:
 
 
 def with_arrays(tmp_path: Path, change: Callable[[dict[str, np.ndarray]], None]) -> Path:
-    bundle = Path(shutil.copytree(TINY, tmp_path / "bundle", ignore=shutil.ignore_patterns("f*", "hift*", "est*", "token2wav*")))
+    bundle = Path(
+        shutil.copytree(TINY, tmp_path / "bundle", ignore=shutil.ignore_patterns("f*", "hift*", "est*", "token2wav*"))
+    )
     with np.load(TINY / "llm.npz") as stored:
         arrays = {name: stored[name] for name in stored.files}
     change(arrays)

@@ -14,7 +14,16 @@ from tools.verify.report import Report
 from tools.verify.vocoder import verify
 
 TINY = Path(__file__).parent / "tiny"
-RECORDED_INPUTS = {"mel", "sine_noise", "rand_ini", "cache_source", "sinegen_f0", "sinegen_stride", "n_calls", "offline_source"}
+RECORDED_INPUTS = {
+    "mel",
+    "sine_noise",
+    "rand_ini",
+    "cache_source",
+    "sinegen_f0",
+    "sinegen_stride",
+    "n_calls",
+    "offline_source",
+}
 
 
 def test_every_output_array_within_tolerance() -> None:
@@ -23,7 +32,9 @@ def test_every_output_array_within_tolerance() -> None:
     assert report.ok, report.as_table()
     with np.load(TINY / "hift.npz") as hift, np.load(TINY / "token2wav_stream.npz") as stream:
         outputs = {f"hift.npz/{name}" for name in hift} | {f"token2wav_stream.npz/{name}" for name in stream}
-    inputs = {name for name in outputs if name.split("/")[1] in RECORDED_INPUTS or ("_mel" in name and "speed" not in name)}
+    inputs = {
+        name for name in outputs if name.split("/")[1] in RECORDED_INPUTS or ("_mel" in name and "speed" not in name)
+    }
     inputs |= {name for name in outputs if "hift_source" in name or "cache_source_len" in name}
     assert {row.array for row in report.rows} == outputs - inputs
 
@@ -37,7 +48,11 @@ def test_what_cannot_be_compared_is_missing(tmp_path: Path) -> None:
     (bundle / "token2wav_stream.npz").unlink()
     report = Report()
     verify(bundle, report)
-    assert {row.array for row in report.rows if row.verdict == "MISSING"} == {"hift.npz/f0", "hift.npz/novel", "token2wav_stream.npz"}
+    assert {row.array for row in report.rows if row.verdict == "MISSING"} == {
+        "hift.npz/f0",
+        "hift.npz/novel",
+        "token2wav_stream.npz",
+    }
 
 
 def test_the_upstream_schedule_of_calls_gives_the_recorded_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

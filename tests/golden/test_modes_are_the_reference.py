@@ -1,5 +1,5 @@
-"""The modes make the reference's sequences: a request through the public door, the speech-token service on the reference's weights, and a
-decoder that sounds each token as its number."""
+"""The modes make the reference's sequences: a request through the public door, the speech-token
+service on the reference's weights, and a decoder that sounds each token as its number."""
 
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ def golden() -> dict[str, list[int]]:
         ({"prompt_mode": synthesis_pb2.PROMPT_MODE_ZERO_SHOT}, "greedy_tokens"),
         ({"prompt_mode": synthesis_pb2.PROMPT_MODE_CROSS_LINGUAL}, "greedy_tokens_no_prompt"),
         ({"prompt_mode": synthesis_pb2.PROMPT_MODE_SFT}, "greedy_tokens_no_prompt"),
-        # What the reference calls a prompt of text alone is what instruct2 hands over, with the instruction for the text.
+        # What the reference calls a prompt of text alone is what instruct2 hands over, with the
+        # instruction for the text.
         ({"instruction": "as the script says"}, "greedy_tokens_text_prompt_only"),
     ],
 )
@@ -47,8 +48,12 @@ async def test_each_mode_makes_the_reference_sequence(
     assert tokens == golden[reference]
 
 
-async def test_an_instruction_stands_in_front_of_the_text_and_ends_as_the_model_was_taught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through the real frontend with the published tokenizer's rules, to what the engine is given."""
+async def test_an_instruction_stands_in_front_of_the_text_and_ends_as_the_model_was_taught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Through the real frontend with the published tokenizer's rules, to what the engine is
+    given.
+    """
     async with whole_stack(Path(TINY), guards=False) as stack:
         given: list[Any] = []
         generate = stack.llm.generate

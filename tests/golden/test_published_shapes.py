@@ -1,4 +1,5 @@
-"""The published CosyVoice2-0.5B checkpoints: every tensor name and shape that our loaders ask for is theirs, and none is missing.
+"""The published CosyVoice2-0.5B checkpoints: every tensor name and shape that our loaders ask for
+is theirs, and none is missing.
 
 `published_shapes.json` lists names and shapes of the three published files (no weights).
 """
@@ -19,7 +20,8 @@ from services.token2wav.vocoder import weights as vocoder_weights
 GOLDEN = Path(__file__).parent
 PUBLISHED = json.loads((GOLDEN / "published_shapes.json").read_text())
 QWEN = {
-    "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2,
+    "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+    "num_key_value_heads": 2,
     "vocab_size": 151936,
 }  # fmt: skip
 # The published yaml differs from the small one in these numbers only.

@@ -1,5 +1,6 @@
-"""StreamingSynthesize in token mode makes the reference's text-streaming sequences: text ids in one by one, through the public door, the
-speech-token service on the reference's weights, and a decoder that sounds each token as its number."""
+"""StreamingSynthesize in token mode makes the reference's text-streaming sequences: text ids in one
+by one, through the public door, the speech-token service on the reference's weights, and a decoder
+that sounds each token as its number."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -27,12 +28,16 @@ Request = synthesis_pb2.StreamingSynthesizeRequest
 @pytest.fixture
 def golden() -> dict[str, np.ndarray]:
     with np.load(TINY / "llm.npz") as archive:
-        return {name: archive[name].reshape(-1) for name in archive.files if "bistream" in name or name == "prompt_text_ids"}
+        return {
+            name: archive[name].reshape(-1) for name in archive.files if "bistream" in name or name == "prompt_text_ids"
+        }
 
 
 @contextlib.asynccontextmanager
 async def door(script: Script, **door_settings: Any) -> AsyncIterator[Any]:
-    backend = torch_backend.TorchBackend.load(LlmSettings(listen="127.0.0.1:0", model=TINY, backend="torch", device="cpu"))
+    backend = torch_backend.TorchBackend.load(
+        LlmSettings(listen="127.0.0.1:0", model=TINY, backend="torch", device="cpu")
+    )
 
     async def load(service: Service) -> Any:
         llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(backend), service.handlers)
@@ -48,15 +53,21 @@ async def door(script: Script, **door_settings: Any) -> AsyncIterator[Any]:
         addresses = {name: (f"127.0.0.1:{service.port}",) for name, service in services.items()}
         settings = OrchestratorSettings(listen="127.0.0.1:0", drain_seconds=0.0, **addresses, **door_settings)
         public = await exits.enter_async_context(
-            running(orchestrator.SERVICE, settings, lambda service: orchestrator.load(service, settings), owns_health=True)
+            running(
+                orchestrator.SERVICE, settings, lambda service: orchestrator.load(service, settings), owns_health=True
+            )
         )
         channel = await exits.enter_async_context(grpc.aio.insecure_channel(f"127.0.0.1:{public.port}"))
         await until_serving(channel)
         yield synthesis_pb2_grpc.SynthesisServiceStub(channel)
 
 
-async def spoken_tokens(golden: dict[str, np.ndarray], case: str, profile: int, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    monkeypatch.setattr(torch_backend, "RepetitionAwareChooser", lambda sampling, draw: _UntilLimit(int(golden["bistream_limit"][0])))
+async def spoken_tokens(
+    golden: dict[str, np.ndarray], case: str, profile: int, monkeypatch: pytest.MonkeyPatch
+) -> list[int]:
+    monkeypatch.setattr(
+        torch_backend, "RepetitionAwareChooser", lambda sampling, draw: _UntilLimit(int(golden["bistream_limit"][0]))
+    )
     script = Script(letters=tuple(int(text_id) for text_id in golden["bistream_text_ids"]))
     script.voice.CopyFrom(voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192)))
     if case == "with_prompt":
@@ -81,14 +92,17 @@ async def spoken_tokens(golden: dict[str, np.ndarray], case: str, profile: int, 
 async def test_profile_upstream_makes_the_reference_sequences(
     golden: dict[str, np.ndarray], case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert await spoken_tokens(golden, case, profile_pb2.PROFILE_UPSTREAM, monkeypatch) == golden[f"bistream_tokens_{case}"].tolist()
+    assert (
+        await spoken_tokens(golden, case, profile_pb2.PROFILE_UPSTREAM, monkeypatch)
+        == golden[f"bistream_tokens_{case}"].tolist()
+    )
 
 
 async def test_the_served_profile_differs_only_by_the_doubled_feeding(
     golden: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reference feeds the last speech token twice behind the end of the text. With the prompt only one token follows there, and it is
-    the same."""
+    """The reference feeds the last speech token twice behind the end of the text. With the prompt
+    only one token follows there, and it is the same."""
     with_prompt = await spoken_tokens(golden, "with_prompt", profile_pb2.PROFILE_CONTINUOUS, monkeypatch)
     assert with_prompt == golden["bistream_tokens_with_prompt"].tolist()
     without = await spoken_tokens(golden, "no_prompt", profile_pb2.PROFILE_CONTINUOUS, monkeypatch)

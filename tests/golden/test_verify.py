@@ -91,7 +91,15 @@ def test_a_model_without_references_does_not_pass(tmp_path: Path, capsys: pytest
         path.unlink()
     status, bad = verify(bundle, capsys)
     assert status == 1
-    assert {"arrays.json", "llm.npz", "flow_encoder.npz", "estimator.npz", "flow_mel.npz", "token2wav_stream.npz", "hift.npz"} <= set(bad)
+    assert {
+        "arrays.json",
+        "llm.npz",
+        "flow_encoder.npz",
+        "estimator.npz",
+        "flow_mel.npz",
+        "token2wav_stream.npz",
+        "hift.npz",
+    } <= set(bad)
 
 
 def test_no_directory_and_no_model_have_their_own_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,10 +110,16 @@ def test_no_directory_and_no_model_have_their_own_status(tmp_path: Path, capsys:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "message"), [(["nothing"], 2, "no such directory"), (["."], 3, "missing"), ([], 2, "required")]
+    ("arguments", "status", "message"),
+    [(["nothing"], 2, "no such directory"), (["."], 3, "missing"), ([], 2, "required")],
 )
 def test_a_failure_is_an_object_where_one_was_asked_for(
-    arguments: list[str], status: int, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    status: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([*arguments, "--json"]) == status

@@ -1,5 +1,6 @@
-"""`verify` of a bundle with other layer sizes than `tiny`, in which the reference's second feeding of the last speech embedding changes
-what follows the end of the text: a correct bundle passes, and a wrong token in front of that end does not."""
+"""`verify` of a bundle with other layer sizes than `tiny`, in which the reference's second feeding
+of the last speech embedding changes what follows the end of the text: a correct bundle passes, and
+a wrong token in front of that end does not."""
 
 import json
 import shutil
@@ -21,14 +22,24 @@ from tools.verify.llm import _Bundle, verify
 from tools.verify.report import Report, Row
 
 TINY = Path(__file__).parent / "tiny"
-SIZES = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 3}
+SIZES = {
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 3,
+}
 LIMIT = 90
 TEXT = tuple(range(20, 41))
 CASES = {"with_prompt": (tuple(range(100, 109)), tuple(range(3000, 3020))), "no_prompt": ((), ())}
 
 
-def recorded(model: SpeechTokenModel, prompt_text: tuple[int, ...], prompt_speech: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """The tokens sent and the decisions sampled by the reference's loop, as section 3.4 of the compatibility specification has it."""
+def recorded(
+    model: SpeechTokenModel, prompt_text: tuple[int, ...], prompt_speech: tuple[int, ...]
+) -> tuple[list[int], list[int]]:
+    """The tokens sent and the decisions sampled by the reference's loop, as section 3.4 of the
+    compatibility specification has it.
+    """
     cache = SequenceCache.reserve(model.config, 400, model.device)
     waiting, speech = text_inputs(list(prompt_text)), speech_inputs(list(prompt_speech))
     lm_input: list[Input] = [START]
@@ -92,7 +103,11 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     backbone = directory / "CosyVoice-BlankEN" / "config.json"
     backbone.write_text(json.dumps(json.loads(backbone.read_text()) | SIZES))
     yaml = directory / "cosyvoice2.yaml"
-    sized = yaml.read_text().replace("llm_input_size: 64", "llm_input_size: 48").replace("llm_output_size: 64", "llm_output_size: 48")
+    sized = (
+        yaml.read_text()
+        .replace("llm_input_size: 64", "llm_input_size: 48")
+        .replace("llm_output_size: 64", "llm_output_size: 48")
+    )
     yaml.write_text(sized)
     generator = torch.Generator().manual_seed(11)
     shapes = expected_tensors(read_config(ModelDirectory(directory)))
@@ -107,11 +122,16 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     arrays = {"bistream_text_ids": np.array([TEXT]), "bistream_limit": np.array(LIMIT)}
-    arrays |= {"prompt_text_ids": np.array([CASES["with_prompt"][0]]), "bistream_prompt_speech_ids": np.array([CASES["with_prompt"][1]])}
+    arrays |= {
+        "prompt_text_ids": np.array([CASES["with_prompt"][0]]),
+        "bistream_prompt_speech_ids": np.array([CASES["with_prompt"][1]]),
+    }
     with torch.inference_mode():
         model = model_of(directory)
         for case, (text, speech) in CASES.items():
-            arrays[f"bistream_tokens_{case}"], arrays[f"bistream_sampled_{case}"] = map(np.array, recorded(model, text, speech))
+            arrays[f"bistream_tokens_{case}"], arrays[f"bistream_sampled_{case}"] = map(
+                np.array, recorded(model, text, speech)
+            )
     torch.set_num_threads(threads)
     np.savez(directory / "llm.npz", **arrays)
     return directory
@@ -150,6 +170,10 @@ def test_a_wrong_token_fails_the_served_profile_only_before_the_text_ends(
         arrays = {name: stored[name] for name in stored.files}
     arrays[f"bistream_tokens_{case}"][place] += 1
     np.savez(changed / "llm.npz", **arrays)
-    verdicts = {name: row.verdict for name, row in bistream_rows(changed).items() if name.startswith(f"llm.npz/bistream_tokens_{case}")}
+    verdicts = {
+        name: row.verdict
+        for name, row in bistream_rows(changed).items()
+        if name.startswith(f"llm.npz/bistream_tokens_{case}")
+    }
     assert sorted(verdicts.values()) == sorted(["FAIL", continuous])
     assert verdicts[f"llm.npz/bistream_tokens_{case}"] == "FAIL"

@@ -1,6 +1,8 @@
-"""Kernels of the small models, compiled side by side before the tests: `python -m tests.gpu.compiling NAME` loads one engine and ends.
+"""Kernels of the small models, compiled side by side before the tests: `python -m
+tests.gpu.compiling NAME` loads one engine and ends.
 
-One process compiles for most of a minute; the tests have so many engines that one after the other would take several.
+One process compiles for most of a minute; the tests have so many engines that one after the other
+would take several.
 """
 
 import asyncio
@@ -39,12 +41,15 @@ def token2wav(model: str, precision: str, vocoder: str) -> None:
     from tests.unit.token2wav.speaking import GOLDEN
 
     path = DEMO if model == "demo" else GOLDEN
-    told = EngineSettings(model=path, device="cuda", gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder, **SMALL_POOL)
+    told = EngineSettings(
+        model=path, device="cuda", gpu_engine="paged", gpu_precision=precision, gpu_vocoder=vocoder, **SMALL_POOL
+    )
     load_backend("torch", told)
 
 
 LOADS: Mapping[str, Callable[[], None]] = {
-    # Those that take longest first. With the readable vocoder the flow is compiled while the other process is at the windowed one.
+    # Those that take longest first. With the readable vocoder the flow is compiled while the other
+    # process is at the windowed one.
     "token2wav demo bfloat16 windowed": lambda: token2wav("demo", "bfloat16", "windowed"),
     "token2wav demo bfloat16 readable": lambda: token2wav("demo", "bfloat16", "readable"),
     "token2wav tiny bfloat16 windowed": lambda: token2wav("tiny", "bfloat16", "windowed"),
@@ -59,21 +64,27 @@ LOADS: Mapping[str, Callable[[], None]] = {
 
 
 def directories(environ: Mapping[str, str], made: Path) -> dict[str, str]:
-    """Where all processes of the tests keep engines and kernels: what is set stays, else below `made`. One flat directory for kernels, as
-    the tests load engines of several models in one process."""
+    """Where all processes of the tests keep engines and kernels: what is set stays, else below
+    `made`. One flat directory for kernels, as the tests load engines of several models in one
+    process."""
     cache = environ.get(CACHE) or str(made)
     return {CACHE: cache, KERNELS: environ.get(KERNELS) or str(Path(cache) / "kernels-of-tests")}
 
 
-def compile_all(tell: Callable[[str], None], names: Sequence[str] = tuple(LOADS), limit: float = LONGEST_SECONDS) -> list[str]:
-    """A process for each name, as many at a time as there are cores. Returns the names of those that failed or took longer than `limit`
-    seconds; it is left to the tests to complain."""
+def compile_all(
+    tell: Callable[[str], None], names: Sequence[str] = tuple(LOADS), limit: float = LONGEST_SECONDS
+) -> list[str]:
+    """A process for each name, as many at a time as there are cores. Returns the names of those
+    that failed or took longer than `limit` seconds; it is left to the tests to complain."""
     began, failed = time.monotonic(), []
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         running = {pool.submit(_compiled, name, limit): name for name in names}
         for done, future in enumerate(as_completed(running), start=1):
             name, why = running[future], future.result()
-            tell(f"kernels: {done} of {len(names)} engines after {time.monotonic() - began:.0f} s, {name}{': ' + why if why else ''}")
+            tell(
+                f"kernels: {done} of {len(names)} engines after {time.monotonic() - began:.0f} s, "
+                f"{name}{': ' + why if why else ''}"
+            )
             failed += [name] if why else []
     return failed
 
@@ -82,7 +93,9 @@ def _compiled(name: str, limit: float) -> str:
     """What went wrong; empty when nothing did."""
     command = [sys.executable, "-m", "tests.gpu.compiling", name]
     try:
-        done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=limit, check=False)
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=limit, check=False
+        )
     except subprocess.TimeoutExpired:
         return f"not done after {limit:.0f} s"
     return "" if done.returncode == 0 else (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]

@@ -1,4 +1,6 @@
-"""For all tests on a GPU: kernels are compiled side by side before the first test that launches some, and kept for all processes."""
+"""For all tests on a GPU: kernels are compiled side by side before the first test that launches
+some, and kept for all processes.
+"""
 
 import contextlib
 import os
@@ -21,7 +23,9 @@ def caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def kernels(caches: None, request: pytest.FixtureRequest) -> None:
-    """Everything that the tests launch is compiled; what could not be is compiled, or fails, in its test."""
+    """Everything that the tests launch is compiled; what could not be is compiled, or fails, in its
+    test.
+    """
     if not torch.cuda.is_available():
         return
     capturing = request.config.pluginmanager.getplugin("capturemanager")

@@ -1,4 +1,6 @@
-"""Compiling side by side, as far as a machine without a GPU can: who fails is told and named, and directories that are given are kept."""
+"""Compiling side by side, as far as a machine without a GPU can: who fails is told and named, and
+directories that are given are kept.
+"""
 
 from pathlib import Path
 
@@ -15,14 +17,19 @@ def test_directories_that_are_set_stay(tmp_path: Path) -> None:
     made = str(tmp_path)
     assert directories({}, tmp_path) == {"COSYSERVE_CACHE_DIR": made, "TRITON_CACHE_DIR": f"{made}/kernels-of-tests"}
     assert directories({"COSYSERVE_CACHE_DIR": "/kept"}, tmp_path)["TRITON_CACHE_DIR"] == "/kept/kernels-of-tests"
-    assert directories({"TRITON_CACHE_DIR": "/kept"}, tmp_path) == {"COSYSERVE_CACHE_DIR": made, "TRITON_CACHE_DIR": "/kept"}
+    assert directories({"TRITON_CACHE_DIR": "/kept"}, tmp_path) == {
+        "COSYSERVE_CACHE_DIR": made,
+        "TRITON_CACHE_DIR": "/kept",
+    }
 
 
 def test_one_that_fails_is_told_and_stops_no_other() -> None:
     told: list[str] = []
     assert set(compile_all(told.append, ["no such engine", "nor this one"])) == {"no such engine", "nor this one"}
     assert [line.split(" engines")[0] for line in told] == ["kernels: 1 of 2", "kernels: 2 of 2"]
-    assert {line.partition(" s, ")[2] for line in told} == {f"{name}: KeyError: '{name}'" for name in ("no such engine", "nor this one")}
+    assert {line.partition(" s, ")[2] for line in told} == {
+        f"{name}: KeyError: '{name}'" for name in ("no such engine", "nor this one")
+    }
 
 
 def test_one_that_takes_too_long_is_given_up() -> None:

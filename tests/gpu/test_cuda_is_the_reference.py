@@ -52,12 +52,18 @@ def test_speech_tokens() -> None:
     prompt = Prompt(tuple(told["prompt_text_ids"][0].tolist()), tuple(told["prompt_speech_ids"][0].tolist()))
     text = tuple(told["text_ids"][0].tolist())
     script = WholeText(prompt, text, Profile.UPSTREAM, GreedyChooser())
-    assert Alone(model, script, positions_of_whole_text(prompt, len(text), limit=1024)).run() == told["greedy_tokens"].tolist()
+    assert (
+        Alone(model, script, positions_of_whole_text(prompt, len(text), limit=1024)).run()
+        == told["greedy_tokens"].tolist()
+    )
 
 
 def test_phases_add_up_as_on_the_cpu() -> None:
     f0 = torch.rand((1, 2000), generator=torch.Generator().manual_seed(0)) * 300 + 60
-    found = [load_vocoder(TINY, device).source.waves(f0.to(device), None, ended=True)[2].turns.cpu() for device in (CPU, CUDA)]
+    found = [
+        load_vocoder(TINY, device).source.waves(f0.to(device), None, ended=True)[2].turns.cpu()
+        for device in (CPU, CUDA)
+    ]
     torch.testing.assert_close(*found, rtol=0, atol=1e-9)
 
 

@@ -1,4 +1,6 @@
-"""`cosyserve doctor` on the machine as it is: the driver, the GPU and its memory are those that torch finds, and the settings suit it."""
+"""`cosyserve doctor` on the machine as it is: the driver, the GPU and its memory are those that
+torch finds, and the settings suit it.
+"""
 
 import json
 import shutil
@@ -26,7 +28,9 @@ ABOUT_A_GPU = ("driver", "cuda", "GPU 0", "torch build")
 
 def doctor(*options: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "cosyserve", "doctor", "--gpu", "--listen", "127.0.0.1:0", *options]
-    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @cache

@@ -1,4 +1,6 @@
-"""On a GPU: a slot records a CUDA graph after the first executions, and the graph reads and writes the same buffers."""
+"""On a GPU: a slot records a CUDA graph after the first executions, and the graph reads and writes
+the same buffers.
+"""
 
 import ctypes
 import threading
@@ -14,7 +16,9 @@ _DEVICE_TO_DEVICE = 3
 
 
 class Copying:
-    """y = x by cudaMemcpyAsync: the smallest work that goes by address and stream, and that a graph can record."""
+    """y = x by cudaMemcpyAsync: the smallest work that goes by address and stream, and that a graph
+    can record.
+    """
 
     name, recordable = "copying", True
     inputs = (Port("x", torch.float32, (None,)),)
@@ -51,7 +55,12 @@ class CopyingContext:
         self._engine.streams.add(stream)
         (shape, x), (_, y) = self._places["x"], self._places["y"]
         place = ctypes.c_void_p
-        assert self._library.cudaMemcpyAsync(place(y), place(x), ctypes.c_size_t(4 * shape[0]), _DEVICE_TO_DEVICE, place(stream)) == 0
+        assert (
+            self._library.cudaMemcpyAsync(
+                place(y), place(x), ctypes.c_size_t(4 * shape[0]), _DEVICE_TO_DEVICE, place(stream)
+            )
+            == 0
+        )
 
 
 def once(slots: Slots, engine: Copying, size: int, value: float) -> float:

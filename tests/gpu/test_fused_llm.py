@@ -1,4 +1,6 @@
-"""Fused steps on a CUDA device against the readable path, in float32 with the small reference model."""
+"""Fused steps on a CUDA device against the readable path, in float32 with the small reference
+model.
+"""
 
 import asyncio
 
@@ -18,7 +20,9 @@ TEXT = list(range(20, 31))
 
 def streamed(seed: int, replay: tuple[int, ...] = ()) -> Generation:
     text = arriving(*(TEXT[at : at + 3] for at in range(0, len(TEXT), 3)))
-    return sentence(seed, text=text, prompt=PROMPT, sampling=Sampling(seed=seed, profile=Profile.CONTINUOUS), replay=replay)
+    return sentence(
+        seed, text=text, prompt=PROMPT, sampling=Sampling(seed=seed, profile=Profile.CONTINUOUS), replay=replay
+    )
 
 
 async def test_whole_text() -> None:
@@ -27,7 +31,8 @@ async def test_whole_text() -> None:
         together = await asyncio.gather(*(tokens(served, generation) for generation in generations))
         alone = [await tokens(served, generation) for generation in generations]
     slow = [tokens_alone(model(), generation) for generation in generations]
-    # A draw between two ids may fall on the other side of a rounded sum: once in some ten thousand tokens.
+    # A draw between two ids may fall on the other side of a rounded sum: once in some ten thousand
+    # tokens.
     assert sum(a != b for a, b in zip(together, alone, strict=True)) <= 1
     assert sum(a != b for a, b in zip(together, slow, strict=True)) <= 1
 

@@ -1,4 +1,6 @@
-"""`cosyserve model export` and `verify` on the machine as it is, and ONNX Runtime on its GPU where the wheel has that half."""
+"""`cosyserve model export` and `verify` on the machine as it is, and ONNX Runtime on its GPU where
+the wheel has that half.
+"""
 
 import subprocess
 import sys
@@ -28,7 +30,19 @@ CLOSE = 1e-3
 
 
 def model(step: str, engines: Path, *options: str) -> str:
-    command = [sys.executable, "-m", "cosyserve", "model", step, str(GOLDEN), "--engines", str(engines), "--precision", "fp32", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "cosyserve",
+        "model",
+        step,
+        str(GOLDEN),
+        "--engines",
+        str(engines),
+        "--precision",
+        "fp32",
+        *options,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     print(done.stdout)
     assert done.returncode == 0, done.stderr
@@ -65,6 +79,10 @@ def test_the_service_s_engine_makes_the_recorded_mel_on_the_gpu(engines: Path) -
     prompt, mel, speaker, tokens = (
         torch.from_numpy(golden()[name][0]) for name in ("prompt_token", "prompt_feat", "spk_embedding", "token")
     )
-    made = decoder.flow.prefix(VoicePrompt(prompt.long(), mel, speaker), tokens.long(), streaming=True, final=True).cpu().numpy()
+    made = (
+        decoder.flow.prefix(VoicePrompt(prompt.long(), mel, speaker), tokens.long(), streaming=True, final=True)
+        .cpu()
+        .numpy()
+    )
     print(f"largest difference of the mel: {np.abs(made - wanted).max():.1e}")
     assert np.abs(made - wanted).max() < CLOSE

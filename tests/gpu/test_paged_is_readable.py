@@ -1,8 +1,9 @@
 """The paged engine on a CUDA device against the readable one, with the small reference model.
 
-What the flow rounds is compared in mel, what the vocoder rounds in samples of the same mel. Samples of the two engines cannot be: f0 is
-summed up into phase, and with this model's random weights a millionth in the mel (relative) becomes 6e-4 in a sample, four thousandths
-another sound (0.5 between logarithms of spectra), on the CPU alone as well.
+What the flow rounds is compared in mel, what the vocoder rounds in samples of the same mel. Samples
+of the two engines cannot be: f0 is summed up into phase, and with this model's random weights a
+millionth in the mel (relative) becomes 6e-4 in a sample, four thousandths another sound (0.5
+between logarithms of spectra), on the CPU alone as well.
 """
 
 import sys
@@ -30,7 +31,9 @@ from tests.gpu.compiling import SMALL_POOL
 
 pytestmark = [
     pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available() or find_spec("triton") is None, reason="no CUDA device or no triton"),
+    pytest.mark.skipif(
+        not torch.cuda.is_available() or find_spec("triton") is None, reason="no CUDA device or no triton"
+    ),
     pytest.mark.usefixtures("kernels"),
 ]
 TINY = Path(__file__).parents[1] / "golden" / "tiny"
@@ -38,17 +41,29 @@ DEMO = Path(__file__).parents[2] / "models" / "demo"
 CASES = [(40, 60, 1.0), (0, 77, 1.0), (30, 101, 0.8), (26, 5, 1.0)]
 """Prompt and generated tokens, speed."""
 FLOAT32_MEL = 2e-6
-"""Relative error, root mean square: sums of some hundred float32 in another order, through ten Euler steps. Seen on an H200: 4e-7."""
+"""Relative error, root mean square: sums of some hundred float32 in another order, through ten
+Euler steps. Seen on an H200: 4e-7.
+"""
 BFLOAT16_MEL = 1e-2
-"""Seen: 4.2e-3 to 4.7e-3. The readable flow on a CPU, with the operands of its products rounded to bfloat16, is off by 4.2e-3 to 5.4e-3."""
-SAMPLES = {("float32", "readable"): 2e-6, ("float32", "windowed"): 2e-6, ("bfloat16", "readable"): 2e-6, ("bfloat16", "windowed"): 2e-2}
-"""Relative error, root mean square, against the readable vocoder over the whole of the same mel. Seen in float32: 0 and 5e-7. With bfloat16
-the windowed filter takes operands of 11 bits; seen with the published sizes: 3e-3."""
+"""Seen: 4.2e-3 to 4.7e-3. The readable flow on a CPU, with the operands of its products rounded to
+bfloat16, is off by 4.2e-3 to 5.4e-3.
+"""
+SAMPLES = {
+    ("float32", "readable"): 2e-6,
+    ("float32", "windowed"): 2e-6,
+    ("bfloat16", "readable"): 2e-6,
+    ("bfloat16", "windowed"): 2e-2,
+}
+"""Relative error, root mean square, against the readable vocoder over the whole of the same mel.
+Seen in float32: 0 and 5e-7. With bfloat16 the windowed filter takes operands of 11 bits; seen with
+the published sizes: 3e-3."""
 
 
 @dataclass(frozen=True)
 class Spoken:
-    """mel: float32 [T, 80] behind the prompt, before the stretch, on the CPU. samples: float32 [n]."""
+    """mel: float32 [T, 80] behind the prompt, before the stretch, on the CPU. samples: float32
+    [n].
+    """
 
     mel: Tensor
     samples: Tensor
@@ -93,7 +108,9 @@ def listen(decoder: Any, monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Tens
 def speak(backend: Backend, cases: Sequence[int], key: str = "") -> list[Spoken]:
     """The cases together, a block of each in a step."""
     decoder = backend.decoders[Profile.CONTINUOUS]
-    sentences = [Sentence(voice(CASES[at][0], key), seed=1 << 40 | at, sentence_index=at, speed=CASES[at][2]) for at in cases]
+    sentences = [
+        Sentence(voice(CASES[at][0], key), seed=1 << 40 | at, sentence_index=at, speed=CASES[at][2]) for at in cases
+    ]
     states = [decoder.start(sentence) for sentence in sentences]
     tokens = [np.random.default_rng(at).integers(0, 6561, CASES[at][1]) for at in cases]
     made: list[list[np.ndarray]] = [[] for _ in cases]
@@ -103,14 +120,18 @@ def speak(backend: Backend, cases: Sequence[int], key: str = "") -> list[Spoken]
         while todo:
             ends = [len(states[at].prompt) + len(tokens[at]) for at in todo]
             untils = [min(states[at].position // 25 * 25 + 25, end) for at, end in zip(todo, ends, strict=True)]
-            strides = [Stride(states[at], tokens[at], until, until == end) for at, until, end in zip(todo, untils, ends, strict=True)]
+            strides = [
+                Stride(states[at], tokens[at], until, until == end)
+                for at, until, end in zip(todo, untils, ends, strict=True)
+            ]
             for at, stride, result in zip(list(todo), strides, decoder.step(strides), strict=True):
                 assert isinstance(result, Decoded)
                 made[at].append(result.samples)
                 if stride.final:
                     todo.remove(at)
     return [
-        Spoken(torch.cat(heard[id(state)]), torch.from_numpy(np.concatenate(pieces))) for state, pieces in zip(states, made, strict=True)
+        Spoken(torch.cat(heard[id(state)]), torch.from_numpy(np.concatenate(pieces)))
+        for state, pieces in zip(states, made, strict=True)
     ]
 
 
@@ -137,7 +158,11 @@ def test_the_mel_is_the_readable_flows_alone_together_and_with_a_kept_prompt(
     backend, precision, vocoder = paged
     together, alone = speak(backend, range(len(CASES))), [speak(backend, [at])[0] for at in range(len(CASES))]
     kept = [speak(backend, [0], "kept")[0] for _ in range(2)]
-    pairs = [*zip(together, readable, strict=True), *zip(alone, readable, strict=True), *((each, readable[0]) for each in kept)]
+    pairs = [
+        *zip(together, readable, strict=True),
+        *zip(alone, readable, strict=True),
+        *((each, readable[0]) for each in kept),
+    ]
     errors = [error(found.mel, wanted.mel) for found, wanted in pairs]
     print(f"{precision}, {vocoder}: mel", *(f"{each:.1e}" for each in errors))
     assert max(errors) < (FLOAT32_MEL if precision == "float32" else BFLOAT16_MEL)
@@ -147,7 +172,9 @@ def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: tuple[Backend,
     backend, precision, vocoder = paged
     whole, errors = load_vocoder(ModelDirectory(TINY), torch.device("cuda")), []
     for at, spoken in enumerate(speak(backend, range(len(CASES)))):
-        mel = MelStretch.step(MelStretch.start(CASES[at][2], torch.device("cuda")), spoken.mel.T.contiguous().cuda(), final=True)
+        mel = MelStretch.step(
+            MelStretch.start(CASES[at][2], torch.device("cuda")), spoken.mel.T.contiguous().cuda(), final=True
+        )
         errors.append(error(spoken.samples, whole.offline(mel, 1 << 40 | at, at).cpu()))
     print(f"{precision}, {vocoder}: samples", *(f"{each:.1e}" for each in errors))
     assert max(errors) < SAMPLES[precision, vocoder]
@@ -157,7 +184,9 @@ def test_samples_are_the_readable_vocoders_of_the_same_mel(paged: tuple[Backend,
 def test_without_room_sentences_are_made_again_and_sound_the_same(readable: list[Spoken], precision: str) -> None:
     one = Layout(FlowConfig.read(ModelDirectory(TINY))).elements * getattr(torch, precision).itemsize
     backend = load(gpu_precision=precision, gpu_engine="paged", state_bytes=4 * one, prompt_cache_bytes=one)
-    errors = [error(found.mel, wanted.mel) for found, wanted in zip(speak(backend, range(len(CASES))), readable, strict=True)]
+    errors = [
+        error(found.mel, wanted.mel) for found, wanted in zip(speak(backend, range(len(CASES))), readable, strict=True)
+    ]
     decoder: Any = backend.decoders[Profile.CONTINUOUS]
     print(f"{precision}, {decoder.recomputed} blocks made again: mel", *(f"{each:.1e}" for each in errors))
     assert max(errors) < (FLOAT32_MEL if precision == "float32" else BFLOAT16_MEL)
@@ -196,7 +225,10 @@ def test_the_bundled_voice(monkeypatch: pytest.MonkeyPatch) -> None:
     paged, readable = made
     vocoder = load_vocoder(ModelDirectory(DEMO), torch.device("cuda"))
     again = vocoder.offline(paged.mel.T.contiguous().cuda(), 7, 0).cpu()
-    print(f"bundled voice: mel {error(paged.mel, readable.mel):.1e}, samples of the same mel {error(paged.samples, again):.1e}")
+    print(
+        f"bundled voice: mel {error(paged.mel, readable.mel):.1e}, samples of the same mel "
+        f"{error(paged.samples, again):.1e}"
+    )
     assert error(paged.mel, readable.mel) < BFLOAT16_MEL
     assert error(paged.samples, again) < SAMPLES["bfloat16", "windowed"]
 

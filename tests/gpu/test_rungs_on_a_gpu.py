@@ -1,4 +1,6 @@
-"""Every rung of the ladder that a GPU with PyTorch has: what serves, and why not what stands above it, told by GetInfo over gRPC."""
+"""Every rung of the ladder that a GPU with PyTorch has: what serves, and why not what stands above
+it, told by GetInfo over gRPC.
+"""
 
 import json
 from collections.abc import Sequence

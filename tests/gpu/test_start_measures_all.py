@@ -1,4 +1,6 @@
-"""`cosyserve start --test-all` with the bundled voice on a GPU: every configuration that this machine has is measured, and none fails."""
+"""`cosyserve start --test-all` with the bundled voice on a GPU: every configuration that this
+machine has is measured, and none fails.
+"""
 
 import importlib.util
 import subprocess
@@ -31,7 +33,9 @@ def cosyserve(tmp_path: Path, *words: str) -> "subprocess.CompletedProcess[str]"
 def test_every_configuration_that_runs_here_is_measured(tmp_path: Path) -> None:
     machine, wanted = this_machine(), ["compile+fp16", "fp16", "cpu"]
     if importlib.util.find_spec("onnx") and importlib.util.find_spec("onnxruntime"):
-        exported = cosyserve(tmp_path, "model", "export", str(ROOT / "models" / "demo"), "--engines", str(tmp_path / "engines"))
+        exported = cosyserve(
+            tmp_path, "model", "export", str(ROOT / "models" / "demo"), "--engines", str(tmp_path / "engines")
+        )
         assert exported.returncode == 0, exported.stderr
         wanted.append("onnx")
     assert set(wanted) <= {one.name for one in CONFIGURATIONS if one.lacks(machine) is None}

@@ -13,9 +13,14 @@ TEXT = "one sentence after another"
 IMPATIENT: dict[str, Any] = {"stall_seconds": 0.5, "recovery_seconds": 1.0, "attempts": 3}
 
 
-async def speak(running: Stack, text: str = TEXT, **fields: Any) -> tuple[bytes, list[synthesis_pb2.SynthesizeResponse]]:
+async def speak(
+    running: Stack, text: str = TEXT, **fields: Any
+) -> tuple[bytes, list[synthesis_pb2.SynthesizeResponse]]:
     fields = {"sentence_pause_milliseconds": 0, **fields}
-    responses = [response async for response in running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=text, **fields), timeout=20)]
+    responses = [
+        response
+        async for response in running.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=text, **fields), timeout=20)
+    ]
     return b"".join(response.audio for response in responses), responses
 
 

@@ -1,4 +1,6 @@
-"""The real services around the shipped fakes, in one process, with a fake that misbehaves as it is told."""
+"""The real services around the shipped fakes, in one process, with a fake that misbehaves as it is
+told.
+"""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -8,7 +10,14 @@ import grpc
 import numpy as np
 
 from cosyserve.rpc.server import ServerSettings, Service, running
-from cosyserve.v1 import frontend_pb2, frontend_pb2_grpc, llm_pb2_grpc, synthesis_pb2_grpc, token2wav_pb2_grpc, voice_pb2
+from cosyserve.v1 import (
+    frontend_pb2,
+    frontend_pb2_grpc,
+    llm_pb2_grpc,
+    synthesis_pb2_grpc,
+    token2wav_pb2_grpc,
+    voice_pb2,
+)
 from services.llm.backends.fake_backend import FakeBackend
 from services.llm.servicer import LlmServicer
 from services.llm.settings import LlmSettings
@@ -25,12 +34,18 @@ PROMPT = list(np.random.default_rng(0).integers(0, 6561, 60))
 
 
 class PromptedFrontend(Frontend):
-    """Words are sentences of ten text ids, two for each of five spoken words, and the voice has a prompt."""
+    """Words are sentences of ten text ids, two for each of five spoken words, and the voice has a
+    prompt.
+    """
 
-    async def Analyze(self, request: frontend_pb2.AnalyzeRequest, context: Any) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
+    async def Analyze(
+        self, request: frontend_pb2.AnalyzeRequest, context: Any
+    ) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
         for index, word in enumerate(request.text.split()):
             words = [frontend_pb2.SpokenWord(text=word, first_id=place, ids=2) for place in range(0, 10, 2)]
-            yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=[len(word)] * 10, words=words))
+            yield frontend_pb2.AnalyzeResponse(
+                sentence=frontend_pb2.Sentence(index=index, token_ids=[len(word)] * 10, words=words)
+            )
 
     async def GetVoice(self, request: frontend_pb2.GetVoiceRequest, context: Any) -> frontend_pb2.GetVoiceResponse:
         voice = voice_pb2.Voice(
@@ -55,7 +70,9 @@ async def misbehaving(
     """A stub of the public door. llm, token2wav: settings of the fakes, or a fake."""
     tokens = llm if isinstance(llm, FakeBackend) else FakeBackend(fake_settings(**(llm or {})))
     sound = load_backend("fake", EngineSettings(**(token2wav or {})))
-    batcher = Batcher(sound.decoders, Limits(max_streams=8, state_bytes=1 << 30), hold_seconds=0.0)  # a fault after sound was heard
+    batcher = Batcher(
+        sound.decoders, Limits(max_streams=8, state_bytes=1 << 30), hold_seconds=0.0
+    )  # a fault after sound was heard
 
     async def load_frontend(service: Service) -> Any:
         frontend_pb2_grpc.add_FrontendServiceServicer_to_server(PromptedFrontend(Script()), service.handlers)
@@ -66,7 +83,9 @@ async def misbehaving(
         return tokens.close
 
     async def load_sound(service: Service) -> Any:
-        token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(Token2WavServicer(sound.identity, batcher), service.handlers)
+        token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(
+            Token2WavServicer(sound.identity, batcher), service.handlers
+        )
         return close_batcher
 
     async def close_batcher() -> None:
@@ -82,7 +101,9 @@ async def misbehaving(
             ("llm", "LlmService", load_llm),
             ("token2wav", "Token2WavService", load_sound),
         ):
-            service = await exits.enter_async_context(running(f"cosyserve.v1.{name}", ServerSettings(listen=HERE, drain_seconds=0.0), load))
+            service = await exits.enter_async_context(
+                running(f"cosyserve.v1.{name}", ServerSettings(listen=HERE, drain_seconds=0.0), load)
+            )
             addresses[stage] = (f"127.0.0.1:{service.port}",)
         told = OrchestratorSettings(listen=HERE, drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings})
         door = await exits.enter_async_context(

@@ -1,4 +1,6 @@
-"""Too many callers at the public door: refused at once, with a hint that comes true; and the limit that the stages' own figures set."""
+"""Too many callers at the public door: refused at once, with a hint that comes true; and the limit
+that the stages' own figures set.
+"""
 
 import asyncio
 import time
@@ -63,7 +65,9 @@ async def test_one_caller_more_is_refused_at_once_at_every_door(door: str) -> No
 
 
 async def test_the_hint_comes_true() -> None:
-    """Requests take a second, and the server has seen one: who is refused in the middle of one and comes back when told gets in."""
+    """Requests take a second, and the server has seen one: who is refused in the middle of one and
+    comes back when told gets in.
+    """
     async with stack(max_streams=1) as running:
 
         async def a_second(_: Any, sent: int) -> None:
@@ -115,7 +119,9 @@ async def test_the_limit_follows_what_the_stages_measure() -> None:
         await _limit(running, 8)
 
 
-@pytest.mark.parametrize(("setting", "device", "limit"), [("off", "cpu", 8), ("auto", "NVIDIA H200", 8), ("on", "NVIDIA H200", 4)])
+@pytest.mark.parametrize(
+    ("setting", "device", "limit"), [("off", "cpu", 8), ("auto", "NVIDIA H200", 8), ("on", "NVIDIA H200", 4)]
+)
 async def test_whose_measurements_count(setting: str, device: str, limit: int) -> None:
     async with stack(max_streams=8, adaptive_limit=setting) as running:
         _measures(running, "token2wav", Load(0.2), device)

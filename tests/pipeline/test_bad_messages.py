@@ -1,4 +1,6 @@
-"""What is no message, what is too long for a status, and callers who hang up: clear statuses, and nothing in the log that is no failure."""
+"""What is no message, what is too long for a status, and callers who hang up: clear statuses, and
+nothing in the log that is no failure.
+"""
 
 import asyncio
 import logging
@@ -42,13 +44,20 @@ async def _refusal(channel: grpc.aio.Channel, method: Any) -> grpc.aio.AioRpcErr
     return caught.value
 
 
-async def test_what_is_no_message_is_refused_by_every_method_without_a_stack_trace(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_is_no_message_is_refused_by_every_method_without_a_stack_trace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     asked = 0
     async with stack() as running:
-        ports = {"orchestrator": running.orchestrator.port, **{name: found[0].port for name, found in running.services.items()}}
+        ports = {
+            "orchestrator": running.orchestrator.port,
+            **{name: found[0].port for name, found in running.services.items()},
+        }
         for name, files in FILES.items():
             async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[name]}") as channel:
-                for method in methods([service for file in files for service in file.DESCRIPTOR.services_by_name.values()]):
+                for method in methods(
+                    [service for file in files for service in file.DESCRIPTOR.services_by_name.values()]
+                ):
                     error = await _refusal(channel, method)
                     assert error.code() == grpc.StatusCode.INVALID_ARGUMENT, (method.full_name, error)
                     assert "cannot be decoded as one of this method" in (error.details() or "")
@@ -81,7 +90,9 @@ async def test_callers_who_hang_up_at_any_moment_leave_no_error_in_the_log(caplo
         for _ in range(4):
             await asyncio.gather(*(hang_up(number) for number in range(15)))
         await all_idle(running)
-    assert [f"{record.getMessage()} {record.exc_text}" for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert [
+        f"{record.getMessage()} {record.exc_text}" for record in caplog.records if record.levelno >= logging.ERROR
+    ] == []
 
 
 @pytest.mark.parametrize("field", ["language_code", "engine"])
@@ -93,7 +104,9 @@ async def test_a_value_of_a_megabyte_is_cut_where_the_status_names_it(field: str
     assert len(error.details() or "") < LONGEST_MESSAGE + 100
 
 
-@pytest.mark.parametrize("value", ["x" * 1_000_000, "it's " * 200_000, "\"'" * 500_000, "\\" * 300_000, "\x00\n" * 200_000])
+@pytest.mark.parametrize(
+    "value", ["x" * 1_000_000, "it's " * 200_000, "\"'" * 500_000, "\\" * 300_000, "\x00\n" * 200_000]
+)
 def test_a_quoted_value_is_cut_at_256_characters_and_what_stands_behind_it_stays(value: str) -> None:
     message = InvalidRequest(f"language_code is {value!r}; expected a tag").message
     assert len(message) < 1_200
@@ -102,13 +115,18 @@ def test_a_quoted_value_is_cut_at_256_characters_and_what_stands_behind_it_stays
 
 
 def test_what_is_not_quoted_is_cut_at_the_end_and_a_short_text_stays() -> None:
-    assert InvalidRequest("y" * 100_000).message == "y" * LONGEST_MESSAGE + f"… ({100_000 - LONGEST_MESSAGE} characters more)"
+    assert (
+        InvalidRequest("y" * 100_000).message
+        == "y" * LONGEST_MESSAGE + f"… ({100_000 - LONGEST_MESSAGE} characters more)"
+    )
     kept = f"text is 'short'; {'allowed ' * 40}"
     assert InvalidRequest(kept).message == kept
 
 
 @pytest.mark.parametrize("name", ["frontend", "llm", "token2wav"])
-@pytest.mark.parametrize("code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE])
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE]
+)
 async def test_no_status_names_the_address_of_a_stage_and_the_log_does(
     name: str, code: grpc.StatusCode, caplog: pytest.LogCaptureFixture
 ) -> None:

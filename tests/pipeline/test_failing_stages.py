@@ -1,4 +1,6 @@
-"""Stages that die, hang, refuse or are another engine: what the caller hears and which status it reads."""
+"""Stages that die, hang, refuse or are another engine: what the caller hears and which status it
+reads.
+"""
 
 import asyncio
 from typing import Any
@@ -97,7 +99,11 @@ async def test_a_peer_that_is_down_is_named_at_once_and_health_says_so(stage_nam
 
 @pytest.mark.parametrize(
     ("stage_name", "code"),
-    [("llm", grpc.StatusCode.INTERNAL), ("token2wav", grpc.StatusCode.INTERNAL), ("llm", grpc.StatusCode.RESOURCE_EXHAUSTED)],
+    [
+        ("llm", grpc.StatusCode.INTERNAL),
+        ("token2wav", grpc.StatusCode.INTERNAL),
+        ("llm", grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ],
 )
 async def test_an_error_of_a_stage_in_mid_stream_reaches_the_caller(stage_name: str, code: grpc.StatusCode) -> None:
     async with stack(**IMPATIENT) as running:
@@ -111,7 +117,9 @@ async def test_an_error_of_a_stage_in_mid_stream_reaches_the_caller(stage_name: 
 
 
 async def test_a_stage_that_is_full_between_sentences_is_waited_for() -> None:
-    """The caller has heard the first sentence: the second waits for a place instead of being lost."""
+    """The caller has heard the first sentence: the second waits for a place instead of being
+    lost.
+    """
     async with stack(**IMPATIENT) as running:
         script = running.scripts["token2wav"][0]
         refusals = iter([False, True, True, False, False, False])
@@ -136,7 +144,9 @@ async def test_a_stage_that_is_full_at_the_start_refuses_at_once() -> None:
 
 
 async def test_a_stage_that_is_away_between_sentences_is_waited_for() -> None:
-    """Its only replica says good-bye after the first sentence and is heard again: the second sentence waits."""
+    """Its only replica says good-bye after the first sentence and is heard again: the second
+    sentence waits.
+    """
     async with stack(**IMPATIENT) as running:
         away = asyncio.Event()
 
@@ -144,7 +154,9 @@ async def test_a_stage_that_is_away_between_sentences_is_waited_for() -> None:
             if sent == 12 and not away.is_set():
                 away.set()
                 await running.services["llm"][0].set_serving(False)
-                asyncio.get_running_loop().call_later(0.5, lambda: asyncio.ensure_future(running.services["llm"][0].set_serving(True)))
+                asyncio.get_running_loop().call_later(
+                    0.5, lambda: asyncio.ensure_future(running.services["llm"][0].set_serving(True))
+                )
 
         running.scripts["llm"][0].generate = leave
         audio, _ = await speak(running)

@@ -1,4 +1,6 @@
-"""What is no speech is never passed off as speech: each guard, the second attempt, and that resumed audio fits."""
+"""What is no speech is never passed off as speech: each guard, the second attempt, and that resumed
+audio fits.
+"""
 
 import contextlib
 import time
@@ -40,9 +42,9 @@ async def heard(stub: Any, text: str = TEXT, **fields: Any) -> tuple[bytes, list
 
 async def sentences_of(stub: Any, **fields: Any) -> int:
     """How many sentences the summary counts."""
-    return [response async for response in stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT, **fields), timeout=20)][
-        -1
-    ].summary.sentences
+    return [
+        response async for response in stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT, **fields), timeout=20)
+    ][-1].summary.sentences
 
 
 async def fault_of(stub: Any, text: str = TEXT, **fields: Any) -> SpeechFault:
@@ -55,7 +57,9 @@ async def fault_of(stub: Any, text: str = TEXT, **fields: Any) -> SpeechFault:
 
 
 def settings(stage: str, fault: str, share: float) -> dict[str, Any]:
-    """A sound that is slower than the tokens: what they give away is known before any of it has left."""
+    """A sound that is slower than the tokens: what they give away is known before any of it has
+    left.
+    """
     told: dict[str, dict[str, Any]] = {"llm": {}, "token2wav": {"fake_token_seconds": 0.0005}}
     told[stage].update({"fake_fault": fault, "fake_fault_share": share})
     return told
@@ -73,7 +77,9 @@ async def test_each_fault_is_an_error_that_names_its_guard(stage: str, fault: st
     assert caught.value.code() == grpc.StatusCode.INTERNAL
 
 
-@pytest.mark.parametrize(("stage", "fault"), [("llm", "short"), ("llm", "non_finite"), ("llm", "left_out"), ("token2wav", "silence")])
+@pytest.mark.parametrize(
+    ("stage", "fault"), [("llm", "short"), ("llm", "non_finite"), ("llm", "left_out"), ("token2wav", "silence")]
+)
 async def test_a_second_attempt_mends_what_nobody_has_heard(stage: str, fault: str) -> None:
     seeds, mended = range(12), 0
     async with misbehaving() as stub:
@@ -114,7 +120,9 @@ async def test_what_was_said_anew_counts_toward_the_longest_unary_answer() -> No
     assert seconds > 0
     async with misbehaving(**faulty, max_unary_seconds=seconds - 0.1) as stub:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.SynthesizeUnary(request(text=TEXT, seed=seed, retry=True, sentence_pause_milliseconds=0), timeout=20)
+            await stub.SynthesizeUnary(
+                request(text=TEXT, seed=seed, retry=True, sentence_pause_milliseconds=0), timeout=20
+            )
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "are given at once" in caught.value.details()
 
@@ -132,7 +140,8 @@ async def test_a_request_that_was_retried_resumes_to_the_same_samples() -> None:
                 assert tail == audio[2 * start :]
             resumed += bool(retried)
             if 0 in retried:
-                # Without the list the first sentence would be said with the first seed, to whom has heard the second: no audio that fits.
+                # Without the list the first sentence would be said with the first seed, to whom has
+                # heard the second: no audio that fits.
                 await fault_of(stub, seed=seed, retry=True, start_sample=20_000)
     assert resumed >= 3
 
@@ -169,7 +178,11 @@ async def test_a_second_attempt_that_is_taken_over_says_the_same() -> None:
 
 async def test_what_was_heard_in_part_is_not_said_anew() -> None:
     async with misbehaving(**settings("token2wav", "non_finite", 1.0)) as stub:
-        call, got, retried = stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT, seed=1, retry=True), timeout=20), b"", []
+        call, got, retried = (
+            stub.Synthesize(synthesis_pb2.SynthesizeRequest(text=TEXT, seed=1, retry=True), timeout=20),
+            b"",
+            [],
+        )
         with contextlib.suppress(grpc.aio.AioRpcError):
             async for response in call:
                 got += response.audio
@@ -189,16 +202,24 @@ async def first_message_with_sound(stub: Any, **fields: Any) -> float:
 
 
 async def test_with_retry_nothing_of_a_sentence_leaves_before_all_its_words_are_there() -> None:
-    """Sound is made faster than tokens: without waiting for the last of them the first second would be out."""
+    """Sound is made faster than tokens: without waiting for the last of them the first second would
+    be out.
+    """
     slow = {"fake_token_milliseconds": 50.0, "fake_fault": "left_out"}
     async with misbehaving(slow | {"fake_fault_share": 0.0}) as stub:
-        assert await first_message_with_sound(stub, seed=1) < 40 * 0.050 <= await first_message_with_sound(stub, seed=1, retry=True)
+        assert (
+            await first_message_with_sound(stub, seed=1)
+            < 40 * 0.050
+            <= await first_message_with_sound(stub, seed=1, retry=True)
+        )
     async with misbehaving(slow | {"fake_fault_share": 0.5}) as stub:
         mended = [retried for seed in range(6) if (retried := await retried_or_none(stub, seed))]
         assert mended
         got = b""
         with contextlib.suppress(grpc.aio.AioRpcError):
-            async for response in stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="word", seed=await failing(stub)), timeout=20):
+            async for response in stub.Synthesize(
+                synthesis_pb2.SynthesizeRequest(text="word", seed=await failing(stub)), timeout=20
+            ):
                 got += response.audio
         assert got, "without retry the sentence is on its way when its words are counted"
 

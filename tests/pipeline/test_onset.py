@@ -1,4 +1,6 @@
-"""The onset of an utterance through the public door: what is cut, what is told of it, and that resuming and failing stages do not show."""
+"""The onset of an utterance through the public door: what is cut, what is told of it, and that
+resuming and failing stages do not show.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -74,20 +76,30 @@ def audio(responses: list[pb.SynthesizeResponse]) -> bytes:
 
 
 @pytest.mark.parametrize(("encoding", "rate"), FORMS)
-async def test_trimmed_is_natural_without_silence_at_its_ends_in_every_form_and_method(encoding: Encoding, rate: int) -> None:
+async def test_trimmed_is_natural_without_silence_at_its_ends_in_every_form_and_method(
+    encoding: Encoding, rate: int
+) -> None:
     whole = natural(TEXT)
     fields = {"audio_format": form(encoding, rate), "sentence_pause_milliseconds": 200}
     async with stack() as running:
         quiet_ends(running)
-        for onset, wanted in ((pb.ONSET_UNSPECIFIED, trimmed(whole)), (pb.ONSET_TRIMMED, trimmed(whole)), (pb.ONSET_NATURAL, whole)):
+        for onset, wanted in (
+            (pb.ONSET_UNSPECIFIED, trimmed(whole)),
+            (pb.ONSET_TRIMMED, trimmed(whole)),
+            (pb.ONSET_NATURAL, whole),
+        ):
             expected = formed(wanted, encoding, rate)
             assert (await speak(running, TEXT, seed=1, onset=onset, **fields))[0] == expected
             for mode in (pb.StreamingSynthesizeSetup.MODE_SENTENCES, pb.StreamingSynthesizeSetup.MODE_TOKENS):
                 assert audio(await written(running, mode, onset=onset, **fields)) == expected
-            unary = await running.stub.SynthesizeUnary(pb.SynthesizeUnaryRequest(text=TEXT, seed=1, onset=onset, **fields))
+            unary = await running.stub.SynthesizeUnary(
+                pb.SynthesizeUnaryRequest(text=TEXT, seed=1, onset=onset, **fields)
+            )
             assert unary.audio == expected
             removed = (len(whole) - len(wanted)) / 24
-            assert unary.summary.removed_start_milliseconds + unary.summary.removed_end_milliseconds == pytest.approx(removed)
+            assert unary.summary.removed_start_milliseconds + unary.summary.removed_end_milliseconds == pytest.approx(
+                removed
+            )
 
 
 async def test_header_summary_and_places_tell_what_was_removed() -> None:
@@ -168,8 +180,12 @@ async def test_a_stage_that_fails_in_the_silence_or_behind_it_is_not_heard(faili
         (1_920, pb.ONSET_NATURAL, False),
     ],
 )
-async def test_a_sentence_of_which_only_silence_was_removed_is_spoken_again(failing_at: int, onset: pb.Onset, mended: bool) -> None:
-    """The fault is found behind that many samples of the first sentence, of which the first 2880 are silent."""
+async def test_a_sentence_of_which_only_silence_was_removed_is_spoken_again(
+    failing_at: int, onset: pb.Onset, mended: bool
+) -> None:
+    """The fault is found behind that many samples of the first sentence, of which the first 2880
+    are silent.
+    """
     failed: list[int] = []
 
     async def fail(context: Any, sent: int) -> None:
@@ -213,13 +229,17 @@ async def test_silence_throughout_is_sent() -> None:
 
 
 async def test_the_silence_in_front_delays_the_first_audible_sample_and_a_cut_one_does_not() -> None:
-    """The sound of every sentence is there at once: natural, its player has 120 ms of silence to play first; trimmed, 20 ms."""
+    """The sound of every sentence is there at once: natural, its player has 120 ms of silence to
+    play first; trimmed, 20 ms.
+    """
     async with stack() as running:
         quiet_ends(running)
         found = {}
         for onset in (pb.ONSET_NATURAL, pb.ONSET_TRIMMED):
             _, responses = await speak(running, TEXT, seed=1, onset=onset)
             found[onset] = responses[-1].summary
-    late = {onset: summary.first_audible_milliseconds - summary.first_sound_milliseconds for onset, summary in found.items()}
+    late = {
+        onset: summary.first_audible_milliseconds - summary.first_sound_milliseconds for onset, summary in found.items()
+    }
     assert late[pb.ONSET_NATURAL] >= 120 - 1e-6
     assert late[pb.ONSET_TRIMMED] == pytest.approx(20, abs=2)

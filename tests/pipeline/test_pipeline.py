@@ -1,4 +1,6 @@
-"""The orchestrator against stages that fail in every way, over real gRPC: what the caller hears and which status it reads."""
+"""The orchestrator against stages that fail in every way, over real gRPC: what the caller hears and
+which status it reads.
+"""
 
 import asyncio
 from typing import Any
@@ -94,7 +96,9 @@ async def test_the_servers_own_limit_on_time() -> None:
 
 
 async def test_overload_limit_4_and_12_clients() -> None:
-    """Four are served, eight are told at once when to come back, none hangs, none is lost in mid-stream."""
+    """Four are served, eight are told at once when to come back, none hangs, none is lost in
+    mid-stream.
+    """
     async with stack(max_streams=4) as running:
         gate = asyncio.Event()
 
@@ -111,7 +115,11 @@ async def test_overload_limit_4_and_12_clients() -> None:
             if len(refused) == 8:
                 break
         gate.set()
-        served = [result for result in await asyncio.gather(*clients, return_exceptions=True) if not isinstance(result, BaseException)]
+        served = [
+            result
+            for result in await asyncio.gather(*clients, return_exceptions=True)
+            if not isinstance(result, BaseException)
+        ]
     assert all(error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED for error in refused)
     assert all((retry_delay(error) or 0) > 0 for error in refused)
     assert all(error.details().startswith("4 of 4 streams are in use") for error in refused)
@@ -119,7 +127,9 @@ async def test_overload_limit_4_and_12_clients() -> None:
 
 
 async def test_sentences_overlap_but_not_without_bound() -> None:
-    """While the first sentence is spoken the second is decoded and the third's tokens are made; the fourth is not begun."""
+    """While the first sentence is spoken the second is decoded and the third's tokens are made; the
+    fourth is not begun.
+    """
     async with stack() as running:
         running.scripts["token2wav"][0].decode = hang
         reading = asyncio.create_task(speak(running, "a bb ccc dddd eeeee"))
@@ -146,7 +156,9 @@ async def test_unary_gives_the_same_audio_at_once_and_refuses_what_is_too_long()
         assert response.audio == expected_audio(TEXT)
         assert response.header.seed == 3
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text="much " * 10))
+            await running.stub.SynthesizeUnary(
+                synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text="much " * 10)
+            )
     assert caught.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     assert "at most 5 s are given at once; use Synthesize" in caught.value.details()
 
@@ -157,9 +169,13 @@ async def test_unary_gives_no_more_than_one_message_holds() -> None:
     async with stack() as running:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await running.stub.SynthesizeUnary(
-                synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text=text, audio_format={"sample_rate_hertz": 48_000})
+                synthesis_pb2.SynthesizeUnaryRequest(
+                    sentence_pause_milliseconds=0, text=text, audio_format={"sample_rate_hertz": 48_000}
+                )
             )
-        response = await running.stub.SynthesizeUnary(synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text=text))
+        response = await running.stub.SynthesizeUnary(
+            synthesis_pb2.SynthesizeUnaryRequest(sentence_pause_milliseconds=0, text=text)
+        )
     assert "at most 42 s are given at once" in caught.value.details()
     assert response.summary.audio_seconds == pytest.approx(43.2)
 

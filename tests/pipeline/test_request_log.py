@@ -54,7 +54,9 @@ async def test_a_request_that_was_spoken(lines: Lines, caplog: pytest.LogCapture
 
 
 @pytest.mark.parametrize(
-    ("fields", "status"), [({"speed": 9.0}, "INVALID_ARGUMENT"), ({"voice": "nobody\nrequest"}, "NOT_FOUND")], ids=["speed", "voice"]
+    ("fields", "status"),
+    [({"speed": 9.0}, "INVALID_ARGUMENT"), ({"voice": "nobody\nrequest"}, "NOT_FOUND")],
+    ids=["speed", "voice"],
 )
 async def test_a_request_that_is_refused(lines: Lines, fields: dict[str, Any], status: str) -> None:
     async with stack() as running:
@@ -87,12 +89,16 @@ async def test_a_caller_that_hangs_up(lines: Lines) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 async def test_a_caller_that_hangs_up_in_mid_write(lines: Lines, known: bool) -> None:
-    """The write fails, possibly in a TaskGroup, and possibly before it is known that the call is over."""
+    """The write fails, possibly in a TaskGroup, and possibly before it is known that the call is
+    over.
+    """
 
     @logged
     async def method(servicer: None, request: None, context: Any) -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(_fails(grpc.aio.InternalError("write failed") if not known else RuntimeError("the call is over")))
+            group.create_task(
+                _fails(grpc.aio.InternalError("write failed") if not known else RuntimeError("the call is over"))
+            )
 
     context = SimpleNamespace(invocation_metadata=lambda: (), done=lambda: known, cancelled=lambda: known)
     call = EdgeInterceptor()._guard(lambda request, told: method(None, request, told), "/a/B")

@@ -1,4 +1,6 @@
-"""The next sentence is decoded before its turn: what is heard, and what becomes of it when something fails."""
+"""The next sentence is decoded before its turn: what is heard, and what becomes of it when
+something fails.
+"""
 
 import asyncio
 from typing import Any
@@ -48,7 +50,9 @@ async def test_requests_have_numbers_of_their_own() -> None:
 
 
 async def test_behind_a_long_sentence_the_next_is_begun_when_little_is_left_to_play() -> None:
-    """The listener has more than `LISTENER_SECONDS` in front of it: nothing is gained by an early beginning."""
+    """The listener has more than `LISTENER_SECONDS` in front of it: nothing is gained by an early
+    beginning.
+    """
     async with stack() as running:
         script, gate = running.scripts["token2wav"][0], asyncio.Event()
 

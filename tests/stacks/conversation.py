@@ -8,7 +8,8 @@ import grpc
 
 
 async def conversation(call: Any, messages: Iterable[Any]) -> list[Any]:
-    """Write the first message, wait until it is accepted or refused, write the others; returns all responses, raises the call's status.
+    """Write the first message, wait until it is accepted or refused, write the others; returns all
+    responses, raises the call's status.
 
     A write that crosses a refusal would replace its status by grpc's own, hence the wait.
     """

@@ -1,5 +1,5 @@
-"""Requests to every method of the services with a caller's text in every field that takes one, read off the protobuf descriptors: a field
-that is added is covered by itself."""
+"""Requests to every method of the services with a caller's text in every field that takes one, read
+off the protobuf descriptors: a field that is added is covered by itself."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -22,7 +22,9 @@ def request_of(method: MethodDescriptor) -> Any:
 
 
 def places(kind: Any, text: str, path: str = "") -> Iterator[tuple[str, Put]]:
-    """Every field of a message type that takes a text or bytes, at any depth, keys and values of maps too."""
+    """Every field of a message type that takes a text or bytes, at any depth, keys and values of
+    maps too.
+    """
     for field in kind.fields:
         name = f"{path}{field.name}"
         if field.type == FieldDescriptor.TYPE_MESSAGE and field.message_type.GetOptions().map_entry:

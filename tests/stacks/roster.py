@@ -9,8 +9,9 @@ _CHANGE = re.compile(r"\b(?P<stage>\w+) at (?P<target>\S+) is (?P<state>serving|
 
 
 class Roster:
-    """To be given to `running_stack` as its log. A process that serves is of no use to a test before the orchestrator has heard of it:
-    until then calls go to the other replica, and the one that the test kills is idle."""
+    """To be given to `running_stack` as its log. A process that serves is of no use to a test
+    before the orchestrator has heard of it: until then calls go to the other replica, and the one
+    that the test kills is idle."""
 
     def __init__(self) -> None:
         self._serving: collections.defaultdict[str, set[str]] = collections.defaultdict(set)
@@ -29,16 +30,20 @@ class Roster:
         self._changed.set()
 
     async def complete(self, **replicas: int) -> None:
-        """Return when as many replicas of each named stage are known to serve. Raises TimeoutError after a minute."""
+        """Return when as many replicas of each named stage are known to serve. Raises TimeoutError
+        after a minute.
+        """
         await self._until(lambda: all(len(self._serving[stage]) >= wanted for stage, wanted in replicas.items()))
 
     async def lost(self, stage: str) -> None:
-        """Return when the orchestrator has lost a replica of `stage` since the last call of `returned`, as `returned` waits."""
+        """Return when the orchestrator has lost a replica of `stage` since the last call of
+        `returned`, as `returned` waits.
+        """
         await self._until(lambda: self._losses[stage] > 0)
 
     async def returned(self, stage: str, *, replicas: int = 2) -> None:
-        """Return when the orchestrator has lost a replica of `stage` since the last call and knows as many as `replicas` again. Raises
-        TimeoutError after a minute."""
+        """Return when the orchestrator has lost a replica of `stage` since the last call and knows
+        as many as `replicas` again. Raises TimeoutError after a minute."""
         await self._until(lambda: self._losses[stage] > 0)
         self._losses[stage] = 0
         await self.complete(**{stage: replicas})

@@ -1,7 +1,8 @@
 """Stages that do as they are told, over real gRPC: the counterparts of the orchestrator's tests.
 
-The sentences of a text are its words; a sentence has five speech tokens per letter, numbered on; the sound of token t is 960 samples of
-the value LOUDNESS + t. So what a listener should hear is known without any model.
+The sentences of a text are its words; a sentence has five speech tokens per letter, numbered on;
+the sound of token t is 960 samples of the value LOUDNESS + t. So what a listener should hear is
+known without any model.
 """
 
 import asyncio
@@ -37,7 +38,9 @@ LOUDNESS = 1000
 
 @dataclass
 class Script:
-    """What goes wrong. Each hook is awaited at its place and may abort the call, wait for ever, or pass."""
+    """What goes wrong. Each hook is awaited at its place and may abort the call, wait for ever, or
+    pass.
+    """
 
     analyze: Callable[[Any], Any] | None = None
     generate: Callable[[Any, int], Any] | None = None
@@ -53,10 +56,14 @@ class Script:
     """Of the same."""
     received_characters: int = 0
     letters: tuple[int, ...] = ()
-    """Ids of the letters of the first sentence, told one by one in parts; without: 1 for each. Of a whole text: of each sentence."""
+    """Ids of the letters of the first sentence, told one by one in parts; without: 1 for each. Of a
+    whole text: of each sentence.
+    """
     instruction: tuple[int, ...] = ()
     """Ids of any instruction; without: see ReadInstruction."""
-    voice: voice_pb2.Voice = field(default_factory=lambda: voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192)))
+    voice: voice_pb2.Voice = field(
+        default_factory=lambda: voice_pb2.Voice(id="anna", content_hash="h", speaker_embedding=bytes(4 * 192))
+    )
     read: Callable[[Any], Any] | None = None
     """Before a recording, speech or an instruction is answered."""
     recordings: list[voice_pb2.PromptRecording] = field(default_factory=list)
@@ -91,7 +98,9 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
     def __init__(self, script: Script) -> None:
         self.script = script
 
-    async def Analyze(self, request: frontend_pb2.AnalyzeRequest, context: Any) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
+    async def Analyze(
+        self, request: frontend_pb2.AnalyzeRequest, context: Any
+    ) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
         self.script.calls.append("analyze")
         for index, word in enumerate(request.text.split()):
             if self.script.analyze:
@@ -99,8 +108,12 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             ids = self.script.letters or [len(word)]
             yield frontend_pb2.AnalyzeResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=ids))
 
-    async def AnalyzeStream(self, request_iterator: Any, context: Any) -> AsyncIterator[frontend_pb2.AnalyzeStreamResponse]:
-        """A word is complete when a blank follows it, the flush or the end; in parts it is told letter by letter."""
+    async def AnalyzeStream(
+        self, request_iterator: Any, context: Any
+    ) -> AsyncIterator[frontend_pb2.AnalyzeStreamResponse]:
+        """A word is complete when a blank follows it, the flush or the end; in parts it is told
+        letter by letter.
+        """
         script = self.script
         script.calls.append("analyze_stream")
         setup = (await anext(request_iterator)).setup
@@ -113,7 +126,9 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             ids = [1] * len(word[given:]) if setup.partial_sentences else [len(word)]
             if script.letters:
                 ids = list(script.letters[given : len(word)])
-            return frontend_pb2.AnalyzeStreamResponse(sentence=frontend_pb2.Sentence(index=index, token_ids=ids), unfinished=unfinished)
+            return frontend_pb2.AnalyzeStreamResponse(
+                sentence=frontend_pb2.Sentence(index=index, token_ids=ids), unfinished=unfinished
+            )
 
         async for request in request_iterator:
             flushed = request.WhichOneof("part") == "flush"
@@ -131,7 +146,9 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
                 until = given + 1 if script.letters else len(waiting)
                 yield told(waiting[:until], True)
                 given = until
-            progress = frontend_pb2.AnalyzeProgress(characters=settled, sentences=index, last_language_code=f"x-{index}" if index else "")
+            progress = frontend_pb2.AnalyzeProgress(
+                characters=settled, sentences=index, last_language_code=f"x-{index}" if index else ""
+            )
             yield frontend_pb2.AnalyzeStreamResponse(progress=progress)
         if waiting:
             yield told(waiting, False)
@@ -141,20 +158,28 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no voice {request.id!r}; known: anna")
         return frontend_pb2.GetVoiceResponse(voice=self.script.voice)
 
-    async def ReadRecording(self, request: frontend_pb2.ReadRecordingRequest, context: Any) -> frontend_pb2.ReadRecordingResponse:
-        """A voice of as many speech tokens as the sound has bytes; of as many text ids as the transcript has words."""
+    async def ReadRecording(
+        self, request: frontend_pb2.ReadRecordingRequest, context: Any
+    ) -> frontend_pb2.ReadRecordingResponse:
+        """A voice of as many speech tokens as the sound has bytes; of as many text ids as the
+        transcript has words.
+        """
         await self._reading(context)
         self.script.recordings.append(request.recording)
         said, tokens = request.recording.transcript.split(), list(request.recording.audio)
         voice = prompted_voice("recording-0", list(range(len(said))), tokens)
         return frontend_pb2.ReadRecordingResponse(voice=voice)
 
-    async def ReadSpeech(self, request: frontend_pb2.ReadSpeechRequest, context: Any) -> frontend_pb2.ReadSpeechResponse:
+    async def ReadSpeech(
+        self, request: frontend_pb2.ReadSpeechRequest, context: Any
+    ) -> frontend_pb2.ReadSpeechResponse:
         """The bytes of the sound are its tokens."""
         await self._reading(context)
         return frontend_pb2.ReadSpeechResponse(speech_tokens=list(request.audio))
 
-    async def ReadInstruction(self, request: frontend_pb2.ReadInstructionRequest, context: Any) -> frontend_pb2.ReadInstructionResponse:
+    async def ReadInstruction(
+        self, request: frontend_pb2.ReadInstructionRequest, context: Any
+    ) -> frontend_pb2.ReadInstructionResponse:
         """An id for each word and one for its end."""
         await self._reading(context)
         ids = self.script.instruction or [*(len(word) for word in request.instruction.split()), 999]
@@ -170,7 +195,9 @@ class Frontend(frontend_pb2_grpc.FrontendServiceServicer):
             self.script.active -= 1
 
     async def ListVoices(self, request: Any, context: Any) -> frontend_pb2.FrontendServiceListVoicesResponse:
-        return frontend_pb2.FrontendServiceListVoicesResponse(voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)])
+        return frontend_pb2.FrontendServiceListVoicesResponse(
+            voices=[voice_pb2.VoiceSummary(id="anna", is_default=True)]
+        )
 
 
 class Llm(llm_pb2_grpc.LlmServiceServicer):
@@ -196,12 +223,16 @@ class Llm(llm_pb2_grpc.LlmServiceServicer):
                 yield llm_pb2.GenerateResponse(tokens=llm_pb2.SpeechTokens(tokens=piece))
                 if script.generate:
                     await script.generate(context, sent)
-            summary = llm_pb2.GenerateSummary(finish_reason=llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH, tokens=sent)
+            summary = llm_pb2.GenerateSummary(
+                finish_reason=llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH, tokens=sent
+            )
             yield llm_pb2.GenerateResponse(tokens=llm_pb2.SpeechTokens(summary=summary))
         finally:
             script.active -= 1
 
-    async def GenerateStream(self, request_iterator: Any, context: Any) -> AsyncIterator[llm_pb2.GenerateStreamResponse]:
+    async def GenerateStream(
+        self, request_iterator: Any, context: Any
+    ) -> AsyncIterator[llm_pb2.GenerateStreamResponse]:
         """Five tokens for each letter, as they come."""
         script = self.script
         script.calls.append("generate_stream")
@@ -219,7 +250,9 @@ class Llm(llm_pb2_grpc.LlmServiceServicer):
                     yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(tokens=fresh))
                     if script.generate:
                         await script.generate(context, made)
-            summary = llm_pb2.GenerateSummary(finish_reason=llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH, tokens=made)
+            summary = llm_pb2.GenerateSummary(
+                finish_reason=llm_pb2.GenerateSummary.FINISH_REASON_END_OF_SPEECH, tokens=made
+            )
             yield llm_pb2.GenerateStreamResponse(tokens=llm_pb2.SpeechTokens(summary=summary))
         finally:
             script.active -= 1
@@ -234,7 +267,9 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
         self.script.warmed.append(request.setup.voice_hash)
         yield token2wav_pb2.DecodeResponse(audio=token2wav_pb2.DecodedAudio(summary=token2wav_pb2.DecodeSummary()))
 
-    async def DecodeStream(self, request_iterator: Any, context: Any) -> AsyncIterator[token2wav_pb2.DecodeStreamResponse]:
+    async def DecodeStream(
+        self, request_iterator: Any, context: Any
+    ) -> AsyncIterator[token2wav_pb2.DecodeStreamResponse]:
         script = self.script
         script.calls.append("decode")
         script.active += 1
@@ -254,9 +289,13 @@ class Token2Wav(token2wav_pb2_grpc.Token2WavServiceServicer):
                     if script.decode:
                         await script.decode(context, made - 960)
                     pcm = np.full(960, script.loudness(token), dtype="<i2").tobytes()
-                    yield token2wav_pb2.DecodeStreamResponse(audio=token2wav_pb2.DecodedAudio(audio=pcm, start_sample=made - 960))
+                    yield token2wav_pb2.DecodeStreamResponse(
+                        audio=token2wav_pb2.DecodedAudio(audio=pcm, start_sample=made - 960)
+                    )
             summary = token2wav_pb2.DecodeSummary(samples=made)
-            yield token2wav_pb2.DecodeStreamResponse(audio=token2wav_pb2.DecodedAudio(start_sample=made, summary=summary))
+            yield token2wav_pb2.DecodeStreamResponse(
+                audio=token2wav_pb2.DecodedAudio(start_sample=made, summary=summary)
+            )
         finally:
             script.active -= 1
 
@@ -301,8 +340,12 @@ class Stack:
 
 
 @contextlib.asynccontextmanager
-async def stack(replicas: dict[str, int] | None = None, *, voice: voice_pb2.Voice | None = None, **settings: Any) -> AsyncIterator[Stack]:
-    """An orchestrator with `replicas` of each scripted stage (default one), serving when the block begins. voice: the frontend's one."""
+async def stack(
+    replicas: dict[str, int] | None = None, *, voice: voice_pb2.Voice | None = None, **settings: Any
+) -> AsyncIterator[Stack]:
+    """An orchestrator with `replicas` of each scripted stage (default one), serving when the block
+    begins. voice: the frontend's one.
+    """
     async with contextlib.AsyncExitStack() as exits:
         scripts: dict[str, list[Script]] = {}
         services: dict[str, list[Service]] = {}
@@ -317,7 +360,9 @@ async def stack(replicas: dict[str, int] | None = None, *, voice: voice_pb2.Voic
                 own[(name, number)] = await exits.enter_async_context(contextlib.AsyncExitStack())
                 services[name].append(await own[(name, number)].enter_async_context(stage(name, script)))
         addresses = {name: tuple(f"127.0.0.1:{service.port}" for service in found) for name, found in services.items()}
-        told = OrchestratorSettings(listen="127.0.0.1:0", drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings})
+        told = OrchestratorSettings(
+            listen="127.0.0.1:0", drain_seconds=0.0, **{"warm_voices": 0, **addresses, **settings}
+        )
         door = await exits.enter_async_context(
             running(orchestrator.SERVICE, told, lambda service: orchestrator.load(service, told), owns_health=True)
         )

@@ -18,9 +18,26 @@ class Up:
     def __init__(self, *options: str, environ: dict[str, str] | None = None) -> None:
         # Nobody's own voices are seen or touched by a test.
         ours = {"COSYSERVE_FRONTEND_VOICES_URL": str(Path(tempfile.gettempdir()) / f"no-voices-{os.getpid()}")}
-        command = [sys.executable, "-m", "cosyserve", "up", "--model", str(TINY), "--backend", "fake", "--listen", "127.0.0.1:0", *options]
+        command = [
+            sys.executable,
+            "-m",
+            "cosyserve",
+            "up",
+            "--model",
+            str(TINY),
+            "--backend",
+            "fake",
+            "--listen",
+            "127.0.0.1:0",
+            *options,
+        ]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, env={**os.environ, **ours, **(environ or {})}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            cwd=ROOT,
+            env={**os.environ, **ours, **(environ or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         self.lines: list[str] = []
         self._news = threading.Condition()

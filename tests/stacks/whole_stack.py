@@ -1,4 +1,6 @@
-"""The four real services in one process on loopback, so that a test can look at the engines' counters."""
+"""The four real services in one process on loopback, so that a test can look at the engines'
+counters.
+"""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -47,7 +49,9 @@ async def whole_stack(model: Path, **orchestrator_settings: Any) -> AsyncIterato
         return llm.close
 
     async def load_token2wav(service: Service) -> Any:
-        token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(Token2WavServicer(token2wav.identity, batcher), service.handlers)
+        token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(
+            Token2WavServicer(token2wav.identity, batcher), service.handlers
+        )
         return _close_batcher
 
     async def _close_batcher() -> None:
@@ -55,7 +59,9 @@ async def whole_stack(model: Path, **orchestrator_settings: Any) -> AsyncIterato
 
     told = FrontendSettings(listen=ANY_PORT, model=model, drain_seconds=0.0)
     async with contextlib.AsyncExitStack() as exits:
-        text = await exits.enter_async_context(running("cosyserve.v1.FrontendService", told, lambda service: frontend.load(service, told)))
+        text = await exits.enter_async_context(
+            running("cosyserve.v1.FrontendService", told, lambda service: frontend.load(service, told))
+        )
         tokens = await exits.enter_async_context(running("cosyserve.v1.LlmService", told, load_llm))
         sound = await exits.enter_async_context(running("cosyserve.v1.Token2WavService", told, load_token2wav))
         addresses = {"frontend": text, "llm": tokens, "token2wav": sound}
@@ -66,7 +72,9 @@ async def whole_stack(model: Path, **orchestrator_settings: Any) -> AsyncIterato
             **{"max_streams": 32, "adaptive_limit": "off", "warm_voices": 0, **orchestrator_settings},
         )
         door = await exits.enter_async_context(
-            running(orchestrator.SERVICE, settings, lambda service: orchestrator.load(service, settings), owns_health=True)
+            running(
+                orchestrator.SERVICE, settings, lambda service: orchestrator.load(service, settings), owns_health=True
+            )
         )
         address = f"127.0.0.1:{door.port}"
         async with grpc.aio.insecure_channel(address) as channel:

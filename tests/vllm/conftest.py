@@ -1,4 +1,6 @@
-"""For all tests on the real vLLM: `make test-vllm` runs them, in an environment of its own; elsewhere they are skipped."""
+"""For all tests on the real vLLM: `make test-vllm` runs them, in an environment of its own;
+elsewhere they are skipped.
+"""
 
 import importlib.util
 from collections.abc import Iterator
@@ -27,7 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _gpu_or_stand_in() -> Iterator[None]:
-    """vLLM's wheel for CPUs serves without a GPU, which ours refuses: on such a machine one is pretended."""
+    """vLLM's wheel for CPUs serves without a GPU, which ours refuses: on such a machine one is
+    pretended.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if not visible_gpus():
             patch.setattr(rungs, "visible_gpus", lambda: [{"gpu": "none", "compute_capability": "0.0", "driver": "0"}])
@@ -36,7 +40,9 @@ def _gpu_or_stand_in() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def conversions(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory with the bundled model as `hf` and `vllm` in float32, `hf-bfloat16` and `vllm-bfloat16`."""
+    """Directory with the bundled model as `hf` and `vllm` in float32, `hf-bfloat16` and
+    `vllm-bfloat16`.
+    """
     directory = tmp_path_factory.mktemp("converted")
     for form in ("hf", "vllm"):
         convert(MODEL, form, Precision.FLOAT32, directory / form)

@@ -1,5 +1,6 @@
-"""The backend on the real library makes the tokens of the torch backend, in both forms: alone, in company, of text that arrives. Who hangs
-up is aborted, and an engine that is killed while idle is noticed."""
+"""The backend on the real library makes the tokens of the torch backend, in both forms: alone, in
+company, of text that arrives. Who hangs up is aborted, and an engine that is killed while idle is
+noticed."""
 
 import asyncio
 import contextlib
@@ -27,7 +28,9 @@ SECONDS_TO_NOTICE = 10
 
 @dataclass(frozen=True)
 class Both:
-    """The hosted backend and what it is compared with. faults: reasons that the service would be told."""
+    """The hosted backend and what it is compared with. faults: reasons that the service would be
+    told.
+    """
 
     hosted: HostedBackend
     torch: Backend
@@ -41,7 +44,9 @@ async def both(request: pytest.FixtureRequest, conversions: Path) -> AsyncIterat
     common = {"listen": "127.0.0.1:0", "model": MODEL, "max_positions": 1024, "max_sequences": 4, "max_waiting": 8}
     torch = load_backend(LlmSettings(**common, backend="torch", device="cpu"))  # type: ignore[arg-type]
     wanted = LlmSettings(**common, backend="vllm", converted=conversions / request.param, kv_budget_mib=64)  # type: ignore[arg-type]
-    hosted = await asyncio.to_thread(load_backend, wanted, lambda reason: loop.call_soon_threadsafe(faults.put_nowait, reason))
+    hosted = await asyncio.to_thread(
+        load_backend, wanted, lambda reason: loop.call_soon_threadsafe(faults.put_nowait, reason)
+    )
     assert isinstance(hosted, HostedBackend)
     try:
         await hosted.warm_up()
@@ -54,7 +59,9 @@ async def both(request: pytest.FixtureRequest, conversions: Path) -> AsyncIterat
 def sentence(seed: int, profile: Profile = Profile.CONTINUOUS, prompt: Prompt = PROMPT) -> Generation:
     """Of 3 to 8 text ids."""
     text = tuple((11 * seed + 7 * word) % 60 + 3 for word in range(3 + seed % 6))
-    return Generation(prompt=prompt, text=text, sampling=Sampling(seed=seed, profile=profile), grouping=Grouping(first=5, rest=5))
+    return Generation(
+        prompt=prompt, text=text, sampling=Sampling(seed=seed, profile=profile), grouping=Grouping(first=5, rest=5)
+    )
 
 
 async def test_tokens_are_those_of_torch(both: Both) -> None:
@@ -79,7 +86,12 @@ async def test_text_that_arrives_makes_the_tokens_of_torch(both: Both) -> None:
     for cut in (2, 9):
         pieces = [text[at : at + cut] for at in range(0, len(text), cut)]
         made = [
-            await tokens(on, Generation(prompt=PROMPT, text=arriving(*pieces), sampling=Sampling(seed=5), grouping=Grouping(first=5)))
+            await tokens(
+                on,
+                Generation(
+                    prompt=PROMPT, text=arriving(*pieces), sampling=Sampling(seed=5), grouping=Grouping(first=5)
+                ),
+            )
             for on in (both.hosted, both.torch)
         ]
         assert made[0] == made[1] != []

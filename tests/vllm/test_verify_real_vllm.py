@@ -1,4 +1,6 @@
-"""`cosyserve model verify llm --runtime vllm` passes a right engine, in bfloat16 too, the number type that `convert` writes by default."""
+"""`cosyserve model verify llm --runtime vllm` passes a right engine, in bfloat16 too, the number
+type that `convert` writes by default.
+"""
 
 from pathlib import Path
 

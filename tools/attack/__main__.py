@@ -1,6 +1,8 @@
-"""`python -m tools.attack [--server HOST:PORT [--door PID]] [--only NAME ...]`: one line an attack, exit status 1 when a limit is broken.
+"""`python -m tools.attack [--server HOST:PORT [--door PID]] [--only NAME ...]`: one line an attack,
+exit status 1 when a limit is broken.
 
-Without a server one is started, with engines that only seem to speak (--backend fake), so that what is measured is the serving.
+Without a server one is started, with engines that only seem to speak (--backend fake), so that what
+is measured is the serving.
 """
 
 import argparse
@@ -42,16 +44,22 @@ _ALL_ADMITTED = {"COSYSERVE_ORCHESTRATOR_ADAPTIVE_LIMIT": "off"}
 
 
 async def attacked(target: Target, names: Sequence[str]) -> dict[str, Finding]:
-    """Run these attacks one after the other, printing a line for each. One that fails or does not end is a broken limit."""
+    """Run these attacks one after the other, printing a line for each. One that fails or does not
+    end is a broken limit.
+    """
     findings = {}
     for name in names:
         try:
             async with asyncio.timeout(_MOST_SECONDS):
                 finding = await ATTACKS[name](target)
         except Exception as error:
-            finding = Finding(f"ended with {type(error).__name__}: {error}", f"an answer within {_MOST_SECONDS:.0f} s", held=False)
+            finding = Finding(
+                f"ended with {type(error).__name__}: {error}", f"an answer within {_MOST_SECONDS:.0f} s", held=False
+            )
         findings[name] = finding
-        print(f"{'ok    ' if finding.held else 'BROKEN'} {name:<14} {finding.seen} (limit: {finding.limit})", flush=True)
+        print(
+            f"{'ok    ' if finding.held else 'BROKEN'} {name:<14} {finding.seen} (limit: {finding.limit})", flush=True
+        )
     return findings
 
 
@@ -60,7 +68,9 @@ async def _target(arguments: argparse.Namespace) -> AsyncIterator[Target]:
     if arguments.server is not None:
         yield Target(arguments.server, arguments.door)
         return
-    async with running_stack(arguments.model, backend=arguments.backend, environ={**os.environ, **_ALL_ADMITTED}) as stack:
+    async with running_stack(
+        arguments.model, backend=arguments.backend, environ={**os.environ, **_ALL_ADMITTED}
+    ) as stack:
         yield Target(stack.address, next(child.pid for child in stack.children if child.name == "orchestrator"))
 
 
@@ -68,7 +78,10 @@ async def run(arguments: argparse.Namespace) -> int:
     async with _target(arguments) as target:
         findings = await attacked(target, arguments.only or list(ATTACKS))
     broken = [name for name, finding in findings.items() if not finding.held]
-    print(f"{len(findings) - len(broken)} of {len(findings)} limits hold{': broken are ' + ', '.join(broken) if broken else ''}")
+    print(
+        f"{len(findings) - len(broken)} of {len(findings)} limits "
+        f"hold{': broken are ' + ', '.join(broken) if broken else ''}"
+    )
     return 1 if broken else 0
 
 
@@ -76,9 +89,13 @@ def main(given: Sequence[str] | None = None) -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.attack", description=__doc__)
     parser.add_argument("--server", help="host:port of the public door of a running stack")
-    parser.add_argument("--door", type=int, help="process id of its orchestrator, when it runs here: its memory is looked at")
+    parser.add_argument(
+        "--door", type=int, help="process id of its orchestrator, when it runs here: its memory is looked at"
+    )
     parser.add_argument("--only", nargs="+", choices=ATTACKS, metavar="NAME", help=f"some of {', '.join(ATTACKS)}")
-    parser.add_argument("--model", type=Path, default=Path("models/demo"), help="of the stack that is started without --server")
+    parser.add_argument(
+        "--model", type=Path, default=Path("models/demo"), help="of the stack that is started without --server"
+    )
     parser.add_argument("--backend", default="fake", help="of its engines: fake or torch")
     return asyncio.run(run(parser.parse_args(given)))
 

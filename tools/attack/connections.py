@@ -1,4 +1,6 @@
-"""More connections than a server needs to take: are some refused, and do callers that are connected go on?"""
+"""More connections than a server needs to take: are some refused, and do callers that are connected
+go on?
+"""
 
 import asyncio
 import contextlib
@@ -26,7 +28,8 @@ async def many_connections(target: Target) -> Finding:
             await again.synthesize("Yes.", seed=1, resumptions=100).read()
         returned = asyncio.get_running_loop().time() - begin
     return Finding(
-        f"{taken} of {_CONNECTIONS} taken, a connected caller answered after {waited:.2f} s, a new one afterwards after {returned:.2f} s",
+        f"{taken} of {_CONNECTIONS} taken, a connected caller answered after {waited:.2f} s, a new one afterwards "
+        f"after {returned:.2f} s",
         f"{_MOST_TAKEN} taken, {_MOST_SECONDS:.0f} s",
         taken <= _MOST_TAKEN and max(waited, returned) <= _MOST_SECONDS,
     )

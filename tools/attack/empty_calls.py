@@ -1,5 +1,6 @@
-"""Calls that never send a message, fifty a second to speak and fifty a second to the health service: is a tiny request answered, is the
-health, and does the process that answers stay the same? A supervisor kills one that gives no health answer for eight seconds."""
+"""Calls that never send a message, fifty a second to speak and fifty a second to the health
+service: is a tiny request answered, is the health, and does the process that answers stay the same?
+A supervisor kills one that gives no health answer for eight seconds."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,6 @@
-"""A WAV file of a million empty chunks, as a recording to convert: is it refused before it takes long?"""
+"""A WAV file of a million empty chunks, as a recording to convert: is it refused before it takes
+long?
+"""
 
 import asyncio
 import struct

@@ -1,4 +1,6 @@
-"""As many text streams as there are places, and more, on which only empty text comes: is a request that has text refused?"""
+"""As many text streams as there are places, and more, on which only empty text comes: is a request
+that has text refused?
+"""
 
 import asyncio
 from typing import Any
@@ -26,7 +28,8 @@ async def empty_streams(target: Target) -> Finding:
             call.cancel()
     await target.until_idle()
     return Finding(
-        f"{len(calls)} streams for {places} places, {left} left; three requests answered after {max(waits):.2f} s at most",
+        f"{len(calls)} streams for {places} places, {left} left; three requests answered after {max(waits):.2f} s at "
+        "most",
         f"no refusal, {_MOST_SECONDS:.0f} s",
         left <= places and max(waits) <= _MOST_SECONDS,
     )

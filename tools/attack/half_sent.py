@@ -1,4 +1,6 @@
-"""Uploads of 21 MB of which the last kilobyte never comes: what is held of them, and does a tiny request get through?"""
+"""Uploads of 21 MB of which the last kilobyte never comes: what is held of them, and does a tiny
+request get through?
+"""
 
 import asyncio
 import contextlib
@@ -9,7 +11,9 @@ from tools.attack.target import DOOR, Memory, Target
 
 _CALLS, _CONNECTIONS, _BYTES = 40, 8, 21_000_000
 _MOST_MEGABYTES = 400.0
-"""Eight messages of 22 MiB at once (MAX_INCOMING_MESSAGES), and as much again of calls that have just lost their turn."""
+"""Eight messages of 22 MiB at once (MAX_INCOMING_MESSAGES), and as much again of calls that have
+just lost their turn.
+"""
 _MOST_SECONDS = 5.0
 
 

@@ -1,4 +1,6 @@
-"""Hundreds of calls that are hung up as soon as they are made: does every place come back, and what stays in memory?"""
+"""Hundreds of calls that are hung up as soon as they are made: does every place come back, and what
+stays in memory?
+"""
 
 import asyncio
 from typing import Any
@@ -24,7 +26,8 @@ async def hang_ups(target: Target) -> Finding:
         await target.until_idle()
     waited = await target.tiny()
     return Finding(
-        f"{_ROUNDS * _CALLS} calls, {memory.grown:.0f} MB more held, all places free; a tiny request answered after {waited:.2f} s",
+        f"{_ROUNDS * _CALLS} calls, {memory.grown:.0f} MB more held, all places free; a tiny request answered after "
+        f"{waited:.2f} s",
         f"{_MOST_MEGABYTES:.0f} MB, {_MOST_SECONDS:.0f} s",
         memory.grown <= _MOST_MEGABYTES and waited <= _MOST_SECONDS,
     )

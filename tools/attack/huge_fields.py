@@ -1,4 +1,6 @@
-"""Field values of no use, each as large as a message can carry: is every one refused, soon and with a status that says so?"""
+"""Field values of no use, each as large as a message can carry: is every one refused, soon and with
+a status that says so?
+"""
 
 import asyncio
 from typing import Any
@@ -16,7 +18,10 @@ _SPEAK: dict[str, Any] = {
     "voice of a million characters": {"text": "Yes.", "voice": "v" * 1_000_000},
     "language of a million characters": {"text": "Yes.", "language_code": "x" * 1_000_000},
     "instruction of a million characters": {"text": "Yes.", "instruction": "i" * 1_000_000},
-    "a hundred thousand pronunciations": {"text": "Yes.", "pronunciations": {f"w{number}": "a" for number in range(100_000)}},
+    "a hundred thousand pronunciations": {
+        "text": "Yes.",
+        "pronunciations": {f"w{number}": "a" for number in range(100_000)},
+    },
     "a speed that is no number": {"text": "Yes.", "speed": float("nan")},
     "a start behind the end of time": {"text": "Yes.", "start_sample": 2**62},
     "a message above the limit": {"text": "a" * 30_000_000},
@@ -36,7 +41,8 @@ async def huge_fields(target: Target) -> Finding:
             if code not in (*_ALLOWED, *((grpc.StatusCode.OUT_OF_RANGE,) if "start_sample" in fields else ())):
                 wrong.append(f"{name}: {code.name}")
     return Finding(
-        f"{len(_SPEAK)} requests, the slowest answered after {longest:.2f} s; answered otherwise: {'; '.join(wrong) or 'none'}",
+        f"{len(_SPEAK)} requests, the slowest answered after {longest:.2f} s; answered otherwise: "
+        f"{'; '.join(wrong) or 'none'}",
         f"INVALID_ARGUMENT, NOT_FOUND, OUT_OF_RANGE or RESOURCE_EXHAUSTED, {_MOST_SECONDS:.0f} s",
         not wrong and longest <= _MOST_SECONDS,
     )

@@ -1,4 +1,6 @@
-"""Callers of long texts that never read what they are answered: what is held of it, and is another caller told how things are?"""
+"""Callers of long texts that never read what they are answered: what is held of it, and is another
+caller told how things are?
+"""
 
 import asyncio
 import contextlib
@@ -15,7 +17,9 @@ _MOST_SECONDS = 3.0
 
 async def never_reading(target: Target) -> Finding:
     places, _ = await target.places()
-    request = synthesis_pb2.SynthesizeRequest(text="This sentence is heard by no caller at all. " * 400).SerializeToString()
+    request = synthesis_pb2.SynthesizeRequest(
+        text="This sentence is heard by no caller at all. " * 400
+    ).SerializeToString()
     loop = asyncio.get_running_loop()
     async with contextlib.AsyncExitStack() as held, Memory(target) as memory:
         for _ in range(places):
@@ -33,7 +37,8 @@ async def never_reading(target: Target) -> Finding:
     await target.until_idle()
     waited = await target.tiny()
     return Finding(
-        f"{places} callers, {memory.grown:.0f} MB more held; a tiny request {answer} after {took:.2f} s, when they were gone answered "
+        f"{places} callers, {memory.grown:.0f} MB more held; a tiny request {answer} after {took:.2f} s, when they "
+        "were gone answered "
         f"after {waited:.2f} s",
         f"{_MOST_MEGABYTES:.0f} MB, {_MOST_SECONDS:.0f} s",
         memory.grown <= _MOST_MEGABYTES and max(took, waited) <= _MOST_SECONDS,

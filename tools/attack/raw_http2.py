@@ -1,7 +1,8 @@
-"""A gRPC caller made of bare HTTP/2 frames (RFC 9113), which stops where a client library would go on.
+"""A gRPC caller made of bare HTTP/2 frames (RFC 9113), which stops where a client library would go
+on.
 
-Headers are literals without Huffman code or table (RFC 7541, section 6.2.2), so no HPACK state is needed to send; what the peer sends in
-headers is looked at as bytes alone.
+Headers are literals without Huffman code or table (RFC 7541, section 6.2.2), so no HPACK state is
+needed to send; what the peer sends in headers is looked at as bytes alone.
 """
 
 import asyncio
@@ -64,8 +65,9 @@ class RawConnection:
         return stream
 
     async def send(self, stream: int, message: bytes, *, announced: int | None = None, end: bool = True) -> int:
-        """Send `message` as one gRPC message of `announced` bytes (its own length without), as far as flow control lets it. Returns how
-        many bytes of it were sent when all are, or when the stream or the connection is over."""
+        """Send `message` as one gRPC message of `announced` bytes (its own length without), as far
+        as flow control lets it. Returns how many bytes of it were sent when all are, or when the
+        stream or the connection is over."""
         data = struct.pack(">BI", 0, len(message) if announced is None else announced) + message
         sent = 0
         while sent < len(data):
@@ -141,7 +143,9 @@ class RawConnection:
 
     def _write_frame(self, kind: int, flags: int, stream: int, payload: bytes, preface: bytes = b"") -> None:
         if not self.closed.is_set():
-            self._writer.write(preface + len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload)
+            self._writer.write(
+                preface + len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
+            )
 
 
 def _text(text: str) -> bytes:
@@ -150,7 +154,9 @@ def _text(text: str) -> bytes:
 
 @contextlib.asynccontextmanager
 async def connected(address: str) -> AsyncIterator[RawConnection]:
-    """A connection to host:port while the block runs. Raises OSError when there is none to be had."""
+    """A connection to host:port while the block runs. Raises OSError when there is none to be
+    had.
+    """
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     connection = RawConnection(reader, writer, address)

@@ -1,4 +1,6 @@
-"""The stack under attack: where it answers, what its door holds, and how an honest caller fares meanwhile."""
+"""The stack under attack: where it answers, what its door holds, and how an honest caller fares
+meanwhile.
+"""
 
 import asyncio
 import contextlib
@@ -19,14 +21,16 @@ HONEST_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Target:
-    """address: host:port of the public door. door: process id of the orchestrator, None when it runs elsewhere."""
+    """address: host:port of the public door. door: process id of the orchestrator, None when it
+    runs elsewhere.
+    """
 
     address: str
     door: int | None = None
 
     async def tiny(self) -> float:
-        """Seconds until the first audio of a tiny request over a connection of its own. Raises the error of cosyserve.errors that it
-        gets, TimeoutError after a minute."""
+        """Seconds until the first audio of a tiny request over a connection of its own. Raises the
+        error of cosyserve.errors that it gets, TimeoutError after a minute."""
         async with Client(self.address) as client:
             return await tiny(client)
 

@@ -1,4 +1,6 @@
-"""Bytes that are no message, to every method of the public door: is the caller told that it is its own fault?"""
+"""Bytes that are no message, to every method of the public door: is the caller told that it is its
+own fault?
+"""
 
 from typing import Any
 
@@ -15,11 +17,18 @@ _ALLOWED = (grpc.StatusCode.INVALID_ARGUMENT,)
 async def undecodable(target: Target) -> Finding:
     answers: dict[str, set[grpc.StatusCode]] = {}
     async with target.channel() as channel:
-        for service in (synthesis_pb2.DESCRIPTOR.services_by_name["SynthesisService"], info_pb2.DESCRIPTOR.services_by_name["InfoService"]):
+        for service in (
+            synthesis_pb2.DESCRIPTOR.services_by_name["SynthesisService"],
+            info_pb2.DESCRIPTOR.services_by_name["InfoService"],
+        ):
             for method in service.methods:
                 call: Any = channel.stream_stream(f"/{service.full_name}/{method.name}")
                 answers[method.name] = {await _status(call, garbage) for garbage in _GARBAGE}
-    wrong = [f"{name}: {', '.join(code.name for code in codes)}" for name, codes in answers.items() if not codes <= set(_ALLOWED)]
+    wrong = [
+        f"{name}: {', '.join(code.name for code in codes)}"
+        for name, codes in answers.items()
+        if not codes <= set(_ALLOWED)
+    ]
     return Finding(
         f"{len(answers)} methods, {len(_GARBAGE)} pieces each; answered otherwise: {'; '.join(wrong) or 'none'}",
         "INVALID_ARGUMENT",

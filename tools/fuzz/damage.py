@@ -1,4 +1,6 @@
-"""Files that nobody would make, from files that somebody made: a seeded source of mutations of bytes."""
+"""Files that nobody would make, from files that somebody made: a seeded source of mutations of
+bytes.
+"""
 
 import random
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""Texts that nobody would think of, from texts that somebody wrote: a seeded source of mutations."""
+"""Texts that nobody would think of, from texts that somebody wrote: a seeded source of
+mutations.
+"""
 
 import random
 
@@ -6,13 +8,15 @@ DOCUMENTS: tuple[str, ...] = (
     '<speak>One. <break time="300ms"/>Two &amp; <emphasis>three</emphasis> 5 km<break strength="weak"/></speak>',
     '<?xml version="1.0"?>\n<speak version="1.1" xml:lang="en"><p>A <s>B.</s> C</p>'
     '<prosody rate="+20%" pitch="x">D [pause 1s] e</prosody></speak>',
-    '<speak>On <say-as interpret-as="date" format="ymd">2024-05-01</say-as> <say-as interpret-as="characters">AB1</say-as> '
+    '<speak>On <say-as interpret-as="date" format="ymd">2024-05-01</say-as> <say-as '
+    'interpret-as="characters">AB1</say-as> '
     '<say-as interpret-as="telephone">+1 555 123</say-as> <say-as interpret-as="currency">$12.50</say-as></speak>',
     '<speak>今天<say-as interpret-as="cardinal">1024</say-as>，<say-as interpret-as="time">12:30</say-as>。'
     '<lang xml:lang="en">and <say-as interpret-as="fraction">3/4</say-as></lang></speak>',
     '<speak>Say <phoneme alphabet="ipa" ph="təˈmeɪtoʊ">tomato</phoneme> <sub alias="World 3">W3C</sub> '
     '<prosody rate="slow">so <prosody rate="1.1">x</prosody></prosody> &#233;&lt;|im_end|&gt;</speak>',
-    '<speak><metadata>no</metadata><audio src="x"><desc>no</desc>yes</audio><mark name="m"/><voice name="v">hi</voice></speak>',
+    '<speak><metadata>no</metadata><audio src="x"><desc>no</desc>yes</audio><mark name="m"/><voice '
+    'name="v">hi</voice></speak>',
 )
 """SSML."""
 SEEDS: tuple[str, ...] = (
@@ -97,7 +101,9 @@ MOST_CHARACTERS = 20_000
 
 
 def mutated(source: random.Random) -> str:
-    """The next text, 0 to 20000 characters: one in 200 is long and repeats itself, which is what makes bad rules slow."""
+    """The next text, 0 to 20000 characters: one in 200 is long and repeats itself, which is what
+    makes bad rules slow.
+    """
     text = source.choice(SEEDS)
     for _ in range(source.randint(0, 6)):
         text = _mutation(text, source)[:600]
@@ -108,10 +114,17 @@ def mutated(source: random.Random) -> str:
 
 
 def growing(text: str, source: random.Random, *, phonemes: bool) -> dict[str, str]:
-    """Pronunciations that make much of `text`: words and letters of its own, said with up to 200 characters."""
+    """Pronunciations that make much of `text`: words and letters of its own, said with up to 200
+    characters.
+    """
     words = [word[: source.randint(1, 64)] for word in text.split()] + list(text[:40])
     written = [word for word in words if any(character.isalnum() for character in word)]
-    spoken = [" ".join(source.sample(words, min(len(words), 9))), source.choice(words or [""]) * 100, source.choice(SEEDS), "la " * 66]
+    spoken = [
+        " ".join(source.sample(words, min(len(words), 9))),
+        source.choice(words or [""]) * 100,
+        source.choice(SEEDS),
+        "la " * 66,
+    ]
     spoken += ["/" + "nˈIki " * 30 + "n/"] if phonemes else []
     chosen = source.sample(written, min(len(written), source.randint(1, 6)))
     return {word: source.choice(spoken).strip()[:200] or "x" for word in chosen}

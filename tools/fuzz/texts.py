@@ -1,8 +1,10 @@
-"""`python -m tools.fuzz.texts`: mutated texts through the whole analysis, in process and (one in a hundred) over gRPC.
+"""`python -m tools.fuzz.texts`: mutated texts through the whole analysis, in process and (one in a
+hundred) over gRPC.
 
-Every text must give sentences of 1 to 200 ids that the model has, or be refused with InvalidRequest (INVALID_ARGUMENT); in any cutting the
-same, whole and by token; and in time that is bounded by its length with its pronunciations, which now and then make it much longer. A
-failure is printed with the seed that makes it again, and ends the run with status 1.
+Every text must give sentences of 1 to 200 ids that the model has, or be refused with InvalidRequest
+(INVALID_ARGUMENT); in any cutting the same, whole and by token; and in time that is bounded by its
+length with its pronunciations, which now and then make it much longer. A failure is printed with
+the seed that makes it again, and ends the run with status 1.
 """
 
 import argparse
@@ -70,7 +72,9 @@ class Subject:
         self.controls = {token_id for token_id in controls if token_id is not None}
 
     def try_text(self, text: str, source: random.Random) -> str:
-        """What came of it, "spoken", "silent" or "refused". Raises Failure for anything that must not be."""
+        """What came of it, "spoken", "silent" or "refused". Raises Failure for anything that must
+        not be.
+        """
         allowed = source.random() < 0.1
         pronunciations = PRONUNCIATIONS if source.random() < 0.2 else {}
         language = source.choice(LANGUAGES)
@@ -94,18 +98,26 @@ class Subject:
             cuts, partial = sorted(source.randint(0, len(text)) for _ in range(4)), source.random() < 0.5
             begin = time.thread_time()
             whole = self._streamed(text, [], reading, partial=partial)
-            _require(time.thread_time() - begin < 2 * limit, f"a stream took {time.thread_time() - begin:.2f} s, allowed {2 * limit:.2f} s")
+            _require(
+                time.thread_time() - begin < 2 * limit,
+                f"a stream took {time.thread_time() - begin:.2f} s, allowed {2 * limit:.2f} s",
+            )
             _require(self._streamed(text, cuts, reading, partial=partial) == whole, "the cutting shows")
         return "spoken" if sentences else "silent"
 
     def _check(self, sentence: Sentence, *, allowed: bool) -> None:
         _require(1 <= len(sentence.token_ids) <= LONGEST_SENTENCE, f"a sentence of {len(sentence.token_ids)} ids")
-        _require(all(0 <= token_id < len(self.tokenizer) for token_id in sentence.token_ids), "an id that the model does not have")
+        _require(
+            all(0 <= token_id < len(self.tokenizer) for token_id in sentence.token_ids),
+            "an id that the model does not have",
+        )
         sentence.text.encode()
         _require(allowed or not self.controls.intersection(sentence.token_ids), "a control token that nobody allowed")
 
     def _streamed(self, text: str, cuts: list[int], reading: Reading, *, partial: bool) -> list[object]:
-        """Sentences and the pauses between them, of a text that comes in pieces, as far as it is not refused."""
+        """Sentences and the pauses between them, of a text that comes in pieces, as far as it is
+        not refused.
+        """
         reading = replace(reading, log=WarningLog())
         of = WrittenForm(self.analyzer, reading, LONGEST_UNIT, partial=partial)
         heard, waiting, ids = list[object](), 0, list[int]()
@@ -136,7 +148,10 @@ def _check_warnings(reading: Reading) -> None:
     found = [] if reading.log is None else reading.log.take()
     _require(len(found) <= MOST_WARNINGS, f"{len(found)} warnings")
     _require(all(len(warning.left_out) <= MOST_STRETCHES for warning in found), "a warning names more than it may")
-    _require(all(len(stretch) <= LONGEST_STRETCH for warning in found for stretch in warning.left_out), "a stretch is too long")
+    _require(
+        all(len(stretch) <= LONGEST_STRETCH for warning in found for stretch in warning.left_out),
+        "a stretch is too long",
+    )
 
 
 def _warnings(reading: Reading) -> list[object]:
@@ -152,7 +167,9 @@ def _grown(text: str, reading: Reading) -> int:
 
 
 async def over_grpc(texts: list[str], model: str) -> Counter[str]:
-    """The statuses that `texts` get from a running frontend. A lone surrogate has no place in a message: it goes as a question mark."""
+    """The statuses that `texts` get from a running frontend. A lone surrogate has no place in a
+    message: it goes as a question mark.
+    """
     settings = FrontendSettings(listen="127.0.0.1:0", model=Path(model), drain_seconds=1)
     statuses: Counter[str] = Counter()
     async with (

@@ -1,4 +1,6 @@
-"""Sound files of every kind that is read, a little over a second each: what uploads are mutated from."""
+"""Sound files of every kind that is read, a little over a second each: what uploads are mutated
+from.
+"""
 
 import io
 import struct
@@ -56,5 +58,13 @@ def wav(tag: int, bits: int, rate: int, data: bytes, channels: int = 1) -> bytes
     """A WAV file of any format tag."""
     block = channels * bits // 8
     layout = struct.pack("<HHIIHH", tag, channels, rate, rate * block, block, bits)
-    chunks = b"fmt " + struct.pack("<I", len(layout)) + layout + b"data" + struct.pack("<I", len(data)) + data + b"\0" * (len(data) % 2)
+    chunks = (
+        b"fmt "
+        + struct.pack("<I", len(layout))
+        + layout
+        + b"data"
+        + struct.pack("<I", len(data))
+        + data
+        + b"\0" * (len(data) % 2)
+    )
     return b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks

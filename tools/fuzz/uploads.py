@@ -1,8 +1,10 @@
-"""`python -m tools.fuzz.uploads`: mutated sound files through everything that an upload goes through, from its first byte to a voice.
+"""`python -m tools.fuzz.uploads`: mutated sound files through everything that an upload goes
+through, from its first byte to a voice.
 
-Every upload must become a voice or be refused with InvalidRequest (INVALID_ARGUMENT) within its time. The work is done in a process of its
-own, so that one that crashes or hangs is seen, counted and gone over; its input is written beside, under the number that makes it again.
-Exit status: 0 nothing but voices and refusals, 1 otherwise.
+Every upload must become a voice or be refused with InvalidRequest (INVALID_ARGUMENT) within its
+time. The work is done in a process of its own, so that one that crashes or hangs is seen, counted
+and gone over; its input is written beside, under the number that makes it again. Exit status: 0
+nothing but voices and refusals, 1 otherwise.
 """
 
 import argparse
@@ -92,7 +94,9 @@ def recording_reader(model: Path) -> RecordingReader:
     from concurrent.futures import ThreadPoolExecutor
 
     directory = ModelDirectory(model)
-    return RecordingReader(PromptReader(directory), Analyzer(Normalizer(None), read_tokenizer(directory)), ThreadPoolExecutor(1), 1)
+    return RecordingReader(
+        PromptReader(directory), Analyzer(Normalizer(None), read_tokenizer(directory)), ThreadPoolExecutor(1), 1
+    )
 
 
 def _work(connection: Connection, model: Path, numbers: range, seed: int) -> None:
@@ -108,7 +112,9 @@ def _work(connection: Connection, model: Path, numbers: range, seed: int) -> Non
 
 
 def fuzz(model: Path, count: int, seed: int, keep: Path | None, first: int = 0) -> tuple[Counter[str], list[str]]:
-    """Try uploads `first` to `first + count`; what came of them by kind, and a line for each that failed."""
+    """Try uploads `first` to `first + count`; what came of them by kind, and a line for each that
+    failed.
+    """
     outcomes: Counter[str] = Counter()
     failures: list[str] = []
     spawn = multiprocessing.get_context("spawn")
@@ -138,7 +144,10 @@ def fuzz(model: Path, count: int, seed: int, keep: Path | None, first: int = 0) 
                 if number % 500 == 0:
                     speed = (number - first) / (time.monotonic() - begin)
                     print(
-                        f"\r{number - first} of {count}, {speed:.0f} a second, {len(failures)} failed", end="", file=sys.stderr, flush=True
+                        f"\r{number - first} of {count}, {speed:.0f} a second, {len(failures)} failed",
+                        end="",
+                        file=sys.stderr,
+                        flush=True,
                     )
         except EOFError:
             worker.join()
@@ -169,7 +178,10 @@ def main() -> int:
     told = options.parse_args()
     begin = time.monotonic()
     outcomes, failures = fuzz(told.model, told.count, told.seed, told.keep, told.first)
-    print(f"{told.count} uploads in {time.monotonic() - begin:.0f} s: {outcomes['voice']} voices, {len(failures)} failures")
+    print(
+        f"{told.count} uploads in {time.monotonic() - begin:.0f} s: {outcomes['voice']} voices, {len(failures)} "
+        "failures"
+    )
     for outcome, times in outcomes.most_common(40):
         print(f"{times:8} {outcome}")
     print("\n".join(failures))

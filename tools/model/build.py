@@ -1,4 +1,6 @@
-"""`python -m tools.model.build llm|token2wav ...`: engines for this machine's GPU. Without a stage: token2wav."""
+"""`python -m tools.model.build llm|token2wav ...`: engines for this machine's GPU. Without a stage:
+token2wav.
+"""
 
 import sys
 from collections.abc import Sequence

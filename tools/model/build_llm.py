@@ -1,8 +1,11 @@
-"""`python -m tools.model.build llm CHECKPOINT`: the TensorRT engine of the speech-token model, made by `trtllm-build`.
+"""`python -m tools.model.build llm CHECKPOINT`: the TensorRT engine of the speech-token model, made
+by `trtllm-build`.
 
-CHECKPOINT is what `cosyserve model convert --target trtllm-1.x` (or trtllm-0.20) wrote. The engine goes into the engine cache under what
-it was built for: checkpoint, precision, limits, GPU, driver, TensorRT-LLM and TensorRT. Releases of TensorRT-LLM without an engine
-builder load the Hugging Face form as it is (`convert --target hf`). Source of the arguments: compatibility specification section 7.4.
+CHECKPOINT is what `cosyserve model convert --target trtllm-1.x` (or trtllm-0.20) wrote. The engine
+goes into the engine cache under what it was built for: checkpoint, precision, limits, GPU, driver,
+TensorRT-LLM and TensorRT. Releases of TensorRT-LLM without an engine builder load the Hugging Face
+form as it is (`convert --target hf`). Source of the arguments: compatibility specification section
+7.4.
 """
 
 import os
@@ -27,17 +30,23 @@ COMPONENT = "llm.engine"
 PROGRAM = "trtllm-build"
 ENGINE_FILES = ("config.json", "rank0.engine")
 LONGEST_INPUT = 2 + 2 * MOST_ARRIVING_IDS + MOST_PROMPT_SPEECH
-"""Positions of the longest prompt and text that the service accepts: two marks, prompt text and text, prompt speech."""
+"""Positions of the longest prompt and text that the service accepts: two marks, prompt text and
+text, prompt speech.
+"""
 _NO_PROGRAM = (
-    f"{PROGRAM} is not on the PATH: run this in the image of the Dockerfile's target llm, which brings TensorRT-LLM (docker build "
-    "--target llm), or install tensorrt_llm 0.20 to 1.2; later releases have no engine builder and load the Hugging Face form as it is: "
+    f"{PROGRAM} is not on the PATH: run this in the image of the Dockerfile's target llm, which brings TensorRT-LLM "
+    "(docker build "
+    "--target llm), or install tensorrt_llm 0.20 to 1.2; later releases have no engine builder and load the Hugging "
+    "Face form as it is: "
     "cosyserve model convert MODEL --target hf"
 )
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What an engine can hold. positions: of one sentence, prompt and speech together. tokens: of all sentences in one step."""
+    """What an engine can hold. positions: of one sentence, prompt and speech together. tokens: of
+    all sentences in one step.
+    """
 
     sentences: int = 64
     positions: int = 8192
@@ -49,14 +58,19 @@ class Limits:
         if not LONGEST_INPUT < self.positions <= 32768:
             raise ValueError(f"--max-seq-len is {self.positions}; {LONGEST_INPUT + 1} to 32768 is allowed")
         if not LONGEST_INPUT <= self.tokens <= 1 << 20:
-            raise ValueError(f"--max-num-tokens is {self.tokens}; {LONGEST_INPUT} (the longest prompt and text) to {1 << 20} is allowed")
+            raise ValueError(
+                f"--max-num-tokens is {self.tokens}; {LONGEST_INPUT} (the longest prompt and text) to {1 << 20} is "
+                "allowed"
+            )
 
 
 def checkpoint_manifest(checkpoint: Path) -> Manifest:
     """Raises ModelError when the directory is no TensorRT-LLM checkpoint of ours, or is damaged."""
     manifest = read_manifest(checkpoint)
     if manifest is None or not manifest.identity.get("kind", "").startswith("llm-trtllm-"):
-        raise ModelError(f"{checkpoint}: no TensorRT-LLM checkpoint: make one with cosyserve model convert MODEL --target trtllm-1.x")
+        raise ModelError(
+            f"{checkpoint}: no TensorRT-LLM checkpoint: make one with cosyserve model convert MODEL --target trtllm-1.x"
+        )
     wrong = damage(checkpoint, manifest, thorough=True)
     if wrong is not None:
         raise ModelError(f"{wrong}; convert the model again")
@@ -66,10 +80,12 @@ def checkpoint_manifest(checkpoint: Path) -> Manifest:
 def builder_arguments(checkpoint: Path, output: Path, precision: str, limits: Limits) -> list[str]:
     """What `trtllm-build` is given; the same for 0.20 and 1.x."""
     told = {
-        "checkpoint_dir": checkpoint, "output_dir": output, "max_batch_size": limits.sentences, "max_input_len": LONGEST_INPUT,
+        "checkpoint_dir": checkpoint, "output_dir": output, "max_batch_size": limits.sentences,
+        "max_input_len": LONGEST_INPUT,
         "max_seq_len": limits.positions, "max_num_tokens": limits.tokens, "max_beam_width": 1, "kv_cache_type": "paged",
         "remove_input_padding": "enable", "use_paged_context_fmha": "enable" if precision != "float32" else "disable",
-        "context_fmha": "enable" if precision != "float32" else "disable", "gemm_plugin": precision, "gpt_attention_plugin": precision,
+        "context_fmha": "enable" if precision != "float32" else "disable", "gemm_plugin": precision,
+        "gpt_attention_plugin": precision,
         "logits_dtype": "float32", "workers": 1,
     }  # fmt: skip
     return [PROGRAM, *(part for name, value in told.items() for part in (f"--{name}", str(value)))]
@@ -77,25 +93,36 @@ def builder_arguments(checkpoint: Path, output: Path, precision: str, limits: Li
 
 def engine_key(manifest: Manifest, limits: Limits, machine: Mapping[str, str]) -> EngineKey:
     """machine: gpu, compute_capability, driver, and versions of tensorrt_llm and tensorrt."""
-    facts = {"model": manifest.identity["source"], "checkpoint": manifest.identity["kind"], "precision": manifest.identity["precision"]}
+    facts = {
+        "model": manifest.identity["source"],
+        "checkpoint": manifest.identity["kind"],
+        "precision": manifest.identity["precision"],
+    }
     profile = ", ".join(f"{name} {value}" for name, value in {**asdict(limits), "input": LONGEST_INPUT}.items())
     return EngineKey(COMPONENT, facts | {"form": manifest.identity["form"], "profile": profile} | dict(machine))
 
 
 def machine_facts(number: int) -> dict[str, str]:
-    """What an engine built here is bound to. number: of the GPU. Raises SettingsError where there is none."""
+    """What an engine built here is bound to. number: of the GPU. Raises SettingsError where there
+    is none.
+    """
     gpus = machine_gpus()
     if not 0 <= number < len(gpus):
-        raise SettingsError(f"GPU {number} is not there: nvidia-smi tells of {len(gpus)}; an engine is built on the GPU that runs it")
+        raise SettingsError(
+            f"GPU {number} is not there: nvidia-smi tells of {len(gpus)}; an engine is built on the GPU that runs it"
+        )
     return gpus[number] | library_versions("tensorrt_llm", "tensorrt")
 
 
 def build(checkpoint: Path, cache: EngineCache, limits: Limits, number: int) -> Engine:
-    """The engine of this checkpoint for a GPU, built if it is not there. Raises ModelError, SettingsError, OSError."""
+    """The engine of this checkpoint for a GPU, built if it is not there. Raises ModelError,
+    SettingsError, OSError.
+    """
     manifest = checkpoint_manifest(checkpoint)
     program = shutil.which(PROGRAM)
     key = engine_key(manifest, limits, machine_facts(number))
-    # The builder takes the first GPU that it sees; nvidia-smi, which gave the name to the key, counts by place on the bus.
+    # The builder takes the first GPU that it sees; nvidia-smi, which gave the name to the key,
+    # counts by place on the bus.
     environment = {**os.environ, "CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": str(number)}
 
     def make(directory: Path) -> None:
@@ -119,15 +146,21 @@ def build(checkpoint: Path, cache: EngineCache, limits: Limits, number: int) -> 
 def main(arguments: Sequence[str] | None = None) -> int:
     default = Limits()
     parser = Parser(prog="cosyserve model build llm", description="Build the TensorRT-LLM engine for this GPU.")
-    parser.add_argument("checkpoint", type=Path, metavar="CHECKPOINT", help="what convert --target trtllm-1.x or trtllm-0.20 made")
-    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
+    parser.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="what convert --target trtllm-1.x or trtllm-0.20 made"
+    )
+    parser.add_argument(
+        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
+    )
     for option, value, told in (
         ("--max-batch-size", default.sentences, "sentences at once"),
         ("--max-seq-len", default.positions, "positions of a sentence, prompt and speech together"),
         ("--max-num-tokens", default.tokens, "positions of all sentences in one step"),
     ):
         parser.add_argument(option, type=int, default=value, metavar="N", help=f"{told} (default: %(default)s)")
-    parser.add_argument("--gpu", type=int, default=0, metavar="N", help="number of the GPU, as nvidia-smi has it (default: %(default)s)")
+    parser.add_argument(
+        "--gpu", type=int, default=0, metavar="N", help="number of the GPU, as nvidia-smi has it (default: %(default)s)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the command and build nothing")
     options = parser.parse_args(arguments)
     try:

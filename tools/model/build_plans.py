@@ -1,7 +1,8 @@
-"""`python -m tools.model.build_plans MODEL [--precision fp16] [--streams 16]`: TensorRT plans of token2wav in the engine cache.
+"""`python -m tools.model.build_plans MODEL [--precision fp16] [--streams 16]`: TensorRT plans of
+token2wav in the engine cache.
 
-Exports the graphs first if they are not there. Each plan is kept as soon as it is built, so a build that was stopped goes on where it
-was. Plans are for this GPU, driver and TensorRT alone.
+Exports the graphs first if they are not there. Each plan is kept as soon as it is built, so a build
+that was stopped goes on where it was. Plans are for this GPU, driver and TensorRT alone.
 """
 
 import logging
@@ -46,9 +47,17 @@ _OLDEST = {Precision.BF16: (8, 0), Precision.FP8: (8, 9)}
 
 
 def build(
-    model: Path, cache: EngineCache, precision: Precision, streams: int, options: PlanOptions, device: torch.device, published: Path | None
+    model: Path,
+    cache: EngineCache,
+    precision: Precision,
+    streams: int,
+    options: PlanOptions,
+    device: torch.device,
+    published: Path | None,
 ) -> list[Path]:
-    """The plans of all four graphs, those that are not there built. Raises SettingsError, ModelError, OSError."""
+    """The plans of all four graphs, those that are not there built. Raises SettingsError,
+    ModelError, OSError.
+    """
     library = tensorrt_library()
     if device.type != "cuda":
         raise SettingsError(f"plans are built on the GPU that runs them; device is {device}")
@@ -63,7 +72,9 @@ def build(
             began = time.monotonic()
             write = partial(_write, graphs.file(graph_file(component)), component, shapes, options, device)
             entry = cache.obtain(plan_key(component, graphs.key, machine, shapes, options.compatibility), write)
-            print(f"{entry.file(plan_file(component))}  {entry.bytes} bytes  {time.monotonic() - began:.1f} s", flush=True)
+            print(
+                f"{entry.file(plan_file(component))}  {entry.bytes} bytes  {time.monotonic() - began:.1f} s", flush=True
+            )
             made.append(entry.file(plan_file(component)))
     return made
 
@@ -73,11 +84,14 @@ def check_precision(precision: Precision, gpu: str, capability: str) -> None:
     major, minor = _OLDEST.get(precision, (0, 0))
     if tuple(map(int, capability.split("."))) < (major, minor):
         raise SettingsError(
-            f"{precision.value} needs compute capability {major}.{minor} or later, {gpu} has {capability}; choose --precision fp16"
+            f"{precision.value} needs compute capability {major}.{minor} or later, {gpu} has {capability}; choose "
+            "--precision fp16"
         )
 
 
-def _write(graph: Path, component: str, shapes: Sequence[Profile], options: PlanOptions, device: torch.device, directory: Path) -> None:
+def _write(
+    graph: Path, component: str, shapes: Sequence[Profile], options: PlanOptions, device: torch.device, directory: Path
+) -> None:
     check_room(directory, 2 * graph.stat().st_size)
 
     def build(stop: Callable[[], bool]) -> bytes:
@@ -90,15 +104,34 @@ def _write(graph: Path, component: str, shapes: Sequence[Profile], options: Plan
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model build", description="Build the TensorRT plans of token2wav for this GPU.")
     parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
-    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp16", help="of the estimator's products (default: %(default)s)")
     parser.add_argument(
-        "--published", type=Path, default=None, metavar="FILE", help="take this flow.decoder.estimator.fp32.onnx as estimator"
+        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
     )
-    parser.add_argument("--streams", type=int, default=16, metavar="N", help="most streams in a batch, 1 to 64 (default: %(default)s)")
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="fp16", help="of the estimator's products (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--published",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="take this flow.decoder.estimator.fp32.onnx as estimator",
+    )
+    parser.add_argument(
+        "--streams", type=int, default=16, metavar="N", help="most streams in a batch, 1 to 64 (default: %(default)s)"
+    )
     parser.add_argument("--device", default="cuda", metavar="NAME", help="cuda or cuda:N (default: %(default)s)")
-    parser.add_argument("--workspace", type=float, default=4.0, metavar="GIB", help="scratch memory for a layer (default: %(default)s)")
-    parser.add_argument("--level", type=int, default=3, choices=range(6), metavar="0-5", help="how long to search (default: %(default)s)")
+    parser.add_argument(
+        "--workspace", type=float, default=4.0, metavar="GIB", help="scratch memory for a layer (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--level",
+        type=int,
+        default=3,
+        choices=range(6),
+        metavar="0-5",
+        help="how long to search (default: %(default)s)",
+    )
     parser.add_argument(
         "--compatibility",
         choices=COMPATIBILITIES,
@@ -124,7 +157,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def perform() -> int:
         tensorrt_library()
         device = device_of(options.device)
-        build(options.model, cache, Precision(options.precision), options.streams, plan_options, device, options.published)
+        build(
+            options.model, cache, Precision(options.precision), options.streams, plan_options, device, options.published
+        )
         return 0
 
     return run(perform)

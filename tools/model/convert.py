@@ -1,8 +1,10 @@
-"""`python -m tools.model.convert MODEL --target NAME`: the speech-token model in the form another engine loads.
+"""`python -m tools.model.convert MODEL --target NAME`: the speech-token model in the form another
+engine loads.
 
-Targets: hf (Hugging Face directory, for TensorRT-LLM's LLM API and transformers), trtllm-1.x and trtllm-0.20 (checkpoint for
-`trtllm-build`), vllm. MODEL is a published model directory, or a Hugging Face directory made of one. Needs memory for one block of rows
-of a tensor (16 MiB), whatever the size of the model; a run that was cut off goes on where it was.
+Targets: hf (Hugging Face directory, for TensorRT-LLM's LLM API and transformers), trtllm-1.x and
+trtllm-0.20 (checkpoint for `trtllm-build`), vllm. MODEL is a published model directory, or a
+Hugging Face directory made of one. Needs memory for one block of rows of a tensor (16 MiB),
+whatever the size of the model; a run that was cut off goes on where it was.
 """
 
 import json
@@ -47,8 +49,9 @@ def identity(checkpoint: LlmCheckpoint, target: str, precision: Precision) -> Id
 def convert(
     source: Path, target: str, precision: Precision, output: Path, *, replace: bool = False, model: Path | None = None
 ) -> dict[str, object]:
-    """Make `output`, unless it is there; returns what it is. model: the model directory that a Hugging Face directory without our manifest
-    was made of, whose weights are compared. Raises ModelError."""
+    """Make `output`, unless it is there; returns what it is. model: the model directory that a
+    Hugging Face directory without our manifest was made of, whose weights are compared. Raises
+    ModelError."""
     checkpoint, form = open_checkpoint(source), TARGETS[target]
     if model is not None:
         try:
@@ -77,11 +80,20 @@ def convert(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model convert", description="Write the speech-token model for another engine.")
-    parser.add_argument("source", type=Path, metavar="MODEL", help="model directory with llm.pt, or a Hugging Face directory made of one")
+    parser.add_argument(
+        "source",
+        type=Path,
+        metavar="MODEL",
+        help="model directory with llm.pt, or a Hugging Face directory made of one",
+    )
     parser.add_argument("--target", required=True, choices=sorted(TARGETS), help="engine that shall load it")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="directory to make")
     parser.add_argument(
-        "--dtype", type=Precision, choices=list(Precision), default=Precision.BFLOAT16, help="type of the weights (default: %(default)s)"
+        "--dtype",
+        type=Precision,
+        choices=list(Precision),
+        default=Precision.BFLOAT16,
+        help="type of the weights (default: %(default)s)",
     )
     parser.add_argument(
         "--model",
@@ -92,12 +104,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--force", action="store_true", help="replace a conversion of something else at --output")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    done = convert(options.source, options.target, options.dtype, options.output, replace=options.force, model=options.model)
+    done = convert(
+        options.source, options.target, options.dtype, options.output, replace=options.force, model=options.model
+    )
     if options.json:
         print(json.dumps(done))
     else:
         size = in_units(int(str(done["bytes"])))
-        print(f"{options.output}: {'made' if done['made'] else 'already there'}, {size}, {options.target} {options.dtype}")
+        print(
+            f"{options.output}: {'made' if done['made'] else 'already there'}, {size}, {options.target} {options.dtype}"
+        )
     return 0
 
 

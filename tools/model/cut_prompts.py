@@ -1,8 +1,10 @@
-"""`python -m tools.model.cut_prompts DIR`: cut the decoder's prompts in a model directory's `spk2info.pt` for an earlier first sound.
+"""`python -m tools.model.cut_prompts DIR`: cut the decoder's prompts in a model directory's
+`spk2info.pt` for an earlier first sound.
 
-For each voice in the zero-shot layout it prints how many speech tokens an utterance needed before its first audible sample, and needs now.
-The speech-token model's prompt and transcript stay whole. A voice that is cut, or too short, is left as it is.
-Exit status: 0 done, 1 the file is missing or malformed, 2 bad arguments.
+For each voice in the zero-shot layout it prints how many speech tokens an utterance needed before
+its first audible sample, and needs now. The speech-token model's prompt and transcript stay whole.
+A voice that is cut, or too short, is left as it is. Exit status: 0 done, 1 the file is missing or
+malformed, 2 bad arguments.
 """
 
 import argparse
@@ -20,7 +22,9 @@ _TOKENS = "flow_prompt_speech_token"
 
 
 def cut_file(path: Path) -> list[str]:
-    """Rewrite the file, whole or not at all; returns a line for each voice. Raises OSError, ValueError naming voice and field."""
+    """Rewrite the file, whole or not at all; returns a line for each voice. Raises OSError,
+    ValueError naming voice and field.
+    """
     speakers = torch.load(path, map_location="cpu", weights_only=True)
     lines, cut = [], {}
     for name, entry in speakers.items():
@@ -38,7 +42,9 @@ def cut_file(path: Path) -> list[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tools.model.cut_prompts", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.model.cut_prompts", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("model", type=Path, metavar="DIR", help=f"model directory with a {FILE}")
     options = parser.parse_args(argv)
     try:

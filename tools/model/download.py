@@ -1,7 +1,8 @@
 """`python -m tools.model.download DIR`: fetch the published model into DIR.
 
-Carries on where a run before broke off, checks room on the disk first, and sha256 of every file: the one that the catalogue in models/
-names, else the one recorded at the first download (download.json in DIR), else the hub's own. Proxies: HTTPS_PROXY, NO_PROXY.
+Carries on where a run before broke off, checks room on the disk first, and sha256 of every file:
+the one that the catalogue in models/ names, else the one recorded at the first download
+(download.json in DIR), else the hub's own. Proxies: HTTPS_PROXY, NO_PROXY.
 """
 
 import hashlib
@@ -29,9 +30,16 @@ _HUBS = ("huggingface", "modelscope")
 
 
 def fetch_all(
-    target: Path, hub: Hub, wanted: Sequence[WantedFile], pins: dict[str, Known], transfer: Transfer, *, check: bool = False
+    target: Path,
+    hub: Hub,
+    wanted: Sequence[WantedFile],
+    pins: dict[str, Known],
+    transfer: Transfer,
+    *,
+    check: bool = False,
 ) -> dict[str, Known]:
-    """Fetch what is not there; returns what every file is. pins: what files have to be. check: read files that are there as well.
+    """Fetch what is not there; returns what every file is. pins: what files have to be. check: read
+    files that are there as well.
 
     Raises ModelError.
     """
@@ -52,7 +60,9 @@ def fetch_all(
                 plan.append((file, known))
             elif not file.optional:
                 raise ModelError(f"{hub.name}: has no {file.path}, which serving needs ({file.purpose})")
-        waiting = [(known.size if known.size is not None else file.about) - _begun(target / file.path) for file, known in plan]
+        waiting = [
+            (known.size if known.size is not None else file.about) - _begun(target / file.path) for file, known in plan
+        ]
         check_room(target, sum(waiting) + (16 << 20) if plan else 0)
         for file, known in plan:
             got = _one(target, hub, file, known, transfer)
@@ -63,7 +73,9 @@ def fetch_all(
     return done
 
 
-def copy_all(target: Path, source: Path, wanted: Sequence[WantedFile], pins: dict[str, Known], *, check: bool = False) -> dict[str, Known]:
+def copy_all(
+    target: Path, source: Path, wanted: Sequence[WantedFile], pins: dict[str, Known], *, check: bool = False
+) -> dict[str, Known]:
     """As `fetch_all`, from a directory. Raises ModelError."""
     if not source.is_dir():
         raise ModelError(f"{source}: no such directory")
@@ -75,7 +87,11 @@ def copy_all(target: Path, source: Path, wanted: Sequence[WantedFile], pins: dic
         if missing:
             raise ModelError(f"{source}: has no {', '.join(missing)}")
         files = [file for file in wanted if (source / file.path).is_file()]
-        check_room(target, sum((source / file.path).stat().st_size for file in files if not (target / file.path).exists()) + (16 << 20))
+        check_room(
+            target,
+            sum((source / file.path).stat().st_size for file in files if not (target / file.path).exists())
+            + (16 << 20),
+        )
         done = {}
         for file in files:
             known = _expected(file, pins, have, told)
@@ -86,15 +102,24 @@ def copy_all(target: Path, source: Path, wanted: Sequence[WantedFile], pins: dic
 
 
 def _expected(file: WantedFile, pins: dict[str, Known], have: dict[str, Known], told: dict[str, Known]) -> Known:
-    """What the file has to be: the most trusted that says anything about its sha256, and the hub's size where nobody else names one."""
-    sources = (Known(file.size, file.sha256), pins.get(file.path, Known()), have.get(file.path, Known()), told.get(file.path, Known()))
+    """What the file has to be: the most trusted that says anything about its sha256, and the hub's
+    size where nobody else names one.
+    """
+    sources = (
+        Known(file.size, file.sha256),
+        pins.get(file.path, Known()),
+        have.get(file.path, Known()),
+        told.get(file.path, Known()),
+    )
     chosen = next((known for known in sources if known.sha256 is not None), Known())
     size = next((known.size for known in (chosen, *sources) if known.size is not None), None)
     return replace(chosen, size=size)
 
 
 def _present(path: Path, recorded: Known | None, known: Known, *, check: bool) -> Known | None:
-    """What the file is, if it is there and right. A file that was recorded and still has its size is believed unless `check`."""
+    """What the file is, if it is there and right. A file that was recorded and still has its size
+    is believed unless `check`.
+    """
     if not path.is_file():
         return None
     size = path.stat().st_size
@@ -103,7 +128,9 @@ def _present(path: Path, recorded: Known | None, known: Known, *, check: bool) -
     found = Known(size, sha256_of(path))
     if known.sha256 in (None, found.sha256) and known.size in (None, size):
         return found
-    raise ModelError(f"{path}: has sha256 {found.sha256} and {size} bytes, expected {known.sha256}; remove it to fetch it again")
+    raise ModelError(
+        f"{path}: has sha256 {found.sha256} and {size} bytes, expected {known.sha256}; remove it to fetch it again"
+    )
 
 
 def _one(target: Path, hub: Hub, file: WantedFile, known: Known, transfer: Transfer) -> Known | None:
@@ -131,7 +158,9 @@ def _copy(source: Path, path: Path, known: Known) -> Known:
     found = Known(part.stat().st_size, digest.hexdigest())
     if known.sha256 not in (None, found.sha256) or known.size not in (None, found.size):
         part.unlink()
-        raise ModelError(f"{source}: {found.size} bytes with sha256 {found.sha256}, expected {known.size} with {known.sha256}")
+        raise ModelError(
+            f"{source}: {found.size} bytes with sha256 {found.sha256}, expected {known.size} with {known.sha256}"
+        )
     part.replace(path)
     return found
 
@@ -149,14 +178,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model download", description="Fetch the published CosyVoice2-0.5B.")
     parser.add_argument("target", type=Path, metavar="DIR", help="model directory to fill")
     parser.add_argument("--from", dest="hub", choices=_HUBS, default=_HUBS[0], help="hub (default: %(default)s)")
-    parser.add_argument("--mirror", metavar="DIR|URL", help="a directory, or a web server, with the files laid out as in a model directory")
+    parser.add_argument(
+        "--mirror",
+        metavar="DIR|URL",
+        help="a directory, or a web server, with the files laid out as in a model directory",
+    )
     parser.add_argument("--repository", metavar="OWNER/NAME", help="another repository with the same files")
     parser.add_argument("--revision", help="branch, tag or commit (default: the catalogue's)")
     parser.add_argument("--pins", type=Path, metavar="FILE", help="a download.json whose sha256 have to be met")
     parser.add_argument("--with-published-onnx", action="store_true", help="fetch flow.decoder.estimator.fp32.onnx too")
     parser.add_argument("--check", action="store_true", help="read files that are there and compare their sha256")
-    parser.add_argument("--tries", type=int, default=5, metavar="N", help="tries in a row that may bring nothing (default: %(default)s)")
-    parser.add_argument("--catalogue", type=Path, default=CATALOGUE, metavar="FILE", help="list of files (default: the bundled one)")
+    parser.add_argument(
+        "--tries", type=int, default=5, metavar="N", help="tries in a row that may bring nothing (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--catalogue", type=Path, default=CATALOGUE, metavar="FILE", help="list of files (default: the bundled one)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
     if options.tries < 1:
@@ -172,20 +209,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         repository = Repository(options.repository or listed.name, options.revision or listed.revision)
         hub = Mirror(options.mirror) if options.mirror else hub_named(options.hub, repository, os.environ)
         source = hub.name
-        done = fetch_all(options.target, hub, wanted, pins, Transfer(Web(), options.tries, on_trouble=_say), check=options.check)
-    unproved = sorted(file.path for file in wanted if file.path in done and file.sha256 is None and file.path not in pins)
+        done = fetch_all(
+            options.target, hub, wanted, pins, Transfer(Web(), options.tries, on_trouble=_say), check=options.check
+        )
+    unproved = sorted(
+        file.path for file in wanted if file.path in done and file.sha256 is None and file.path not in pins
+    )
     size = sum(known.size or 0 for known in done.values())
     if options.json:
         files = {name: {"bytes": known.size, "sha256": known.sha256} for name, known in done.items()}
         print(
             json.dumps(
-                {"directory": str(options.target), "source": source, "bytes": size, "files": files, "trusted_on_first_use": unproved}
+                {
+                    "directory": str(options.target),
+                    "source": source,
+                    "bytes": size,
+                    "files": files,
+                    "trusted_on_first_use": unproved,
+                }
             )
         )
         return 0
     print(f"{options.target}: {len(done)} files, {in_units(size)}, from {source}")
     if unproved:
-        print(f"{len(unproved)} of them have no published sha256 here: they are trusted as first fetched, see {options.target / RECORD}")
+        print(
+            f"{len(unproved)} of them have no published sha256 here: they are trusted as first fetched, see "
+            f"{options.target / RECORD}"
+        )
     return 0
 
 

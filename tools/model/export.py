@@ -1,7 +1,9 @@
-"""`python -m tools.model.export MODEL [--precision fp16]`: the graphs of token2wav as ONNX files in the engine cache.
+"""`python -m tools.model.export MODEL [--precision fp16]`: the graphs of token2wav as ONNX files in
+the engine cache.
 
-Four files: encoder, estimator, pitch and filter (`tools.model.*_graph` say what goes in and out). The same weights give the same bytes.
-What is there already is not made again; --out copies the files to where they can be looked at.
+Four files: encoder, estimator, pitch and filter (`tools.model.*_graph` say what goes in and out).
+The same weights give the same bytes. What is there already is not made again; --out copies the
+files to where they can be looked at.
 """
 
 import logging
@@ -15,7 +17,14 @@ import onnx
 from cosyserve.commands.terminal.error_output import Parser
 from cosyserve.engines.engine_cache import Engine, EngineCache, default_directory
 from cosyserve.errors import ModelError
-from services.token2wav.engines.cache_keys import COMPONENTS, OWN, PRECISIONS, graph_file, graphs_key, published_estimator
+from services.token2wav.engines.cache_keys import (
+    COMPONENTS,
+    OWN,
+    PRECISIONS,
+    graph_file,
+    graphs_key,
+    published_estimator,
+)
 from services.token2wav.torch_backend import WEIGHTS
 from tools.model.graphs.calibration import scales_of
 from tools.model.graphs.encoder_graph import encoder_graph
@@ -32,7 +41,9 @@ _ROOM = 16 << 20
 
 
 def graphs(model: Path, precision: Precision, published: Path | None = None) -> dict[str, onnx.ModelProto]:
-    """The four graphs. published: an estimator to take as it is. Raises ModelError naming file and tensor."""
+    """The four graphs. published: an estimator to take as it is. Raises ModelError naming file and
+    tensor.
+    """
     told = model_hash(model)
     flow, config = flow_weights(model)
     vocoder, vocoder_config = vocoder_weights(model)
@@ -53,7 +64,9 @@ def graphs(model: Path, precision: Precision, published: Path | None = None) -> 
 
 
 def export(model: Path, cache: EngineCache, precision: Precision, published: Path | None = None) -> Engine:
-    """The cache's entry of this model's graphs, made if it is not there. Raises ModelError, OSError."""
+    """The cache's entry of this model's graphs, made if it is not there. Raises ModelError,
+    OSError.
+    """
     if published is not None and not published.is_file():
         raise ModelError(f"{published}: no such file")
 
@@ -64,7 +77,10 @@ def export(model: Path, cache: EngineCache, precision: Precision, published: Pat
             write(made, path)
             print(f"{component}: {in_units(path.stat().st_size)} written", file=sys.stderr, flush=True)
 
-    return cache.obtain(graphs_key(model_hash(model), precision.value, OWN if published is None else published_estimator(published)), build)
+    return cache.obtain(
+        graphs_key(model_hash(model), precision.value, OWN if published is None else published_estimator(published)),
+        build,
+    )
 
 
 def graphs_bytes(model: Path) -> int:
@@ -75,10 +91,18 @@ def graphs_bytes(model: Path) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model export", description="Write the graphs of token2wav as ONNX files.")
     parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
-    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the estimator's products (default: %(default)s)")
     parser.add_argument(
-        "--published", type=Path, default=None, metavar="FILE", help="take this flow.decoder.estimator.fp32.onnx as estimator"
+        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
+    )
+    parser.add_argument(
+        "--precision", choices=PRECISIONS, default="fp32", help="of the estimator's products (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--published",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="take this flow.decoder.estimator.fp32.onnx as estimator",
     )
     parser.add_argument("--out", type=Path, default=None, metavar="DIR", help="copy the files there as well")
     options = parser.parse_args(arguments)

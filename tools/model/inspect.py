@@ -1,4 +1,6 @@
-"""`python -m tools.model.inspect DIR`: what a model directory, or a conversion of one, holds and what serving it needs."""
+"""`python -m tools.model.inspect DIR`: what a model directory, or a conversion of one, holds and
+what serving it needs.
+"""
 
 import json
 import sys
@@ -29,7 +31,18 @@ def describe(path: Path, cache: EngineCache, *, quick: bool = False) -> dict[str
 def render(told: dict[str, Any]) -> str:
     """For people."""
     lines = [f"{told['directory']}: {told['kind']}, {in_units(told['bytes'])}"]
-    for title in ("identity", "llm", "vocabulary", "sampling", "head_bias", "token2wav", "voices", "memory", "engines", "problems"):
+    for title in (
+        "identity",
+        "llm",
+        "vocabulary",
+        "sampling",
+        "head_bias",
+        "token2wav",
+        "voices",
+        "memory",
+        "engines",
+        "problems",
+    ):
         part = told.get(title)
         if isinstance(part, dict):
             lines += ["", title.replace("_", " ")]
@@ -55,9 +68,13 @@ def _value(key: str, value: object) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="cosyserve model inspect", description="Say what a directory holds, and what serving it needs.")
+    parser = Parser(
+        prog="cosyserve model inspect", description="Say what a directory holds, and what serving it needs."
+    )
     parser.add_argument("directory", type=Path, metavar="DIR", help="model directory, or a conversion of one")
-    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
+    parser.add_argument(
+        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
+    )
     parser.add_argument("--quick", action="store_true", help="no hashes: neither the identity nor the engines are told")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)

@@ -1,8 +1,10 @@
 """`python -m tools.model.prune --model DIR`: remove what no model and no GPU here uses any more.
 
-Judged are the entries of the engine cache, conversions below the folders named with --conversions, and what runs that were cut off left
-behind. An entry goes when it was made of none of the models given, or for another GPU, driver, TensorRT or TensorRT-LLM than there are
-here; what cannot be known here (no GPU visible, a library not installed) is no reason. What a running service holds is kept.
+Judged are the entries of the engine cache, conversions below the folders named with --conversions,
+and what runs that were cut off left behind. An entry goes when it was made of none of the models
+given, or for another GPU, driver, TensorRT or TensorRT-LLM than there are here; what cannot be
+known here (no GPU visible, a library not installed) is no reason. What a running service holds is
+kept.
 """
 
 import json
@@ -34,7 +36,9 @@ _LEFT = (".building-", ".broken-")
 
 @dataclass(frozen=True)
 class Present:
-    """What there is: hashes of the models in use (None: nobody said), GPUs, and versions of libraries."""
+    """What there is: hashes of the models in use (None: nobody said), GPUs, and versions of
+    libraries.
+    """
 
     models: frozenset[str] | None
     gpus: tuple[Mapping[str, str], ...] = ()
@@ -51,7 +55,9 @@ class Present:
 
 @dataclass(frozen=True)
 class Verdict:
-    """reason: why it goes; None: it stays. lock: the file that who uses it, or makes it, holds a lock of."""
+    """reason: why it goes; None: it stays. lock: the file that who uses it, or makes it, holds a
+    lock of.
+    """
 
     path: Path
     bytes: int
@@ -71,7 +77,9 @@ def judge_engines(cache: EngineCache, present: Present) -> Iterator[Verdict]:
 
 
 def judge_conversions(folder: Path, present: Present) -> Iterator[Verdict]:
-    """Every conversion right below `folder`, and what cut-off conversions left. Raises ModelError."""
+    """Every conversion right below `folder`, and what cut-off conversions left. Raises
+    ModelError.
+    """
     if not folder.is_dir():
         raise ModelError(f"{folder}: no such directory")
     for path in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
@@ -84,7 +92,9 @@ def judge_conversions(folder: Path, present: Present) -> Iterator[Verdict]:
 
 
 def remove(verdict: Verdict) -> bool:
-    """Whether it went: out of sight with one rename, then deleted. What somebody has begun to use since it was judged stays."""
+    """Whether it went: out of sight with one rename, then deleted. What somebody has begun to use
+    since it was judged stays.
+    """
     aside = verdict.path.with_name(f".broken-{verdict.path.name.lstrip('.')}-{os.getpid()}-{time.monotonic_ns()}")
     try:
         with locked_alone(verdict.lock):
@@ -109,9 +119,20 @@ def model_hashes(models: Sequence[Path]) -> frozenset[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model prune", description="Remove engines and conversions that nothing here uses.")
-    parser.add_argument("--model", type=Path, action="append", metavar="DIR", help="a model directory in use; give it once for each")
-    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
-    parser.add_argument("--conversions", type=Path, action="append", default=[], metavar="DIR", help="folder of conversions to judge too")
+    parser.add_argument(
+        "--model", type=Path, action="append", metavar="DIR", help="a model directory in use; give it once for each"
+    )
+    parser.add_argument(
+        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
+    )
+    parser.add_argument(
+        "--conversions",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="folder of conversions to judge too",
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would go and remove nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
@@ -151,7 +172,9 @@ def _size(path: Path) -> int:
 
 
 def _set_aside(folder: Path) -> list[tuple[Path, str]]:
-    """Directories that are built or deleted under another name, and whose they are: `.building-NAME-PID-TIME` -> `.NAME`."""
+    """Directories that are built or deleted under another name, and whose they are:
+    `.building-NAME-PID-TIME` -> `.NAME`.
+    """
     found = sorted(path for path in folder.iterdir() if path.is_dir() and path.name.startswith(_LEFT))
     return [(path, "." + path.name.split("-", 1)[1].rsplit("-", 2)[0]) for path in found]
 

@@ -1,4 +1,6 @@
-"""Commands that have a form for each stage: the first word names it, and without one it is token2wav."""
+"""Commands that have a form for each stage: the first word names it, and without one it is
+token2wav.
+"""
 
 import importlib
 import sys
@@ -10,7 +12,9 @@ TOKEN2WAV = "token2wav"
 
 
 def dispatched(usage: str, stages: Mapping[str, str], arguments: Sequence[str] | None) -> int:
-    """The exit status of the stage's `main`, 1 where a library of it is missing. stages: the module of each."""
+    """The exit status of the stage's `main`, 1 where a library of it is missing. stages: the module
+    of each.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(usage, file=sys.stdout if given else sys.stderr)

@@ -1,4 +1,6 @@
-"""`python -m tools.model.verify llm|token2wav ...`: engines against the reference path. Without a stage: token2wav."""
+"""`python -m tools.model.verify llm|token2wav ...`: engines against the reference path. Without a
+stage: token2wav.
+"""
 
 import sys
 from collections.abc import Sequence

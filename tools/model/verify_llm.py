@@ -1,9 +1,10 @@
-"""`python -m tools.model.verify_llm MODEL [CONVERSION] [--runtime NAME]`: does a conversion, or an engine that serves it, compute what the
-torch path computes of the model it was made of?
+"""`python -m tools.model.verify_llm MODEL [CONVERSION] [--runtime NAME]`: does a conversion, or an
+engine that serves it, compute what the torch path computes of the model it was made of?
 
-Both are asked the reference's sentence, where the model directory has one (`llm.npz`), and two at random. A conversion is computed here,
-both with the weights rounded as it has them, so that what is left is rounding of float32; where log-probabilities differ, the first
-layer that does is named. Of an engine the decisions are compared (`tools.model.comparison.engine_decisions`).
+Both are asked the reference's sentence, where the model directory has one (`llm.npz`), and two at
+random. A conversion is computed here, both with the weights rounded as it has them, so that what is
+left is rounding of float32; where log-probabilities differ, the first layer that does is named. Of
+an engine the decisions are compared (`tools.model.comparison.engine_decisions`).
 """
 
 import argparse
@@ -42,17 +43,22 @@ from tools.model.output.progress import Step
 from tools.verify.report import Report
 
 TOLERANCE = 5e-4
-"""Of a log-probability: compatibility specification section 9 allows 1e-4 for two layers, the published model has 24."""
+"""Of a log-probability: compatibility specification section 9 allows 1e-4 for two layers, the
+published model has 24.
+"""
 _NEVER = -1000.0
-"""A log-probability below which nothing is ever drawn. The bundled voice has some of -10,000 for codes that it does not use, of which the
-last bit alone is 1e-3: all of them count as this."""
+"""A log-probability below which nothing is ever drawn. The bundled voice has some of -10,000 for
+codes that it does not use, of which the last bit alone is 1e-3: all of them count as this."""
 _LAYER_TOLERANCE = 1e-4
 """Of what a layer hands on, as a share of its largest value where that is above 1."""
 _DIFFERING = 0.1
-"""Share of all decisions that rounding may turn. A wrong head, bias or numbering turns nearly all; bfloat16 turned 8 of 216 in a right
-engine, but 5 of 49 in one of its sentences, so that a limit this low is for the sum."""
+"""Share of all decisions that rounding may turn. A wrong head, bias or numbering turns nearly all;
+bfloat16 turned 8 of 216 in a right engine, but 5 of 49 in one of its sentences, so that a limit
+this low is for the sum."""
 _DIFFERING_OF_ONE = 0.5
-"""Share of one sentence's decisions: a fault that shows with one kind of prompt alone must not drown in the sum."""
+"""Share of one sentence's decisions: a fault that shows with one kind of prompt alone must not
+drown in the sum.
+"""
 _HEAD_BIAS = "llm_decoder.bias"
 
 
@@ -62,7 +68,9 @@ def questions(model: Path, vocabulary: ExtendedVocabulary) -> Iterator[tuple[str
     if path.exists():
         with np.load(path, allow_pickle=False) as arrays:
             names = ("prompt_text_ids", "prompt_speech_ids", "text_ids", "forced_speech_ids")
-            prompt_text, prompt_speech, text, spoken = (tuple(int(token) for token in arrays[name].ravel()) for name in names)
+            prompt_text, prompt_speech, text, spoken = (
+                tuple(int(token) for token in arrays[name].ravel()) for name in names
+            )
         yield "llm.npz", Question(Prompt(prompt_text, prompt_speech), text, spoken)
     drawn = np.random.default_rng(0)
 
@@ -75,17 +83,25 @@ def questions(model: Path, vocabulary: ExtendedVocabulary) -> Iterator[tuple[str
         yield f"{prompted} tokens of prompt, {count} spoken", said
 
 
-def reference(directory: ModelDirectory, config: LlmConfig, precision: Precision, *, rounded_bias: bool) -> SpeechTokenModel:
-    """The torch path over weights that were rounded as a conversion rounds them. rounded_bias: the head's bias too."""
+def reference(
+    directory: ModelDirectory, config: LlmConfig, precision: Precision, *, rounded_bias: bool
+) -> SpeechTokenModel:
+    """The torch path over weights that were rounded as a conversion rounds them. rounded_bias: the
+    head's bias too.
+    """
     tensors = load_tensors(directory, config)
     for name, tensor in tensors.items():
         if precision is not Precision.FLOAT32 and (name != _HEAD_BIAS or rounded_bias):
-            tensors[name] = torch.from_numpy(decode(encode(tensor.numpy(), precision), precision.code)).view(tensor.shape)
+            tensors[name] = torch.from_numpy(decode(encode(tensor.numpy(), precision), precision.code)).view(
+                tensor.shape
+            )
     return SpeechTokenModel.build(config, tensors, torch.device("cpu"))
 
 
 @torch.inference_mode()
-def compare(model: SpeechTokenModel, converted: Converted, asked: Iterator[tuple[str, Question]]) -> tuple[Report, list[str]]:
+def compare(
+    model: SpeechTokenModel, converted: Converted, asked: Iterator[tuple[str, Question]]
+) -> tuple[Report, list[str]]:
     """A row for each question, and for the first that differs a line that names the layer."""
     report, lines = Report(), list[str]()
     with Step() as step:
@@ -100,7 +116,9 @@ def compare(model: SpeechTokenModel, converted: Converted, asked: Iterator[tuple
             report.compare(f"{name}: log-probabilities", found, wanted.clamp_min(_NEVER), TOLERANCE)
             others = torch.cat([scores[:, : converted.first], scores[:, last:]], dim=1)
             if others.numel():  # text, marks and padding: nothing of them can ever be drawn
-                report.compare(f"{name}: no speech token", others.clamp_min(MASKED / 2), torch.full_like(others, MASKED / 2), 0.0)
+                report.compare(
+                    f"{name}: no speech token", others.clamp_min(MASKED / 2), torch.full_like(others, MASKED / 2), 0.0
+                )
             if not report.ok and not lines:
                 lines.append(f"{first_difference(hidden, layers)} ({name})")
     return report, lines
@@ -116,14 +134,19 @@ def first_difference(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> str:
 
 
 def _torch_path(model: SpeechTokenModel, question: Question) -> tuple[Tensor, list[Tensor]]:
-    """Log-probabilities of each spoken token and the next, and what each layer hands on, the embedding first."""
+    """Log-probabilities of each spoken token and the next, and what each layer hands on, the
+    embedding first.
+    """
     prompt = question.prompt
     inputs = [START, *text_inputs(prompt.text_ids), *text_inputs(question.text), TASK]
     inputs += speech_inputs(prompt.speech_tokens) + speech_inputs(question.spoken)
     embedded = model.embed(inputs)
     with listening((SpeechTokenModel, "_finish_block")) as heard:
         hidden = model.forward_batch(embedded[None])[0]
-    return model.log_probabilities(hidden[question.before - 1 :]), [embedded, *(torch.from_numpy(array)[0] for _, array in heard)]
+    return model.log_probabilities(hidden[question.before - 1 :]), [
+        embedded,
+        *(torch.from_numpy(array)[0] for _, array in heard),
+    ]
 
 
 def verify(model: Path, conversion: Path) -> tuple[Report, list[str]]:
@@ -139,19 +162,27 @@ def verify(model: Path, conversion: Path) -> tuple[Report, list[str]]:
         if made_of != this:
             raise ModelError(f"{conversion}: was made of model {made_of}, {model} is {this}")
         config, kind = read_config(directory), manifest.identity["kind"]
-        expected = reference(directory, config, Precision(manifest.identity["precision"]), rounded_bias=kind == "llm-vllm")
+        expected = reference(
+            directory, config, Precision(manifest.identity["precision"]), rounded_bias=kind == "llm-vllm"
+        )
         asked = questions(model, ExtendedVocabulary.load(conversion / VOCABULARY_FILE))
         return compare(expected, read_conversion(conversion, kind), asked)
 
 
 def verify_engine(options: argparse.Namespace) -> tuple[Report, list[str]]:
-    """As `judged`, of the share of decisions that differ. Raises SettingsError where the engine cannot run here, ModelError."""
+    """As `judged`, of the share of decisions that differ. Raises SettingsError where the engine
+    cannot run here, ModelError.
+    """
     directory = ModelDirectory(options.model)
     config = read_config(directory)
     words = (directory.path / "CosyVoice-BlankEN" / "vocab.json").exists()
     vocabulary = ExtendedVocabulary(len(read_tokenizer(directory)) if words else config.text_vocabulary)
     engine = LlmSettings(
-        listen="127.0.0.1:0", model=options.model, backend=options.runtime, converted=options.conversion, engines=options.engines
+        listen="127.0.0.1:0",
+        model=options.model,
+        backend=options.runtime,
+        converted=options.conversion,
+        engines=options.engines,
     )
     return judged(asyncio.run(agreements(options.model, engine, list(questions(options.model, vocabulary)))))
 
@@ -161,18 +192,26 @@ def judged(sentences: Sequence[Agreement]) -> tuple[Report, list[str]]:
     report, lines = Report(), list[str]()
     for found in sentences:
         report.compare(f"{found.name}: differing of {found.decisions} decisions", found.share, 0.0, _DIFFERING_OF_ONE)
-        lines += [f"{found.name}: decisions {', '.join(map(str, found.differing[:10]))} differ"] if found.differing else []
+        lines += (
+            [f"{found.name}: decisions {', '.join(map(str, found.differing[:10]))} differ"] if found.differing else []
+        )
     decisions, differing = sum(one.decisions for one in sentences), sum(len(one.differing) for one in sentences)
     report.compare(f"all sentences: differing of {decisions} decisions", differing / decisions, 0.0, _DIFFERING)
     return report, lines
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = Parser(prog="cosyserve model verify llm", description="Compare a conversion, or an engine, with the torch path.")
+    parser = Parser(
+        prog="cosyserve model verify llm", description="Compare a conversion, or an engine, with the torch path."
+    )
     parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
-    parser.add_argument("conversion", type=Path, nargs="?", metavar="CONVERSION", help="what cosyserve model convert made of it")
+    parser.add_argument(
+        "conversion", type=Path, nargs="?", metavar="CONVERSION", help="what cosyserve model convert made of it"
+    )
     parser.add_argument("--runtime", choices=HOSTED, default=None, help="have this engine speak, on the GPU")
-    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
+    parser.add_argument(
+        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
     if options.conversion is None and options.runtime is None:

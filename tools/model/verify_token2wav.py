@@ -1,8 +1,8 @@
-"""`python -m tools.model.verify_token2wav MODEL [--precision fp16] [--runtime tensorrt]`: do graphs, or the plans that are served,
-compute what the torch path computes?
+"""`python -m tools.model.verify_token2wav MODEL [--precision fp16] [--runtime tensorrt]`: do
+graphs, or the plans that are served, compute what the torch path computes?
 
-Each is asked every case of `tools.model.comparison.graph_cases`. When an answer is too far off, the graph is run again with the layers'
-values as outputs, and the first layer that differs is named.
+Each is asked every case of `tools.model.comparison.graph_cases`. When an answer is too far off, the
+graph is run again with the layers' values as outputs, and the first layer that differs is named.
 """
 
 import argparse
@@ -49,14 +49,23 @@ from tools.model.output.progress import Step
 from tools.verify.report import Report
 
 _GPU_FACTOR = 50.0
-"""Other kernels round differently: on a GPU as many times the CPU's tolerance in float32 is allowed."""
+"""Other kernels round differently: on a GPU as many times the CPU's tolerance in float32 is
+allowed.
+"""
 RUNTIMES = ("cpu", "cuda", "tensorrt")
 
 
 def cached_plans(
-    options: argparse.Namespace, cache: EngineCache, graphs: CachedEngine, device: torch.device, width: int, held: ExitStack
+    options: argparse.Namespace,
+    cache: EngineCache,
+    graphs: CachedEngine,
+    device: torch.device,
+    width: int,
+    held: ExitStack,
 ) -> dict[str, TensorRTEngine]:
-    """The plans that a service of these settings would load. Raises SettingsError naming the command that builds what is missing."""
+    """The plans that a service of these settings would load. Raises SettingsError naming the
+    command that builds what is missing.
+    """
     machine, masked = machine_facts(device, tensorrt_library().__version__), graphs.key.facts["estimator"] == OWN
     plans = {}
     for component in COMPONENTS:
@@ -64,19 +73,32 @@ def cached_plans(
         entry = cache.find(plan_key(component, graphs.key, machine, shapes, options.compatibility))
         if not isinstance(entry, CachedEngine):
             chosen = options.model, options.precision, options.published, options.engines
-            command = build_command(*chosen, streams=options.streams, compatibility=options.compatibility, device=options.device)
-            why = f"{cache.root}: no {component} plan for this model and machine" if entry is None else f"{entry.directory}: {entry.reason}"
+            command = build_command(
+                *chosen, streams=options.streams, compatibility=options.compatibility, device=options.device
+            )
+            why = (
+                f"{cache.root}: no {component} plan for this model and machine"
+                if entry is None
+                else f"{entry.directory}: {entry.reason}"
+            )
             raise SettingsError(f"{why}; make it with: {command}")
         held.enter_context(engine_held(entry.directory))
         host_code = VERSION in options.compatibility
-        plans[component] = TensorRTEngine(component, entry.file(plan_file(component)), device, shapes, host_code=host_code)
+        plans[component] = TensorRTEngine(
+            component, entry.file(plan_file(component)), device, shapes, host_code=host_code
+        )
         print(f"{component}: {entry.file(plan_file(component))}", file=sys.stderr)
     return plans
 
 
 def verify(options: argparse.Namespace) -> tuple[Report, list[str]]:
-    """As `compare`, of what the options name; cases are told as they are asked. Raises SettingsError, ModelError, OSError."""
-    precision, cache = Precision(options.precision), EngineCache(options.engines or default_directory(), on_wait=logging.info)
+    """As `compare`, of what the options name; cases are told as they are asked. Raises
+    SettingsError, ModelError, OSError.
+    """
+    precision, cache = (
+        Precision(options.precision),
+        EngineCache(options.engines or default_directory(), on_wait=logging.info),
+    )
     executors, engines, factor = on_cpu(precision), dict[str, Execute](), 1.0
     if options.runtime == "cuda":
         executors, factor = dict.fromkeys(COMPONENTS, on_cuda()), _GPU_FACTOR
@@ -113,16 +135,34 @@ def _gpu(name: str) -> torch.device:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="cosyserve model verify token2wav", description="Compare graphs or plans with the torch path.")
     parser.add_argument("model", type=Path, metavar="MODEL", help="model directory")
-    parser.add_argument("--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})")
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of the estimator's products (default: %(default)s)")
     parser.add_argument(
-        "--published", type=Path, default=None, metavar="FILE", help="take this flow.decoder.estimator.fp32.onnx as estimator"
+        "--engines", type=Path, default=None, metavar="DIR", help=f"engine cache (default: {default_directory()})"
     )
-    parser.add_argument("--runtime", choices=RUNTIMES, default="cpu", help="who computes; cuda: ONNX Runtime there (default: %(default)s)")
-    parser.add_argument("--device", default="cuda", metavar="NAME", help="of TensorRT (default: %(default)s)")
-    parser.add_argument("--streams", type=int, default=16, metavar="N", help="that the plans were built for (default: %(default)s)")
     parser.add_argument(
-        "--compatibility", choices=COMPATIBILITIES, default=NO_COMPATIBILITY, help="that the plans were built for (default: %(default)s)"
+        "--precision", choices=PRECISIONS, default="fp32", help="of the estimator's products (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--published",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="take this flow.decoder.estimator.fp32.onnx as estimator",
+    )
+    parser.add_argument(
+        "--runtime",
+        choices=RUNTIMES,
+        default="cpu",
+        help="who computes; cuda: ONNX Runtime there (default: %(default)s)",
+    )
+    parser.add_argument("--device", default="cuda", metavar="NAME", help="of TensorRT (default: %(default)s)")
+    parser.add_argument(
+        "--streams", type=int, default=16, metavar="N", help="that the plans were built for (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--compatibility",
+        choices=COMPATIBILITIES,
+        default=NO_COMPATIBILITY,
+        help="that the plans were built for (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)

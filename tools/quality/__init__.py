@@ -1,1 +1,3 @@
-"""How well a model speaks, measured on what comes out of the running services: words, naturalness, seams, endings, speaker."""
+"""How well a model speaks, measured on what comes out of the running services: words, naturalness,
+seams, endings, speaker.
+"""

@@ -1,7 +1,9 @@
-"""`python -m tools.quality`: speak a held-out list through the running services and measure what came out.
+"""`python -m tools.quality`: speak a held-out list through the running services and measure what
+came out.
 
-The words are read back by a recogniser, naturalness and speaker by networks made for it; seams and endings are looked for in the samples.
-With --wavs a folder that somebody else spoke (the teacher of a voice, an older model) goes through the very same measures.
+The words are read back by a recogniser, naturalness and speaker by networks made for it; seams and
+endings are looked for in the samples. With --wavs a folder that somebody else spoke (the teacher of
+a voice, an older model) goes through the very same measures.
 
 Exit status: 0 measured and within the limits, 1 a limit is exceeded or it failed, 2 bad arguments.
 """
@@ -27,17 +29,32 @@ from tools.quality.words.recognition import Recogniser
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(prog="python -m tools.quality", description="Speak a held-out list and measure what came out.")
+    options = argparse.ArgumentParser(
+        prog="python -m tools.quality", description="Speak a held-out list and measure what came out."
+    )
     source = options.add_mutually_exclusive_group()
-    source.add_argument("--model", type=Path, metavar="DIR", help="start the services on this model directory (default: models/demo)")
+    source.add_argument(
+        "--model", type=Path, metavar="DIR", help="start the services on this model directory (default: models/demo)"
+    )
     source.add_argument("--server", metavar="HOST:PORT", help="use a running server")
-    source.add_argument("--wavs", type=Path, metavar="DIR", help="measure DIR/001.wav... or DIR/VOICE/001.wav..., numbered as the list")
+    source.add_argument(
+        "--wavs", type=Path, metavar="DIR", help="measure DIR/001.wav... or DIR/VOICE/001.wav..., numbered as the list"
+    )
     options.add_argument("--voices", type=_names, metavar="ID,ID", help="(default: all)")
-    options.add_argument("--sentences", type=Path, default=HELD_OUT, metavar="FILE", help="one a line (default: the held-out list)")
+    options.add_argument(
+        "--sentences", type=Path, default=HELD_OUT, metavar="FILE", help="one a line (default: the held-out list)"
+    )
     options.add_argument("--count", type=int, metavar="N", help="only N of them, evenly spread")
     options.add_argument("--seed", type=int, default=1, metavar="N", help="of every sentence (default: %(default)s)")
-    options.add_argument("--reference", type=Path, metavar="DIR", help="recordings of the same list, to compare duration and speaker with")
-    options.add_argument("--offline-too", action="store_true", help="also speak everything as a whole, and streamed in other cuts")
+    options.add_argument(
+        "--reference",
+        type=Path,
+        metavar="DIR",
+        help="recordings of the same list, to compare duration and speaker with",
+    )
+    options.add_argument(
+        "--offline-too", action="store_true", help="also speak everything as a whole, and streamed in other cuts"
+    )
     options.add_argument("--words-only", action="store_true", help="no naturalness, no speaker: much faster")
     options.add_argument("--keep", type=Path, metavar="DIR", help="write the recordings to DIR/VOICE/001.wav...")
     options.add_argument("--threads", type=int, default=1, metavar="N", help="of the recogniser (default: %(default)s)")
@@ -47,7 +64,11 @@ def parser() -> argparse.ArgumentParser:
         ("--min-dnsmos", float, "lowest mean naturalness"),
         ("--max-faults", int, "most sentences of a voice silent, running on, stopping early or cut off"),
         ("--max-seam-ratio", float, "largest ratio of steps or jumps at the stream's borders to those elsewhere"),
-        ("--min-similarity", float, "lowest cosine to the reference's speaker, to the voice itself without a reference"),
+        (
+            "--min-similarity",
+            float,
+            "lowest cosine to the reference's speaker, to the voice itself without a reference",
+        ),
         ("--max-wer-above-whole", float, "most that streaming may cost in word error rate; needs --offline-too"),
     ):
         options.add_argument(name, type=kind, metavar="X", help=text)
@@ -99,19 +120,28 @@ async def _collect(arguments: argparse.Namespace, sentences: list[Sentence]) -> 
         return from_folder(arguments.wavs, arguments.voices, sentences)
     async with client_of(model_directory(arguments.model), arguments.server) as client:
         voices = await voices_of(client, arguments.voices)
-        return [await spoken(client, voice, sentences, arguments.seed, offline_too=arguments.offline_too) for voice in voices]
+        return [
+            await spoken(client, voice, sentences, arguments.seed, offline_too=arguments.offline_too)
+            for voice in voices
+        ]
 
 
-def _references(directory: Path | None, voices: Sequence[Recordings], sentences: list[Sentence]) -> dict[str, list[Recording]]:
+def _references(
+    directory: Path | None, voices: Sequence[Recordings], sentences: list[Sentence]
+) -> dict[str, list[Recording]]:
     """By voice; those that the directory has. Its own files serve the only voice."""
     if directory is None:
         return {}
     folders = voice_folders(directory)
     if list(folders.values()) == [directory]:
         folders = {voices[0].voice: directory} if len(voices) == 1 else {}
-    found = {voice.voice: read_recordings(folders[voice.voice], sentences) for voice in voices if voice.voice in folders}
+    found = {
+        voice.voice: read_recordings(folders[voice.voice], sentences) for voice in voices if voice.voice in folders
+    }
     if not found:
-        raise ValueError(f"{directory} has a folder for none of the voices {', '.join(voice.voice for voice in voices)}")
+        raise ValueError(
+            f"{directory} has a folder for none of the voices {', '.join(voice.voice for voice in voices)}"
+        )
     return found
 
 
@@ -126,7 +156,10 @@ def _measure(
         from tools.quality.sound.naturalness import overall_quality
 
         rate, likenesses = overall_quality, _similarities(recordings, references)
-    return [measure(voice, recogniser.text_of, rate, references.get(voice.voice), likenesses.get(voice.voice)) for voice in recordings]
+    return [
+        measure(voice, recogniser.text_of, rate, references.get(voice.voice), likenesses.get(voice.voice))
+        for voice in recordings
+    ]
 
 
 def _similarities(recordings: Sequence[Recordings], references: dict[str, list[Recording]]) -> dict[str, Similarity]:
@@ -136,7 +169,8 @@ def _similarities(recordings: Sequence[Recordings], references: dict[str, list[R
     own = {voice.voice: encoder.embed(voice.streamed) for voice in recordings}
     theirs = {name: encoder.embed(reference) for name, reference in references.items()}
     return {
-        name: similarity(rows, [other for voice, other in own.items() if voice != name], theirs.get(name)) for name, rows in own.items()
+        name: similarity(rows, [other for voice, other in own.items() if voice != name], theirs.get(name))
+        for name, rows in own.items()
     }
 
 

@@ -1,11 +1,14 @@
-"""`python -m tools.quality.clone`: make a voice of a few seconds of somebody, let it speak, and measure whom it sounds like.
+"""`python -m tools.quality.clone`: make a voice of a few seconds of somebody, let it speak, and
+measure whom it sounds like.
 
-About five seconds of each recording become a voice, as the frontend makes it, in a copy of the model directory that is thrown away. The
-services are started on that, the new voices and those that the model came with speak the same held-out sentences, and speaker embeddings
-say who is near to whom (`tools.quality.speakers.likeness`). The speakers recorded should be none of the model's own.
+About five seconds of each recording become a voice, as the frontend makes it, in a copy of the
+model directory that is thrown away. The services are started on that, the new voices and those that
+the model came with speak the same held-out sentences, and speaker embeddings say who is near to
+whom (`tools.quality.speakers.likeness`). The speakers recorded should be none of the model's own.
 
-Exit status: 0 every new voice is nearer to its own speaker than to every voice of the model, 1 one is not or it failed, 2 bad arguments.
-Nearer to the recording itself than to the speech of the others; with --vocoded to its vocoded prompt than to theirs.
+Exit status: 0 every new voice is nearer to its own speaker than to every voice of the model, 1 one
+is not or it failed, 2 bad arguments. Nearer to the recording itself than to the speech of the
+others; with --vocoded to its vocoded prompt than to theirs.
 """
 
 import argparse
@@ -46,7 +49,9 @@ SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Original:
-    """Somebody recorded. prompt: the part of `whole` that the voice is made of, with what is said in it."""
+    """Somebody recorded. prompt: the part of `whole` that the voice is made of, with what is said
+    in it.
+    """
 
     name: str
     whole: Recording
@@ -55,19 +60,36 @@ class Original:
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(prog="python -m tools.quality.clone", description="Make a voice of a recording and measure it.")
+    options = argparse.ArgumentParser(
+        prog="python -m tools.quality.clone", description="Make a voice of a recording and measure it."
+    )
     options.add_argument("--model", type=Path, metavar="DIR", help="model directory (default: models/demo)")
     options.add_argument(
-        "--recording", type=Path, nargs="+", required=True, metavar="WAV", help="somebody speaking, 16 bit; the file's name is the voice's"
+        "--recording",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="WAV",
+        help="somebody speaking, 16 bit; the file's name is the voice's",
     )
-    options.add_argument("--text", nargs="+", metavar="TEXT", help="what each recording says (default: a recogniser listens)")
-    options.add_argument("--seconds", type=float, default=SECONDS, metavar="X", help="of each recording to use (default: %(default)s)")
-    options.add_argument("--sentences", type=Path, default=HELD_OUT, metavar="FILE", help="one a line (default: the held-out list)")
-    options.add_argument("--count", type=int, default=10, metavar="N", help="only N of them, evenly spread (default: %(default)s)")
+    options.add_argument(
+        "--text", nargs="+", metavar="TEXT", help="what each recording says (default: a recogniser listens)"
+    )
+    options.add_argument(
+        "--seconds", type=float, default=SECONDS, metavar="X", help="of each recording to use (default: %(default)s)"
+    )
+    options.add_argument(
+        "--sentences", type=Path, default=HELD_OUT, metavar="FILE", help="one a line (default: the held-out list)"
+    )
+    options.add_argument(
+        "--count", type=int, default=10, metavar="N", help="only N of them, evenly spread (default: %(default)s)"
+    )
     options.add_argument("--seed", type=int, default=1, metavar="N", help="of every sentence (default: %(default)s)")
     options.add_argument("--keep", type=Path, metavar="DIR", help="write what was spoken to DIR/VOICE/001.wav...")
     options.add_argument("--threads", type=int, default=1, metavar="N", help="of the recogniser (default: %(default)s)")
-    options.add_argument("--vocoded", action="store_true", help="decide by the prompts as the model's vocoder gives them back")
+    options.add_argument(
+        "--vocoded", action="store_true", help="decide by the prompts as the model's vocoder gives them back"
+    )
     add_json(options)
     return options
 
@@ -101,11 +123,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0 if good else 1
 
 
-def read_originals(paths: Sequence[Path], texts: Sequence[str] | None, seconds: float, hear: Callable[[Recording], str]) -> list[Original]:
-    """The recordings, each with the transcript given, else with what `hear` understands of the part that is used.
+def read_originals(
+    paths: Sequence[Path], texts: Sequence[str] | None, seconds: float, hear: Callable[[Recording], str]
+) -> list[Original]:
+    """The recordings, each with the transcript given, else with what `hear` understands of the part
+    that is used.
 
-    Raises ValueError for files of other formats or of one name, for a number of texts that is not that of the recordings, and for a text
-    of a recording of which only a part is used.
+    Raises ValueError for files of other formats or of one name, for a number of texts that is not
+    that of the recordings, and for a text of a recording of which only a part is used.
     """
     if texts is not None and len(texts) != len(paths):
         raise ValueError(f"{len(texts)} texts for {len(paths)} recordings")
@@ -117,18 +142,24 @@ def read_originals(paths: Sequence[Path], texts: Sequence[str] | None, seconds: 
         part = Recording(whole.sentence, opening(whole.samples, whole.sample_rate, seconds), whole.sample_rate)
         if texts is not None and len(part.samples) < len(whole.samples):
             limit = seconds + REACH_SECONDS
-            raise ValueError(f"{path} lasts {whole.seconds:.1f} s, of which a part is used: with its text it may last {limit:g} s at most")
+            raise ValueError(
+                f"{path} lasts {whole.seconds:.1f} s, of which a part is used: with its text it may last {limit:g} s "
+                "at most"
+            )
         text = hear(part) if texts is None else texts[place]
         print(f"{path.stem}: {part.seconds:.2f} s of {whole.seconds:.2f} s: {text}", file=sys.stderr)
-        originals.append(Original(path.stem, whole, Recording(Sentence(place + 1, text), part.samples, part.sample_rate)))
+        originals.append(
+            Original(path.stem, whole, Recording(Sentence(place + 1, text), part.samples, part.sample_rate))
+        )
     return originals
 
 
 def make_voices(directory: ModelDirectory, originals: Sequence[Original]) -> tuple[list[Voice], list[Voice]]:
-    """The model's own voices, and the new ones as the frontend makes them, their transcripts normalised as a whole.
+    """The model's own voices, and the new ones as the frontend makes them, their transcripts
+    normalised as a whole.
 
-    Raises ValueError for the name of a voice that the model has and for a model without voices, InvalidRequest and ModelError as
-    `PromptReader` does.
+    Raises ValueError for the name of a voice that the model has and for a model without voices,
+    InvalidRequest and ModelError as `PromptReader` does.
     """
     tokenizer = read_tokenizer(directory)
     presets = read_voices(directory, tokenizer)
@@ -146,7 +177,9 @@ def make_voices(directory: ModelDirectory, originals: Sequence[Original]) -> tup
     return presets, voices
 
 
-async def speak(model: Path, presets: Sequence[str], voices: Sequence[Voice], sentences: Sequence[Sentence], seed: int) -> list[Recordings]:
+async def speak(
+    model: Path, presets: Sequence[str], voices: Sequence[Voice], sentences: Sequence[Sentence], seed: int
+) -> list[Recordings]:
     """The sentences by the new voices and by the model's own, streamed."""
     with tempfile.TemporaryDirectory() as folder:
         copy = with_voices(model, voices, Path(folder))
@@ -168,7 +201,9 @@ def measure(
 
     encoder = SpeakerEncoder()
     said = {each.voice: encoder.embed(each.streamed) for each in speech}
-    prompts = {name: encoder.embed([prompt]) for name, prompt in vocoded_prompts(directory, [*presets, *voices]).items()}
+    prompts = {
+        name: encoder.embed([prompt]) for name, prompt in vocoded_prompts(directory, [*presets, *voices]).items()
+    }
     own_speech = {voice.id: said[voice.id] for voice in presets}
     own_prompts = {voice.id: prompts[voice.id] for voice in presets if voice.id in prompts}
     found = []
@@ -185,7 +220,9 @@ def measure(
     return found
 
 
-def as_json(voices: Sequence[Voice], originals: Sequence[Original], found: Sequence[Likeness], *, ok: bool) -> dict[str, object]:
+def as_json(
+    voices: Sequence[Voice], originals: Sequence[Original], found: Sequence[Likeness], *, ok: bool
+) -> dict[str, object]:
     """Everything measured, by voice."""
     return {
         "ok": ok,
@@ -223,7 +260,11 @@ def _read(path: Path, number: int) -> Recording:
         with wave.open(str(path)) as file:
             if file.getsampwidth() != 2:
                 raise ValueError(f"{path} has {8 * file.getsampwidth()} bits a sample, must have 16")
-            samples = from_pcm(file.readframes(file.getnframes())).reshape(-1, file.getnchannels()).mean(axis=1, dtype=np.float32)
+            samples = (
+                from_pcm(file.readframes(file.getnframes()))
+                .reshape(-1, file.getnchannels())
+                .mean(axis=1, dtype=np.float32)
+            )
             return Recording(Sentence(number, path.stem), samples, file.getframerate())
     except (wave.Error, EOFError) as error:
         raise ValueError(f"{path} is no WAV file of plain samples: {error}") from error

@@ -1,9 +1,10 @@
-"""`python -m tools.quality.guard_margins [--model DIR] [--list FILE] [--sentences N] [--seeds N] [--json]`: how far the thresholds of the
-guards of speech tokens are from ordinary speech.
+"""`python -m tools.quality.guard_margins [--model DIR] [--list FILE] [--sentences N] [--seeds N]
+[--json]`: how far the thresholds of the guards of speech tokens are from ordinary speech.
 
-Speaks N texts of a list (default: the held-out sentences) with each voice of a model directory, in this process and as speech tokens only,
-and says the very words of each voice's prompt with several seeds: the likeliest cause of a false alarm of `PROMPT_SPOKEN`. Where the model
-gives word times, the sentences that come nearest to `LEFT_OUT` and `REPEATED` are named.
+Speaks N texts of a list (default: the held-out sentences) with each voice of a model directory, in
+this process and as speech tokens only, and says the very words of each voice's prompt with several
+seeds: the likeliest cause of a false alarm of `PROMPT_SPOKEN`. Where the model gives word times,
+the sentences that come nearest to `LEFT_OUT` and `REPEATED` are named.
 
 Exit status: 0 measured, 1 it failed, 2 bad arguments.
 """
@@ -50,7 +51,9 @@ class SpokenTokens:
 
 @dataclass(frozen=True)
 class Margins:
-    """Tokens per text id are those of the sentences that came to an end. repeated: the most tokens of a second that equal the prompt's."""
+    """Tokens per text id are those of the sentences that came to an end. repeated: the most tokens
+    of a second that equal the prompt's.
+    """
 
     sentences: int
     did_not_end: int
@@ -66,8 +69,8 @@ class Margins:
 
 
 def repeated(made: Sequence[int], prompt: Sequence[int]) -> int:
-    """The most tokens of a second of `made` that equal those of any second of `prompt` at the same distance; a second with so few different
-    tokens that the guard passes it over does not count."""
+    """The most tokens of a second of `made` that equal those of any second of `prompt` at the same
+    distance; a second with so few different tokens that the guard passes it over does not count."""
     windows = [made[at : at + RUN_TOKENS] for at in range(len(made) - RUN_TOKENS + 1)]
     varied = np.asarray([len(set(window)) >= DISTINCT_TOKENS for window in windows], bool)
     if not varied.any() or len(prompt) < RUN_TOKENS:
@@ -83,7 +86,9 @@ def repeated(made: Sequence[int], prompt: Sequence[int]) -> int:
 
 
 def margins(said: Sequence[tuple[SpokenTokens, Prompt]], said_again: Sequence[tuple[SpokenTokens, Prompt]]) -> Margins:
-    """said: held-out sentences; said_again: the words of the prompts, each beside its prompt. Raises ValueError when no sentence ended."""
+    """said: held-out sentences; said_again: the words of the prompts, each beside its prompt.
+    Raises ValueError when no sentence ended.
+    """
     ratios = [len(spoken.tokens) / spoken.text_ids for spoken, _ in said if spoken.ended]
     if not ratios:
         raise ValueError(f"none of {len(said)} sentences came to an end")
@@ -94,14 +99,17 @@ def margins(said: Sequence[tuple[SpokenTokens, Prompt]], said_again: Sequence[tu
         most_per_text_id=round(max(ratios), 2),
         repeated=max(repeated(spoken.tokens, prompt.speech_tokens) for spoken, prompt in said),
         prompts_said_again=len(said_again),
-        repeated_by_the_prompts_words=max((repeated(spoken.tokens, prompt.speech_tokens) for spoken, prompt in said_again), default=0),
+        repeated_by_the_prompts_words=max(
+            (repeated(spoken.tokens, prompt.speech_tokens) for spoken, prompt in said_again), default=0
+        ),
     )
 
 
 async def measure(
     model: Path, sentences: Sequence[lists.Sentence], seeds: int
 ) -> tuple[Margins, LengthBounds, list[tuple[str, WordMargin]]]:
-    """The margins, the bounds that they are margins to, and those of the words, sentence by sentence and each with its voice.
+    """The margins, the bounds that they are margins to, and those of the words, sentence by
+    sentence and each with its voice.
 
     Raises ModelError for a directory that cannot speak, ValueError without voices.
     """
@@ -115,10 +123,20 @@ async def measure(
     texts = [part for sentence in sentences for part in analyzer.sentences(sentence.text)]
     backend = load_backend(LlmSettings(listen="127.0.0.1:0", model=model))
     try:
-        said = [(await _spoken(backend, prompt, text.token_ids, seed), prompt) for prompt in prompts for seed, text in enumerate(texts)]
-        words = _word_margins(backend, [voice.id for voice in voices for _ in texts], texts * len(voices), [spoken for spoken, _ in said])
+        said = [
+            (await _spoken(backend, prompt, text.token_ids, seed), prompt)
+            for prompt in prompts
+            for seed, text in enumerate(texts)
+        ]
+        words = _word_margins(
+            backend, [voice.id for voice in voices for _ in texts], texts * len(voices), [spoken for spoken, _ in said]
+        )
         transcribed = [prompt for prompt in prompts if prompt.text_ids]
-        said_again = [(await _spoken(backend, prompt, prompt.text_ids, seed), prompt) for prompt in transcribed for seed in range(seeds)]
+        said_again = [
+            (await _spoken(backend, prompt, prompt.text_ids, seed), prompt)
+            for prompt in transcribed
+            for seed in range(seeds)
+        ]
     finally:
         await backend.close()
     found = margins(said, said_again)
@@ -150,11 +168,21 @@ async def _spoken(backend: Backend, prompt: Prompt, text: tuple[int, ...], seed:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m tools.quality.guard_margins", description="Ordinary speech against the guards.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.quality.guard_margins", description="Ordinary speech against the guards."
+    )
     parser.add_argument("--model", type=Path, metavar="DIR", help="model directory (default: models/demo)")
-    parser.add_argument("--list", type=Path, default=HELD_OUT, metavar="FILE", help="texts, one a line (default: the held-out sentences)")
+    parser.add_argument(
+        "--list",
+        type=Path,
+        default=HELD_OUT,
+        metavar="FILE",
+        help="texts, one a line (default: the held-out sentences)",
+    )
     parser.add_argument("--sentences", type=int, metavar="N", help="only N of the list, evenly spread")
-    parser.add_argument("--seeds", type=int, default=10, metavar="N", help="for the words of each prompt (default: %(default)s)")
+    parser.add_argument(
+        "--seeds", type=int, default=10, metavar="N", help="for the words of each prompt (default: %(default)s)"
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
     try:
@@ -170,8 +198,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(json.dumps(asdict(found), indent=1))
         return 0
     print(f"{'sentences':<38}{found.sentences:>8}   of which {found.did_not_end} did not end")
-    print(f"{'fewest speech tokens per text id':<38}{found.fewest_per_text_id:>8}   TOO_SHORT at {bounds.min_token_text_ratio:g}")
-    print(f"{'most speech tokens per text id':<38}{found.most_per_text_id:>8}   RUNAWAY at {bounds.max_token_text_ratio:g}")
+    print(
+        f"{'fewest speech tokens per text id':<38}{found.fewest_per_text_id:>8}   TOO_SHORT at "
+        f"{bounds.min_token_text_ratio:g}"
+    )
+    print(
+        f"{'most speech tokens per text id':<38}{found.most_per_text_id:>8}   RUNAWAY at "
+        f"{bounds.max_token_text_ratio:g}"
+    )
     print(f"{'most of 25 that equal the prompt':<38}{found.repeated:>8}   PROMPT_SPOKEN at {EQUAL_TOKENS}")
     print(f"{f'... saying its words ({found.prompts_said_again} times)':<38}{found.repeated_by_the_prompts_words:>8}")
     _print_words(words)
@@ -181,9 +215,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print_words(words: Sequence[tuple[str, WordMargin]]) -> None:
     """The five sentences that come nearest to each of the two guards."""
     for voice, each in sorted(words, key=lambda margin: margin[1].spare)[:5]:
-        print(f"{'tokens that the shortest word can spare':<38}{each.spare:>7}   LEFT_OUT below 0: {voice}, {each.text}")
+        print(
+            f"{'tokens that the shortest word can spare':<38}{each.spare:>7}   LEFT_OUT below 0: {voice}, {each.text}"
+        )
     for voice, each in sorted(words, key=lambda margin: -margin[1].gain)[:5]:
-        print(f"{'gain of a step back, nats':<38}{each.gain:>8.1f}   REPEATED above {LARGEST_GAIN:g}: {voice}, {each.text}")
+        print(
+            f"{'gain of a step back, nats':<38}{each.gain:>8.1f}   REPEATED above {LARGEST_GAIN:g}: {voice}, "
+            f"{each.text}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """`python -m tools.quality.readings`: how many written forms are read as people read them.
 
-The texts and their spoken forms (`spoken_forms`) lie in `tests/unit/frontend/normalization/readings_*.tsv`: class, text, spoken. Nothing is
-spoken: what the frontend makes of a text is compared (`reading_judges`). Exit status: 0 within --most-wrong, else 1.
+The texts and their spoken forms (`spoken_forms`) lie in
+`tests/unit/frontend/normalization/readings_*.tsv`: class, text, spoken. Nothing is spoken: what the
+frontend makes of a text is compared (`reading_judges`). Exit status: 0 within --most-wrong, else 1.
 """
 
 import argparse
@@ -22,7 +23,9 @@ from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 from tools.quality.words.reading_judges import ChineseJudge, EnglishJudge, Judge
 
 ROOT = Path(__file__).parents[2]
-TEXTS = {language: ROOT / f"tests/unit/frontend/normalization/readings_{language}.tsv" for language in ("chinese", "english")}
+TEXTS = {
+    language: ROOT / f"tests/unit/frontend/normalization/readings_{language}.tsv" for language in ("chinese", "english")
+}
 PAGE = ROOT / "docs/readings.md"
 _MARKED = "<!-- {}: written by python -m tools.quality.readings --write -->", "<!-- {}: end -->"
 _COLUMNS = ["class", "text", "spoken"]
@@ -45,7 +48,9 @@ class Read(NamedTuple):
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The texts of one language. Raises ValueError naming the file and the line that is malformed or a repetition."""
+    """The texts of one language. Raises ValueError naming the file and the line that is malformed
+    or a repetition.
+    """
     lines = path.read_text(encoding="utf-8").splitlines()
     if not lines or lines[0].split("\t") != _COLUMNS:
         raise ValueError(f"{path}: line 1: expected the columns {', '.join(_COLUMNS)}")
@@ -62,7 +67,9 @@ def read_rows(path: Path) -> list[Row]:
 
 @cache
 def judge_of(language: str) -> Judge:
-    """Chinese with the byte tokenizer of the golden model, English with the bundled voice's phonemes."""
+    """Chinese with the byte tokenizer of the golden model, English with the bundled voice's
+    phonemes.
+    """
     if language == "chinese":
         return ChineseJudge(Analyzer(Normalizer(WeText()), TextTokenizer(ModelDirectory(ROOT / "tests/golden/tiny"))))
     tokenizer = PhonemeTokenizer(ModelDirectory(ROOT / "models/demo"))
@@ -70,7 +77,9 @@ def judge_of(language: str) -> Judge:
 
 
 def judged(rows: Sequence[Row], language: str) -> list[Read]:
-    """`rows` as they are read now. Raises ValueError naming the text whose spoken forms are malformed."""
+    """`rows` as they are read now. Raises ValueError naming the text whose spoken forms are
+    malformed.
+    """
     judge = judge_of(language)
     return [Read(row, *judge.judge(row.text, row.spoken)) for row in rows]
 
@@ -79,11 +88,18 @@ def section(language: str, read: Sequence[Read]) -> list[str]:
     """The section of docs/readings.md that these readings make."""
     wrong = [one for one in read if not one.right]
     count, right = Counter(one.row.kind for one in read), Counter(one.row.kind for one in read if one.right)
-    lines = [f"## {language.capitalize()}: {len(wrong)} of {len(read)} wrong", "", "| class | texts | right |", "|---|---|---|"]
+    lines = [
+        f"## {language.capitalize()}: {len(wrong)} of {len(read)} wrong",
+        "",
+        "| class | texts | right |",
+        "|---|---|---|",
+    ]
     lines += [f"| {kind} | {count[kind]} | {right[kind]} |" for kind in count]
     if wrong:
         lines += ["", "| class | written | is read | is said by people |", "|---|---|---|---|"]
-        lines += [f"| {one.row.kind} | {_cell(one.row.text)} | {_cell(one.said)} | {_cell(one.row.spoken)} |" for one in wrong]
+        lines += [
+            f"| {one.row.kind} | {_cell(one.row.text)} | {_cell(one.said)} | {_cell(one.row.spoken)} |" for one in wrong
+        ]
     return ["", *lines, ""]
 
 
@@ -92,7 +108,9 @@ def _cell(text: str) -> str:
 
 
 def page_with(page: str, language: str, lines: Sequence[str]) -> str:
-    """`page` with `lines` between the two marks of `language`. Raises ValueError when it lacks them."""
+    """`page` with `lines` between the two marks of `language`. Raises ValueError when it lacks
+    them.
+    """
     first, last = (mark.format(language) for mark in _MARKED)
     before, begin, rest = page.partition(first)
     _, end, behind = rest.partition(last)
@@ -102,16 +120,22 @@ def page_with(page: str, language: str, lines: Sequence[str]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    options = argparse.ArgumentParser(prog="python -m tools.quality.readings", description="How many written forms are read as people do.")
+    options = argparse.ArgumentParser(
+        prog="python -m tools.quality.readings", description="How many written forms are read as people do."
+    )
     options.add_argument("--language", choices=TEXTS, help="(default: those whose texts there are)")
     options.add_argument("--texts", type=Path, metavar="FILE", help="other texts of --language, the same three columns")
     options.add_argument("--json", action="store_true", help="print everything as one JSON object")
     options.add_argument("--write", action="store_true", help="put the figures into docs/readings.md")
-    options.add_argument("--most-wrong", type=float, default=1.0, metavar="X", help="exit 1 above this part, 0.03 for 3 %% (default: 1)")
+    options.add_argument(
+        "--most-wrong", type=float, default=1.0, metavar="X", help="exit 1 above this part, 0.03 for 3 %% (default: 1)"
+    )
     arguments = options.parse_args(argv)
     if arguments.texts is not None and (arguments.language is None or arguments.write):
         options.error("--texts needs --language and has no --write")
-    languages = [arguments.language] if arguments.language else [language for language, path in TEXTS.items() if path.exists()]
+    languages = (
+        [arguments.language] if arguments.language else [language for language, path in TEXTS.items() if path.exists()]
+    )
     found = {language: judged(read_rows(arguments.texts or TEXTS[language]), language) for language in languages}
     if arguments.write:
         page = PAGE.read_text(encoding="utf-8")
@@ -119,7 +143,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             page = page_with(page, language, section(language, read))
         PAGE.write_text(page, encoding="utf-8")
     if arguments.json:
-        print(json.dumps({name: [_as_json(one) for one in read] for name, read in found.items()}, ensure_ascii=False, indent=1))
+        print(
+            json.dumps(
+                {name: [_as_json(one) for one in read] for name, read in found.items()}, ensure_ascii=False, indent=1
+            )
+        )
     else:
         for language, read in found.items():
             _print(language, read)

@@ -1,9 +1,11 @@
-"""`python -m tools.quality.replies`: short replies spoken through the running services; does each keep all its words?
+"""`python -m tools.quality.replies`: short replies spoken through the running services; does each
+keep all its words?
 
-`replies.txt` holds 200 replies of two to four sentences as talking agents say them: greetings, confirmations, questions back,
-interjections, single words, repeated words, names, letters, numbers in words. No model here was trained on any of them. Each voice says
-them with several seeds. Voices made of recordings (--recording) say them in place of the model's own; with --convert somebody's recordings
-of them are said by each voice. With --wavs a folder that somebody else spoke is judged.
+`replies.txt` holds 200 replies of two to four sentences as talking agents say them: greetings,
+confirmations, questions back, interjections, single words, repeated words, names, letters, numbers
+in words. No model here was trained on any of them. Each voice says them with several seeds. Voices
+made of recordings (--recording) say them in place of the model's own; with --convert somebody's
+recordings of them are said by each voice. With --wavs a folder that somebody else spoke is judged.
 
 Exit status: 0 measured and within the limits, 1 a limit is exceeded or it failed, 2 bad arguments.
 """
@@ -28,19 +30,42 @@ REPLIES = Path(__file__).with_name("replies.txt")
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
-    options = argparse.ArgumentParser(prog="python -m tools.quality.replies", description="Short replies: is every word spoken, and once?")
-    options.add_argument("--model", type=Path, metavar="DIR", help="start the services on this model directory (default: models/demo)")
+    options = argparse.ArgumentParser(
+        prog="python -m tools.quality.replies", description="Short replies: is every word spoken, and once?"
+    )
+    options.add_argument(
+        "--model", type=Path, metavar="DIR", help="start the services on this model directory (default: models/demo)"
+    )
     options.add_argument("--server", metavar="HOST:PORT", help="use a running server")
     options.add_argument("--voices", type=_names, metavar="ID,ID", help="(default: all; with --recording the new ones)")
-    options.add_argument("--replies", type=Path, default=REPLIES, metavar="FILE", help="one a line (default: the held-out list)")
+    options.add_argument(
+        "--replies", type=Path, default=REPLIES, metavar="FILE", help="one a line (default: the held-out list)"
+    )
     options.add_argument("--count", type=int, metavar="N", help="only N of them, evenly spread")
     options.add_argument("--seeds", type=_numbers, default=(1, 2), metavar="N,N", help="(default: 1,2)")
     source = options.add_mutually_exclusive_group()
-    source.add_argument("--recording", type=Path, nargs="+", metavar="WAV", help="make voices of five seconds of each, to say the replies")
-    source.add_argument("--convert", type=Path, metavar="DIR", help="recordings of the replies, DIR/001.wav..., to be said by each voice")
-    source.add_argument("--wavs", type=Path, metavar="DIR", help="judge DIR/001.wav... or DIR/VOICE/001.wav..., numbered as the list")
-    options.add_argument("--one-ear", action="store_true", help="Whisper tiny.en alone, which says more words are lost than two would")
-    options.add_argument("--threads", type=int, default=1, metavar="N", help="of the recognisers (default: %(default)s)")
+    source.add_argument(
+        "--recording",
+        type=Path,
+        nargs="+",
+        metavar="WAV",
+        help="make voices of five seconds of each, to say the replies",
+    )
+    source.add_argument(
+        "--convert",
+        type=Path,
+        metavar="DIR",
+        help="recordings of the replies, DIR/001.wav..., to be said by each voice",
+    )
+    source.add_argument(
+        "--wavs", type=Path, metavar="DIR", help="judge DIR/001.wav... or DIR/VOICE/001.wav..., numbered as the list"
+    )
+    options.add_argument(
+        "--one-ear", action="store_true", help="Whisper tiny.en alone, which says more words are lost than two would"
+    )
+    options.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="of the recognisers (default: %(default)s)"
+    )
     options.add_argument("--keep", type=Path, metavar="DIR", help="write the recordings to DIR/VOICE/SEED/001.wav...")
     options.add_argument("--json", type=Path, metavar="FILE", help="write everything that was measured")
     for name, kind, text in (
@@ -83,7 +108,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _said(arguments: argparse.Namespace, replies: list[Sentence]) -> list[Said]:
     if arguments.wavs:
         return from_folder(arguments.wavs, arguments.voices, replies)
-    with cloning_model(model_directory(arguments.model), arguments.recording or (), arguments.threads) as (model, clones):
+    with cloning_model(model_directory(arguments.model), arguments.recording or (), arguments.threads) as (
+        model,
+        clones,
+    ):
         voices = arguments.voices or clones
         if arguments.convert:
             return asyncio.run(converted(model, arguments.server, voices, replies, arguments.seeds, arguments.convert))

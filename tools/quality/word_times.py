@@ -1,9 +1,11 @@
-"""`python -m tools.quality.word_times [--sentences N] [--model DIR] [--by-token] [--json]`: how exact the word times of the server are.
+"""`python -m tools.quality.word_times [--sentences N] [--model DIR] [--by-token] [--json]`: how
+exact the word times of the server are.
 
-Speaks N sentences of the held-out list with each voice through the running services and compares when each word begins and ends with what
-Whisper hears (its cross-attention's alignment, which is itself good to a few hundredths of a second at best). Words are compared where
-both wrote the same word. Where a sentence comes out of silence, or ends in it, the first word's beginning and the last one's end are
-compared with those of the sound too.
+Speaks N sentences of the held-out list with each voice through the running services and compares
+when each word begins and ends with what Whisper hears (its cross-attention's alignment, which is
+itself good to a few hundredths of a second at best). Words are compared where both wrote the same
+word. Where a sentence comes out of silence, or ends in it, the first word's beginning and the last
+one's end are compared with those of the sound too.
 
 Exit status: 0 measured, 1 it failed, 2 bad arguments.
 """
@@ -36,8 +38,9 @@ SEED = 1
 
 @dataclass(frozen=True)
 class Exactness:
-    """Seconds between the server's times and another measure's. bias: mean of server less the other. median, ninety_percent: of absolute
-    differences. spread: as ninety_percent with the bias taken off, since a recogniser may be late as a whole."""
+    """Seconds between the server's times and another measure's. bias: mean of server less the
+    other. median, ninety_percent: of absolute differences. spread: as ninety_percent with the bias
+    taken off, since a recogniser may be late as a whole."""
 
     border: str
     words: int
@@ -57,7 +60,9 @@ class Compared:
     ends: list[float] = field(default_factory=list)
     """Seconds of the first word's beginning, the last one's end, less those of the sound."""
 
-    def add(self, told: Sequence[WordTime], heard: Sequence[HeardWord], sound: tuple[float | None, float | None]) -> None:
+    def add(
+        self, told: Sequence[WordTime], heard: Sequence[HeardWord], sound: tuple[float | None, float | None]
+    ) -> None:
         """One sentence; `sound` as `sounding` gives it."""
         self.pairs += same_words(told, heard)
         begin, end = sound
@@ -67,7 +72,9 @@ class Compared:
             self.ends.append(told[-1].end - end)
 
     def exactness(self) -> list[Exactness]:
-        """Against the recogniser, then against the sound. Raises ValueError when there are no words to compare."""
+        """Against the recogniser, then against the sound. Raises ValueError when there are no words
+        to compare.
+        """
         if not self.pairs:
             raise ValueError("no word that the server gave a time for was heard")
         against_sound = [("sound's start", self.begins), ("sound's end", self.ends)]
@@ -82,7 +89,9 @@ def same_words(told: Sequence[WordTime], heard: Sequence[HeardWord]) -> list[tup
     """Words that both have, in the order in which both have them."""
     ours, theirs = ([_letters(word.text) for word in words] for words in (told, heard))
     blocks = difflib.SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
-    return [(told[block.a + at], heard[block.b + at]) for block in blocks for at in range(block.size) if ours[block.a + at]]
+    return [
+        (told[block.a + at], heard[block.b + at]) for block in blocks for at in range(block.size) if ours[block.a + at]
+    ]
 
 
 def _exactness(border: str, errors: Sequence[float]) -> Exactness:
@@ -102,7 +111,9 @@ def _letters(word: str) -> str:
 
 
 async def measure(model: Path, sentences: list[Sentence], *, by_token: bool) -> list[Exactness]:
-    """Over all sentences and voices. by_token: spoken while they are being written. Raises ValueError when the model tells no times."""
+    """Over all sentences and voices. by_token: spoken while they are being written. Raises
+    ValueError when the model tells no times.
+    """
     compared = Compared()
     async with running_stack(model) as stack, Client(stack.address) as client:
         recogniser = Recogniser()
@@ -114,7 +125,9 @@ async def measure(model: Path, sentences: list[Sentence], *, by_token: bool) -> 
     return compared.exactness()
 
 
-async def _spoken(client: Client, sentence: Sentence, voice: str, *, by_token: bool) -> tuple[Recording, list[WordTime]]:
+async def _spoken(
+    client: Client, sentence: Sentence, voice: str, *, by_token: bool
+) -> tuple[Recording, list[WordTime]]:
     speech = client.synthesize(sentence.text, voice=voice, seed=SEED, onset="natural")
     if not by_token:
         return Recording(sentence, from_pcm(await speech.read()), SAMPLE_RATE), speech.words
@@ -126,9 +139,13 @@ async def _spoken(client: Client, sentence: Sentence, voice: str, *, by_token: b
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
-    parser = argparse.ArgumentParser(prog="python -m tools.quality.word_times", description="Word times against a recogniser's.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.quality.word_times", description="Word times against a recogniser's."
+    )
     parser.add_argument("--model", type=Path, metavar="DIR", help="model directory (default: models/demo)")
-    parser.add_argument("--sentences", type=int, default=50, help="sentences of the held-out list, evenly spread (default 50)")
+    parser.add_argument(
+        "--sentences", type=int, default=50, help="sentences of the held-out list, evenly spread (default 50)"
+    )
     parser.add_argument("--by-token", action="store_true", help="speak them while they are being written (MODE_TOKENS)")
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
     options = parser.parse_args(arguments)
@@ -146,7 +163,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         print(f"{'border':<14}{'words':>7}{'bias s':>9}{'median s':>10}{'90 % s':>9}{'spread s':>10}")
         for each in found:
-            print(f"{each.border:<14}{each.words:>7}{each.bias:>9.3f}{each.median:>10.3f}{each.ninety_percent:>9.3f}{each.spread:>10.3f}")
+            print(
+                f"{each.border:<14}{each.words:>7}{each.bias:>9.3f}{each.median:>10.3f}{each.ninety_percent:>9.3f}{each.spread:>10.3f}"
+            )
     return 0
 
 

@@ -1,9 +1,11 @@
 """`python -m tools.verify DIR [--json]`: does this project compute what the reference computed?
 
-DIR is a model directory with reference arrays beside the weights. Each stage loads the weights through the project's own loaders and
-compares every array of its part; an array that nobody compared is reported like one that differs.
+DIR is a model directory with reference arrays beside the weights. Each stage loads the weights
+through the project's own loaders and compares every array of its part; an array that nobody
+compared is reported like one that differs.
 
-Exit status: 0 all within tolerance, 1 something differs or could not be compared, 2 bad arguments, 3 the directory is no model.
+Exit status: 0 all within tolerance, 1 something differs or could not be compared, 2 bad arguments,
+3 the directory is no model.
 """
 
 import argparse
@@ -30,7 +32,9 @@ Verify = Callable[[Path, Report], None]
 
 
 def run(directory: Path) -> dict[str, Report]:
-    """One report per stage, and one named `arrays` for what no stage compared. Raises ModelError when `directory` is no model."""
+    """One report per stage, and one named `arrays` for what no stage compared. Raises ModelError
+    when `directory` is no model.
+    """
     ModelDirectory(directory).config()
     reports = {stage: _run_stage(stage, directory) for stage in STAGES}
     reports["arrays"] = Report()
@@ -43,7 +47,11 @@ def _run_stage(stage: str, directory: Path) -> Report:
     try:
         verify: Verify = import_module(f"tools.verify.{stage}").verify
         verify(directory, report)
-    except Exception as error:  # a stage that cannot run is a row of the table; the other stages still have something to say
+    except (
+        Exception
+        # a stage that cannot run is a row of the table; the other stages still have something to
+        # say
+    ) as error:
         report.missing(stage, f"{type(error).__name__}: {error}")
     if not report.rows:
         report.missing(stage, "the stage compared nothing")
@@ -66,7 +74,9 @@ def as_json(directory: Path, reports: dict[str, Report], seconds: float) -> str:
         stage: [asdict(row) | {"error": None if math.isnan(row.error) else row.error} for row in report.rows]
         for stage, report in reports.items()
     }
-    return json.dumps({"ok": all_ok(reports), "directory": str(directory), "seconds": round(seconds, 3), "stages": stages}, indent=1)
+    return json.dumps(
+        {"ok": all_ok(reports), "directory": str(directory), "seconds": round(seconds, 3), "stages": stages}, indent=1
+    )
 
 
 def all_ok(reports: dict[str, Report]) -> bool:
@@ -76,9 +86,18 @@ def all_ok(reports: dict[str, Report]) -> bool:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = Parser(prog="python -m tools.verify", description="Compare a model directory with its reference arrays.")
-    parser.add_argument("directory", type=Path, help="model directory with llm.npz, flow_mel.npz, ... and arrays.json beside the weights")
+    parser.add_argument(
+        "directory",
+        type=Path,
+        help="model directory with llm.npz, flow_mel.npz, ... and arrays.json beside the weights",
+    )
     parser.add_argument("--json", action="store_true", help="machine-readable result on stdout")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of one operation, as a service has them (default: %(default)s)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=1,
+        help="CPU threads of one operation, as a service has them (default: %(default)s)",
+    )
     as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
     try:
         return _compare(parser, parser.parse_args(arguments))

@@ -1,4 +1,6 @@
-"""Nothing is left uncompared: every array of the bundle is either named by a row or is an input of the comparisons."""
+"""Nothing is left uncompared: every array of the bundle is either named by a row or is an input of
+the comparisons.
+"""
 
 import json
 import re
@@ -20,11 +22,14 @@ _INPUTS = {
     "hift": r"mel|sine_noise|rand_ini|cache_source|sinegen_f0|sinegen_stride",
     "features": r"wav\d+k",
 }
-"""File -> pattern of the arrays that a comparison starts from and that prove nothing by themselves."""
+"""File -> pattern of the arrays that a comparison starts from and that prove nothing by
+themselves.
+"""
 
 
 def check_all_compared(directory: Path, rows: Sequence[str], report: Report) -> None:
-    """Add a MISSING row for each array that arrays.json or a file names and that no row of `rows` accounts for.
+    """Add a MISSING row for each array that arrays.json or a file names and that no row of `rows`
+    accounts for.
 
     A row is named `file.npz/array`; what follows a blank or a bracket is its own remark.
     """
@@ -52,7 +57,9 @@ def _listed(directory: Path, report: Report) -> dict[str, dict[str, list[int]]]:
     """arrays.json as file -> array -> shape."""
     try:
         content = json.loads((directory / "arrays.json").read_text(encoding="utf-8"))
-        return {file: {array: list(shape) for array, (shape, _dtype) in arrays.items()} for file, arrays in content.items()}
+        return {
+            file: {array: list(shape) for array, (shape, _dtype) in arrays.items()} for file, arrays in content.items()
+        }
     except (OSError, ValueError, AttributeError) as error:
         report.missing("arrays.json", f"{type(error).__name__}: {error}")
         return {}

@@ -1,4 +1,6 @@
-"""The flow against `flow_encoder.npz`, `estimator.npz` and `flow_mel.npz`: every layer that was recorded, then the mel of every call."""
+"""The flow against `flow_encoder.npz`, `estimator.npz` and `flow_mel.npz`: every layer that was
+recorded, then the mel of every call.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +26,9 @@ Recipe = tuple[float, Callable[[], Tensor]]
 
 
 def verify(directory: Path, report: Report) -> None:
-    """Recompute every output array of the three files and compare; what has no recipe, or no array, is a row too."""
+    """Recompute every output array of the three files and compare; what has no recipe, or no array,
+    is a row too.
+    """
     flow = load_flow(ModelDirectory(directory), torch.device("cpu"))
     for file, inputs, recipes in (
         ("flow_encoder.npz", _ENCODER_INPUTS, _encoder_recipes),
@@ -45,7 +49,9 @@ def verify(directory: Path, report: Report) -> None:
 
 
 @torch.inference_mode()
-def _compare(file: str, arrays: dict[str, NDArray[np.float32]], inputs: set[str], recipes: dict[str, Recipe], report: Report) -> None:
+def _compare(
+    file: str, arrays: dict[str, NDArray[np.float32]], inputs: set[str], recipes: dict[str, Recipe], report: Report
+) -> None:
     for name in arrays.keys() - inputs - recipes.keys():
         report.missing(f"{file}/{name}", "unknown array: there is no recipe for it")
     for name, (tolerance, recipe) in recipes.items():
@@ -119,7 +125,9 @@ _CALL = ("n_tokens", "token_offset", "streaming", "finalize")
 
 def _mel_recipes(flow: Flow, arrays: dict[str, NDArray[np.float32]]) -> dict[str, Recipe]:
     ids, prompt = _ids(arrays), arrays["prompt_token"].shape[1]
-    voice = VoicePrompt(ids[:prompt], torch.from_numpy(arrays["prompt_feat"][0]), torch.from_numpy(arrays["spk_embedding"][0]))
+    voice = VoicePrompt(
+        ids[:prompt], torch.from_numpy(arrays["prompt_feat"][0]), torch.from_numpy(arrays["spk_embedding"][0])
+    )
     tokens, frames = ids[prompt:], MEL_FRAMES_PER_TOKEN * ids.numel()
 
     def call(at: int) -> Tensor:

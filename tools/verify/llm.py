@@ -1,4 +1,6 @@
-"""The speech-token model against `llm.npz`: embeddings, hidden states, log-probabilities, nucleus and every recorded token sequence."""
+"""The speech-token model against `llm.npz`: embeddings, hidden states, log-probabilities, nucleus
+and every recorded token sequence.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -32,16 +34,19 @@ Recipe = tuple[str, float, Callable[[], NDArray[np.float32] | list[int]]]
 _INPUTS = {
     *("text_ids", "prompt_text_ids", "prompt_speech_ids", "forced_speech_ids", "nucleus_sharp_scale"),
     *("bistream_text_ids", "bistream_prompt_speech_ids", "bistream_limit"),
-    "greedy_min_top2_gap",  # how far from a tie the recorded sequences are, which is what makes asking for equality fair
+    # how far from a tie the recorded sequences are, which is what makes asking for equality fair
+    "greedy_min_top2_gap",
 }
 _EOS_BIAS = 30.0
 MAIN_PHASE = "(continuous, while text arrives)"
-"""Remark of the rows that hold the served profile to the reference. Only the tokens made before the text ends are compared: behind its end
-the reference feeds the last speech embedding a second time and the served profile does not, so their tokens may differ from there on."""
+"""Remark of the rows that hold the served profile to the reference. Only the tokens made before the
+text ends are compared: behind its end the reference feeds the last speech embedding a second time
+and the served profile does not, so their tokens may differ from there on."""
 
 
 def verify(directory: Path, report: Report) -> None:
-    """Recompute every output array of `llm.npz` with the project's loaders, model, sampler and scripts, and compare.
+    """Recompute every output array of `llm.npz` with the project's loaders, model, sampler and
+    scripts, and compare.
 
     An array that is unknown, or absent, or whose inputs are absent, is a row too.
     """
@@ -75,8 +80,12 @@ def verify(directory: Path, report: Report) -> None:
                 report.compare(f"{FILE}/{row}", made, arrays[name], tolerance)
 
 
-def _compare_main_phase(row: str, made: NDArray[np.float32] | list[int], recorded: NDArray[np.float32], report: Report) -> None:
-    """`made` against as many of the recorded tokens; no row where the text ends before the first token, since none could differ."""
+def _compare_main_phase(
+    row: str, made: NDArray[np.float32] | list[int], recorded: NDArray[np.float32], report: Report
+) -> None:
+    """`made` against as many of the recorded tokens; no row where the text ends before the first
+    token, since none could differ.
+    """
     if len(made):
         report.compare(f"{row} [{len(made)} of {recorded.size}]", made, recorded.reshape(-1)[: len(made)], 0.0)
 
@@ -95,7 +104,11 @@ def _recipes(model: SpeechTokenModel, arrays: Arrays) -> dict[str, Recipe]:
             lambda: bundle.spoken(Prompt(bundle.prompt().text_ids), GreedyChooser()),
         ),
         "greedy_tokens_eos_bias_plus30": ("greedy_tokens_eos_bias_plus30", equal, bundle.spoken_with_biased_end),
-        "ras_argmax_tokens": ("ras_argmax_tokens", equal, lambda: bundle.spoken(bundle.prompt(), bundle.repetition_aware())),
+        "ras_argmax_tokens": (
+            "ras_argmax_tokens",
+            equal,
+            lambda: bundle.spoken(bundle.prompt(), bundle.repetition_aware()),
+        ),
     }
     for prefix in ("nucleus", "nucleus_sharp"):
         recipes[f"{prefix}_ids"] = (f"{prefix}_ids", equal, partial(bundle.nuclei, prefix, "ids"))
@@ -110,7 +123,9 @@ def _recipes(model: SpeechTokenModel, arrays: Arrays) -> dict[str, Recipe]:
 
 
 class _Bundle:
-    """The inputs of the bundle, and what the project makes of them. A missing input is a KeyError with its name."""
+    """The inputs of the bundle, and what the project makes of them. A missing input is a KeyError
+    with its name.
+    """
 
     def __init__(self, model: SpeechTokenModel, arrays: Arrays) -> None:
         self._model, self._arrays = model, arrays
@@ -144,7 +159,9 @@ class _Bundle:
 
     def spoken(self, prompt: Prompt, chooser: Chooser, model: SpeechTokenModel | None = None) -> list[int]:
         script = self._script(prompt, chooser)
-        capacity = positions_of_whole_text(prompt, len(self.ids("text_ids")), limit=1 << 30, lengths=self._config.lengths)
+        capacity = positions_of_whole_text(
+            prompt, len(self.ids("text_ids")), limit=1 << 30, lengths=self._config.lengths
+        )
         return Alone(model or self._model, script, capacity).run()
 
     def spoken_with_biased_end(self) -> list[int]:
@@ -153,7 +170,9 @@ class _Bundle:
         return self.spoken(self.prompt(), GreedyChooser(), replace(self._model, head_bias=bias))
 
     def nuclei(self, prefix: str, what: str) -> NDArray[np.float32]:
-        """Ids or probabilities of the candidates of the recorded rows, padded as the bundle pads them."""
+        """Ids or probabilities of the candidates of the recorded rows, padded as the bundle pads
+        them.
+        """
         sharp = prefix == "nucleus_sharp"
         rows = self._arrays["logprobs_forced"]
         if sharp:
@@ -167,28 +186,42 @@ class _Bundle:
         return ids if what == "ids" else probabilities
 
     def interleaved(self, kind: type[ArrivingText], case: str, what: str) -> list[int]:
-        """Text that arrives one id at a time: the tokens sent, or the decisions that were sampled."""
+        """Text that arrives one id at a time: the tokens sent, or the decisions that were
+        sampled.
+        """
         alone, script, chooser, tokens = self._fed(kind, case)
         script.end()
         tokens += alone.run()
         return tokens if what == "tokens" else chooser.sampled
 
     def main_phase(self, case: str) -> list[int]:
-        """The served profile's tokens up to the end of the text. Of those only as many as the reference makes until then: it takes one
-        block of text at most for each piece, so behind a long transcript it can have text left that the served profile has spoken."""
+        """The served profile's tokens up to the end of the text. Of those only as many as the
+        reference makes until then: it takes one block of text at most for each piece, so behind a
+        long transcript it can have text left that the served profile has spoken."""
         served, reference = (self._fed(kind, case)[-1] for kind in (ContinuousText, UpstreamText))
         return served[: len(reference)]
 
     def _fed(self, kind: type[ArrivingText], case: str) -> tuple[Alone, ArrivingText, "_UntilLimit", list[int]]:
-        """What runs, its script, its chooser, and the tokens it made of the whole text before being told that the text has ended."""
-        prompt = Prompt(self.ids("prompt_text_ids"), self.ids("bistream_prompt_speech_ids")) if case == "with_prompt" else Prompt()
+        """What runs, its script, its chooser, and the tokens it made of the whole text before being
+        told that the text has ended.
+        """
+        prompt = (
+            Prompt(self.ids("prompt_text_ids"), self.ids("bistream_prompt_speech_ids"))
+            if case == "with_prompt"
+            else Prompt()
+        )
         text, limit = self.ids("bistream_text_ids"), int(self._arrays["bistream_limit"])
         chooser = _UntilLimit(limit)
         script = kind(self._config, prompt, chooser)
         margin = 2 * self._config.speech_block + 4
-        # A block of text may bring a block of speech, whatever the limit is: that counts only once the text has ended.
+        # A block of text may bring a block of speech, whatever the limit is: that counts only once
+        # the text has ended.
         blocks = (len(prompt.text_ids) + len(text)) // self._config.text_block * (self._config.speech_block + 1)
-        alone = Alone(self._model, script, len(prompt.text_ids) + len(prompt.speech_tokens) + len(text) + max(limit, blocks) + margin)
+        alone = Alone(
+            self._model,
+            script,
+            len(prompt.text_ids) + len(prompt.speech_tokens) + len(text) + max(limit, blocks) + margin,
+        )
         tokens = []
         for text_id in text:
             script.feed([text_id])
@@ -205,8 +238,8 @@ class _Bundle:
 
 @dataclass
 class _UntilLimit:
-    """The bundle's rule for text streaming: the best id that is neither end nor reserved, until `limit` decisions are made and ending is
-    allowed."""
+    """The bundle's rule for text streaming: the best id that is neither end nor reserved, until
+    `limit` decisions are made and ending is allowed."""
 
     limit: int
 

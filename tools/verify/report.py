@@ -8,7 +8,9 @@ from numpy.typing import ArrayLike
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. `error` is the largest absolute difference, NaN when nothing could be compared."""
+    """One comparison. `error` is the largest absolute difference, NaN when nothing could be
+    compared.
+    """
 
     array: str
     error: float
@@ -25,7 +27,9 @@ class Report:
         self.rows: list[Row] = []
 
     def compare(self, array: str, got: ArrayLike, want: ArrayLike, tolerance: float) -> None:
-        """Add a row; a different shape or a non-finite value is a failure. Tolerance 0 asks for equality."""
+        """Add a row; a different shape or a non-finite value is a failure. Tolerance 0 asks for
+        equality.
+        """
         got, want = np.asarray(got), np.asarray(want)
         if got.shape != want.shape:
             self.rows.append(Row(array, float("nan"), tolerance, "FAIL", f"shape {got.shape}, expected {want.shape}"))
@@ -47,5 +51,8 @@ class Report:
     def as_table(self) -> str:
         width = max((len(row.array) for row in self.rows), default=5)
         lines = [f"{'array':<{width}}  {'max abs error':>13}  {'tolerance':>9}  verdict"]
-        lines += [f"{r.array:<{width}}  {r.error:>13.2e}  {r.tolerance:>9.1e}  {r.verdict} {r.note}".rstrip() for r in self.rows]
+        lines += [
+            f"{r.array:<{width}}  {r.error:>13.2e}  {r.tolerance:>9.1e}  {r.verdict} {r.note}".rstrip()
+            for r in self.rows
+        ]
         return "\n".join(lines)

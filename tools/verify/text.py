@@ -1,4 +1,6 @@
-"""The text front end against `text_frontend.json`, and the voices of `spk2info.pt` against the arrays they are made from."""
+"""The text front end against `text_frontend.json`, and the voices of `spk2info.pt` against the
+arrays they are made from.
+"""
 
 import importlib.metadata
 import importlib.util
@@ -30,7 +32,9 @@ _VOICE_SOURCES = {
 
 
 def verify(directory: Path, report: Report) -> None:
-    """Compare every case of `text_frontend.json` and every voice of the bundle, all for equality."""
+    """Compare every case of `text_frontend.json` and every voice of the bundle, all for
+    equality.
+    """
     try:
         tokenizer = read_tokenizer(ModelDirectory(directory))
     except ModelError as error:
@@ -49,7 +53,13 @@ def _verify_text(recorded: dict[str, Any], tokenizer: Tokenizer, report: Report)
         if name == "tokenizer":
             _verify_tokenizer(entry, tokenizer, report)
         elif name == "text_normalize_without_wetext":
-            _verify_cases(f"{FILE}/{name}", entry, Analyzer(Normalizer(None, reference=True), tokenizer, allow_special=True), "", report)
+            _verify_cases(
+                f"{FILE}/{name}",
+                entry,
+                Analyzer(Normalizer(None, reference=True), tokenizer, allow_special=True),
+                "",
+                report,
+            )
         elif name == "text_normalize_with_wetext":
             _verify_with_package(f"{FILE}/{name}", entry, tokenizer, report)
         else:
@@ -65,7 +75,9 @@ def _verify_tokenizer(recorded: dict[str, Any], tokenizer: Tokenizer, report: Re
             _same(report, f"{FILE}/len", len(tokenizer), entry)
         elif name == "encode":
             for index, case in enumerate(entry):
-                _same(report, f"{FILE}/encode[{index}]", tokenizer.encode(case["text"], allow_special=True), case["ids"])
+                _same(
+                    report, f"{FILE}/encode[{index}]", tokenizer.encode(case["text"], allow_special=True), case["ids"]
+                )
         else:
             report.missing(f"{FILE}/tokenizer.{name}", "unknown entry: nothing here makes it")
 

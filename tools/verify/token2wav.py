@@ -1,7 +1,8 @@
 """Streamed token2wav end to end against the reference: schedule, mel and sound of every call.
 
-The golden tokens go in odd pieces through the same batcher, schedule and upstream decoder that serve requests. Only the source
-excitation is taken from the recording, since the reference drew its noise from a generator of its own.
+The golden tokens go in odd pieces through the same batcher, schedule and upstream decoder that
+serve requests. Only the source excitation is taken from the recording, since the reference drew its
+noise from a generator of its own.
 """
 
 import queue
@@ -120,7 +121,9 @@ class _ListeningFlow:
 
 
 class _ListeningVocoder:
-    """Notes what each vocoder call sees, repeated frames included, and from it how many tokens had been spoken before."""
+    """Notes what each vocoder call sees, repeated frames included, and from it how many tokens had
+    been spoken before.
+    """
 
     def __init__(self, vocoder: Vocoder, made: _Made) -> None:
         self._vocoder = vocoder

@@ -22,7 +22,9 @@ SPEED = 1.25
 
 @torch.inference_mode()
 def verify(directory: Path, report: Report) -> None:
-    """Compare the vocoder of `directory` with its recorded outputs; an array that nothing compares is reported missing."""
+    """Compare the vocoder of `directory` with its recorded outputs; an array that nothing compares
+    is reported missing.
+    """
     vocoder = load_vocoder(ModelDirectory(directory), torch.device("cpu"))
     for name, check in (("hift", _network), ("token2wav_stream", _stream)):
         path = directory / f"{name}.npz"
@@ -90,7 +92,9 @@ def _network(vocoder: Vocoder, directory: Path, seen: _Seen) -> None:
     seen.compare("source_with_cache_zero_noise", lambda: cached[1][None, None], 1e-3)
     f0, stride = seen.get("sinegen_f0")[None], int(seen.get("sinegen_stride"))
     tolerance = 1e-3 * max(1.0, f0.shape[1] / 50)
-    seen.compare("sinegen_waves_zero_noise_sub", lambda: vocoder.source.waves(f0, None, ended=True)[0][:, ::stride], tolerance)
+    seen.compare(
+        "sinegen_waves_zero_noise_sub", lambda: vocoder.source.waves(f0, None, ended=True)[0][:, ::stride], tolerance
+    )
 
 
 def _stream(vocoder: Vocoder, directory: Path, seen: _Seen) -> None:
@@ -105,7 +109,8 @@ def _stream(vocoder: Vocoder, directory: Path, seen: _Seen) -> None:
     speech: Tensor | None = None
     for call in range(calls):
         call_mel, source = seen.get(f"hift_mel{call}"), seen.get(f"hift_source{call}")[:, 0]
-        # How much of hift_source was cached, which a check with the whole recorded source has no use for.
+        # How much of hift_source was cached, which a check with the whole recorded source has no
+        # use for.
         seen.get(f"cache_source_len{call}")
         samples = vocoder.filter(call_mel, source, 0, call_mel.shape[2])[0]
         faded = samples if speech is None else crossfade(samples, speech, window)

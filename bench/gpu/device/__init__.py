@@ -1,1 +1,3 @@
-"""The GPU that is measured: its ceilings, how work on it is timed, and the services' settings for it."""
+"""The GPU that is measured: its ceilings, how work on it is timed, and the services' settings for
+it.
+"""

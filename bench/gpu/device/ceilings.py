@@ -1,4 +1,6 @@
-"""What this GPU can reach: bytes and operations a second, and the time of a kernel that does nothing."""
+"""What this GPU can reach: bytes and operations a second, and the time of a kernel that does
+nothing.
+"""
 
 import torch
 
@@ -6,8 +8,8 @@ from bench.gpu.device.timing import timed
 
 
 def ceilings() -> dict[str, float]:
-    """copy (read and written) and read in TB/s, a product of 8192 x 8192 bfloat16 matrices in TFLOP/s, and microseconds of the smallest
-    kernel in a CUDA graph."""
+    """copy (read and written) and read in TB/s, a product of 8192 x 8192 bfloat16 matrices in
+    TFLOP/s, and microseconds of the smallest kernel in a CUDA graph."""
     source = torch.randn(1 << 30, device="cuda")
     target = torch.empty_like(source)
     size = source.numel() * 4

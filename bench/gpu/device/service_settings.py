@@ -1,4 +1,6 @@
-"""How the services are set on a GPU that they have to themselves, by the memory that is free: one place for all measurements."""
+"""How the services are set on a GPU that they have to themselves, by the memory that is free: one
+place for all measurements.
+"""
 
 from collections.abc import Mapping
 
@@ -12,15 +14,21 @@ ENGINES: Mapping[str, Mapping[str, str]] = {
 }
 """fast: graphs of our own kernels. readable: PyTorch, as it runs on a CPU."""
 SHARE_OF_STATE, BESIDE_BYTES = 0.65, 20_000_000_000
-"""What the state of streams may take of the free memory, and what weights, graphs, scratch and the speech-token model need beside it."""
+"""What the state of streams may take of the free memory, and what weights, graphs, scratch and the
+speech-token model need beside it.
+"""
 LEAST_STATE_BYTES = 1 << 30
 
 
 def state_bytes(free: int) -> int:
-    """Memory for pages out of `free` bytes. Raises ValueError where there is too little to speak of."""
+    """Memory for pages out of `free` bytes. Raises ValueError where there is too little to speak
+    of.
+    """
     found = min(int(SHARE_OF_STATE * free), free - BESIDE_BYTES)
     if found < LEAST_STATE_BYTES:
-        raise ValueError(f"{free} bytes of GPU memory are free; the parts with services need {BESIDE_BYTES + LEAST_STATE_BYTES}")
+        raise ValueError(
+            f"{free} bytes of GPU memory are free; the parts with services need {BESIDE_BYTES + LEAST_STATE_BYTES}"
+        )
     return found
 
 
@@ -29,7 +37,8 @@ def settings(engines: str, free: int) -> dict[str, str]:
     return {
         **ENGINES[engines],
         "COSYSERVE_TOKEN2WAV_STATE_BYTES": str(state_bytes(free)),
-        # Streams that outgrow it are made again from their first block: nobody is refused for a sentence that may be long.
+        # Streams that outgrow it are made again from their first block: nobody is refused for a
+        # sentence that may be long.
         "COSYSERVE_TOKEN2WAV_RESERVE_TOKENS": "25",
         # More than any sentence here comes to; a prompt of 87 tokens is part of it.
         "COSYSERVE_LLM_MAX_POSITIONS": "1024",

@@ -1,9 +1,12 @@
-"""The speech-token engine on a GPU, against what the memory's bandwidth allows: `python -m bench.gpu.llm [--part PART] [--json FILE]`.
+"""The speech-token engine on a GPU, against what the memory's bandwidth allows: `python -m
+bench.gpu.llm [--part PART] [--json FILE]`.
 
-Weights are random and of the published sizes. Parts: ceilings (copy, read, matrix product), steps (the graphs of a decode step and of a
-chunk of prompts, alone), kernels (where a step's time goes), engine (milliseconds a step at 1 to 128 sentences, time to the first token),
-same (fused steps against the readable path, many sentences against each alone, text that arrives, a poisoned sentence), soak (callers that
-hang up). Every part takes less than a minute once its kernels are compiled, which is kept on disk.
+Weights are random and of the published sizes. Parts: ceilings (copy, read, matrix product), steps
+(the graphs of a decode step and of a chunk of prompts, alone), kernels (where a step's time goes),
+engine (milliseconds a step at 1 to 128 sentences, time to the first token), same (fused steps
+against the readable path, many sentences against each alone, text that arrives, a poisoned
+sentence), soak (callers that hang up). Every part takes less than a minute once its kernels are
+compiled, which is kept on disk.
 """
 
 import argparse
@@ -32,7 +35,9 @@ PARTS = ("ceilings", "steps", "kernels", "engine", "same", "soak")
 
 
 def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[str, float]]]:
-    """Steps and first tokens at 1 to 128 sentences. bandwidth: bytes a second. keep: is told what is known after each measurement."""
+    """Steps and first tokens at 1 to 128 sentences. bandwidth: bytes a second. keep: is told what
+    is known after each measurement.
+    """
     model = random_model(ends=False)
     started = time.perf_counter()
     engine = engine_of(model, 128, torch.bfloat16)
@@ -61,13 +66,15 @@ def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[
             "share_of_floor": floor / statistics.median(whole),
             "first_token_ms": 1e3 * statistics.median(one.times[0] - begun for one in first),
             "last_first_token_ms": 1e3 * max(one.times[0] - begun for one in first),
-            "first_sound_tokens_ms": 1e3 * statistics.median(one.times[FIRST_SOUND_TOKENS - 1] - begun for one in first),
+            "first_sound_tokens_ms": 1e3
+            * statistics.median(one.times[FIRST_SOUND_TOKENS - 1] - begun for one in first),
             "last_first_sound_tokens_ms": 1e3 * max(one.times[FIRST_SOUND_TOKENS - 1] - begun for one in first),
         }
         rows.append(row)
         keep({"together": rows})
         print(
-            "{sentences:4} sentences: {step_ms:.3f} ms a step (p99 {step_p99_ms:.3f}), floor {floor_ms:.3f} ms ({share_of_floor:.0%}); "
+            "{sentences:4} sentences: {step_ms:.3f} ms a step (p99 {step_p99_ms:.3f}), floor {floor_ms:.3f} ms "
+            "({share_of_floor:.0%}); "
             "first token {first_token_ms:.1f} ms (median), {last_first_token_ms:.1f} ms (last), "
             "all for the first sound {first_sound_tokens_ms:.1f}, {last_first_sound_tokens_ms:.1f} ms".format(**row),
             flush=True,
@@ -79,7 +86,10 @@ def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[
             begun = time.perf_counter()
             firsts.append(speak(engine, [1], 1, speech)[0].times[0] - begun)
         alone.append({"positions": PROMPT_TEXT + speech + 3, "first_token_ms": 1e3 * statistics.median(firsts)})
-        print("alone, prompt of {positions} positions: first token after {first_token_ms:.2f} ms".format(**alone[-1]), flush=True)
+        print(
+            "alone, prompt of {positions} positions: first token after {first_token_ms:.2f} ms".format(**alone[-1]),
+            flush=True,
+        )
     engine.close()
     return {"together": rows, "alone": alone}
 
@@ -87,7 +97,9 @@ def speed(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, list[dict[
 def use(table: dict[str, dict[str, Any]]) -> None:
     """Other block sizes from here on."""
     for rows, one in table.items():
-        parts: dict[str, Any] = {name: Blocks(**value) if isinstance(value, dict) else value for name, value in one.items()}
+        parts: dict[str, Any] = {
+            name: Blocks(**value) if isinstance(value, dict) else value for name, value in one.items()
+        }
         TABLE[int(rows)] = Tuning(**parts)
 
 
@@ -95,7 +107,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=PARTS, help="one part only")
     parser.add_argument("--seconds", type=float, default=15.0, help="of the soak")
-    parser.add_argument("--blocks", type=Path, help="block sizes other than those of services.llm.gpu.tuning: {rows: Tuning as json}")
+    parser.add_argument(
+        "--blocks", type=Path, help="block sizes other than those of services.llm.gpu.tuning: {rows: Tuning as json}"
+    )
     parser.add_argument("--json", type=Path, help="where the figures go; parts add to what is there")
     arguments = parser.parse_args()
     if arguments.blocks:

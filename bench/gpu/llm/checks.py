@@ -1,4 +1,6 @@
-"""What has to hold for the speech-token engine on a GPU: fused steps are the readable path, many are singles, hanging up frees all."""
+"""What has to hold for the speech-token engine on a GPU: fused steps are the readable path, many
+are singles, hanging up frees all.
+"""
 
 import random
 import threading
@@ -28,8 +30,12 @@ POISONED = 950
 
 def arriving(seed: int, replay: tuple[int, ...] = ()) -> ContinuousText:
     """A sentence whose text comes by and by, see `pieces`."""
-    prompt = Prompt(tuple((31 * seed + i) % 900 for i in range(12)), tuple((17 * seed + 13 * i) % 6561 for i in range(30)))
-    return ContinuousText(PUBLISHED_LLM, prompt, RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(seed, 0)), replay)
+    prompt = Prompt(
+        tuple((31 * seed + i) % 900 for i in range(12)), tuple((17 * seed + 13 * i) % 6561 for i in range(30))
+    )
+    return ContinuousText(
+        PUBLISHED_LLM, prompt, RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(seed, 0)), replay
+    )
 
 
 def pieces(seed: int) -> list[list[int]]:
@@ -40,7 +46,9 @@ def speak_arriving(engine: Engine, seeds: list[int], replays: dict[int, tuple[in
     """All at once, a piece of each text after the other."""
     heard = [Heard() for _ in seeds]
     sequences = [
-        engine.submit(arriving(seed, (replays or {}).get(seed, ())), 1024, Outbox(one.deliver, Grouping(first=1, rest=1)))
+        engine.submit(
+            arriving(seed, (replays or {}).get(seed, ())), 1024, Outbox(one.deliver, Grouping(first=1, rest=1))
+        )
         for seed, one in zip(seeds, heard, strict=True)
     ]
     for number in range(5):
@@ -67,7 +75,12 @@ def guards(engine: Engine, name: str) -> dict[str, int]:
     """A sentence whose numbers are none fails, with its reason; the others do not notice."""
     good = [one.tokens for one in speak(engine, [3, 4], 6)]
     heard = [Heard() for _ in range(3)]
-    bad = WholeText(Prompt((), ()), (POISONED,) * 3, Profile.CONTINUOUS, RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(1, 0)))
+    bad = WholeText(
+        Prompt((), ()),
+        (POISONED,) * 3,
+        Profile.CONTINUOUS,
+        RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(1, 0)),
+    )
     for told, one in zip((script(3, 6), bad, script(4, 6)), heard, strict=True):
         engine.submit(told, 400, Outbox(one.deliver, Grouping(first=1, rest=1)))
     for one in heard:
@@ -75,7 +88,9 @@ def guards(engine: Engine, name: str) -> dict[str, int]:
             raise TimeoutError("a sentence did not end")
     if not isinstance(heard[1].error, NonFinite):
         raise RuntimeError(f"a sentence of numbers that are none ended with {heard[1].error!r}")
-    return compared(name, "beside a poisoned sentence, which failed, against without it", [heard[0].tokens, heard[2].tokens], good)
+    return compared(
+        name, "beside a poisoned sentence, which failed, against without it", [heard[0].tokens, heard[2].tokens], good
+    )
 
 
 def soak(seconds: float) -> dict[str, Any]:
@@ -100,7 +115,13 @@ def soak(seconds: float) -> dict[str, Any]:
             seed += 1
             one = Heard()
             stop = generator.randrange(40) if seed % 3 == 0 else 1 << 30
-            running.append((engine.submit(script(seed, 6), capacity(6), Outbox(telling(one), Grouping(first=1, rest=1))), one, stop))
+            running.append(
+                (
+                    engine.submit(script(seed, 6), capacity(6), Outbox(telling(one), Grouping(first=1, rest=1))),
+                    one,
+                    stop,
+                )
+            )
         if not news.wait(60):
             raise TimeoutError("no sentence went on for 60 s")
         news.clear()
@@ -118,7 +139,8 @@ def soak(seconds: float) -> dict[str, Any]:
     torch.cuda.synchronize()
     stats = engine.stats
     found = {
-        "ended": ended, "hung_up": left, "device_bytes_before": before, "device_bytes_after": torch.cuda.memory_allocated(),
+        "ended": ended, "hung_up": left, "device_bytes_before": before,
+        "device_bytes_after": torch.cuda.memory_allocated(),
         "running_after": stats.running, "reserved_after": stats.reserved_kv_bytes,
     }  # fmt: skip
     print(f"soak of {seconds:.0f} s: {found}", flush=True)
@@ -127,8 +149,8 @@ def soak(seconds: float) -> dict[str, Any]:
 
 
 def same(keep: Callable[[Any], None]) -> dict[str, Any]:
-    """Tokens against the readable path, against the sentence alone, and once more; text that arrives, and taken over half way.
-    keep: is told what is known after each kind."""
+    """Tokens against the readable path, against the sentence alone, and once more; text that
+    arrives, and taken over half way. keep: is told what is known after each kind."""
     torch.backends.cuda.matmul.allow_tf32 = False
     model = random_model(ends=True)
     seeds = list(range(32))
@@ -153,7 +175,9 @@ def same(keep: Callable[[Any], None]) -> dict[str, Any]:
             "against the readable path": compared(kind, "32 together against the readable path", together, slow),
             "against alone": compared(kind, "32 together against each alone", together, alone),
             "again": compared(kind, "32 together, again", together, again),
-            "arriving against the readable path": compared(kind, "text that arrives against the readable path", streamed, slow_arriving),
+            "arriving against the readable path": compared(
+                kind, "text that arrives against the readable path", streamed, slow_arriving
+            ),
             "taken over": compared(kind, "taken over half way against uninterrupted", taken_over, streamed),
             "beside a poisoned sentence": beside,
         }
@@ -165,6 +189,11 @@ def compared(name: str, what: str, left: list[list[int]], right: list[list[int]]
     """How many sentences are equal, and how many tokens were made up to the first that is not."""
     pairs = list(zip(left, right, strict=True))
     equal = sum(a == b for a, b in pairs)
-    agreed = sum(next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))) for a, b in pairs)
-    print(f"{name}, {what}: {equal} of {len(pairs)} sentences equal, {len(pairs) - equal} partings in {agreed} tokens", flush=True)
+    agreed = sum(
+        next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))) for a, b in pairs
+    )
+    print(
+        f"{name}, {what}: {equal} of {len(pairs)} sentences equal, {len(pairs) - equal} partings in {agreed} tokens",
+        flush=True,
+    )
     return {"equal": equal, "of": len(pairs), "agreed_tokens": agreed}

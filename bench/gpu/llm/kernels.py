@@ -1,4 +1,6 @@
-"""The graphs of a decode step and of a chunk of prompts by themselves, and what their time is spent on."""
+"""The graphs of a decode step and of a chunk of prompts by themselves, and what their time is spent
+on.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +38,9 @@ def cache_read(model: PackedModel, batch: int, length: int) -> int:
 
 
 def steps(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, Any]:
-    """Microseconds of a step and of a chunk, with their floors. bandwidth: bytes a second. keep: is told what is known after each."""
+    """Microseconds of a step and of a chunk, with their floors. bandwidth: bytes a second. keep: is
+    told what is known after each.
+    """
     model = model_on(torch.device("cuda"), PUBLISHED_LLM.layers, torch.bfloat16)
     print(f"a step reads {model.step_bytes / 1e6:.1f} MB of weights and does {model.step_flops / 1e9:.3f} GFLOP a row")
     found: dict[str, Any] = {"weight_bytes": model.step_bytes, "steps": [], "chunks": []}
@@ -47,7 +51,8 @@ def steps(bandwidth: float, keep: Callable[[Any], None]) -> dict[str, Any]:
             found["steps"].append({"length": length, "rows": batch, "us": taken, "floor_us": floor})
             keep(found)
             print(
-                f"step of {batch:3} rows behind {length} positions: {taken:7.1f} us, floor {floor:5.1f} us ({floor / taken:.0%})",
+                f"step of {batch:3} rows behind {length} positions: {taken:7.1f} us, floor {floor:5.1f} us "
+                f"({floor / taken:.0%})",
                 flush=True,
             )
     memory = filled(model, 300)
@@ -68,7 +73,8 @@ def kernels(bandwidth: float) -> list[dict[str, Any]]:
     layer = model.layers[0]
     size = {name: getattr(layer, name).numel() * 2 for name in ("qkv", "out", "gate_up", "down")}
     read = {
-        "project_heads": size["qkv"], "add_product": (size["out"] + size["down"]) // 2, "gated_product": size["gate_up"],
+        "project_heads": size["qkv"], "add_product": (size["out"] + size["down"]) // 2,
+        "gated_product": size["gate_up"],
         "score": model.head.numel() * 4,
     }  # fmt: skip
     rows = []
@@ -82,11 +88,15 @@ def kernels(bandwidth: float) -> list[dict[str, Any]]:
         for event in sorted(seen.key_averages(), key=lambda event: -event.self_device_time_total):
             if event.self_device_time_total:
                 each, count = event.self_device_time_total / event.count, event.count // 5
-                moved = read.get(event.key, cache_read(model, batch, LENGTHS[0]) // model.config.layers if event.key == "attend_row" else 0)
+                moved = read.get(
+                    event.key,
+                    cache_read(model, batch, LENGTHS[0]) // model.config.layers if event.key == "attend_row" else 0,
+                )
                 floor = 1e6 * moved / bandwidth
                 rows.append({"rows": batch, "kernel": event.key, "count": count, "us": each, "floor_us": floor})
                 print(
-                    f"{batch:4} rows  {event.key[:40]:16} {count:3} x {each:6.2f} us = {count * each:6.1f} us, floor {floor:5.2f} us each",
+                    f"{batch:4} rows  {event.key[:40]:16} {count:3} x {each:6.2f} us = {count * each:6.1f} us, floor "
+                    f"{floor:5.2f} us each",
                     flush=True,
                 )
     return rows

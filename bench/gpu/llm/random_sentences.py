@@ -43,20 +43,29 @@ class Heard:
 
 def script(seed: int, text_ids: int = TEXT_IDS, speech: int = PROMPT_SPEECH) -> WholeText:
     """A sentence whose ids follow from its seed."""
-    prompt = Prompt(tuple((31 * seed + i) % 900 for i in range(PROMPT_TEXT)), tuple((17 * seed + 13 * i) % 6561 for i in range(speech)))
+    prompt = Prompt(
+        tuple((31 * seed + i) % 900 for i in range(PROMPT_TEXT)),
+        tuple((17 * seed + 13 * i) % 6561 for i in range(speech)),
+    )
     text = tuple((7 * seed + 3 * i) % 900 for i in range(text_ids))
-    return WholeText(prompt, text, Profile.CONTINUOUS, RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(seed, 0)))
+    return WholeText(
+        prompt, text, Profile.CONTINUOUS, RepetitionAwareChooser(PUBLISHED_LLM.sampling, SeededDraw(seed, 0))
+    )
 
 
 def capacity(text_ids: int = TEXT_IDS, speech: int = PROMPT_SPEECH) -> int:
     return 2 + PROMPT_TEXT + speech + text_ids + PUBLISHED_LLM.lengths.longest(text_ids)
 
 
-def speak(engine: Engine, seeds: range | list[int], text_ids: int = TEXT_IDS, speech: int = PROMPT_SPEECH) -> list[Heard]:
+def speak(
+    engine: Engine, seeds: range | list[int], text_ids: int = TEXT_IDS, speech: int = PROMPT_SPEECH
+) -> list[Heard]:
     """All at once, to the end."""
     heard = [Heard() for _ in seeds]
     for seed, one in zip(seeds, heard, strict=True):
-        engine.submit(script(seed, text_ids, speech), capacity(text_ids, speech), Outbox(one.deliver, Grouping(first=1, rest=1)))
+        engine.submit(
+            script(seed, text_ids, speech), capacity(text_ids, speech), Outbox(one.deliver, Grouping(first=1, rest=1))
+        )
     for one in heard:
         if not one.over.wait(120):
             raise TimeoutError("a sentence did not end")
@@ -67,7 +76,9 @@ def speak(engine: Engine, seeds: range | list[int], text_ids: int = TEXT_IDS, sp
 
 def engine_of(model: SpeechTokenModel, most: int, dtype: torch.dtype, *, invariant: bool = False) -> Engine:
     limits = Limits(running=most, waiting=most)
-    return start_engine(model, limits, device=model.device, dtype=dtype, positions=2048, invariant=invariant, on_fault=print)
+    return start_engine(
+        model, limits, device=model.device, dtype=dtype, positions=2048, invariant=invariant, on_fault=print
+    )
 
 
 def random_model(*, ends: bool) -> SpeechTokenModel:

@@ -1,4 +1,6 @@
-"""Which block sizes suit each product of the speech-token model, by measurement: `python -m bench.gpu.llm.tuning OUT.json`."""
+"""Which block sizes suit each product of the speech-token model, by measurement: `python -m
+bench.gpu.llm.tuning OUT.json`.
+"""
 
 import functools
 import itertools
@@ -76,7 +78,12 @@ def filled(model: PackedModel, length: int) -> Memory:
     for slot in range(1, SLOTS + 1):
         memory.pages[slot, :half] = torch.arange(half, dtype=torch.int32) + 1 + (slot - 1) * half
     state = memory.state
-    state[1:, Column.LENGTH], state[1:, Column.ACTIVE], state[1:, Column.LONGEST], state[1:, Column.CAPACITY] = length, 1, 1 << 20, 1 << 20
+    state[1:, Column.LENGTH], state[1:, Column.ACTIVE], state[1:, Column.LONGEST], state[1:, Column.CAPACITY] = (
+        length,
+        1,
+        1 << 20,
+        1 << 20,
+    )
     state[1:, Column.FILL_AT], state[1:, Column.FLAGS], state[1:, Column.SHORTEST] = -1, 6, 1 << 20
     state[1:, Column.SEED_LOW] = torch.arange(SLOTS, dtype=torch.int32)
     return memory
@@ -137,7 +144,9 @@ def compile_all(jobs: list[tuple[int, str, Blocks]], attends: list[tuple[int, in
         except Exception as error:
             failed.append(f"{batch} {kind} {blocks}: {type(error).__name__} {str(error)[:100]}")
     for splits, warps, stages in attends:
-        step = DecodeStep(model, memory, 1, replace(tuning(1), pdl=0, splits=splits, attend_warps=warps, attend_stages=stages))
+        step = DecodeStep(
+            model, memory, 1, replace(tuning(1), pdl=0, splits=splits, attend_warps=warps, attend_stages=stages)
+        )
         step.enter()
         step.attend(0)
     torch.cuda.synchronize()
@@ -163,7 +172,10 @@ def tune_attention(model: PackedModel, batches: tuple[int, ...]) -> dict[int, tu
             tried.append((sum(line), line, (splits, warps, stages)))
         tried.sort()
         for _, line, choice in tried[:4]:
-            print(f"{batch:4} attend {line[0]:6.2f} us at 300, {line[1]:6.2f} at 900: splits, warps, stages {choice}", flush=True)
+            print(
+                f"{batch:4} attend {line[0]:6.2f} us at 300, {line[1]:6.2f} at 900: splits, warps, stages {choice}",
+                flush=True,
+            )
         print(f"{batch:4} attend worst {tried[-1][1]} {tried[-1][2]}")
         best[batch] = tried[0][2]
     return best
@@ -189,7 +201,9 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
     started = time.perf_counter()
     workers = 14
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
-        for failures in pool.starmap(compile_all, [(jobs[at::workers], attentions()[at::workers]) for at in range(workers)], chunksize=1):
+        for failures in pool.starmap(
+            compile_all, [(jobs[at::workers], attentions()[at::workers]) for at in range(workers)], chunksize=1
+        ):
             for failure in failures:
                 print("failed:", failure)
     print(f"{len(jobs)} variants compiled in {time.perf_counter() - started:.0f} s", flush=True)
@@ -220,7 +234,16 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
         best[batch] = chosen
     for batch, (splits, warps, stages) in tune_attention(model, batches).items():
         best[batch] = replace(best[batch], splits=splits, attend_warps=warps, attend_stages=stages)
-        found.append({"batch": batch, "kind": "attend", "us": 0.0, "splits": splits, "attend_warps": warps, "attend_stages": stages})
+        found.append(
+            {
+                "batch": batch,
+                "kind": "attend",
+                "us": 0.0,
+                "splits": splits,
+                "attend_warps": warps,
+                "attend_stages": stages,
+            }
+        )
         out.write_text(json.dumps(found))
     for batch, chosen in best.items():
         print(batch, chosen)
@@ -228,4 +251,7 @@ def tune(out: Path, batches: tuple[int, ...]) -> dict[int, Tuning]:
 
 
 if __name__ == "__main__":
-    tune(Path(sys.argv[1]), tuple(int(word) for word in sys.argv[2].split(",")) if len(sys.argv) > 2 else (1, 8, 32, 64, 128))
+    tune(
+        Path(sys.argv[1]),
+        tuple(int(word) for word in sys.argv[2].split(",")) if len(sys.argv) > 2 else (1, 8, 32, 64, 128),
+    )

@@ -1,8 +1,9 @@
-"""What a first pass of the flow takes beside a speech-token model on the same GPU: `python -m bench.gpu.sharing --model DIR --json FILE`.
+"""What a first pass of the flow takes beside a speech-token model on the same GPU: `python -m
+bench.gpu.sharing --model DIR --json FILE`.
 
-A process of passes and a process that decodes, in turns and together (MPS), and the same first pass through the service over gRPC. Every
-row is in FILE as soon as it is known, as medians and 95th percentiles in milliseconds; one that fails is there with the reason and stops no
-other.
+A process of passes and a process that decodes, in turns and together (MPS), and the same first pass
+through the service over gRPC. Every row is in FILE as soon as it is known, as medians and 95th
+percentiles in milliseconds; one that fails is there with the reason and stops no other.
 """
 
 import argparse
@@ -54,13 +55,19 @@ async def measure(told: argparse.Namespace, kept: Kept, rows: Sequence[Row] = RO
     kernels, began = _kernels() if told.device == "cuda" else "", time.monotonic()
     for together in (False, True):
         said: list[str] = []
-        async with shared_gpu(places(told.device, told.model, kernels), "auto" if together else "off", said.append) as shared:
+        async with shared_gpu(
+            places(told.device, told.model, kernels), "auto" if together else "off", said.append
+        ) as shared:
             company = Company(told.device, told.model, {place.service: place for place in shared})
             why = _not_together(shared, said) if together else _not_in_turns()
             try:
                 for row in (row for row in rows if row.together is together):
                     kept[row.name] = {FAILED: why} if why else await attempted(company, row, told.seconds)
-                    print(f"[{bar(len(kept) / len(rows))}] {time.monotonic() - began:.0f} s, {row.name}: {kept[row.name]}", flush=True)
+                    print(
+                        f"[{bar(len(kept) / len(rows))}] {time.monotonic() - began:.0f} s, {row.name}: "
+                        f"{kept[row.name]}",
+                        flush=True,
+                    )
             finally:
                 await company.close()
 
@@ -90,7 +97,9 @@ def failed(kept: Mapping[str, Figures]) -> bool:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.gpu.sharing", description=__doc__)
-    parser.add_argument("--model", type=Path, required=True, help="model directory of the service; on a CPU of the other processes too")
+    parser.add_argument(
+        "--model", type=Path, required=True, help="model directory of the service; on a CPU of the other processes too"
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="(default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each measurement (default: %(default)g)")
     parser.add_argument("--json", type=Path, required=True, help="where the figures go")

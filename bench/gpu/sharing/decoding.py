@@ -1,8 +1,10 @@
-"""The process whose speech-token model decodes meanwhile: `python -m bench.gpu.sharing.decoding DEVICE MODEL`.
+"""The process whose speech-token model decodes meanwhile: `python -m bench.gpu.sharing.decoding
+DEVICE MODEL`.
 
-Questions: {"do": "talk", "way": as in `rows`, "pace": seconds, "sentences": how many at once} -> {} when the first tokens are there;
-{"do": "hush"} -> {"ms": [...]} from token to token. On cuda fused steps of the published sizes with random weights, MODEL is not read; on
-cpu the readable model in MODEL, which has one way.
+Questions: {"do": "talk", "way": as in `rows`, "pace": seconds, "sentences": how many at once} -> {}
+when the first tokens are there; {"do": "hush"} -> {"ms": [...]} from token to token. On cuda fused
+steps of the published sizes with random weights, MODEL is not read; on cpu the readable model in
+MODEL, which has one way.
 """
 
 import sys
@@ -36,9 +38,13 @@ FIRST_SECONDS = 20.0
 
 
 class Ear:
-    """Hears one sentence token by token. pace: least seconds between two, kept by holding up the engine's thread: no step begins."""
+    """Hears one sentence token by token. pace: least seconds between two, kept by holding up the
+    engine's thread: no step begins.
+    """
 
-    def __init__(self, pace: float, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, pace: float, clock: Callable[[], float] = time.perf_counter, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
         self._pace, self._clock, self._sleep = pace, clock, sleep
         self.times: list[float] = []
         self.error: Exception | None = None
@@ -175,7 +181,9 @@ class Speaker:
         tuning.TABLE[1] = blocks_of(way)
         try:
             limits = Limits(running=MOST_SENTENCES, waiting=MOST_SENTENCES)
-            return start_engine(self._model, limits, device=self._device, dtype=torch.bfloat16, positions=POSITIONS, on_fault=print)
+            return start_engine(
+                self._model, limits, device=self._device, dtype=torch.bfloat16, positions=POSITIONS, on_fault=print
+            )
         finally:
             runner.PRIORITY, tuning.TABLE[1] = priority, blocks
 

@@ -10,7 +10,9 @@ from bench.reports.tables import Cell, table
 
 HEARD = ("flow", "vocoder", "sound")
 Figures = dict[str, Any]
-"""{"passes": {"1": {...}}, "service": {"flow": {...}, ...}, "llm": {"token": {...}}} of {"p50", "p95", "count"}; or {FAILED: reason}."""
+"""{"passes": {"1": {...}}, "service": {"flow": {...}, ...}, "llm": {"token": {...}}} of {"p50",
+"p95", "count"}; or {FAILED: reason}.
+"""
 
 
 def spans(milliseconds: Sequence[float]) -> dict[str, float]:
@@ -46,14 +48,23 @@ def sharing(found: Mapping[str, Any]) -> list[str]:
         if not row.service
     ]
     service = [
-        (row.gpu, row.other, *(cell for name in HEARD for cell in _two(one, "service", name)), *_two(one, "llm", "token"), _why(one))
+        (
+            row.gpu,
+            row.other,
+            *(cell for name in HEARD for cell in _two(one, "service", name)),
+            *_two(one, "llm", "token"),
+            _why(one),
+        )
         for row, one in known
         if row.service
     ]
     last = ("token p50, ms", "p95", "not measured")
     return [
         *table(("GPU", "LLM", "pass", "1 unit p50, ms", "p95", "4 units p50, ms", "p95", *last), passes),
-        *table(("GPU", "LLM", "flow p50, ms", "p95", "vocoder p50, ms", "p95", "first sound p50, ms", "p95", *last), service),
+        *table(
+            ("GPU", "LLM", "flow p50, ms", "p95", "vocoder p50, ms", "p95", "first sound p50, ms", "p95", *last),
+            service,
+        ),
     ]
 
 

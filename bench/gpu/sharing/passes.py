@@ -1,7 +1,9 @@
-"""The process whose passes of the flow are timed: `python -m bench.gpu.sharing.passes DEVICE MODEL`.
+"""The process whose passes of the flow are timed: `python -m bench.gpu.sharing.passes DEVICE
+MODEL`.
 
-Questions: {"way": as in `rows`, "units": 1 or 4, "seconds": how long} -> {"ms": [...]}. On cuda a paged flow of the published sizes with
-random weights, MODEL is not read; on cpu the readable flow of MODEL, which has one way.
+Questions: {"way": as in `rows`, "units": 1 or 4, "seconds": how long} -> {"ms": [...]}. On cuda a
+paged flow of the published sizes with random weights, MODEL is not read; on cpu the readable flow
+of MODEL, which has one way.
 """
 
 import sys
@@ -79,7 +81,9 @@ class PagedPasses:
         return partial(self._flows[way].run, self._units[COLD - units :])
 
     def once(self, work: Callable[[], Any]) -> float:
-        """Between two events, as the service takes it: what the host adds while the device waits is in it."""
+        """Between two events, as the service takes it: what the host adds while the device waits is
+        in it.
+        """
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record()
         work()
@@ -124,7 +128,9 @@ class ReadablePasses:
 
     def work(self, way: str, units: int) -> Callable[[], Any]:
         first = COLD - units
-        return lambda: self._blocks(self._flow.fork(self._kept) if first else self._flow.start(self._voice), range(first, COLD))
+        return lambda: self._blocks(
+            self._flow.fork(self._kept) if first else self._flow.start(self._voice), range(first, COLD)
+        )
 
     def once(self, work: Callable[[], Any]) -> float:
         began = time.perf_counter()

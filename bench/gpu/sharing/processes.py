@@ -1,4 +1,6 @@
-"""The processes of one way of sharing, started when they are first asked for, and what is asked of them for a row."""
+"""The processes of one way of sharing, started when they are first asked for, and what is asked of
+them for a row.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,8 +19,9 @@ Members = tuple[Worker | None, Service | None, Worker | None]
 
 
 class Company:
-    """places: of "llm" and "token2wav". The service and the process of passes are never there together: each could hold places of the
-    device that programs of the other, which meet, wait for. After a failure `close` it: the next who asks begins anew."""
+    """places: of "llm" and "token2wav". The service and the process of passes are never there
+    together: each could hold places of the device that programs of the other, which meet, wait for.
+    After a failure `close` it: the next who asks begins anew."""
 
     def __init__(self, device: str, model: Path, places: Mapping[str, Place]) -> None:
         self._device, self._model, self._places = device, model, places
@@ -71,7 +74,9 @@ class Company:
 
 
 async def heard(company: Company, row: Row, seconds: float) -> dict[str, dict[str, list[float]]]:
-    """Milliseconds of everything that a row measures: "passes" by units, "service", "llm" from token to token. Raises WorkerFailed."""
+    """Milliseconds of everything that a row measures: "passes" by units, "service", "llm" from
+    token to token. Raises WorkerFailed.
+    """
     found: dict[str, dict[str, list[float]]] = {}
     llm, service, passes = await _members(company, row)
     if llm and row.llm:
@@ -79,7 +84,9 @@ async def heard(company: Company, row: Row, seconds: float) -> dict[str, dict[st
     if service:
         found["service"] = await service.first_passes(seconds)
     elif passes:
-        found["passes"] = {str(units): (await passes.ask(way=row.way, units=units, seconds=seconds))["ms"] for units in row.units}
+        found["passes"] = {
+            str(units): (await passes.ask(way=row.way, units=units, seconds=seconds))["ms"] for units in row.units
+        }
     else:
         await asyncio.sleep(seconds)
     if llm and row.llm:
@@ -88,10 +95,11 @@ async def heard(company: Company, row: Row, seconds: float) -> dict[str, dict[st
 
 
 async def _members(company: Company, row: Row) -> Members:
-    """Started side by side; each is there, or has failed, before anything is raised, so that `close` finds it. While nobody decodes, the
-    process that would is not missed."""
+    """Started side by side; each is there, or has failed, before anything is raised, so that
+    `close` finds it. While nobody decodes, the process that would is not missed."""
     found = await asyncio.gather(
-        company.llm(), company.service() if row.service else _nobody(), company.passes() if row.units and not row.service else _nobody(),
+        company.llm(), company.service() if row.service else _nobody(),
+        company.passes() if row.units and not row.service else _nobody(),
         return_exceptions=True,
     )  # fmt: skip
     missed = [one for one in found[0 if row.llm else 1 :] if isinstance(one, BaseException)]

@@ -3,18 +3,22 @@
 from dataclasses import dataclass
 
 HIGH, NORMAL, EARLY, SEVERAL = "high", "normal", "early", "several"
-"""Ways of the speech-token model: its stream goes before others, or not; it does, and in a step for one sentence a kernel comes at once, to
-wait on the device, instead of when the product of the one before is done; it does, and that step has the blocks of one for several
-sentences."""
+"""Ways of the speech-token model: its stream goes before others, or not; it does, and in a step for
+one sentence a kernel comes at once, to wait on the device, instead of when the product of the one
+before is done; it does, and that step has the blocks of one for several sentences."""
 MEETING, APART, AHEAD = "meeting", "apart", "ahead"
-"""Ways of a pass: as it serves; a product a launch, so that no programs wait for each other; as it serves, on a stream of high priority."""
+"""Ways of a pass: as it serves; a product a launch, so that no programs wait for each other; as it
+serves, on a stream of high priority.
+"""
 ONE, COLD = 1, 4
 """Units of a pass: behind a prompt of 87 tokens that is kept, and with the prompt."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """A speech-token model at work. pace: least seconds from token to token, 0: as fast as it can."""
+    """A speech-token model at work. pace: least seconds from token to token, 0: as fast as it
+    can.
+    """
 
     way: str = HIGH
     pace: float = 0.0
@@ -28,8 +32,9 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Row:
-    """together: both processes run at the same time, by MPS; else in turns. llm: None while its process is idle. units: of the passes that
-    are timed one after the other. service: passes go through the service over gRPC, instead of `units`."""
+    """together: both processes run at the same time, by MPS; else in turns. llm: None while its
+    process is idle. units: of the passes that are timed one after the other. service: passes go
+    through the service over gRPC, instead of `units`."""
 
     together: bool
     llm: Decoding | None
@@ -88,4 +93,6 @@ ROWS = (
     Row(True, Decoding(), AHEAD),
     Row(True, Decoding(NORMAL), AHEAD),
 )
-"""In the order in which they are measured; those over gRPC come first of theirs, while no other process has programs that meet."""
+"""In the order in which they are measured; those over gRPC come first of theirs, while no other
+process has programs that meet.
+"""

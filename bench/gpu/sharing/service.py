@@ -1,4 +1,6 @@
-"""The same first pass through the service over gRPC, with tokens that are fed from here: no speech-token model takes part."""
+"""The same first pass through the service over gRPC, with tokens that are fed from here: no
+speech-token model takes part.
+"""
 
 import asyncio
 import signal
@@ -37,7 +39,9 @@ class Service:
         child = await Child.start(f"services.{place.service}", place.label, place.address, place.environ, print)
         service, serving = cls(child), asyncio.create_task(child.until_serving())
         try:
-            done, _ = await asyncio.wait((service._ended, serving), timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(
+                (service._ended, serving), timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
             if serving not in done:
                 code = service._ended.result() if done else None
                 told = f"did not serve within {START_SECONDS:g} s" if code is None else exit_text(code)
@@ -61,8 +65,9 @@ class Service:
 
 
 async def first_passes(stub: Any, seconds: float, least: int = 20) -> dict[str, list[float]]:
-    """Milliseconds of sentences one after the other, their prompt kept: "flow" and "vocoder" until the first sound, as the service tells
-    them, and "sound", from the tokens to the first sound at this caller. Raises WorkerFailed for a sentence that fails."""
+    """Milliseconds of sentences one after the other, their prompt kept: "flow" and "vocoder" until
+    the first sound, as the service tells them, and "sound", from the tokens to the first sound at
+    this caller. Raises WorkerFailed for a sentence that fails."""
     setup, draw = _setup(), np.random.default_rng(3)
     found: dict[str, list[float]] = {"flow": [], "vocoder": [], "sound": []}
     began = time.perf_counter()
@@ -87,7 +92,9 @@ async def _first_pass(stub: Any, setup: token2wav_pb2.DecodeSetup, tokens: list[
 
 
 async def _spoken(call: Any, setup: token2wav_pb2.DecodeSetup, tokens: list[int]) -> tuple[Any, float]:
-    """What the service says of a sentence, and milliseconds from its first tokens to the first sound."""
+    """What the service says of a sentence, and milliseconds from its first tokens to the first
+    sound.
+    """
     await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup))
     await call.initial_metadata()
     began, sound = time.perf_counter(), 0.0

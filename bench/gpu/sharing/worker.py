@@ -1,4 +1,5 @@
-"""A child process that answers one question at a time: lines of JSON, a question on its standard input, the answer on its output.
+"""A child process that answers one question at a time: lines of JSON, a question on its standard
+input, the answer on its output.
 
 It ends when its input does, which is when the parent closes it or is gone.
 """
@@ -21,7 +22,9 @@ _LONGEST_LINE = 1 << 24
 
 
 class WorkerFailed(Exception):
-    """A child did not start, ended, did not answer in time, or says that it could not; the message says which."""
+    """A child did not start, ended, did not answer in time, or says that it could not; the message
+    says which.
+    """
 
 
 class Worker:
@@ -31,7 +34,9 @@ class Worker:
         self._name, self._process = name, process
 
     @classmethod
-    async def start(cls, module: str, *arguments: str, environ: Mapping[str, str], seconds: float = START_SECONDS) -> "Worker":
+    async def start(
+        cls, module: str, *arguments: str, environ: Mapping[str, str], seconds: float = START_SECONDS
+    ) -> "Worker":
         """Run `python -m module` and wait until it is ready. Raises WorkerFailed."""
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, *arguments, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -78,7 +83,9 @@ class Worker:
 
 
 def serve(made: Callable[[], Callable[[Answer], Answer]]) -> None:
-    """The child's side: make what answers, then answer until there are no more questions. What an answer raises is told instead of it."""
+    """The child's side: make what answers, then answer until there are no more questions. What an
+    answer raises is told instead of it.
+    """
     # What libraries print must not come between the lines.
     told = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -1,7 +1,9 @@
-"""`python -m bench.gpu.token2wav --part PART`: token2wav on one GPU with random weights of the published sizes.
+"""`python -m bench.gpu.token2wav --part PART`: token2wav on one GPU with random weights of the
+published sizes.
 
-Every part checks or measures one thing, prints a table and writes `PART.json` into --out. Times are medians of CUDA events around
-replayed graphs. Floors: bytes over the copy bandwidth, operations over the rate of a large bfloat16 product, both from `--part ceilings`.
+Every part checks or measures one thing, prints a table and writes `PART.json` into --out. Times are
+medians of CUDA events around replayed graphs. Floors: bytes over the copy bandwidth, operations
+over the rate of a large bfloat16 product, both from `--part ceilings`.
 """
 
 import argparse
@@ -38,8 +40,14 @@ PARTS: dict[str, Part] = {
     "readable": readable,
     "tuning-pitch": pitch_tuning,
 }
-PARTS |= {f"vocoder-{kind}": lambda out, kind=kind: vocoder(out, (kind,)) for kind in ("ieee", "tf32x3", "tf32", "bfloat16", "float16")}  # type: ignore[misc]
-PARTS |= {f"correctness-{kind}": lambda out, kind=kind: correctness(out, (getattr(torch, kind),)) for kind in ("float32", "bfloat16")}  # type: ignore[misc]
+PARTS |= {
+    f"vocoder-{kind}": lambda out, kind=kind: vocoder(out, (kind,))
+    for kind in ("ieee", "tf32x3", "tf32", "bfloat16", "float16")
+}  # type: ignore[misc]
+PARTS |= {
+    f"correctness-{kind}": lambda out, kind=kind: correctness(out, (getattr(torch, kind),))
+    for kind in ("float32", "bfloat16")
+}  # type: ignore[misc]
 PARTS |= {f"tuning-sound-{kind}": lambda out, kind=kind: sound_tuning(out, kind) for kind in ("float16", "tf32")}  # type: ignore[misc]
 PARTS |= {f"tuning-{kind}": lambda out, kind=kind: tuning(out, (kind,)) for kind in CHOICES}  # type: ignore[misc]
 
@@ -50,9 +58,15 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="fill the compiler's cache, time nothing")
     parser.add_argument("--tiles", action="store_true", help="with the tiles that a tuning part has left in --out")
     parser.add_argument(
-        "--shard", type=int, nargs="*", default=[], help="of a part to compile: buckets of the flow; of the vocoder which share of how many"
+        "--shard",
+        type=int,
+        nargs="*",
+        default=[],
+        help="of a part to compile: buckets of the flow; of the vocoder which share of how many",
     )
-    parser.add_argument("--json", type=Path, help="where the figures go, each as soon as it is known (default: PART.json in --out)")
+    parser.add_argument(
+        "--json", type=Path, help="where the figures go, each as soon as it is known (default: PART.json in --out)"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/gpu"))
     options = parser.parse_args()
     RUN.compile_only, RUN.shard = options.compile, tuple(options.shard)

@@ -22,7 +22,9 @@ AGAIN = (4, 8, 16, 32, 64, 128)
 
 
 def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)) -> dict[str, Any]:
-    """Against the readable flow in float32: float32 and bfloat16, cached and recomputed, together and alone, keys whole and split."""
+    """Against the readable flow in float32: float32 and bfloat16, cached and recomputed, together
+    and alone, keys whole and split.
+    """
     weights = random_flow(PUBLISHED, DEVICE)
     flow = Flow(PUBLISHED, weights, DEVICE)
     someone, other = Someone(flow, 87, 44, 2), Someone(flow, 40, 60, 3)
@@ -36,7 +38,9 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
 
     for dtype in kinds:
         name, pages = str(dtype)[6:], [3, 5, 2, 9, 7, 1][: someone.blocks]
-        paged = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8), launch=Launcher(True, RUN.tuned))
+        paged = PagedFlow(
+            PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2, 4, 8), launch=Launcher(True, RUN.tuned)
+        )
 
         def one_by_one(paged: PagedFlow, pages: list[int] = pages) -> list[Tensor]:
             paged.pool.fill_(float("nan"))
@@ -51,7 +55,11 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
         whole = paged.run([someone.unit(at, pages) for at in range(someone.blocks)])
         report(f"{name}, all blocks in one pass", list(whole.clone()), wanted)
         paged.pool.fill_(float("nan"))
-        report(f"{name}, four blocks in one pass", list(paged.run([someone.unit(at, pages) for at in range(4)]).clone()), wanted[:4])
+        report(
+            f"{name}, four blocks in one pass",
+            list(paged.run([someone.unit(at, pages) for at in range(4)]).clone()),
+            wanted[:4],
+        )
         paged._scratch.fill_(float("nan"))
         units = [someone.unit(at, list(range(1, at + 2))) for at in range(someone.blocks)]
         report(f"{name}, recomputed without pages", list(paged.recompute(units).clone()), wanted)
@@ -72,21 +80,34 @@ def correctness(out: Path, kinds: tuple[torch.dtype, ...] = (torch.float32, torc
         report(f"{name}, two streams", both[0] + both[1], wanted + others)
         report(f"{name}, two streams against alone", both[0], made)
         for what, options in (("attention by itself", {"by_head": 0}), ("a product a launch", {"meeting_units": 0})):
-            other_way = PagedFlow(PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), **options)
+            other_way = PagedFlow(
+                PUBLISHED, weights, pages=16, dtype=dtype, buckets=(1, 2), launch=Launcher(True, RUN.tuned), **options
+            )
             report(f"{name}, {what}", one_by_one(other_way), wanted)
             report(f"{name}, {what}, against the default", one_by_one(other_way), eager)
     return rows
 
 
 def passes(out: Path, pages: int = 800) -> dict[str, Any]:
-    """Milliseconds of a pass by batch and by blocks of prefix, every stream with pages of its own; pages: at most, if there is room."""
+    """Milliseconds of a pass by batch and by blocks of prefix, every stream with pages of its own;
+    pages: at most, if there is room.
+    """
     weights = random_flow(PUBLISHED, DEVICE)
     rows = RUN.kept
     if RUN.compile_only:
-        paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=RUN.shard or (1, 2, 4, 8, 16, 32), most=32, launch=Launcher(True, RUN.tuned))
+        paged = PagedFlow(
+            PUBLISHED,
+            weights,
+            pages=2,
+            buckets=RUN.shard or (1, 2, 4, 8, 16, 32),
+            most=32,
+            launch=Launcher(True, RUN.tuned),
+        )
         paged.capture()
         return {}
-    pages = min(pages, state_bytes(torch.cuda.mem_get_info()[0]) // (Layout(PUBLISHED).elements * torch.bfloat16.itemsize))
+    pages = min(
+        pages, state_bytes(torch.cuda.mem_get_info()[0]) // (Layout(PUBLISHED).elements * torch.bfloat16.itemsize)
+    )
     paged = filled(weights, pages, (1, 2, 4, 8, 16, 32), launch=Launcher(True, RUN.tuned))
     seconds = paged.capture()
     memory = torch.cuda.memory_allocated() / 2**30
@@ -105,11 +126,17 @@ def passes(out: Path, pages: int = 800) -> dict[str, Any]:
             assert bool(torch.isfinite(paged._estimator.x[:batch]).all())
             rows[f"{batch} {prefix + 1}"] = spent
             each = spent / batch
-            print(f"batch {batch:3d}  {prefix + 1:3d} blocks: {spent:7.3f} ms  ({each:6.3f} a stream, host {host:.2f})", flush=True)
+            print(
+                f"batch {batch:3d}  {prefix + 1:3d} blocks: {spent:7.3f} ms  ({each:6.3f} a stream, host {host:.2f})",
+                flush=True,
+            )
     cold = [Someone(None, 87, 41, 7).unit(at, [1, 2, 3, 4]) for at in range(4)]
     for name, units in (("cold", cold), ("kept", cold[3:])):
         rows[name] = timed(partial(paged.run, units), 20)
-    print(f"first chunk behind 87 tokens: cold {rows['cold']:.3f} ms, prompt kept {rows['kept']:.3f} ms, host included", flush=True)
+    print(
+        f"first chunk behind 87 tokens: cold {rows['cold']:.3f} ms, prompt kept {rows['kept']:.3f} ms, host included",
+        flush=True,
+    )
     return rows
 
 
@@ -117,7 +144,9 @@ def recompute(out: Path) -> dict[str, Any]:
     """A pass that makes the last block of a sentence from nothing kept."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows = RUN.kept
-    paged = PagedFlow(PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), most=max(AGAIN), launch=Launcher(True, RUN.tuned))
+    paged = PagedFlow(
+        PUBLISHED, weights, pages=2, buckets=(4, 8, 16, 32), most=max(AGAIN), launch=Launcher(True, RUN.tuned)
+    )
     paged.capture((Way.RECOMPUTED,))
     for blocks in AGAIN:
         one = Someone(None, 0, 25 * blocks, 5)
@@ -125,5 +154,7 @@ def recompute(out: Path) -> dict[str, Any]:
         paged.recompute(units)
         rows[str(blocks)] = timed(paged._graphs[blocks, Way.RECOMPUTED].replay, 10)
         scratch = paged.scratch_layout.elements * 2 / 2**20
-        print(f"recomputing {blocks:3d} blocks: {rows[str(blocks)]:.3f} ms, scratch {scratch:.2f} MiB a block", flush=True)
+        print(
+            f"recomputing {blocks:3d} blocks: {rows[str(blocks)]:.3f} ms, scratch {scratch:.2f} MiB a block", flush=True
+        )
     return rows

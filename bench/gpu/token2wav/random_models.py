@@ -26,8 +26,9 @@ DEVICE = torch.device("cuda")
 
 @dataclass
 class Run:
-    """Options of this process. compile_only: fill the compiler's cache, time nothing; shard: of what; tuned: other tiles;
-    kept: the figures of the part, in their file as soon as they are there."""
+    """Options of this process. compile_only: fill the compiler's cache, time nothing; shard: of
+    what; tuned: other tiles; kept: the figures of the part, in their file as soon as they are
+    there."""
 
     compile_only: bool = False
     shard: tuple[int, ...] = ()

@@ -53,7 +53,9 @@ def _voice(prompt: int, key: str) -> Voice:
 
 
 def decoder(out: Path) -> dict[str, Any]:
-    """The decoder's samples, streams together, alone and with a kept prompt, against the readable vocoder over the paged flow's mel."""
+    """The decoder's samples, streams together, alone and with a kept prompt, against the readable
+    vocoder over the paged flow's mel.
+    """
 
     config, weights = random_vocoder()
     plain = Vocoder(config, weights, DEVICE)
@@ -104,14 +106,17 @@ def decoder(out: Path) -> dict[str, Any]:
         errors = [apart(x, y)[0] for x, y in ((together[at], wanted[at]), (alone, together[at]), (kept, alone))]
         rows[str(at)] = errors
         print(
-            f"decoder {cases[at]}: {len(wanted[at])} samples ({len(together[at])} made), relative to readable {errors[0]:.2e}, "
+            f"decoder {cases[at]}: {len(wanted[at])} samples ({len(together[at])} made), relative to readable "
+            f"{errors[0]:.2e}, "
             f"alone to together {errors[1]:.2e}, kept prompt to alone {errors[2]:.2e}", flush=True,
         )  # fmt: skip
     return rows
 
 
 async def _listen(batcher: Batcher, sentence: Sentence, tokens: list[int], pace: float | None) -> dict[str, float]:
-    """One stream; pace: tokens a second, None: all at once. gaps, late: how often a player ran dry, and for how many seconds."""
+    """One stream; pace: tokens a second, None: all at once. gaps, late: how often a player ran dry,
+    and for how many seconds.
+    """
     began, player = time.monotonic(), Player()
     async with AcousticStream(batcher, sentence) as stream:
 
@@ -128,7 +133,13 @@ async def _listen(batcher: Batcher, sentence: Sentence, tokens: list[int], pace:
                 player.hear(time.monotonic() - began, len(piece.audio) / BYTES_PER_SAMPLE / SAMPLE_RATE)
         await feeding
     first = player.first_sound or 0.0
-    return {"first": first, "gaps": player.gaps, "late": player.stalls, "audio": player.audio, "wall": time.monotonic() - began}
+    return {
+        "first": first,
+        "gaps": player.gaps,
+        "late": player.stalls,
+        "audio": player.audio,
+        "wall": time.monotonic() - began,
+    }
 
 
 LOADS = [(count, None) for count in (1, 8, 16, 32, 64)] + [(count, 400.0) for count in (1, 8, 32, 64)] + [(128, None)]
@@ -158,7 +169,8 @@ async def _load(batcher: Batcher, decoder: PagedDecoder, count: int, pace: float
         f"{count:3d} streams, tokens {'at once' if pace is None else f'{pace:.0f}/s'}: served {len(fine)}, "
         f"{row['audio_per_second']:.0f} s of audio a second, first sound p50 {1000 * row['first_p50']:.1f} "
         f"p95 {1000 * row['first_p95']:.1f} ms, "
-        f"{row['with_gaps']} with gaps (longest {1000 * row['late']:.0f} ms), recomputed {row['recomputed']} blocks", flush=True,
+        f"{row['with_gaps']} with gaps (longest {1000 * row['late']:.0f} ms), recomputed {row['recomputed']} blocks",
+        flush=True,
     )  # fmt: skip
     if refused:
         print("   refused:", len(refused), repr(refused[0])[:160], flush=True)
@@ -166,7 +178,9 @@ async def _load(batcher: Batcher, decoder: PagedDecoder, count: int, pace: float
 
 
 def streams(out: Path, most_pages: int = 900) -> dict[str, Any]:
-    """Through the batcher: streams of ten seconds at once, and of several lengths alone; voice of 87 prompt tokens."""
+    """Through the batcher: streams of ten seconds at once, and of several lengths alone; voice of
+    87 prompt tokens.
+    """
     decoder = _decoder(most_pages)
     rows = RUN.kept
 
@@ -181,7 +195,10 @@ def streams(out: Path, most_pages: int = 900) -> dict[str, Any]:
                 print(f"first sound alone, prompt {name}: {1000 * got['first']:.2f} ms", flush=True)
                 rows[f"first {name}"] = got["first"]
             for seconds in (4, 10, 30):
-                runs = [await _listen(batcher, Sentence(_voice(87, "v"), seed=2), _tokens(25 * seconds, 2), None) for _ in range(3)]
+                runs = [
+                    await _listen(batcher, Sentence(_voice(87, "v"), seed=2), _tokens(25 * seconds, 2), None)
+                    for _ in range(3)
+                ]
                 wall = statistics.median(run["wall"] for run in runs)
                 rows[f"alone {seconds}"] = wall / seconds
                 print(f"alone, {seconds:2d} s of audio: {1000 * wall / seconds:.2f} ms a second of audio", flush=True)
@@ -198,7 +215,9 @@ def streams(out: Path, most_pages: int = 900) -> dict[str, Any]:
 
 
 def steps(out: Path) -> dict[str, Any]:
-    """Wall time of a step of the decoder by streams, what the device needs for its graphs, and the host's share by part."""
+    """Wall time of a step of the decoder by streams, what the device needs for its graphs, and the
+    host's share by part.
+    """
     fast = _decoder(400)
     flow, rows = fast._flow, {}
     sounding: Any = fast._sounding
@@ -215,7 +234,13 @@ def steps(out: Path) -> dict[str, Any]:
 
         setattr(owner, name, call)
 
-    for owner, name in ((fast._blocks, "make"), (flow, "run"), (sounding, "make"), (sounding._vocoder, "run"), (fast, "_result")):
+    for owner, name in (
+        (fast._blocks, "make"),
+        (flow, "run"),
+        (sounding, "make"),
+        (sounding._vocoder, "run"),
+        (fast, "_result"),
+    ):
         clocked(owner, name)
     for count in (1, 1, 8, 32):
         states = [fast.start(Sentence(_voice(87, "v"), seed=at)) for at in range(count)]
@@ -237,7 +262,8 @@ def steps(out: Path) -> dict[str, Any]:
         device = timed(flow._graphs[ways[0]].replay, 10), timed(sounding._vocoder._graphs[50, graph].replay, 10)
         rows[str(count)] = {"walls": walls, "flow": device[0], "vocoder": device[1], "shares": shares[-1]}
         print(
-            f"step of {count:2d} streams: {' '.join(f'{wall:.2f}' for wall in walls)} ms; graphs alone {device[0]:.2f} + {device[1]:.2f}; "
+            f"step of {count:2d} streams: {' '.join(f'{wall:.2f}' for wall in walls)} ms; graphs alone {device[0]:.2f} "
+            f"+ {device[1]:.2f}; "
             f"host: {', '.join(f'{name} {value:.2f}' for name, value in shares[-1].items())}", flush=True,
         )  # fmt: skip
         del states

@@ -15,12 +15,14 @@ from services.token2wav.gpu.paged_flow.flow import PagedFlow, Way
 
 CHOICES: dict[str, list[Tile]] = {
     "qkv": [
-        Tile(16, 64, 64, 4), Tile(16, 128, 64, 4), Tile(16, 128, 64, 8), Tile(32, 64, 64, 8), Tile(32, 128), Tile(64, 128, 64, 8),
+        Tile(16, 64, 64, 4), Tile(16, 128, 64, 4), Tile(16, 128, 64, 8), Tile(32, 64, 64, 8), Tile(32, 128),
+        Tile(64, 128, 64, 8),
         Tile(64, 128, 64, 8, 3, 2),
         Tile(64, 128, 64, 8, 3, 4), Tile(128, 128, 64, 8),
     ],
     "widen": [
-        Tile(16, 64, 64, 4), Tile(16, 128, 64, 4), Tile(16, 128, 64, 8), Tile(32, 64, 64, 8), Tile(32, 128), Tile(64, 128),
+        Tile(16, 64, 64, 4), Tile(16, 128, 64, 4), Tile(16, 128, 64, 8), Tile(32, 64, 64, 8), Tile(32, 128),
+        Tile(64, 128),
         Tile(64, 128, 64, 8, 3, 2), Tile(64, 128, 64, 8, 3, 4),
         Tile(128, 128, 64, 8),
     ],
@@ -34,7 +36,8 @@ CHOICES: dict[str, list[Tile]] = {
         Tile(64, 64, 256, 4, 2), Tile(64, 128, 128, 8),
     ],
     "convolution": [
-        Tile(16, 16, 256, 4), Tile(16, 32, 256, 4), Tile(16, 32, 256, 8), Tile(32, 32, 256, 8), Tile(32, 32, 128), Tile(16, 64, 128),
+        Tile(16, 16, 256, 4), Tile(16, 32, 256, 4), Tile(16, 32, 256, 8), Tile(32, 32, 256, 8), Tile(32, 32, 128),
+        Tile(16, 64, 128),
         Tile(64, 64, 64, 4, 4), Tile(64, 64, 64, 8),
         Tile(128, 64, 64, 8),
     ],
@@ -53,7 +56,9 @@ _KEPT: dict[str, PagedFlow] = {}
 
 
 def tuning(out: Path, kinds: tuple[str, ...] = tuple(CHOICES)) -> dict[str, Any]:
-    """Microseconds of a launch by kind, rows and tile; the best become the tiles of the parts that follow (--tiles)."""
+    """Microseconds of a launch by kind, rows and tile; the best become the tiles of the parts that
+    follow (--tiles).
+    """
     weights = random_flow(PUBLISHED, DEVICE)
     rows: dict[str, Any] = {}
     for kind in kinds:
@@ -74,7 +79,10 @@ def tuning(out: Path, kinds: tuple[str, ...] = tuple(CHOICES)) -> dict[str, Any]
         for units, choices in sorted(found.items()):
             choices.sort(key=lambda pair: pair[0])
             rows[f"{kind} {units}"] = [(spent, vars(tile)) for spent, tile in choices]
-            best = ", ".join(f"{spent:.2f} us {t.rows}x{t.columns}x{t.inner} w{t.warps} s{t.stages} l{t.loop}" for spent, t in choices[:4])
+            best = ", ".join(
+                f"{spent:.2f} us {t.rows}x{t.columns}x{t.inner} w{t.warps} s{t.stages} l{t.loop}"
+                for spent, t in choices[:4]
+            )
             print(f"{kind:12s} {units:3d} units: {best} ... worst {choices[-1][0]:.1f}", flush=True)
         if found:
             chosen = [(CLASSES[units], vars(choices[0][1])) for units, choices in sorted(found.items())]
@@ -86,14 +94,18 @@ def tuned_tiles(out: Path) -> dict[str, tuple[tuple[int, Tile], ...]]:
     """What the tuning of this run found best; {} where there was none."""
     found = {}
     for path in sorted(out.glob("tiles-*.json")):
-        found[path.stem.removeprefix("tiles-")] = tuple((most, Tile(**tile)) for most, tile in json.loads(path.read_text()))
+        found[path.stem.removeprefix("tiles-")] = tuple(
+            (most, Tile(**tile)) for most, tile in json.loads(path.read_text())
+        )
     return found
 
 
 def _tuned(weights: dict[str, Tensor], launch: Launcher) -> PagedFlow:
     paged = _KEPT.get("one")
     if paged is None:
-        paged = _KEPT["one"] = PagedFlow(PUBLISHED, weights, pages=4 if RUN.compile_only else 140, buckets=(32,), launch=launch)
+        paged = _KEPT["one"] = PagedFlow(
+            PUBLISHED, weights, pages=4 if RUN.compile_only else 140, buckets=(32,), launch=launch
+        )
         for part in torch.split(paged.pool, 1 << 28):
             part.normal_(0, 0.5)
         one = Someone(None, 0, 103, 5)
@@ -107,7 +119,8 @@ def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
     """All launches of one kind in a pass's first Euler step, one after the other, and how many."""
     e = paged._estimator
     wanted = {
-        "qkv": "queries_keys_values", "widen": "normed_linear", "convolution": "causal_convolution", "rows": "norm_mish",
+        "qkv": "queries_keys_values", "widen": "normed_linear", "convolution": "causal_convolution",
+        "rows": "norm_mish",
         "attention": "paged_attention",
     }.get(kind)  # fmt: skip
 
@@ -135,8 +148,8 @@ def _chain(paged: PagedFlow, kind: str, units: int) -> Callable[[], None]:
 
 @torch.inference_mode()
 def variants(out: Path) -> dict[str, Any]:
-    """The same pass with a product a launch, with attention by itself where feed-forwards meet, as it is served, and with the tiles of the
-    source."""
+    """The same pass with a product a launch, with attention by itself where feed-forwards meet, as
+    it is served, and with the tiles of the source."""
     weights = random_flow(PUBLISHED, DEVICE)
     rows = RUN.kept
     tuned = Launcher(True, RUN.tuned)
@@ -163,7 +176,11 @@ def variants(out: Path) -> dict[str, Any]:
                 paged._table.fill(spread(batch, prefix), batch)
                 rows[f"{name} {batch} {prefix + 1}"] = spent = timed(paged._graphs[batch, Way.SHORT].replay, 10)
                 mean = float(paged._estimator.x[:batch].double().abs().mean())
-                print(f"{name:20s} batch {batch:2d} {prefix + 1:2d} blocks: {spent:.3f} ms, mean size of the mel {mean:.9f}", flush=True)
+                print(
+                    f"{name:20s} batch {batch:2d} {prefix + 1:2d} blocks: {spent:.3f} ms, mean size of the mel "
+                    f"{mean:.9f}",
+                    flush=True,
+                )
         del paged
         torch.cuda.empty_cache()
     return rows
@@ -181,7 +198,9 @@ def profile(out: Path) -> dict[str, Any]:
             paged.run(units)
             torch.cuda.synchronize()
         print(f"batch {batch}, 4 blocks")
-        print(recorded.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=40), flush=True)
+        print(
+            recorded.key_averages().table(sort_by="cuda_time_total", row_limit=14, max_name_column_width=40), flush=True
+        )
         del paged
         torch.cuda.empty_cache()
     return {}

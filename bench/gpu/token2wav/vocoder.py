@@ -1,4 +1,6 @@
-"""The part about the vocoder: right against the readable one's whole sentence, and what a window costs by batch."""
+"""The part about the vocoder: right against the readable one's whole sentence, and what a window
+costs by batch.
+"""
 
 import time
 from pathlib import Path
@@ -22,11 +24,15 @@ ARRIVALS = (26, 76, 126, 176, 226, FRAMES)
 
 
 def vocoder(out: Path, precisions: tuple[str, ...] = ("float16", "tf32")) -> dict[str, Any]:
-    """Windows against the readable vocoder's whole sentence, then milliseconds of a window by batch."""
+    """Windows against the readable vocoder's whole sentence, then milliseconds of a window by
+    batch.
+    """
     config, weights = random_vocoder()
     if RUN.compile_only:
         launch = Share(RUN.shard[0], RUN.shard[1], RUN.tuned)
-        made = WindowedVocoder(config, weights, DEVICE, slots=2, buckets=BATCHES, launch=launch, precision=precisions[0])
+        made = WindowedVocoder(
+            config, weights, DEVICE, slots=2, buckets=BATCHES, launch=launch, precision=precisions[0]
+        )
         for batch in BATCHES:
             for frames in made.shapes:
                 made.run([Render(1, 0, frames, None, 1, 0)] * batch, frames)
@@ -40,7 +46,8 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("float16", "tf32")) -> dic
         began = time.perf_counter()
         print("excitation beside the levels before" if beside else "one after the other", flush=True)
         made = WindowedVocoder(
-            config, weights, DEVICE, slots=40, launch=Launcher(True, RUN.tuned), precision=precision, side_streams=beside
+            config, weights, DEVICE, slots=40, launch=Launcher(True, RUN.tuned), precision=precision,
+            side_streams=beside
         )  # fmt: skip
         made.capture()
         seconds = time.perf_counter() - began
@@ -49,7 +56,11 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("float16", "tf32")) -> dic
         rows[f"{kind} error"] = apart(sound, wanted)
         peak, loudest = float((sound - wanted).abs().max()), float(wanted.abs().max())
         error = rows[f"{kind} error"][0]
-        print(f"vocoder {precision}: relative {error:.2e}, largest {peak:.2e} of {loudest:.2f}, captured in {seconds:.1f} s", flush=True)
+        print(
+            f"vocoder {precision}: relative {error:.2e}, largest {peak:.2e} of {loudest:.2f}, captured in "
+            f"{seconds:.1f} s",
+            flush=True,
+        )
         for frames in made.shapes:
             for batch in BATCHES:
                 windows = [Render(at + 1, 0, frames, None, at, 0) for at in range(batch)]
@@ -60,7 +71,10 @@ def vocoder(out: Path, precisions: tuple[str, ...] = ("float16", "tf32")) -> dic
                     made.run(windows, frames)
                 host = 1000 * (time.perf_counter() - began) / 20
                 torch.cuda.synchronize()
-                print(f"vocoder {precision} {batch:2d} windows of {frames} frames: {spent:.3f} ms, host {host:.3f} ms", flush=True)
+                print(
+                    f"vocoder {precision} {batch:2d} windows of {frames} frames: {spent:.3f} ms, host {host:.3f} ms",
+                    flush=True,
+                )
         del made
     _profiled(config, weights, precisions[0])
     return rows
@@ -73,13 +87,17 @@ def _streamed(made: WindowedVocoder, mel: Tensor) -> Tensor:
         made.write([7], [received], [mel.T[received:have]])
         received, end = have, FRAMES if have == FRAMES else None
         while count := min(50, (FRAMES if end else have - made.hold_back_frames) - first):
-            pieces.append(made.run([Render(7, first, count, end, SEED, 3)], 10 if count <= 10 else 50)[0, : 480 * count].clone())
+            pieces.append(
+                made.run([Render(7, first, count, end, SEED, 3)], 10 if count <= 10 else 50)[0, : 480 * count].clone()
+            )
             first += count
     return torch.cat(pieces)
 
 
 def _profiled(config: Any, weights: dict[str, Tensor], precision: str) -> None:
-    made = WindowedVocoder(config, weights, DEVICE, slots=40, buckets=BATCHES, launch=Launcher(True, RUN.tuned), precision=precision)
+    made = WindowedVocoder(
+        config, weights, DEVICE, slots=40, buckets=BATCHES, launch=Launcher(True, RUN.tuned), precision=precision
+    )
     for batch in (1, 32):
         windows = [Render(at + 1, 0, 30, None, at, 0) for at in range(batch)]
         made.run(windows)
@@ -89,7 +107,9 @@ def _profiled(config: Any, weights: dict[str, Tensor], precision: str) -> None:
             torch.cuda.synchronize()
         events = sorted(recorded.key_averages(), key=lambda each: -each.self_device_time_total)
         total = sum(event.self_device_time_total for event in events)
-        print(f"{batch} windows: {total:.0f} us of kernels in {sum(event.count for event in events)} launches", flush=True)
+        print(
+            f"{batch} windows: {total:.0f} us of kernels in {sum(event.count for event in events)} launches", flush=True
+        )
         for event in events[:16]:
             print(f"   {event.key[:90]:90s} {event.self_device_time_total:8.0f} us in {event.count}", flush=True)
         spans = [event for event in recorded.events() if "windowed_convolution" in event.name]

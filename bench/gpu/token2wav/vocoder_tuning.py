@@ -1,4 +1,6 @@
-"""The part that finds the tiles of the vocoder's convolutions: every kind by itself, for several batches."""
+"""The part that finds the tiles of the vocoder's convolutions: every kind by itself, for several
+batches.
+"""
 
 import json
 import math
@@ -19,12 +21,16 @@ Launched = tuple[Any, Grid, tuple[Any, ...], dict[str, Any]]
 BATCHES = (1, 4, 8, 16, 32)
 CHOICES = [
     *(Tile(*shape, described=True) for shape in (
-        (64, 32, 64, 4, 4), (64, 32, 128, 4, 4), (64, 64, 64, 4, 3), (64, 64, 64, 4, 4), (64, 64, 64, 4, 6), (64, 64, 128, 4, 3),
-        (64, 128, 64, 4, 3), (64, 128, 64, 4, 4), (64, 128, 128, 4, 3), (128, 64, 64, 4, 3), (128, 64, 64, 4, 4), (128, 64, 64, 8, 3),
-        (128, 64, 64, 8, 4), (128, 64, 128, 8, 3), (128, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 128, 8, 3), (256, 64, 64, 8, 3),
+        (64, 32, 64, 4, 4), (64, 32, 128, 4, 4), (64, 64, 64, 4, 3), (64, 64, 64, 4, 4), (64, 64, 64, 4, 6),
+        (64, 64, 128, 4, 3),
+        (64, 128, 64, 4, 3), (64, 128, 64, 4, 4), (64, 128, 128, 4, 3), (128, 64, 64, 4, 3), (128, 64, 64, 4, 4),
+        (128, 64, 64, 8, 3),
+        (128, 64, 64, 8, 4), (128, 64, 128, 8, 3), (128, 128, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 128, 8, 3),
+        (256, 64, 64, 8, 3),
         (256, 64, 64, 8, 4), (64, 256, 64, 8, 3), (64, 256, 64, 4, 3), (128, 256, 64, 8, 3), (256, 128, 64, 8, 3),
     )),
-    Tile(32, 32, 128, 4, 4), Tile(32, 64, 128, 4, 4), Tile(32, 64, 64, 4, 4), Tile(64, 32, 64, 4, 4), Tile(64, 64, 64), Tile(64, 64, 128),
+    Tile(32, 32, 128, 4, 4), Tile(32, 64, 128, 4, 4), Tile(32, 64, 64, 4, 4), Tile(64, 32, 64, 4, 4), Tile(64, 64, 64),
+    Tile(64, 64, 128),
     Tile(64, 32, 128, 4, 3), Tile(128, 32, 64), Tile(64, 64, 64, 8),
 ]  # fmt: skip
 
@@ -63,13 +69,18 @@ class _Recorded(Launcher):
 
 
 def sound_tuning(out: Path, precision: str = "float16") -> dict[str, Any]:
-    """Microseconds of the launches of one kind in a window of 50 frames, by batch and tile; the best are written for --tiles."""
+    """Microseconds of the launches of one kind in a window of 50 frames, by batch and tile; the
+    best are written for --tiles.
+    """
     config, weights = random_vocoder()
-    made = WindowedVocoder(config, weights, DEVICE, slots=40, launch=Launcher(True), precision=precision, side_streams=False)
+    made = WindowedVocoder(
+        config, weights, DEVICE, slots=40, launch=Launcher(True), precision=precision, side_streams=False
+    )
     found: dict[str, dict[int, list[tuple[float, Tile]]]] = {}
     lengths: dict[str, dict[int, int]] = {}
     plain = Launcher(True)
-    if not RUN.compile_only:  # numbers like those of real sound, and not zeros, are multiplied below
+    # numbers like those of real sound, and not zeros, are multiplied below
+    if not RUN.compile_only:
         made.run([Render(at + 1, 0, 50, None, at, 0) for at in range(32)], WINDOW_FRAMES)
     for at, tile in enumerate(CHOICES):
         if RUN.compile_only and at % RUN.shard[1] != RUN.shard[0]:
@@ -106,17 +117,23 @@ def sound_tuning(out: Path, precision: str = "float16") -> dict[str, Any]:
             choices.sort(key=lambda pair: pair[0])
             rows[f"{kind} {batch}"] = [(spent, vars(tile)) for spent, tile in choices]
             best = ", ".join(
-                f"{spent:.1f} {t.rows}x{t.columns}x{t.inner} w{t.warps} s{t.stages} {'d' * t.described}" for spent, t in choices[:5]
+                f"{spent:.1f} {t.rows}x{t.columns}x{t.inner} w{t.warps} s{t.stages} {'d' * t.described}"
+                for spent, t in choices[:5]
             )
             print(f"{kind:17s} {batch:2d} windows: {best} ... worst {choices[-1][0]:.1f}", flush=True)
         (out / f"tiles-{kind}.json").write_text(json.dumps(_rules(batches, lengths[kind])))
     for batch in BATCHES if found else ():
-        print(f"best of all, {batch:2d} windows: {sum(batches[batch][0][0] for batches in found.values()):.0f} us", flush=True)
+        print(
+            f"best of all, {batch:2d} windows: {sum(batches[batch][0][0] for batches in found.values()):.0f} us",
+            flush=True,
+        )
     return rows
 
 
 def _rules(batches: dict[int, list[tuple[float, Tile]]], lengths: dict[int, int]) -> list[tuple[int, dict[str, Any]]]:
-    """The best tiles, the one before where it is as good within 2 %; limits are half way between the lengths that were measured."""
+    """The best tiles, the one before where it is as good within 2 %; limits are half way between
+    the lengths that were measured.
+    """
     rules: list[tuple[int, Tile]] = []
     ordered = sorted(batches)
     for batch, after in zip(ordered, [*ordered[1:], None], strict=True):
@@ -129,8 +146,10 @@ def _rules(batches: dict[int, list[tuple[float, Tile]]], lengths: dict[int, int]
 
 
 PITCH_CHOICES = [
-    Tile(16, 16, 32, 4, 4), Tile(32, 16, 32, 4, 4), Tile(32, 32, 32, 4, 4), Tile(32, 64, 32, 4, 3), Tile(64, 32, 32, 4, 3),
-    Tile(64, 64, 32, 4, 3), Tile(64, 64, 32, 8, 3), Tile(32, 32, 64, 4, 3), Tile(16, 32, 64, 4, 4), Tile(128, 64, 32, 8, 3),
+    Tile(16, 16, 32, 4, 4), Tile(32, 16, 32, 4, 4), Tile(32, 32, 32, 4, 4), Tile(32, 64, 32, 4, 3),
+    Tile(64, 32, 32, 4, 3),
+    Tile(64, 64, 32, 4, 3), Tile(64, 64, 32, 8, 3), Tile(32, 32, 64, 4, 3), Tile(16, 32, 64, 4, 4),
+    Tile(128, 64, 32, 8, 3),
 ]  # fmt: skip
 
 
@@ -149,7 +168,9 @@ def pitch_tuning(out: Path) -> dict[str, Any]:
             choices.append((1000 * timed(graphed(_again(plain, layers)), 5, 2), tile))
         choices.sort(key=lambda pair: pair[0])
         rows[f"pitch {batch}"] = [(spent, vars(tile)) for spent, tile in choices]
-        best = ", ".join(f"{spent:.1f} {t.rows}x{t.columns}x{t.inner} w{t.warps} s{t.stages}" for spent, t in choices[:5])
+        best = ", ".join(
+            f"{spent:.1f} {t.rows}x{t.columns}x{t.inner} w{t.warps} s{t.stages}" for spent, t in choices[:5]
+        )
         print(f"pitch {batch:2d} windows: {best} ... worst {choices[-1][0]:.1f}", flush=True)
     return rows
 

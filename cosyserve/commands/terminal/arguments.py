@@ -16,7 +16,9 @@ _DEMO_MODEL = Path("models") / "demo"
 
 def add_server(parser: argparse.ArgumentParser) -> None:
     """--server"""
-    parser.add_argument("--server", type=server, default=SERVER, metavar="HOST:PORT", help="public endpoint (default: %(default)s)")
+    parser.add_argument(
+        "--server", type=server, default=SERVER, metavar="HOST:PORT", help="public endpoint (default: %(default)s)"
+    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -36,14 +38,19 @@ def add_stack(parser: argparse.ArgumentParser) -> None:
         "(default: COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND, else auto)",
     )
     parser.add_argument(
-        "--device", default=None, metavar="NAME", help="device of the engines, such as cpu or cuda (default: the services')"
+        "--device",
+        default=None,
+        metavar="NAME",
+        help="device of the engines, such as cpu or cuda (default: the services')",
     )
     add_gpu_sharing(parser)
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """--model"""
-    parser.add_argument("--model", type=Path, default=None, metavar="DIR", help="CosyVoice2 model directory (default: models/demo)")
+    parser.add_argument(
+        "--model", type=Path, default=None, metavar="DIR", help="CosyVoice2 model directory (default: models/demo)"
+    )
 
 
 def add_gpu_sharing(parser: argparse.ArgumentParser) -> None:
@@ -110,7 +117,9 @@ def encoding(text: str) -> Encoding:
 
 
 def pair(form: str) -> Callable[[str], tuple[str, str]]:
-    """argparse type of two texts with = between them; form: how that is written, such as "KEY=VALUE"."""
+    """argparse type of two texts with = between them; form: how that is written, such as
+    "KEY=VALUE".
+    """
 
     def split(text: str) -> tuple[str, str]:
         first, equals, second = text.partition("=")
@@ -141,7 +150,9 @@ def replicas(text: str) -> dict[str, int]:
 
 
 def devices(text: str) -> dict[str, list[str]]:
-    """argparse type of e.g. "token2wav=cuda:0,cuda:1,llm=cuda:0": a name with = begins the list of a service."""
+    """argparse type of e.g. "token2wav=cuda:0,cuda:1,llm=cuda:0": a name with = begins the list of
+    a service.
+    """
     return _lists(text, "token2wav=cuda:0,cuda:1,llm=cuda:0")
 
 
@@ -182,7 +193,9 @@ def _named(text: str, form: str) -> dict[str, str]:
 
 
 def model_directory(given: Path | None) -> Path:
-    """The directory asked for, else the bundled model beside the package, else the one in the working directory."""
+    """The directory asked for, else the bundled model beside the package, else the one in the
+    working directory.
+    """
     if given is not None:
         return given
     beside = Path(__file__).resolve().parents[3] / _DEMO_MODEL
@@ -190,7 +203,9 @@ def model_directory(given: Path | None) -> Path:
 
 
 def voices_url() -> str:
-    """Where `cosyserve up` keeps voices that nobody said otherwise of: COSYSERVE_FRONTEND_VOICES_URL, else the user's data directory."""
+    """Where `cosyserve up` keeps voices that nobody said otherwise of:
+    COSYSERVE_FRONTEND_VOICES_URL, else the user's data directory.
+    """
     told = os.environ.get("COSYSERVE_FRONTEND_VOICES_URL")
     if told:
         return told

@@ -34,7 +34,9 @@ def unwritable_ending(output: str) -> str:
 
 
 def require_writable(output: str | None) -> None:
-    """Before any work: raise OSError naming what would keep the file from being written. Nothing is made."""
+    """Before any work: raise OSError naming what would keep the file from being written. Nothing is
+    made.
+    """
     if output is None or output == _STREAM:
         return
     path = Path(output)
@@ -44,14 +46,17 @@ def require_writable(output: str | None) -> None:
     if path.is_dir():
         raise IsADirectoryError(0, "cannot be written, it is a directory", output)
     if not os.access(path if path.exists() else folder, os.W_OK):
-        raise PermissionError(0, f"cannot be written, no permission to write {'it' if path.exists() else f'in {folder}'}", output)
+        raise PermissionError(
+            0, f"cannot be written, no permission to write {'it' if path.exists() else f'in {folder}'}", output
+        )
 
 
 async def deliver(arguments: argparse.Namespace, speak: Callable[[Client, Play], Awaitable[Heard]]) -> int:
-    """Play what `speak` makes into --output and by --play, and say what it cost; returns the exit code.
+    """Play what `speak` makes into --output and by --play, and say what it cost; returns the exit
+    code.
 
-    Raises WrongUsage for an output that cannot be one, OSError for a file that cannot be written, DeadlineExceeded when --timeout is over,
-    and Unavailable without a server.
+    Raises WrongUsage for an output that cannot be one, OSError for a file that cannot be written,
+    DeadlineExceeded when --timeout is over, and Unavailable without a server.
     """
     if arguments.output is not None and not writable_ending(arguments.output):
         raise WrongUsage(unwritable_ending(arguments.output))
@@ -69,20 +74,30 @@ async def deliver(arguments: argparse.Namespace, speak: Callable[[Client, Play],
     except TimeoutError as error:
         if not time_given.expired():
             raise
-        raise DeadlineExceeded(f"server at {arguments.server}: not over within the {arguments.timeout:g} s of --timeout") from error
+        raise DeadlineExceeded(
+            f"server at {arguments.server}: not over within the {arguments.timeout:g} s of --timeout"
+        ) from error
     except BrokenPipeError:
-        # Whoever listened has heard enough. Python would meet the broken pipe again when it closes standard output.
+        # Whoever listened has heard enough. Python would meet the broken pipe again when it closes
+        # standard output.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     for warning in heard.summary.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    line = json.dumps(heard.as_dict() | {"output": arguments.output}) if arguments.json else f"{arguments.output or 'played'}: {heard}"
+    line = (
+        json.dumps(heard.as_dict() | {"output": arguments.output})
+        if arguments.json
+        else f"{arguments.output or 'played'}: {heard}"
+    )
     print(line, file=sys.stderr if arguments.output == _STREAM else sys.stdout)
     return 0
 
 
 async def _spoken(
-    arguments: argparse.Namespace, speak: Callable[[Client, Play], Awaitable[Heard]], out: "_Output", player: Player | None
+    arguments: argparse.Namespace,
+    speak: Callable[[Client, Play], Awaitable[Heard]],
+    out: "_Output",
+    player: Player | None,
 ) -> Heard:
     async with Client(arguments.server) as client, contextlib.AsyncExitStack() as exits:
         await client.connect(arguments.timeout)
@@ -92,7 +107,9 @@ async def _spoken(
 
 
 class _Output:
-    """Where the audio goes. A file comes into being with the first sound, so that a refused request leaves none."""
+    """Where the audio goes. A file comes into being with the first sound, so that a refused request
+    leaves none.
+    """
 
     def __init__(self, arguments: argparse.Namespace, player: Player | None) -> None:
         self._arguments = arguments
@@ -130,7 +147,9 @@ class _Output:
 
 
 def _write_all(descriptor: int, content: bytes) -> None:
-    """Blocks. Past Python's own buffer, whose lock a thread that is left behind would keep from the interpreter."""
+    """Blocks. Past Python's own buffer, whose lock a thread that is left behind would keep from the
+    interpreter.
+    """
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

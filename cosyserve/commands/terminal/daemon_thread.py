@@ -1,4 +1,6 @@
-"""Reading and writing that may wait for ever, on a thread that a process which ends does not wait for."""
+"""Reading and writing that may wait for ever, on a thread that a process which ends does not wait
+for.
+"""
 
 import asyncio
 import threading
@@ -9,8 +11,8 @@ T = TypeVar("T")
 
 
 async def in_daemon(work: Callable[[], T], name: str) -> T:
-    """What `work` returns or raises. To be cancelled here leaves it to itself, so it must hold no lock that the interpreter takes at its
-    end."""
+    """What `work` returns or raises. To be cancelled here leaves it to itself, so it must hold no
+    lock that the interpreter takes at its end."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 

@@ -1,4 +1,6 @@
-"""How a command says that it failed: one line on standard error, or with --json one object where its result would have been."""
+"""How a command says that it failed: one line on standard error, or with --json one object where
+its result would have been.
+"""
 
 import argparse
 import json
@@ -29,9 +31,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def tell(status: str, message: str, code: int, *, as_json: bool, to_stderr: bool = False, **more: object) -> int:
-    """Print a failure; returns `code`. status: name of the gRPC status, or empty. more: fields of the JSON object beside these."""
+    """Print a failure; returns `code`. status: name of the gRPC status, or empty. more: fields of
+    the JSON object beside these.
+    """
     if as_json:
-        error = {"status": status, "message": message, **{key: value for key, value in more.items() if value is not None}}
+        error = {
+            "status": status,
+            "message": message,
+            **{key: value for key, value in more.items() if value is not None},
+        }
         print(json.dumps({"error": plain(error)}), file=sys.stderr if to_stderr else sys.stdout)
     else:
         print(f"cosyserve: {status}: {message}" if status else f"cosyserve: {message}", file=sys.stderr)

@@ -1,4 +1,6 @@
-"""The system's own player: sound is heard while it arrives, through a pipe into a program that every desktop has."""
+"""The system's own player: sound is heard while it arrives, through a pipe into a program that
+every desktop has.
+"""
 
 import asyncio
 import contextlib
@@ -19,8 +21,9 @@ class NoPlayer(Exception):
 
 @dataclass(frozen=True)
 class Program:
-    """A player. command: its arguments for sound of so many samples a second; takes: what it reads, `raw` (s16le, mono) or `wav` from its
-    standard input, or a `file` that is whole and named last."""
+    """A player. command: its arguments for sound of so many samples a second; takes: what it reads,
+    `raw` (s16le, mono) or `wav` from its standard input, or a `file` that is whole and named last.
+    """
 
     name: str
     takes: str
@@ -33,7 +36,9 @@ PROGRAMS = (
     Program("aplay", "raw", lambda rate: ("-q", "-t", "raw", "-f", "S16_LE", "-r", str(rate), "-c", "1", "-")),
     Program("ffplay", "wav", lambda rate: ("-nodisp", "-autoexit", "-loglevel", "error", "-i", "-")),
     Program("afplay", "file", lambda rate: ()),
-    Program("play", "raw", lambda rate: ("-q", "-t", "raw", "-r", str(rate), "-e", "signed", "-b", "16", "-c", "1", "-")),
+    Program(
+        "play", "raw", lambda rate: ("-q", "-t", "raw", "-r", str(rate), "-e", "signed", "-b", "16", "-c", "1", "-")
+    ),
 )
 """PipeWire, PulseAudio, ALSA, FFmpeg, macOS, SoX: the first that is there is taken."""
 
@@ -48,7 +53,9 @@ def found_program() -> Program:
 
 
 class Player:
-    """One run of a program; use as an async context manager. It has played everything when the block has ended without an error."""
+    """One run of a program; use as an async context manager. It has played everything when the
+    block has ended without an error.
+    """
 
     def __init__(self, program: Program, rate: int) -> None:
         self._program, self._rate = program, rate
@@ -57,7 +64,9 @@ class Player:
         self._file: WavWriter | None = None
 
     async def play(self, pcm: bytes) -> None:
-        """Hand over s16le samples; waits while the player is behind. Raises NoPlayer when it has ended."""
+        """Hand over s16le samples; waits while the player is behind. Raises NoPlayer when it has
+        ended.
+        """
         if self._program.takes == "file":
             await asyncio.to_thread(self._keep, pcm)
             return
@@ -68,12 +77,16 @@ class Player:
                     await self._write(wav_header(self._rate, None))
             await self._write(pcm)
         except (BrokenPipeError, ConnectionResetError) as error:
-            raise NoPlayer(await self._failure() or f"--play: {self._program.name} ended before the speech did") from error
+            raise NoPlayer(
+                await self._failure() or f"--play: {self._program.name} ended before the speech did"
+            ) from error
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             if kind is None:
                 await self._finish()
@@ -91,7 +104,9 @@ class Player:
         if self._file is not None and self._folder is not None:
             self._file.close()
             self._file = None
-            self._process = await self._start((*self._program.command(self._rate), str(Path(self._folder.name) / "speech.wav")))
+            self._process = await self._start(
+                (*self._program.command(self._rate), str(Path(self._folder.name) / "speech.wav"))
+            )
         if self._process is None:
             return
         if self._process.stdin is not None:
@@ -102,7 +117,9 @@ class Player:
             raise NoPlayer(failure)
 
     async def _failure(self) -> str:
-        """How the program ended, empty when well. Reads what it says, so that it never waits for somebody to do so."""
+        """How the program ended, empty when well. Reads what it says, so that it never waits for
+        somebody to do so.
+        """
         if self._process is None or self._process.stderr is None:
             return ""
         said = (await self._process.stderr.read()).decode(errors="replace").strip().splitlines()
@@ -115,7 +132,9 @@ class Player:
     async def _start(self, arguments: Sequence[str]) -> asyncio.subprocess.Process:
         pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
         given = null if self._program.takes == "file" else pipe
-        return await asyncio.create_subprocess_exec(self._program.name, *arguments, stdin=given, stdout=null, stderr=pipe)
+        return await asyncio.create_subprocess_exec(
+            self._program.name, *arguments, stdin=given, stdout=null, stderr=pipe
+        )
 
     async def _write(self, content: bytes) -> None:
         if self._process is not None and self._process.stdin is not None:

@@ -10,8 +10,8 @@ _MOST_BYTES = 4_096
 
 
 async def typed(descriptor: int) -> AsyncIterator[str]:
-    """What can be read from `descriptor` (UTF-8; bytes that are none become U+FFFD), each time something is there, until its end.
-    Raises OSError when it cannot be read.
+    """What can be read from `descriptor` (UTF-8; bytes that are none become U+FFFD), each time
+    something is there, until its end. Raises OSError when it cannot be read.
 
     The reading thread is a daemon: leaving does not wait for input that never comes.
     """

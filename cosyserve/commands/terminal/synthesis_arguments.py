@@ -1,4 +1,6 @@
-"""Options of the commands that speak: whom to hear, how fast, in which form; and how long to try."""
+"""Options of the commands that speak: whom to hear, how fast, in which form; and how long to
+try.
+"""
 
 import argparse
 import asyncio
@@ -19,28 +21,57 @@ CUT_PROMPT = "an earlier first sound: the decoder is shown up to 0.96 s less of 
 
 def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
     """modes: names of prompt modes that the command has."""
-    parser.add_argument("-o", "--output", metavar="FILE", help="WAV file; - streams headerless audio to standard output")
-    parser.add_argument("--play", action="store_true", help=f"play it ({', '.join(program.name for program in PROGRAMS)})")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="WAV file; - streams headerless audio to standard output"
+    )
+    parser.add_argument(
+        "--play", action="store_true", help=f"play it ({', '.join(program.name for program in PROGRAMS)})"
+    )
     parser.add_argument("--voice", default="", metavar="ID", help="see `cosyserve voices` (default: the server's)")
-    parser.add_argument("--prompt", type=Path, metavar="FILE", help="speak like this recording (WAV, FLAC, MP3 or Ogg, 1 to 30 s) instead")
+    parser.add_argument(
+        "--prompt",
+        type=Path,
+        metavar="FILE",
+        help="speak like this recording (WAV, FLAC, MP3 or Ogg, 1 to 30 s) instead",
+    )
     parser.add_argument("--transcript", default="", metavar="TEXT", help="of --prompt: what is said in it")
     parser.add_argument("--prompt-language", default="", metavar="TAG", help="of --transcript (default: by script)")
     parser.add_argument("--cut-prompt", action="store_true", help=f"of --prompt: {CUT_PROMPT}")
-    parser.add_argument("--prompt-mode", choices=modes, help="what the networks are shown of the voice (default: all that there is)")
-    parser.add_argument("--seed", type=whole(0, 2**64 - 1), metavar="N", help="same seed, same samples (default: chosen by the server)")
+    parser.add_argument(
+        "--prompt-mode", choices=modes, help="what the networks are shown of the voice (default: all that there is)"
+    )
+    parser.add_argument(
+        "--seed", type=whole(0, 2**64 - 1), metavar="N", help="same seed, same samples (default: chosen by the server)"
+    )
     parser.add_argument("--speed", type=decimal, default=1.0, metavar="X", help="0.5 to 2.0 (default: %(default)s)")
     parser.add_argument(
-        "--rate", type=whole(1, 2**31 - 1), default=SAMPLE_RATE, metavar="HERTZ", help="8000 to 48000 (default: %(default)s)"
+        "--rate",
+        type=whole(1, 2**31 - 1),
+        default=SAMPLE_RATE,
+        metavar="HERTZ",
+        help="8000 to 48000 (default: %(default)s)",
     )
     parser.add_argument(
-        "--encoding", type=encoding, default=Encoding.LINEAR16, metavar="NAME", help=f"{', '.join(Encoding)} (default: linear16)"
+        "--encoding",
+        type=encoding,
+        default=Encoding.LINEAR16,
+        metavar="NAME",
+        help=f"{', '.join(Encoding)} (default: linear16)",
     )
-    parser.add_argument("--profile", choices=("continuous", "upstream"), default="continuous", help="(default: %(default)s)")
     parser.add_argument(
-        "--onset", choices=("trimmed", "natural"), help="silence at both ends removed or sent (default: trimmed; natural with upstream)"
+        "--profile", choices=("continuous", "upstream"), default="continuous", help="(default: %(default)s)"
     )
     parser.add_argument(
-        "--first-hop", type=whole(0, 2**31 - 1), default=0, metavar="TOKENS", help="fewest tokens before the first sound (default: 1)"
+        "--onset",
+        choices=("trimmed", "natural"),
+        help="silence at both ends removed or sent (default: trimmed; natural with upstream)",
+    )
+    parser.add_argument(
+        "--first-hop",
+        type=whole(0, 2**31 - 1),
+        default=0,
+        metavar="TOKENS",
+        help="fewest tokens before the first sound (default: 1)",
     )
     parser.add_argument(
         "--resume",
@@ -49,7 +80,9 @@ def add_form(parser: argparse.ArgumentParser, modes: tuple[str, ...]) -> None:
         metavar="N",
         help="times in a row to ask a server that cannot be reached; speech that was begun is taken up for 60 s (default: 3)",
     )
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="give up so long after connecting began (default: never)")
+    parser.add_argument(
+        "--timeout", type=seconds, metavar="SECONDS", help="give up so long after connecting began (default: never)"
+    )
     add_server(parser)
     add_json(parser)
 
@@ -70,7 +103,9 @@ def wrong(arguments: argparse.Namespace) -> str | None:
 
 
 async def form(arguments: argparse.Namespace) -> dict[str, Any]:
-    """`add_form` as FormOptions of the client. Raises OSError or InvalidRequest for a recording that cannot be sent."""
+    """`add_form` as FormOptions of the client. Raises OSError or InvalidRequest for a recording
+    that cannot be sent.
+    """
     options = {
         "voice": arguments.voice,
         "prompt_mode": arguments.prompt_mode,
@@ -92,7 +127,9 @@ def cut(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_recording(path: Path) -> bytes:
-    """The bytes of a sound file. Raises OSError, and InvalidRequest for one that no server takes."""
+    """The bytes of a sound file. Raises OSError, and InvalidRequest for one that no server
+    takes.
+    """
     if not 1 <= (size := path.stat().st_size) <= _MOST_BYTES:
         raise InvalidRequest(f"{path} has {size} bytes, allowed 1 to {_MOST_BYTES}")
     return path.read_bytes()

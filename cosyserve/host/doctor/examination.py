@@ -53,8 +53,12 @@ class Examination:
         }
 
 
-def examine(model: Path, listen: str, *, gpu_wanted: bool = False, environ: Mapping[str, str] = os.environ) -> Examination:
-    """Blocks for as long as nvidia-smi takes. gpu_wanted: no GPU is a problem. Raises SettingsError for a malformed `listen`."""
+def examine(
+    model: Path, listen: str, *, gpu_wanted: bool = False, environ: Mapping[str, str] = os.environ
+) -> Examination:
+    """Blocks for as long as nvidia-smi takes. gpu_wanted: no GPU is a problem. Raises SettingsError
+    for a malformed `listen`.
+    """
     machine = this_machine()
     weights, has_gpu = checkpoint_bytes(model), machine.gpu is not None
     findings = [

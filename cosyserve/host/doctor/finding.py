@@ -14,8 +14,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """check: what was looked at. found: what is there. means: what comes of it; mend: the command or step that changes it. Both are
-    empty where all is well."""
+    """check: what was looked at. found: what is there. means: what comes of it; mend: the command
+    or step that changes it. Both are empty where all is well."""
 
     check: str
     state: State

@@ -19,17 +19,23 @@ _BUSY_SHARE = 0.2
 def check_driver(machine: Machine, wanted: bool) -> Finding:
     """wanted: no GPU is a problem, and not just a note."""
     if machine.gpu is not None:
-        return ok("driver", f"NVIDIA {machine.gpu.driver}, {len(machine.gpus)} GPU{'s' if len(machine.gpus) > 1 else ''}")
+        return ok(
+            "driver", f"NVIDIA {machine.gpu.driver}, {len(machine.gpus)} GPU{'s' if len(machine.gpus) > 1 else ''}"
+        )
     complaint = driver_complaint()
     if complaint is not None:
         mend = "sudo dmesg | grep -i nvrm tells more; after an update of the driver: sudo reboot"
         return Finding("driver", State.PROBLEM, f"nvidia-smi fails: {complaint}", "the driver does not work", mend)
     state = State.PROBLEM if wanted else State.NOTE
     if hidden_gpus():
-        return Finding("driver", state, f"{VISIBLE} hides every GPU", _CPU_ONLY, f"unset {VISIBLE}, or name GPUs that are there")
+        return Finding(
+            "driver", state, f"{VISIBLE} hides every GPU", _CPU_ONLY, f"unset {VISIBLE}, or name GPUs that are there"
+        )
     if gpu_is_there():
         mend = "in a container: docker run --gpus all (NVIDIA_DRIVER_CAPABILITIES=compute,utility), with the NVIDIA Container Toolkit"
-        return Finding("driver", state, "a GPU device, but no nvidia-smi", "nobody can say what the GPU is; " + _CPU_ONLY, mend)
+        return Finding(
+            "driver", state, "a GPU device, but no nvidia-smi", "nobody can say what the GPU is; " + _CPU_ONLY, mend
+        )
     install = "Debian: apt-get install nvidia-driver; Ubuntu: ubuntu-drivers install --gpgpu"
     mend = f"install NVIDIA's driver ({install}); in a container also: docker run --gpus all"
     return Finding("driver", state, "no NVIDIA driver and no GPU", _CPU_ONLY, mend)
@@ -52,7 +58,14 @@ def check_cuda(machine: Machine) -> list[Finding]:
         mend = f"install driver {least} or later, or a torch built for CUDA {machine.cuda[0]}"
         return [problem("cuda", both, "torch finds no GPU under this driver", mend)]
     if brought > machine.cuda:
-        return [note("cuda", both, "goes, within one major version; kernels compiled on the spot may not", "install a newer driver")]
+        return [
+            note(
+                "cuda",
+                both,
+                "goes, within one major version; kernels compiled on the spot may not",
+                "install a newer driver",
+            )
+        ]
     return [ok("cuda", both)]
 
 
@@ -63,11 +76,15 @@ def check_gpu(number: int, gpu: Gpu) -> list[Finding]:
     told = f"{gpu.name}, compute capability {capability}, {gpu.memory_mib} MiB, {gpu.free_mib} free"
     least = min(tier.at_least for tier in TIERS)
     if gpu.memory_mib < least:
-        return [note(name, told, "too little memory for an engine; the CPU serves", "cosyserve start --force-config cpu")]
+        return [
+            note(name, told, "too little memory for an engine; the CPU serves", "cosyserve start --force-config cpu")
+        ]
     found = []
     if gpu.capability < AMPERE:
         means = "older than Ampere (8.0): no bfloat16 matrix units, so the readable engines serve, in float32 and far slower"
-        found.append(note(name, told, means, "cosyserve start --force-config fp16, or a GPU of compute capability 8.0 or later"))
+        found.append(
+            note(name, told, means, "cosyserve start --force-config fp16, or a GPU of compute capability 8.0 or later")
+        )
     else:
         found.append(ok(name, told))
     if gpu.free_mib < gpu.memory_mib * (1 - _BUSY_SHARE):

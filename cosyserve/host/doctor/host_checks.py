@@ -41,12 +41,16 @@ def check_cores(machine: Machine) -> Finding:
 
 
 def check_memory(machine: Machine, weights: int) -> Finding:
-    """Room for the services and for `weights`, twice: as they are read, and as they lie in memory."""
+    """Room for the services and for `weights`, twice: as they are read, and as they lie in
+    memory.
+    """
     needed = _PROCESSES_BYTES + 2 * weights
     told = f"{machine.free_memory / GIB:.1f} of {machine.memory / GIB:.1f} GiB free, {needed / GIB:.1f} wanted"
     if machine.free_memory >= needed:
         return ok("memory", told)
-    mend = "end what else runs (ps --sort=-rss -eo rss,comm | head), or raise the container's limit (docker run --memory)"
+    mend = (
+        "end what else runs (ps --sort=-rss -eo rss,comm | head), or raise the container's limit (docker run --memory)"
+    )
     if machine.memory < needed:
         return problem("memory", told, "the services will be killed while they load", mend)
     return note("memory", told, "loading may push something out", mend)
@@ -59,13 +63,20 @@ def check_disk(directory: Path, has_gpu: bool) -> Finding:
     told = f"{free / GIB:.1f} GiB free in {directory}"
     if not os.access(there, os.W_OK):
         means = "kernels are compiled anew at each start, and engines cannot be built"
-        return note("disk", f"{there} cannot be written", means, "COSYSERVE_CACHE_DIR and XDG_CACHE_HOME name directories that can be")
+        return note(
+            "disk",
+            f"{there} cannot be written",
+            means,
+            "COSYSERVE_CACHE_DIR and XDG_CACHE_HOME name directories that can be",
+        )
     if free >= wanted:
         return ok("disk", told)
     if free < _LEAST_DISK:
         mend = f"cosyserve model prune; du -xh --max-depth=2 {there} | sort -h | tail"
         return problem("disk", told, f"{_LEAST_DISK / GIB:g} GiB are the least", mend)
-    return note("disk", told, f"graphs and engines of the published sizes want {wanted / GIB:g} GiB", "cosyserve model prune")
+    return note(
+        "disk", told, f"graphs and engines of the published sizes want {wanted / GIB:g} GiB", "cosyserve model prune"
+    )
 
 
 def check_open_files(limit: int | None = None) -> Finding:
@@ -97,7 +108,9 @@ def check_inner_ports(count: int = 8) -> Finding:
     try:
         free_ports(count)
     except OSError as error:
-        return problem("inner ports", str(error), "the services cannot reach each other", "ss -ltn | wc -l; end what holds them")
+        return problem(
+            "inner ports", str(error), "the services cannot reach each other", "ss -ltn | wc -l; end what holds them"
+        )
     return ok("inner ports", f"{count} of 20000 to 32000 are free")
 
 
@@ -116,7 +129,9 @@ def check_clock(newest: Path = Path(__file__), now: float | None = None, synchro
 
 
 def clock_is_held() -> bool | None:
-    """Whether the kernel's clock is kept by a time service; None where it does not say. Source: adjtimex(2), struct timex."""
+    """Whether the kernel's clock is kept by a time service; None where it does not say. Source:
+    adjtimex(2), struct timex.
+    """
     try:
         library = ctypes.CDLL(None, use_errno=True)
         # With modes=0 it only reads.

@@ -12,9 +12,10 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Library:
-    """distributions: names under which it comes, any of them. oldest: first that works, below: first that is refused, None without end.
-    seen: with which it has been run, or read against where it could not run. needed: always, on a GPU, or for an engine of one's choice.
-    install: what to give pip."""
+    """distributions: names under which it comes, any of them. oldest: first that works, below:
+    first that is refused, None without end. seen: with which it has been run, or read against where
+    it could not run. needed: always, on a GPU, or for an engine of one's choice. install: what to
+    give pip."""
 
     name: str
     distributions: tuple[str, ...]
@@ -28,18 +29,22 @@ class Library:
 
 SUPPORT = (
     Library("torch", ("torch",), (2, 6), None, "2.13 (CPU), 2.11 (H200)", "always", "the engines", "torch==2.13.0"),
-    Library("triton", ("triton", "pytorch-triton"), (3, 6), None, "3.6 and 3.7", "gpu", "fused LLM, paged flow", "triton==3.7.1"),
+    Library("triton", ("triton", "pytorch-triton"), (3, 6), None, "3.6 and 3.7", "gpu", "fused LLM, paged flow",
+    "triton==3.7.1"),
     Library(
         "tensorrt", TENSORRT, (10, 10), (11,), "types of 10.13", "choice",
         "backend tensorrt of token2wav", "tensorrt-cu13==10.13.3.9",
     ),
     Library(
-        "tensorrt_llm", ("tensorrt_llm",), (0, 20), (2,), "sources of 0.20 to 1.4", "choice", "backend tensorrt_llm of llm",
+        "tensorrt_llm", ("tensorrt_llm",), (0, 20), (2,), "sources of 0.20 to 1.4", "choice",
+        "backend tensorrt_llm of llm",
         "tensorrt_llm==1.0.0",
     ),
-    Library("vllm", ("vllm",), (0, 11), None, "0.32 (CPU), sources of 0.11 to 0.33", "choice", "backend vllm of llm", "'vllm>=0.11'"),
+    Library("vllm", ("vllm",), (0, 11), None, "0.32 (CPU), sources of 0.11 to 0.33", "choice", "backend vllm of llm",
+    "'vllm>=0.11'"),
     Library(
-        "onnxruntime", ("onnxruntime", "onnxruntime-gpu"), (1, 20), None, "1.31", "always", "voices of recordings, backend onnxruntime",
+        "onnxruntime", ("onnxruntime", "onnxruntime-gpu"), (1, 20), None, "1.31", "always",
+        "voices of recordings, backend onnxruntime",
         "onnxruntime==1.31.1",
     ),
     Library("grpcio", ("grpcio",), (1, 71, 2), None, "1.71 and 1.85", "always", "every service", "grpcio==1.85.1"),
@@ -66,7 +71,12 @@ def check_library(library: Library, versions: dict[str, str], has_gpu: bool) -> 
         if library.needed == "always":
             return problem(name, "not installed", f"{library.what} cannot run", install)
         if library.needed == "gpu" and has_gpu:
-            return note(name, "not installed", f"without it there is no {library.what}; the readable engines serve, far slower", install)
+            return note(
+                name,
+                "not installed",
+                f"without it there is no {library.what}; the readable engines serve, far slower",
+                install,
+            )
         return ok(name, f"not installed; only for {library.what}")
     text, version = found[1], parsed(found[1])
     allowed = f"from {dotted(library.oldest)} on" + (f", below {dotted(library.below)}" if library.below else "")

@@ -11,7 +11,9 @@ CHECKPOINTS = ("llm.pt", "flow.pt", "hift.pt")
 _NEEDED = (*CHECKPOINTS, "CosyVoice-BlankEN/config.json")
 _TOKENIZER = ("CosyVoice-BlankEN/vocab.json", "CosyVoice-BlankEN/merges.txt", "CosyVoice-BlankEN/tokenizer_config.json")
 _PHONEMES = "phonemes/symbols.json"
-"""Read by models that were trained on phonemes, such as the bundled one, in place of a tokenizer."""
+"""Read by models that were trained on phonemes, such as the bundled one, in place of a
+tokenizer.
+"""
 _FOR_VOICES = ("campplus.onnx", "speech_tokenizer_v2.onnx")
 _POINTER = b"version https://git-lfs"
 
@@ -37,7 +39,9 @@ def check_model(model: Path) -> list[Finding]:
     for name in _FOR_VOICES:
         wrong = _wrong(model / name, fetch)
         if wrong is not None:
-            found.append(note("model", wrong.found, "no voice can be made of a recording; the model's own speak", fetch))
+            found.append(
+                note("model", wrong.found, "no voice can be made of a recording; the model's own speak", fetch)
+            )
     if found:
         return found
     return [ok("model", f"{model}: complete, checkpoints of {checkpoint_bytes(model) / 1e6:.0f} MB")]
@@ -56,7 +60,9 @@ def _wrong(path: Path, fetch: str) -> Finding | None:
         means = "git has fetched a note of where the file is, and not the file"
         return problem("model", f"{path}: a Git LFS pointer", means, f"git -C {path.parent} lfs pull, or {fetch}")
     if path.suffix == ".pt" and begin.startswith(b"PK") and not zipfile.is_zipfile(path):
-        return problem("model", f"{path}: {path.stat().st_size} bytes, its end is missing", "a download was cut off", fetch)
+        return problem(
+            "model", f"{path}: {path.stat().st_size} bytes, its end is missing", "a download was cut off", fetch
+        )
     if not begin:
         return problem("model", f"{path}: empty", "a service will not start with it", fetch)
     return None

@@ -1,4 +1,6 @@
-"""What this machine has: GPUs, cores, memory. Within a container that is what the container may use."""
+"""What this machine has: GPUs, cores, memory. Within a container that is what the container may
+use.
+"""
 
 import os
 import shutil
@@ -19,8 +21,9 @@ _MEMORY = Path("/proc/meminfo")
 
 @dataclass(frozen=True)
 class Machine:
-    """gpus: by number. cuda: the newest that the driver runs. cores: this process may use, whole or not. memory: bytes, all and free.
-    versions: of those of LIBRARIES that are installed. compiler: for C."""
+    """gpus: by number. cuda: the newest that the driver runs. cores: this process may use, whole or
+    not. memory: bytes, all and free. versions: of those of LIBRARIES that are installed. compiler:
+    for C."""
 
     gpus: tuple[Gpu, ...]
     cuda: tuple[int, int] | None
@@ -44,18 +47,24 @@ def this_machine(versions: Callable[..., dict[str, str]] = library_versions) -> 
     """Ask it. Blocks while nvidia-smi answers."""
     found = tuple(gpus())
     memory, free = memory_bytes()
-    return Machine(found, driver_cuda() if found else None, usable_cores(), memory, free, versions(*LIBRARIES), c_compiler())
+    return Machine(
+        found, driver_cuda() if found else None, usable_cores(), memory, free, versions(*LIBRARIES), c_compiler()
+    )
 
 
 def c_compiler(environ: Mapping[str, str] = os.environ) -> str | None:
-    """The program that Triton would take to compile its launchers: CC, or the first of three that is there."""
+    """The program that Triton would take to compile its launchers: CC, or the first of three that
+    is there.
+    """
     wanted = environ.get("CC")
     found = (shutil.which(name, path=environ.get("PATH")) for name in ((wanted,) if wanted else ("gcc", "clang", "cc")))
     return next((path for path in found if path), None)
 
 
 def usable_cores(group: Path = _GROUP) -> float:
-    """Cores that this process may use: its affinity, or the container's share where that is less."""
+    """Cores that this process may use: its affinity, or the container's share where that is
+    less.
+    """
     cores = float(len(os.sched_getaffinity(0)))
     try:
         quota, period = (group / "cpu.max").read_text().split()

@@ -1,7 +1,9 @@
-"""Settings by what the machine has, as variables of the services. Nothing here is measured on the machine: it is counted.
+"""Settings by what the machine has, as variables of the services. Nothing here is measured on the
+machine: it is counted.
 
-Sizes are those of CosyVoice2-0.5B (docs/gpu.md): fused LLM 1.0 GB of weights, in float32 2.6 GB; token2wav 0.6 GB; a CUDA context and its
-graphs half a GB a process; a second of sound in token2wav's state 116 MB in bfloat16, 231 MB in float32.
+Sizes are those of CosyVoice2-0.5B (docs/gpu.md): fused LLM 1.0 GB of weights, in float32 2.6 GB;
+token2wav 0.6 GB; a CUDA context and its graphs half a GB a process; a second of sound in
+token2wav's state 116 MB in bfloat16, 231 MB in float32.
 """
 
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ _LEAST_PAGES_MIB = 512
 
 @dataclass(frozen=True)
 class Tier:
-    """at_least: memory in MiB. keys: MiB for keys and values of the LLM. sentences: at once in the LLM; streams: in token2wav."""
+    """at_least: memory in MiB. keys: MiB for keys and values of the LLM. sentences: at once in the
+    LLM; streams: in token2wav.
+    """
 
     name: str
     at_least: int
@@ -40,7 +44,9 @@ TIERS = (
 
 @dataclass(frozen=True)
 class Recommendation:
-    """tier: in words. environ: variables for the services. why: one line for each thing that is not obvious."""
+    """tier: in words. environ: variables for the services. why: one line for each thing that is not
+    obvious.
+    """
 
     tier: str
     environ: dict[str, str]
@@ -52,7 +58,9 @@ def recommended(machine: Machine, weights: int) -> Recommendation:
     gpu = machine.gpu
     tier = next((tier for tier in TIERS if gpu is not None and gpu.memory_mib >= tier.at_least), None)
     if gpu is None or tier is None:
-        reason = "no GPU" if gpu is None else f"{gpu.name} has {gpu.memory_mib} MiB, 2 GB are the least that holds an engine"
+        reason = (
+            "no GPU" if gpu is None else f"{gpu.name} has {gpu.memory_mib} MiB, 2 GB are the least that holds an engine"
+        )
         return on_cpu(machine, weights, reason)
     return _on_gpu(machine, gpu, tier, weights)
 
@@ -80,7 +88,9 @@ def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int) -> Recommendat
     else:
         pages = usable - acoustic
         environ["COSYSERVE_LLM_DEVICE"] = "cpu"
-        why.append("both engines have no room in this memory: the flow, which computes most, gets the GPU, the LLM the CPU")
+        why.append(
+            "both engines have no room in this memory: the flow, which computes most, gets the GPU, the LLM the CPU"
+        )
         if (threads := _threads(machine, weights, 1)) > 1:
             environ["COSYSERVE_LLM_THREADS"] = str(threads)
     prompts = min(2048, pages // 4)
@@ -92,7 +102,8 @@ def _on_gpu(machine: Machine, gpu: Gpu, tier: Tier, weights: int) -> Recommendat
     }
     seconds = (pages - prompts) * _MIB / (116e6 if half else 231e6)
     why.append(
-        f"state for {seconds:.0f} s of sound at the published sizes, prompts included, beside {prompts} MiB of prompts that are kept"
+        f"state for {seconds:.0f} s of sound at the published sizes, prompts included, beside {prompts} MiB of prompts "
+        "that are kept"
     )
     return Recommendation(tier.name, dict(sorted(environ.items())), tuple(why))
 

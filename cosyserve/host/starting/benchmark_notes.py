@@ -1,4 +1,6 @@
-"""What `cosyserve start --benchmark` has measured, kept for later starts: whether an engine of another library was faster than our own."""
+"""What `cosyserve start --benchmark` has measured, kept for later starts: whether an engine of
+another library was faster than our own.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,18 +12,24 @@ from cosyserve.host.starting.engine_builds import PRECISION, cache, llm_cache
 from cosyserve.host.starting.trial import Trial
 
 FASTER = 0.9
-"""Share of our own engine's real-time factor that another one has to come below: one measured sentence is no more exact than a tenth."""
+"""Share of our own engine's real-time factor that another one has to come below: one measured
+sentence is no more exact than a tenth.
+"""
 
 
 def kept(model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """By service, the hosted engine that was measured to be faster on this machine. Blocks while checkpoints are hashed."""
-    found = {service: noted(_root(service, environ), service, model, _precision(service, environ)) for service in HOSTED}
+    """By service, the hosted engine that was measured to be faster on this machine. Blocks while
+    checkpoints are hashed.
+    """
+    found = {
+        service: noted(_root(service, environ), service, model, _precision(service, environ)) for service in HOSTED
+    }
     return {service: engine for service, engine in found.items() if engine}
 
 
 def keep(trials: Sequence[Trial], model: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Write a note for each service of which a hosted engine was measured beside our own; returns by service what `auto` takes from now on,
-    empty for our own. Blocks. Raises OSError."""
+    """Write a note for each service of which a hosted engine was measured beside our own; returns
+    by service what `auto` takes from now on, empty for our own. Blocks. Raises OSError."""
     told = {}
     for service in HOSTED:
         factors = _factors(trials, service)
@@ -31,12 +39,16 @@ def keep(trials: Sequence[Trial], model: Path, environ: Mapping[str, str] = os.e
             continue
         best = min(others, key=lambda engine: others[engine])
         told[service] = best if others[best] <= FASTER * min(own) else ""
-        write(_root(service, environ), facts(service, model, _precision(service, environ)), Note(told[service], factors))
+        write(
+            _root(service, environ), facts(service, model, _precision(service, environ)), Note(told[service], factors)
+        )
     return told
 
 
 def _factors(trials: Sequence[Trial], service: str) -> dict[str, float]:
-    """Real-time factors of the configurations that spoke: our own on a GPU, and those whose hosted engine is this service's."""
+    """Real-time factors of the configurations that spoke: our own on a GPU, and those whose hosted
+    engine is this service's.
+    """
     found = {}
     for trial in trials:
         configuration = BY_NAME[trial.name]
@@ -51,5 +63,7 @@ def _root(service: str, environ: Mapping[str, str]) -> Path:
 
 
 def _precision(service: str, environ: Mapping[str, str]) -> str:
-    """Of the exported estimator that was measured: as the user's environment says, else as the configuration does."""
+    """Of the exported estimator that was measured: as the user's environment says, else as the
+    configuration does.
+    """
     return environ.get(PRECISION) or BY_NAME["trt+fp16"].environ[PRECISION] if service == TOKEN2WAV else ""

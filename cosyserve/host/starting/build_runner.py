@@ -14,12 +14,16 @@ _STOP_SECONDS = 10.0
 
 
 async def precompile(steps: list[list[str]], report: Callable[[str], None]) -> None:
-    """Run them one after the other, their own progress on this terminal. Raises ModelError when one fails."""
+    """Run them one after the other, their own progress on this terminal. Raises ModelError when one
+    fails.
+    """
     for step in steps:
         shown = shlex.join(["cosyserve", "model", *step])
         report(shown)
         # A group of its own: what a step has started, such as trtllm-build, is stopped with it.
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "cosyserve", "model", *step, process_group=0)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "cosyserve", "model", *step, process_group=0
+        )
         try:
             status = await process.wait()
         finally:

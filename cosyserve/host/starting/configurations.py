@@ -1,5 +1,5 @@
-"""Ways to run the two engines on one machine, and what each of them lacks here: our own engines, which have been measured, the fastest
-first, then those of other libraries."""
+"""Ways to run the two engines on one machine, and what each of them lacks here: our own engines,
+which have been measured, the fastest first, then those of other libraries."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,10 +15,12 @@ _HALF = {f"{_LLM}GPU_PRECISION": "bfloat16", f"{_FLOW}GPU_PRECISION": "bfloat16"
 
 @dataclass(frozen=True)
 class Configuration:
-    """what: in words. backends: of llm and token2wav. environ: what makes it this one and no other, devices aside, which the GPU's memory
-    decides. lacks: why this machine cannot run it, None where it can, as far as that is known without starting it. needs_engines: they are
-    built before it starts. automatic: chosen where nobody says what to take. hosted: the service whose engine is another library's, and
-    which one; such a configuration serves where it was measured to be faster than our own."""
+    """what: in words. backends: of llm and token2wav. environ: what makes it this one and no other,
+    devices aside, which the GPU's memory decides. lacks: why this machine cannot run it, None where
+    it can, as far as that is known without starting it. needs_engines: they are built before it
+    starts. automatic: chosen where nobody says what to take. hosted: the service whose engine is
+    another library's, and which one; such a configuration serves where it was measured to be faster
+    than our own."""
 
     name: str
     what: str
@@ -31,7 +33,9 @@ class Configuration:
     hosted: tuple[str, str] | None = None
 
     def settings(self, machine: Machine, weights: int) -> Recommendation:
-        """Variables for the services: what the machine's memory recommends, and above it what this configuration is."""
+        """Variables for the services: what the machine's memory recommends, and above it what this
+        configuration is.
+        """
         told = recommended(machine, weights) if self.on_gpu else on_cpu(machine, weights, self.what)
         return Recommendation(told.tier, told.environ | self.environ, told.why)
 
@@ -40,7 +44,11 @@ def _no_gpu(machine: Machine) -> str | None:
     if machine.gpu is None:
         return "there is no NVIDIA GPU"
     least = min(tier.at_least for tier in TIERS)
-    return None if machine.gpu.memory_mib >= least else f"{machine.gpu.name} has {machine.gpu.memory_mib} MiB, {least} are the least"
+    return (
+        None
+        if machine.gpu.memory_mib >= least
+        else f"{machine.gpu.name} has {machine.gpu.memory_mib} MiB, {least} are the least"
+    )
 
 
 def _library(machine: Machine, name: str) -> str | None:
@@ -48,8 +56,12 @@ def _library(machine: Machine, name: str) -> str | None:
     found = machine.version(*library.distributions)
     if found is None:
         return f"{name} is not installed: pip install {library.install}"
-    if parsed(found)[: len(library.oldest)] < library.oldest or (library.below is not None and parsed(found) >= library.below):
-        return f"{name} {found} is not supported: pip install {library.install} ({dotted(library.oldest)} is the oldest)"
+    if parsed(found)[: len(library.oldest)] < library.oldest or (
+        library.below is not None and parsed(found) >= library.below
+    ):
+        return (
+            f"{name} {found} is not supported: pip install {library.install} ({dotted(library.oldest)} is the oldest)"
+        )
     return None
 
 
@@ -64,7 +76,9 @@ def _no_hosted_llm(name: str) -> Callable[[Machine], str | None]:
 def _no_kernels(machine: Machine) -> str | None:
     if machine.gpu is not None and machine.gpu.capability < AMPERE:
         return f"{machine.gpu.name} is older than Ampere (compute capability 8.0)"
-    without = None if machine.compiler else "there is no C compiler for Triton's launchers: apt-get install gcc libc6-dev"
+    without = (
+        None if machine.compiler else "there is no C compiler for Triton's launchers: apt-get install gcc libc6-dev"
+    )
     return _no_gpu(machine) or _library(machine, "triton") or without
 
 

@@ -19,10 +19,16 @@ SERVED_AS_IT_IS = ("hf", "vllm")
 """Forms of the LLM that need no engine built of them."""
 ENGINES, LLM_ENGINES, CONVERTED = "COSYSERVE_TOKEN2WAV_ENGINES", "COSYSERVE_LLM_ENGINES", "COSYSERVE_LLM_CONVERTED"
 PRECISION, _COMPATIBILITY = "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION", "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY"
-_ESTIMATOR, _STREAMS, _DEVICE = "COSYSERVE_TOKEN2WAV_ENGINE_ESTIMATOR", "COSYSERVE_TOKEN2WAV_WIDEST_STEP", "COSYSERVE_TOKEN2WAV_DEVICE"
+_ESTIMATOR, _STREAMS, _DEVICE = (
+    "COSYSERVE_TOKEN2WAV_ENGINE_ESTIMATOR",
+    "COSYSERVE_TOKEN2WAV_WIDEST_STEP",
+    "COSYSERVE_TOKEN2WAV_DEVICE",
+)
 WEIGHTS = ("flow.pt", "hift.pt")
 PARTS = ("encoder", "estimator", "pitch", "filter")
-"""What token2wav's engines are made of, and what they are called in the cache behind `token2wav.`."""
+"""What token2wav's engines are made of, and what they are called in the cache behind
+`token2wav.`.
+"""
 PUBLISHED, PUBLISHED_FILE = "published", "flow.decoder.estimator.fp32.onnx"
 
 
@@ -37,7 +43,9 @@ def cache(environ: Mapping[str, str] = os.environ) -> EngineCache:
 
 
 def built(configuration: Configuration, machine: Machine, model: Path, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether there are engines of every part for this model and machine. environ: the user's. The service checks more, and all bytes."""
+    """Whether there are engines of every part for this model and machine. environ: the user's. The
+    service checks more, and all bytes.
+    """
     if configuration.hosted is not None and configuration.hosted[0] == LLM:
         form = conversion(machine, configuration.hosted[1])
         at = environ.get(CONVERTED) or (form and str(converted_directory(model, form, environ)))
@@ -51,12 +59,18 @@ def built(configuration: Configuration, machine: Machine, model: Path, environ: 
         wanted["compatibility"] = told.get(_COMPATIBILITY) or "none"
     libraries = {"tensorrt": tensorrt} if tensorrt is not None else {}
     keys = (entry.key for entry in cache(environ).entries())
-    there = {key.component for key in keys if wanted.items() <= key.facts.items() and unfit(key.facts, gpus, libraries) is None}
+    there = {
+        key.component
+        for key in keys
+        if wanted.items() <= key.facts.items() and unfit(key.facts, gpus, libraries) is None
+    }
     return components <= there
 
 
 def conversion(machine: Machine, backend: str) -> str | None:
-    """The form of the LLM that the hosted engine `backend` loads; None where that is not installed here, or `backend` is another."""
+    """The form of the LLM that the hosted engine `backend` loads; None where that is not installed
+    here, or `backend` is another.
+    """
     release = parsed(machine.version("tensorrt_llm") or "")
     if release and backend == "tensorrt_llm":
         return "trtllm-0.20" if release[0] == 0 else "hf"
@@ -69,9 +83,12 @@ def converted_directory(model: Path, form: str, environ: Mapping[str, str] = os.
     return cache_directory(environ) / "converted" / f"llm-{form}-{content}"
 
 
-def commands(backends: Mapping[str, str], machine: Machine, model: Path, environ: Mapping[str, str] = os.environ) -> list[list[str]]:
-    """Arguments of `cosyserve model` that make what is missing; each is quick where nothing is. backends: of llm and token2wav. environ:
-    what the services are told, so that they find what is made."""
+def commands(
+    backends: Mapping[str, str], machine: Machine, model: Path, environ: Mapping[str, str] = os.environ
+) -> list[list[str]]:
+    """Arguments of `cosyserve model` that make what is missing; each is quick where nothing is.
+    backends: of llm and token2wav. environ: what the services are told, so that they find what is
+    made."""
     made = []
     if backends["token2wav"] == "tensorrt":
         made.append(["build", "token2wav", str(model), *_graph_options(model, environ), *_plan_options(environ)])
@@ -81,7 +98,8 @@ def commands(backends: Mapping[str, str], machine: Machine, model: Path, environ
     if form is None:
         return made
     directory = str(converted_directory(model, form, environ))
-    if environ.get(CONVERTED) in (None, "", directory):  # what the user has named is the user's to make
+    # what the user has named is the user's to make
+    if environ.get(CONVERTED) in (None, "", directory):
         made.append(["convert", str(model), "--target", form, "--output", directory])
         if form not in SERVED_AS_IT_IS:
             made.append(["build", "llm", directory, *_given("--engines", environ.get(LLM_ENGINES))])

@@ -1,4 +1,6 @@
-"""One sentence spoken twice by a stack that has just come up: time to the first audible sample, cold and warm, and a check of the sound."""
+"""One sentence spoken twice by a stack that has just come up: time to the first audible sample,
+cold and warm, and a check of the sound.
+"""
 
 import asyncio
 from dataclasses import dataclass
@@ -20,7 +22,9 @@ _SILENCE = 1e-3
 
 @dataclass(frozen=True)
 class Measured:
-    """cold: the first request that the stack got; warm: the same again. audio: int16, mono, 24 kHz."""
+    """cold: the first request that the stack got; warm: the same again. audio: int16, mono, 24
+    kHz.
+    """
 
     cold: Heard
     warm: Heard
@@ -33,7 +37,11 @@ class Measured:
         columns = ("first byte", "audible", "RTF", *(stage.replace("_", " ") for stage in STAGES))
         lines = [f"{'':<22}" + "".join(f"{column:>12}" for column in columns)]
         for name, heard in (("cold", self.cold), ("warm", self.warm)):
-            first = (milliseconds(heard.first_sound_seconds), milliseconds(heard.first_audible_seconds), f"{heard.real_time_factor:.2f}")
+            first = (
+                milliseconds(heard.first_sound_seconds),
+                milliseconds(heard.first_audible_seconds),
+                f"{heard.real_time_factor:.2f}",
+            )
             for kind, stages in (("to first byte", heard.summary.first_sound), ("in all", heard.summary.total)):
                 head = first if kind == "to first byte" else ("", "", "")
                 cells = (*head, *(f"{stages[stage]:.0f} ms" for stage in STAGES))
@@ -42,11 +50,14 @@ class Measured:
 
 
 async def measure(client: Client, text: str = TEXT) -> Measured:
-    """Speak `text` twice with the same seed; on a machine with a GPU a third time where the second sounds otherwise."""
+    """Speak `text` twice with the same seed; on a machine with a GPU a third time where the second
+    sounds otherwise.
+    """
     cold, audio = await _speak(client, text)
     warm, again = await _speak(client, text)
     if again != audio and len(await asyncio.to_thread(visible_gpus)) > 0:
-        # How a GPU rounds depends on who else is in a batch, and voices may still be warmed during the first request.
+        # How a GPU rounds depends on who else is in a batch, and voices may still be warmed during
+        # the first request.
         audio = again
         warm, again = await _speak(client, text)
     return Measured(cold, warm, audio, _fault(cold, audio, again))

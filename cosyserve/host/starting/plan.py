@@ -9,12 +9,22 @@ from cosyserve.errors import SettingsError
 from cosyserve.host.doctor.model_checks import checkpoint_bytes
 from cosyserve.host.hardware.machine import Machine
 from cosyserve.host.starting.configurations import BY_NAME, CONFIGURATIONS, Configuration
-from cosyserve.host.starting.engine_builds import BUILD, CONVERTED, PRECISION, SERVED_AS_IT_IS, built, conversion, converted_directory
+from cosyserve.host.starting.engine_builds import (
+    BUILD,
+    CONVERTED,
+    PRECISION,
+    SERVED_AS_IT_IS,
+    built,
+    conversion,
+    converted_directory,
+)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """backends: of llm and token2wav. environ: variables for the services. why: what decided the settings."""
+    """backends: of llm and token2wav. environ: variables for the services. why: what decided the
+    settings.
+    """
 
     configuration: Configuration
     backends: dict[str, str]
@@ -44,30 +54,38 @@ def planned(
     environ: Mapping[str, str] = os.environ,
     noted: Mapping[str, str] | None = None,
 ) -> Plan:
-    """What the user's environment says stays; forced: except where the configuration would not be itself. noted: by service, the hosted
-    engine that was measured to be faster than the configuration's own, which takes its place."""
+    """What the user's environment says stays; forced: except where the configuration would not be
+    itself. noted: by service, the hosted engine that was measured to be faster than the
+    configuration's own, which takes its place."""
     told = configuration.settings(machine, checkpoint_bytes(model))
     faster = {} if forced or not configuration.on_gpu else dict(noted or {})
     backends, why = dict(configuration.backends), list(told.why)
     for service in backends:
         named = None if forced else environ.get(f"COSYSERVE_{service.upper()}_BACKEND")
         if not named and service in faster:
-            why.append(f"{service}: {faster[service]} was measured to be faster here than our own engine (cosyserve start --benchmark)")
+            why.append(
+                f"{service}: {faster[service]} was measured to be faster here than our own engine (cosyserve start "
+                "--benchmark)"
+            )
         backends[service] = named or faster.get(service) or backends[service]
     if backends["token2wav"] == faster.get("token2wav") == "tensorrt":
         told.environ[PRECISION] = BY_NAME["trt+fp16"].environ[PRECISION]
     form = conversion(machine, _wanted_llm(backends["llm"], environ))
     if form in SERVED_AS_IT_IS:
         told.environ[CONVERTED] = str(converted_directory(model, form, environ))
-    mine = {name: value for name, value in told.environ.items() if name not in environ or (forced and name in configuration.environ)}
+    mine = {
+        name: value
+        for name, value in told.environ.items()
+        if name not in environ or (forced and name in configuration.environ)
+    }
     return Plan(configuration, backends, mine, told.tier, tuple(why))
 
 
 def compared(
     machine: Machine, model: Path, *, will_build: bool, environ: Mapping[str, str] = os.environ
 ) -> tuple[list[Configuration], list[StepDown]]:
-    """Configurations of hosted engines that can be measured beside our own, and why others cannot; none where the user has named an
-    engine."""
+    """Configurations of hosted engines that can be measured beside our own, and why others cannot;
+    none where the user has named an engine."""
     if any(environ.get(f"COSYSERVE_{service.upper()}_BACKEND") for service in ("llm", "token2wav")):
         return [], []
     found, steps = [], list[StepDown]()

@@ -16,7 +16,9 @@ from cosyserve.host.supervision.supervisor import StackFailed, running_stack
 
 @dataclass(frozen=True)
 class Trial:
-    """start_seconds: until the public door was SERVING. measured: None where it did not speak, for the reason."""
+    """start_seconds: until the public door was SERVING. measured: None where it did not speak, for
+    the reason.
+    """
 
     name: str
     start_seconds: float = 0.0
@@ -30,7 +32,11 @@ class Trial:
 
 
 async def tried(
-    plan: Plan, model: Path, gpu_sharing: str | None, report: Callable[[str], None], environ: Mapping[str, str] | None = None
+    plan: Plan,
+    model: Path,
+    gpu_sharing: str | None,
+    report: Callable[[str], None],
+    environ: Mapping[str, str] | None = None,
 ) -> Trial:
     """Start all services with this plan and `environ` above it, speak, stop them."""
     began = time.monotonic()

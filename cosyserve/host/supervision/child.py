@@ -22,7 +22,9 @@ _LONGEST_LINE = 64 * 1024
 class Child:
     """A started process. Create with `start`; call `ended` exactly once to reap it."""
 
-    def __init__(self, label: str, address: str, process: asyncio.subprocess.Process, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, label: str, address: str, process: asyncio.subprocess.Process, log: Callable[[str], None]
+    ) -> None:
         self.label = label
         """Service name and replica number, e.g. llm.0."""
         self.address = address
@@ -35,10 +37,13 @@ class Child:
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls, module: str, label: str, address: str, environ: Mapping[str, str], log: Callable[[str], None]) -> "Child":
+    async def start(
+        cls, module: str, label: str, address: str, environ: Mapping[str, str], log: Callable[[str], None]
+    ) -> "Child":
         """Run `python -m module`; `log` gets each line it prints.
 
-        Its own process group keeps a Ctrl-C at the terminal from reaching it: only the parent decides when it stops.
+        Its own process group keeps a Ctrl-C at the terminal from reaching it: only the parent
+        decides when it stops.
         """
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -64,12 +69,14 @@ class Child:
                         if answer.status == health_pb2.HealthCheckResponse.SERVING:
                             self.serving = True
                             return
-                # The connection broke: most likely it died, and its exit code will tell; this only bounds how often it is asked.
+                # The connection broke: most likely it died, and its exit code will tell; this only
+                # bounds how often it is asked.
                 await asyncio.sleep(0.2)
 
     async def ended(self) -> int:
-        """Wait for its end; all its output has been logged then, and nothing is left of what it had started: an engine's own process would
-        hold GPU and output for ever. Returns the exit code, negative for a signal."""
+        """Wait for its end; all its output has been logged then, and nothing is left of what it had
+        started: an engine's own process would hold GPU and output for ever. Returns the exit code,
+        negative for a signal."""
         await _exit(self.process)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -97,7 +104,9 @@ class Child:
 
 
 async def _exit(process: asyncio.subprocess.Process) -> None:
-    """Return when the process has ended; its own `wait` waits for whoever else holds its output, too."""
+    """Return when the process has ended; its own `wait` waits for whoever else holds its output,
+    too.
+    """
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:

@@ -1,6 +1,8 @@
-"""Engines of one machine that use the same GPU: at the same time through NVIDIA's Multi-Process Service (MPS), or in turns.
+"""Engines of one machine that use the same GPU: at the same time through NVIDIA's Multi-Process
+Service (MPS), or in turns.
 
-Without MPS the kernels of two processes never run together: each process has the GPU for a time slice, however little it does in it.
+Without MPS the kernels of two processes never run together: each process has the GPU for a time
+slice, however little it does in it.
 """
 
 import asyncio
@@ -25,8 +27,9 @@ WAYS = ("auto", "off")
 PROGRAM = "nvidia-cuda-mps-control"
 _PIPES, _PRIORITY, _VISIBLE = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY", "CUDA_VISIBLE_DEVICES"
 TOLD = {"llm": {_PRIORITY: "0"}, "token2wav": {_PRIORITY: "1"}}
-"""Normal and below normal. A decode step is some hundred kernels of microseconds, one behind the other, and token2wav waits for what it
-gives: it must not stand behind a pass of token2wav. A hint to the driver, no promise; levels as NVIDIA's MPS manual names them."""
+"""Normal and below normal. A decode step is some hundred kernels of microseconds, one behind the
+other, and token2wav waits for what it gives: it must not stand behind a pass of token2wav. A hint
+to the driver, no promise; levels as NVIDIA's MPS manual names them."""
 _DEFAULT_PIPES = Path("/tmp/nvidia-mps")  # noqa: S108 - where a daemon of the machine listens; nothing is written there
 _ANSWER_SECONDS = 20.0
 _STOP_SECONDS = 15.0
@@ -35,7 +38,9 @@ Report = Callable[[str], None]
 
 
 def wanted_way(environ: Mapping[str, str], told: str | None = None) -> str:
-    """auto or off: `told`, else COSYSERVE_GPU_SHARING, else auto. Raises SettingsError for anything else."""
+    """auto or off: `told`, else COSYSERVE_GPU_SHARING, else auto. Raises SettingsError for anything
+    else.
+    """
     way = told or environ.get(VARIABLE) or "auto"
     if way not in WAYS:
         raise SettingsError(f"{VARIABLE}={way!r} is none of {', '.join(WAYS)}")
@@ -43,17 +48,21 @@ def wanted_way(environ: Mapping[str, str], told: str | None = None) -> str:
 
 
 def finds_a_daemon(environ: Mapping[str, str]) -> bool:
-    """Whether processes with these variables look for an MPS daemon that is not ours; it may not answer."""
+    """Whether processes with these variables look for an MPS daemon that is not ours; it may not
+    answer.
+    """
     return _PIPES in environ or (_DEFAULT_PIPES / "control").exists()
 
 
 @contextlib.asynccontextmanager
 async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIterator[list[Place]]:
-    """The same places, told how to share a GPU that several of them use; a daemon that this needs lives as long as the block.
+    """The same places, told how to share a GPU that several of them use; a daemon that this needs
+    lives as long as the block.
 
-    A daemon that is there already, by CUDA_MPS_PIPE_DIRECTORY or at NVIDIA's usual place, is used as it is. One of our own serves all GPUs
-    that several engines use. One line to `report` for each of these GPUs says which way it is shared; nothing is said and done where no GPU
-    is shared. Device settings are never touched.
+    A daemon that is there already, by CUDA_MPS_PIPE_DIRECTORY or at NVIDIA's usual place, is used
+    as it is. One of our own serves all GPUs that several engines use. One line to `report` for each
+    of these GPUs says which way it is shared; nothing is said and done where no GPU is shared.
+    Device settings are never touched.
     """
     groups = _groups(places)
     if not groups:
@@ -80,7 +89,8 @@ async def shared_gpu(places: list[Place], way: str, report: Report) -> AsyncIter
             _each(groups, report, in_turns(f"{_PIPES} is set, but no MPS daemon answers there"))
             yield places
             return
-    # Two decoders would both compute all the time; and beside each other only one of them may have programs that wait for each other.
+    # Two decoders would both compute all the time; and beside each other only one of them may have
+    # programs that wait for each other.
     crowded = [group for group in groups if sum(place.service == "token2wav" for place in group) > 1]
     _each(crowded, report, in_turns("more than one of them is token2wav; give each a GPU of its own"))
     groups = [group for group in groups if group not in crowded]
@@ -118,8 +128,8 @@ def _groups(places: Sequence[Place]) -> list[list[Place]]:
 
 
 def _device(place: Place) -> str | None:
-    """The GPU that its engine uses, as CUDA_VISIBLE_DEVICES names it; None for none. One that is named by number here and by UUID there is
-    taken for two."""
+    """The GPU that its engine uses, as CUDA_VISIBLE_DEVICES names it; None for none. One that is
+    named by number here and by UUID there is taken for two."""
     prefix = f"COSYSERVE_{place.service.upper()}_"
     if place.service not in TOLD or place.environ.get(prefix + "BACKEND") == "fake":
         return None
@@ -149,7 +159,8 @@ def _told(places: list[Place], groups: Sequence[Sequence[Place]], environ: Mappi
 async def _answers(environ: Mapping[str, str]) -> bool:
     """Whether an MPS daemon takes clients that have these variables."""
     program = shutil.which(PROGRAM, path=environ.get("PATH"))
-    if program is None:  # in a container the daemon is often another one's, its pipes alone are here
+    # in a container the daemon is often another one's, its pipes alone are here
+    if program is None:
         return (Path(environ.get(_PIPES, _DEFAULT_PIPES)) / "control").exists()
     asking = await asyncio.create_subprocess_exec(
         program,
@@ -216,7 +227,9 @@ class _Keeper:
 
     async def _watch(self) -> None:
         await self._process.wait()
-        self._report("warning: the MPS daemon ended; engines that are started from now on have the GPU in turns with the others")
+        self._report(
+            "warning: the MPS daemon ended; engines that are started from now on have the GPU in turns with the others"
+        )
 
     async def _end(self) -> None:
         cast("asyncio.StreamWriter", self._process.stdin).close()

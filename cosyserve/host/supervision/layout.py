@@ -21,7 +21,9 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - compared
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """One service process that has to run: `python -m services.<service>` with `environ`, reached at `address`."""
+    """One service process that has to run: `python -m services.<service>` with `environ`, reached
+    at `address`.
+    """
 
     service: str
     replica: int
@@ -48,13 +50,16 @@ def lay_out(
     devices: Mapping[str, Sequence[str]] | None = None,
     ports: Mapping[str, Sequence[int]] | None = None,
 ) -> list[Place]:
-    """All processes of one machine, the orchestrator last. backend: of both engines, or of llm, token2wav or each; who gets none is left to
-    COSYSERVE_LLM_BACKEND and COSYSERVE_TOKEN2WAV_BACKEND. devices: of a stage, cpu or cuda:N for each of its replicas, in place of their
-    number and of `device`. ports: of a stage, on the loopback; its further replicas have those behind the last one; free ones without.
+    """All processes of one machine, the orchestrator last. backend: of both engines, or of llm,
+    token2wav or each; who gets none is left to COSYSERVE_LLM_BACKEND and
+    COSYSERVE_TOKEN2WAV_BACKEND. devices: of a stage, cpu or cuda:N for each of its replicas, in
+    place of their number and of `device`. ports: of a stage, on the loopback; its further replicas
+    have those behind the last one; free ones without.
 
-    Other COSYSERVE_* variables of the user's environment pass through, `environ` goes on top. Raises SettingsError for a misspelt
-    variable, an unknown service, a number of replicas outside 1 to 16, devices that are not there or contradict it, a malformed
-    address, and an address or port that is in use.
+    Other COSYSERVE_* variables of the user's environment pass through, `environ` goes on top.
+    Raises SettingsError for a misspelt variable, an unknown service, a number of replicas outside 1
+    to 16, devices that are not there or contradict it, a malformed address, and an address or port
+    that is in use.
     """
     devices = devices or {}
     replicas = checked_devices(WITH_BACKEND, devices, replicas)
@@ -111,7 +116,9 @@ def checked_address(listen: str) -> tuple[str, int]:
 
 
 def _port_of(listen: str) -> int:
-    """Of the public door; 0 where a free one is taken. Raises SettingsError as `checked_address`."""
+    """Of the public door; 0 where a free one is taken. Raises SettingsError as
+    `checked_address`.
+    """
     return int(listen.rpartition(":")[2]) if checked_address(listen)[1] else 0
 
 

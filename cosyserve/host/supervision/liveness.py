@@ -1,4 +1,6 @@
-"""Whether a process that serves still answers: a frozen one has an open port and says nothing more."""
+"""Whether a process that serves still answers: a frozen one has an open port and says nothing
+more.
+"""
 
 import asyncio
 
@@ -6,23 +8,25 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 SILENT_SECONDS = 8.0
-"""A process that has given no health answer for this long counts as frozen, and so long is each answer waited for: on a loaded machine it
-may take seconds. The orchestrator gives up a stage after the same time."""
+"""A process that has given no health answer for this long counts as frozen, and so long is each
+answer waited for: on a loaded machine it may take seconds. The orchestrator gives up a stage after
+the same time."""
 _ASK_SECONDS = 2.0
 """From one question to the next, be the one before answered or not."""
 _EARLY_SECONDS = 0.05
 """A question's own deadline may end it by so much too soon."""
 _ROUNDS = int(SILENT_SECONDS / _ASK_SECONDS) - 1
-"""Questions in a row after each of which no answer has to come, to any. Several rounds and not one deadline: after this process itself was
-stopped (Ctrl-Z, a laptop that sleeps) only the round that was open then has passed, and the next question is answered."""
+"""Questions in a row after each of which no answer has to come, to any. Several rounds and not one
+deadline: after this process itself was stopped (Ctrl-Z, a laptop that sleeps) only the round that
+was open then has passed, and the next question is answered."""
 
 
 async def until_silent(address: str, refusing_seconds: float) -> str:
-    """Ask the health of the process that listens at `address` (host:port) until it gives no more answers; returns what was seen, such as
-    "gave no health answer for 8 s".
+    """Ask the health of the process that listens at `address` (host:port) until it gives no more
+    answers; returns what was seen, such as "gave no health answer for 8 s".
 
-    Any state is an answer, and so is any status that the process sends. A process that refuses connections is draining, and is given
-    `refusing_seconds` for that.
+    Any state is an answer, and so is any status that the process sends. A process that refuses
+    connections is draining, and is given `refusing_seconds` for that.
     """
     loop = asyncio.get_running_loop()
     async with grpc.aio.insecure_channel(
@@ -76,7 +80,10 @@ class _Answers:
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 self.refused += 1
                 return
-            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._loop.time() - asked >= SILENT_SECONDS - _EARLY_SECONDS:
+            if (
+                error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+                and self._loop.time() - asked >= SILENT_SECONDS - _EARLY_SECONDS
+            ):
                 return
         self.heard += 1
         self.last = self._loop.time()

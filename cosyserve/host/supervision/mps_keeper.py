@@ -1,8 +1,11 @@
-"""`python -m cosyserve.host.supervision.mps_keeper PROGRAM`: an MPS daemon of its own that cannot outlive this process's parent.
+"""`python -m cosyserve.host.supervision.mps_keeper PROGRAM`: an MPS daemon of its own that cannot
+outlive this process's parent.
 
-Prints one line of JSON: {"pipes": DIRECTORY} when the daemon takes clients, else {"failed": REASON}, and that is all. It then waits until
-its standard input ends, which is when the parent closes it or is gone, and ends the daemon; should the daemon end before, so does the
-keeper, with status 1. Pipes, logs and the directory that holds them are private to the user and go with the daemon.
+Prints one line of JSON: {"pipes": DIRECTORY} when the daemon takes clients, else {"failed":
+REASON}, and that is all. It then waits until its standard input ends, which is when the parent
+closes it or is gone, and ends the daemon; should the daemon end before, so does the keeper, with
+status 1. Pipes, logs and the directory that holds them are private to the user and go with the
+daemon.
 
 PROGRAM is nvidia-cuda-mps-control. Source: its manual page (`-d`, `quit -t`).
 """
@@ -21,7 +24,9 @@ from pathlib import Path
 
 START_SECONDS = 10.0
 QUIT_SECONDS = 3
-"""How long clients may hold up the end; theirs has come before, or comes with this process's parent."""
+"""How long clients may hold up the end; theirs has come before, or comes with this process's
+parent.
+"""
 _MARGIN_SECONDS = 5.0
 _PID_FILE = "nvidia-cuda-mps-control.pid"
 
@@ -39,7 +44,8 @@ class _Daemon:
         self._pipes.mkdir()
         logs.mkdir()
         told = {"CUDA_MPS_PIPE_DIRECTORY": str(self._pipes), "CUDA_MPS_LOG_DIRECTORY": str(logs)}
-        # A daemon that sees some devices numbers them anew for its clients; their own choice has to count from all.
+        # A daemon that sees some devices numbers them anew for its clients; their own choice has to
+        # count from all.
         self._environ = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"} | told
         try:
             code = self._call("-d", text="", seconds=START_SECONDS)
@@ -49,7 +55,9 @@ class _Daemon:
         except OSError as error:
             raise _Refused(f"{program} cannot be run: {error.strerror}") from error
         if code != 0:
-            raise _Refused(f"{program} -d ended with status {code}{_last_line(self._said) or _last_line(logs / 'control.log')}")
+            raise _Refused(
+                f"{program} -d ended with status {code}{_last_line(self._said) or _last_line(logs / 'control.log')}"
+            )
 
     @property
     def pipes(self) -> Path:
@@ -100,7 +108,9 @@ class _Daemon:
 
 @contextlib.contextmanager
 def _handle(pid: int | None) -> Iterator[list[int]]:
-    """A descriptor that can be read when the process has ended; none for a process that is not there, or on a system without such."""
+    """A descriptor that can be read when the process has ended; none for a process that is not
+    there, or on a system without such.
+    """
     try:
         handles = [] if pid is None else [os.pidfd_open(pid)]
     except OSError:
@@ -126,7 +136,9 @@ def _tell(**line: str) -> None:
 
 
 def main(program: str) -> int:
-    """Returns the exit status: 0 when the parent wanted the end, 1 when the daemon ended or never began."""
+    """Returns the exit status: 0 when the parent wanted the end, 1 when the daemon ended or never
+    began.
+    """
     with tempfile.TemporaryDirectory(prefix="cosyserve-mps-", ignore_cleanup_errors=True) as directory:
         try:
             daemon = _Daemon(program, Path(directory))
@@ -143,11 +155,16 @@ def main(program: str) -> int:
 
 
 def _outlast_signals() -> None:
-    """Whoever stops a group of processes means the stack, which drains first: its engines need the daemon until it closes our input."""
+    """Whoever stops a group of processes means the stack, which drains first: its engines need the
+    daemon until it closes our input.
+    """
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: None)  # a handler, not SIG_IGN: that the daemon would inherit
+        # a handler, not SIG_IGN: that the daemon would inherit
+        signal.signal(number, lambda *_: None)
 
 
 if __name__ == "__main__":
     _outlast_signals()
-    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else shutil.which("nvidia-cuda-mps-control") or "nvidia-cuda-mps-control"))
+    sys.exit(
+        main(sys.argv[1] if len(sys.argv) > 1 else shutil.which("nvidia-cuda-mps-control") or "nvidia-cuda-mps-control")
+    )

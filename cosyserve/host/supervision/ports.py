@@ -12,8 +12,9 @@ _FIRST, _LAST = 20_000, 32_000
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """`count` different ports on which nothing listens.
 
-    They lie below the range from which the kernel takes the ports of outgoing connections, so that a child that died finds its port
-    still free when it is started again. Raises OSError when there are not enough.
+    They lie below the range from which the kernel takes the ports of outgoing connections, so that
+    a child that died finds its port still free when it is started again. Raises OSError when there
+    are not enough.
     """
     found: list[int] = []
     for port in random.sample(range(_FIRST, _LAST), _LAST - _FIRST):
@@ -26,12 +27,15 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     raise OSError(f"fewer than {count} free ports from {_FIRST} to {_LAST} on {host}")
 
 
-def chosen_ports(counts: Mapping[str, int], wanted: Mapping[str, Sequence[int]], public: int) -> tuple[dict[str, list[int]], int]:
+def chosen_ports(
+    counts: Mapping[str, int], wanted: Mapping[str, Sequence[int]], public: int
+) -> tuple[dict[str, list[int]], int]:
     """The ports of so many replicas of each stage, and a spare one for the public door.
 
-    wanted: of a stage the ports of its first replicas; the others have those that follow the last one. Stages without have free ones.
-    public: port of the public door, 0 where it takes the spare one. Raises SettingsError for an unknown stage, more ports than replicas, a
-    port outside 1 to 65535, one that is given twice, and one on which something listens.
+    wanted: of a stage the ports of its first replicas; the others have those that follow the last
+    one. Stages without have free ones. public: port of the public door, 0 where it takes the spare
+    one. Raises SettingsError for an unknown stage, more ports than replicas, a port outside 1 to
+    65535, one that is given twice, and one on which something listens.
     """
     named = {stage: _continued(stage, counts, ports) for stage, ports in wanted.items()}
     owners = {public: "the public door"} if public else {}
@@ -45,10 +49,15 @@ def chosen_ports(counts: Mapping[str, int], wanted: Mapping[str, Sequence[int]],
             owners[port] = owner
             with socket.socket() as probe:
                 if not _is_free(probe, "127.0.0.1", port):
-                    raise SettingsError(f"--ports: {owner} cannot listen on 127.0.0.1:{port}: it is in use, or not allowed for this user")
+                    raise SettingsError(
+                        f"--ports: {owner} cannot listen on 127.0.0.1:{port}: it is in use, or not allowed for this "
+                        "user"
+                    )
     missing = sum(count for stage, count in counts.items() if stage not in named) + 1
     spare = iter([port for port in free_ports(missing + len(owners)) if port not in owners])
-    return {stage: named.get(stage) or [next(spare) for _ in range(count)] for stage, count in counts.items()}, next(spare)
+    return {stage: named.get(stage) or [next(spare) for _ in range(count)] for stage, count in counts.items()}, next(
+        spare
+    )
 
 
 def _continued(stage: str, counts: Mapping[str, int], ports: Sequence[int]) -> list[int]:
@@ -56,7 +65,10 @@ def _continued(stage: str, counts: Mapping[str, int], ports: Sequence[int]) -> l
         raise SettingsError(f"--ports: {stage!r} is no stage; there are {', '.join(counts)}")
     more = counts[stage] - len(ports)
     if more < 0:
-        raise SettingsError(f"--ports names {len(ports)} ports for {stage}, which has {counts[stage]} replica{'s' * (counts[stage] != 1)}")
+        raise SettingsError(
+            f"--ports names {len(ports)} ports for {stage}, which has {counts[stage]} "
+            f"replica{'s' * (counts[stage] != 1)}"
+        )
     return [*ports, *range(ports[-1] + 1, ports[-1] + 1 + more)]
 
 

@@ -1,4 +1,6 @@
-"""All services on one machine as child processes of this one: started together, watched, restarted when they end, stopped cleanly."""
+"""All services on one machine as child processes of this one: started together, watched, restarted
+when they end, stopped cleanly.
+"""
 
 import asyncio
 import contextlib
@@ -24,7 +26,9 @@ Log = Callable[[str], None]
 
 
 class StackFailed(Exception):
-    """The services cannot go on; the message names the one that ended, how, and what it said last."""
+    """The services cannot go on; the message names the one that ended, how, and what it said
+    last.
+    """
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,9 @@ class Running:
 class Stack:
     """The services of one machine. Made by `running_stack`."""
 
-    def __init__(self, places: list[Place], drain_seconds: float, log: Log, report: Log, *, restart_frozen: bool = True) -> None:
+    def __init__(
+        self, places: list[Place], drain_seconds: float, log: Log, report: Log, *, restart_frozen: bool = True
+    ) -> None:
         self.address = places[-1].address
         """host:port of the public door."""
         self._places = places
@@ -66,7 +72,9 @@ class Stack:
         ]
 
     def kill(self, name: str, replica: int = 0, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to one child, as an accident would. Raises KeyError when there is no such child."""
+        """Send a signal to one child, as an accident would. Raises KeyError when there is no such
+        child.
+        """
         found = {(place.service, place.replica): child for place, child in self._children.items()}
         found[name, replica].send(number)
 
@@ -81,7 +89,9 @@ class Stack:
         await asyncio.shield(self._failed)
 
     async def start(self) -> None:
-        """Start all and return when each has been SERVING. Raises StackFailed as soon as one ends instead."""
+        """Start all and return when each has been SERVING. Raises StackFailed as soon as one ends
+        instead.
+        """
         for place in self._places:
             self._keepers[place] = keeper = asyncio.create_task(self._keep(place))
             keeper.add_done_callback(self._on_kept)
@@ -94,7 +104,9 @@ class Stack:
             await self._failed
 
     async def stop(self) -> None:
-        """Drain and end all, the door before the stages; who does not end in time is killed. All are reaped on return."""
+        """Drain and end all, the door before the stages; who does not end in time is killed. All
+        are reaped on return.
+        """
         if self._stopped is None:
             self._stopped = asyncio.create_task(self._stop())
         await asyncio.shield(self._stopped)
@@ -109,7 +121,8 @@ class Stack:
             wave = [place for place in self._keepers if (place.service == ORCHESTRATOR) is door]
             for place in wave:
                 if (child := self._children.get(place)) is not None:
-                    # What is still loading holds no accepted work and would not listen before its load is over.
+                    # What is still loading holds no accepted work and would not listen before its
+                    # load is over.
                     child.send(signal.SIGTERM if child.serving else signal.SIGKILL)
             keepers = [self._keepers[place] for place in wave]
             if not keepers:
@@ -123,7 +136,9 @@ class Stack:
                 await asyncio.wait(late)
 
     async def _keep(self, place: Place) -> None:
-        """Run the service of `place`, and start it again when it ends: up to `_MOST_RESTARTS` times in a row, each after twice the time."""
+        """Run the service of `place`, and start it again when it ends: up to `_MOST_RESTARTS` times
+        in a row, each after twice the time.
+        """
         restarts = 0
         while True:
             code, served_seconds = await self._live(place)
@@ -136,19 +151,25 @@ class Stack:
             if restarts > _MOST_RESTARTS:
                 if not self._others_go_on(place):
                     raise StackFailed(f"{end}, {_MOST_RESTARTS} restarts did not help{self._last_words(place)}")
-                self._report(f"{end}, {_MOST_RESTARTS} restarts did not help; the other replicas of {place.service} go on without it")
+                self._report(
+                    f"{end}, {_MOST_RESTARTS} restarts did not help; the other replicas of {place.service} go on "
+                    "without it"
+                )
                 return
             delay = _FIRST_BACK_OFF_SECONDS * 2 ** (restarts - 1)
             meanwhile = "another replica lives" if self._has_substitute(place) else f"no other {place.service} serves"
-            self._report(f"{end}; {meanwhile}, starting it again in {delay:.1f} s (restart {restarts} of at most {_MOST_RESTARTS})")
+            self._report(
+                f"{end}; {meanwhile}, starting it again in {delay:.1f} s (restart {restarts} of at most "
+                f"{_MOST_RESTARTS})"
+            )
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay):
                     await self._stopping.wait()
                     return
 
     async def _live(self, place: Place) -> tuple[int, float | None]:
-        """One life of one process: its exit code, and for how many seconds it served, None if it never did. One that has served and freezes
-        is killed."""
+        """One life of one process: its exit code, and for how many seconds it served, None if it
+        never did. One that has served and freezes is killed."""
         loop = asyncio.get_running_loop()
         begin = loop.time()
         child = await Child.start(f"services.{place.service}", place.label, place.address, place.environ, self._log)
@@ -170,9 +191,13 @@ class Stack:
         return code, loop.time() - serving_since if child.serving else None
 
     async def _watch(self, place: Place, child: Child, ended: "asyncio.Task[int]") -> None:
-        """Return when `child` has ended or the stack is being stopped; kill it when it answers no more and frozen processes are to be
-        restarted."""
-        judge = until_silent(place.address, self._drain_seconds + _STOP_MARGIN_SECONDS) if self._restart_frozen else asyncio.Event().wait()
+        """Return when `child` has ended or the stack is being stopped; kill it when it answers no
+        more and frozen processes are to be restarted."""
+        judge = (
+            until_silent(place.address, self._drain_seconds + _STOP_MARGIN_SECONDS)
+            if self._restart_frozen
+            else asyncio.Event().wait()
+        )
         silent = asyncio.create_task(judge)
         stopping = asyncio.create_task(self._stopping.wait())
         try:
@@ -189,8 +214,14 @@ class Stack:
         return f"; its last lines:{said}" if said else ""
 
     def _others_go_on(self, place: Place) -> bool:
-        """Whether another replica of the same stage has not been given up, be it serving or about to be."""
-        return any(not keeper.done() for other, keeper in self._keepers.items() if other.service == place.service and other is not place)
+        """Whether another replica of the same stage has not been given up, be it serving or about
+        to be.
+        """
+        return any(
+            not keeper.done()
+            for other, keeper in self._keepers.items()
+            if other.service == place.service and other is not place
+        )
 
     def _has_substitute(self, place: Place) -> bool:
         others = (child for other, child in self._children.items() if other.service == place.service and other != place)
@@ -222,18 +253,32 @@ async def running_stack(
     log: Log = lambda line: None,
     report: Log = lambda line: None,
 ) -> AsyncIterator[Stack]:
-    """All services of `model` while the block runs; the block begins when the public door is SERVING.
+    """All services of `model` while the block runs; the block begins when the public door is
+    SERVING.
 
-    replicas: how many of a stage, e.g. {"token2wav": 2}; one of each without. backend: of both engines, or {"llm": ..., "token2wav": ...};
-    None: as the environment says. devices, ports: of a stage, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how
-    engines share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else auto. log: gets each line that a
-    child prints, with its name before it. report: gets what happens to the children. A process that ends, or gives no health answer for
-    8 s, is started again while the others serve on; when five restarts in a row did not help and its stage has no other replica, all end
-    and `Stack.wait` raises. restart_frozen: False leaves a process alone that gives no answer, for a debugger that holds it, or a test that
-    stops it and lets it go on.
-    Raises StackFailed when a child ends while loading, ModelError without a model directory, SettingsError for the rest.
+    replicas: how many of a stage, e.g. {"token2wav": 2}; one of each without. backend: of both
+    engines, or {"llm": ..., "token2wav": ...}; None: as the environment says. devices, ports: of a
+    stage, as in `layout.lay_out`. environ: variables for all children. gpu_sharing: how engines
+    share a GPU, auto or off (`gpu_sharing.shared_gpu`); None: as COSYSERVE_GPU_SHARING says, else
+    auto. log: gets each line that a child prints, with its name before it. report: gets what
+    happens to the children. A process that ends, or gives no health answer for 8 s, is started
+    again while the others serve on; when five restarts in a row did not help and its stage has no
+    other replica, all end and `Stack.wait` raises. restart_frozen: False leaves a process alone
+    that gives no answer, for a debugger that holds it, or a test that stops it and lets it go on.
+    Raises StackFailed when a child ends while loading, ModelError without a model directory,
+    SettingsError for the rest.
     """
-    told = ModelDirectory(model).path, listen, replicas or {}, backend, device, drain_seconds, environ or {}, devices, ports
+    told = (
+        ModelDirectory(model).path,
+        listen,
+        replicas or {},
+        backend,
+        device,
+        drain_seconds,
+        environ or {},
+        devices,
+        ports,
+    )
     places = await asyncio.to_thread(lay_out, *told)  # nvidia-smi may be asked
     async with shared_gpu(places, wanted_way(places[0].environ, gpu_sharing), report) as shared:
         stack = Stack(shared, drain_seconds, log, report, restart_frozen=restart_frozen)

@@ -1,1 +1,3 @@
-"""The bundled voice's flow: speech tokens to mel, trained on the network that `services.token2wav.flow` serves."""
+"""The bundled voice's flow: speech tokens to mel, trained on the network that
+`services.token2wav.flow` serves.
+"""

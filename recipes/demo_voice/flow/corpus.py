@@ -1,4 +1,6 @@
-"""Tokens, mel and speaker vectors of all utterances on one device, and batches gathered from them."""
+"""Tokens, mel and speaker vectors of all utterances on one device, and batches gathered from
+them.
+"""
 
 import json
 from collections.abc import Sequence
@@ -20,9 +22,9 @@ from recipes.demo_voice.training.speech import Speech
 class Batch:
     """Rows of equal length: n tokens, 2n frames.
 
-    tokens: int64 [rows, n], codes of the tokenizer. ahead, known: the next three [rows, 3] and which of them exist. mel: float32
-    [rows, 2n, 80]. speaker: float32 [rows, 192]. condition: int64 [rows], frames of the mel that are shown. prompt: int64 [rows], frames
-    of the prompt.
+    tokens: int64 [rows, n], codes of the tokenizer. ahead, known: the next three [rows, 3] and
+    which of them exist. mel: float32 [rows, 2n, 80]. speaker: float32 [rows, 192]. condition: int64
+    [rows], frames of the mel that are shown. prompt: int64 [rows], frames of the prompt.
     """
 
     tokens: Tensor
@@ -39,7 +41,9 @@ class Batch:
 
 
 class Corpus:
-    """codes: int16 [tokens of all utterances]. vectors: float32 [utterances + voices, 192], unit length."""
+    """codes: int16 [tokens of all utterances]. vectors: float32 [utterances + voices, 192], unit
+    length.
+    """
 
     def __init__(self, codes: Tensor, mel: Tensor, vectors: Tensor, first_id: int, count: int) -> None:
         self.codes, self.mel, self.vectors = codes, mel, vectors
@@ -52,26 +56,39 @@ class Corpus:
 
     @classmethod
     def read(cls, work: Path, tokenizer: str, speech: Speech, features: Features) -> "Corpus":
-        """The tokenizer's and the speaker encoder's results. Raises ValueError when they are not of this speech."""
+        """The tokenizer's and the speaker encoder's results. Raises ValueError when they are not of
+        this speech.
+        """
         device = features.mel.device
         settings = json.loads((work / tokenizer / "settings.json").read_text(encoding="utf-8"))
         codes = np.load(work / tokenizer / "codes.npy")
         if codes.shape != (sum(features.tokens),):
-            raise ValueError(f"{work / tokenizer}: {codes.shape} codes, the speech has {sum(features.tokens)} tokens; encode it again")
+            raise ValueError(
+                f"{work / tokenizer}: {codes.shape} codes, the speech has {sum(features.tokens)} tokens; encode it "
+                "again"
+            )
         embeddings = np.load(work / "speaker" / "embeddings.npy").astype(np.float32)
         if embeddings.shape != (len(speech.utterances), SPEAKER_DIMENSION):
-            raise ValueError(f"{work / 'speaker'}: {embeddings.shape} speaker vectors for {len(speech.utterances)} utterances")
+            raise ValueError(
+                f"{work / 'speaker'}: {embeddings.shape} speaker vectors for {len(speech.utterances)} utterances"
+            )
         vectors = F.normalize(torch.from_numpy(embeddings), dim=1)
         means = [_mean_vector(vectors, speech, voice) for voice in voices(speech)]
         vectors = torch.cat((vectors, torch.stack(means))).to(device)
-        return cls(torch.from_numpy(codes).to(device), features.mel, vectors, int(settings["first_id"]), int(settings["codes"]))
+        return cls(
+            torch.from_numpy(codes).to(device), features.mel, vectors, int(settings["first_id"]), int(settings["codes"])
+        )
 
     def gather(self, pieces: Sequence[Piece]) -> Batch:
-        """The pieces, all of one length, as tensors on the corpus's device; nothing waits for the device."""
+        """The pieces, all of one length, as tensors on the corpus's device; nothing waits for the
+        device.
+        """
         return self.at(places_of(pieces, self.mel.device).to(self.mel.device, non_blocking=True), pieces[0].length)
 
     def at(self, places: Tensor, length: int) -> Batch:
-        """The same from `places_of` the pieces, on the corpus's device: work for the device alone."""
+        """The same from `places_of` the pieces, on the corpus's device: work for the device
+        alone.
+        """
         device = places.device
         prompt, prompt_tokens, body, end, speaker, condition = places.unbind(1)
         at = torch.arange(length + LOOKAHEAD_TOKENS, device=device)
@@ -98,4 +115,6 @@ def places_of(pieces: Sequence[Piece], device: torch.device) -> Tensor:
 
 def _mean_vector(vectors: Tensor, speech: Speech, voice: str) -> Tensor:
     """Of all utterances of the voice: what the voice is served with."""
-    return F.normalize(vectors[[utterance.number for utterance in speech.utterances if utterance.voice == voice]].mean(0), dim=0)
+    return F.normalize(
+        vectors[[utterance.number for utterance in speech.utterances if utterance.voice == voice]].mean(0), dim=0
+    )

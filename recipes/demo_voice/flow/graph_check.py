@@ -1,7 +1,9 @@
-"""`python -m recipes.demo_voice.flow.graph_check WORK`: whether recorded steps do what the steps they record do, and how fast.
+"""`python -m recipes.demo_voice.flow.graph_check WORK`: whether recorded steps do what the steps
+they record do, and how fast.
 
-For each shape of batch: milliseconds of a step with each kernel started anew and of its recording, and how far apart the parameters are
-after one step of each from the same state with the same chances, as a share of what the step changes. Writes nothing.
+For each shape of batch: milliseconds of a step with each kernel started anew and of its recording,
+and how far apart the parameters are after one step of each from the same state with the same
+chances, as a share of what the step changes. Writes nothing.
 """
 
 import argparse
@@ -26,11 +28,15 @@ from services.token2wav.flow.weights import FlowConfig
 
 _WARM, _TIMED = 20, 20
 _CLOSE = 0.05
-"""Half-precision sums come in another order each time, and small gradients are as good as their sign to the optimiser."""
+"""Half-precision sums come in another order each time, and small gradients are as good as their
+sign to the optimiser.
+"""
 
 
 def compare(training: Training, slot: Slot) -> tuple[float, float]:
-    """Distance between the two steps' results, as a share of the change; the same of their figures. Parameters end where they began."""
+    """Distance between the two steps' results, as a share of the change; the same of their figures.
+    Parameters end where they began.
+    """
     update = training.update
     tensors = [*training.parameters.values(), *update.moments()]
     before = [tensor.detach().clone() for tensor in tensors]
@@ -76,7 +82,8 @@ def check(training: Training, shapes: dict[int, list[Piece]]) -> bool:
             plain, recorded = milliseconds(update, slot, plain=True), milliseconds(update, slot, plain=False)
             good = good and distance < _CLOSE and figures < _CLOSE
             tqdm.write(
-                f"{len(pieces)} x {length} tokens{' streaming' if streaming else ''}: plain {plain:.1f} ms, recorded {recorded:.1f} ms, "
+                f"{len(pieces)} x {length} tokens{' streaming' if streaming else ''}: plain {plain:.1f} ms, recorded "
+                f"{recorded:.1f} ms, "
                 f"recording {recording:.2f} s; difference {distance:.2g} of the change, {figures:.2g} of the figures; "
                 f"memory {torch.cuda.memory_reserved() / 2**30:.1f} GiB"
             )
@@ -84,7 +91,9 @@ def check(training: Training, shapes: dict[int, list[Piece]]) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.flow.graph_check", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.flow.graph_check", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("work", type=Path, help="work folder")
     parser.add_argument("--tokenizer", default="tokenizer", help="folder of the speech tokenizer in WORK")
     parser.add_argument("--device", default="cuda")

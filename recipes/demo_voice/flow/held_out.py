@@ -25,7 +25,9 @@ BRIEF = ("", "_prompt_streaming")
 
 @torch.no_grad()
 def solve(network: Network, solver: Solver, batch: Batch, noise: Tensor, *, streaming: bool) -> Tensor:
-    """The ten guided Euler steps over all rows at once, each from `noise` [frames, 80] -> mel float32 [rows, 2n, 80]."""
+    """The ten guided Euler steps over all rows at once, each from `noise` [frames, 80] -> mel
+    float32 [rows, 2n, 80].
+    """
     rows, frames = batch.mel.shape[:2]
     inputs = Solver.inputs(mu_of(network, batch, streaming=streaming), network.speaker(batch.speaker), shown(batch))
     mask = mask_of(frames, batch.mel.device, streaming=streaming)
@@ -36,7 +38,9 @@ def solve(network: Network, solver: Solver, batch: Batch, noise: Tensor, *, stre
 
 
 class HeldOut:
-    """The same pieces at every measurement, each utterance alone and behind a prompt of its voice."""
+    """The same pieces at every measurement, each utterance alone and behind a prompt of its
+    voice.
+    """
 
     def __init__(self, corpus: Corpus, draws: Draws, members: list[int], rng: np.random.Generator) -> None:
         self._corpus = corpus
@@ -51,10 +55,11 @@ class HeldOut:
 
     @torch.no_grad()
     def measure(self, network: Network, config: FlowConfig, *, kinds: Sequence[str] = KINDS) -> dict[str, float]:
-        """mel_l1, of frames behind the prompt: with full attention and under streaming masks, alone and behind a prompt.
+        """mel_l1, of frames behind the prompt: with full attention and under streaming masks, alone
+        and behind a prompt.
 
-        motion: mean change from frame to frame, as a share of the truth's; below one the mel is too smooth. held_loss, held_mu_l1: the
-        training's terms, with the same noise each time.
+        motion: mean change from frame to frame, as a share of the truth's; below one the mel is too
+        smooth. held_loss, held_mu_l1: the training's terms, with the same noise each time.
         """
         solver = Solver(network.estimator, config.guidance, self._corpus.mel.device)
         noise = config.temperature * self._noise
@@ -64,7 +69,9 @@ class HeldOut:
             errors, moves, true_moves = [], [], []
             for batch in map(self._corpus.gather, groups):
                 made = solve(network, solver, batch, noise, streaming=kind.endswith("_streaming"))
-                counted = (torch.arange(made.shape[1], device=made.device) >= batch.prompt[:, None])[:, :, None].expand_as(made)
+                counted = (torch.arange(made.shape[1], device=made.device) >= batch.prompt[:, None])[
+                    :, :, None
+                ].expand_as(made)
                 errors.append((made - batch.mel).abs()[counted])
                 moves.append(made.diff(dim=1)[counted[:, 1:]].abs())
                 true_moves.append(batch.mel.diff(dim=1)[counted[:, 1:]].abs())

@@ -1,10 +1,12 @@
-"""What the flow's tensors are before training: the habits of the layers they belong to, and a straight way through the estimator.
+"""What the flow's tensors are before training: the habits of the layers they belong to, and a
+straight way through the estimator.
 
-The estimator has to give back the noise that it is handed, 80 numbers a frame through layers that are 128 wide; found by training alone
-that takes most of the time there is. Its residual paths are linear, so they can begin as identities: the first 80 channels carry
-mu + mean - x to the end, which is the velocity at time 0 if mu is right, and all else starts small and adds to it. A last layer
-norm and Mish stand in the way; channels with a large constant keep the norm's scale nearly fixed, a bias of three keeps
-Mish where it is a straight line.
+The estimator has to give back the noise that it is handed, 80 numbers a frame through layers that
+are 128 wide; found by training alone that takes most of the time there is. Its residual paths are
+linear, so they can begin as identities: the first 80 channels carry mu + mean - x to the end, which
+is the velocity at time 0 if mu is right, and all else starts small and adds to it. A last layer
+norm and Mish stand in the way; channels with a large constant keep the norm's scale nearly fixed, a
+bias of three keeps Mish where it is a straight line.
 """
 
 import math
@@ -23,7 +25,13 @@ _CONSTANT = 8.0
 _STRAIGHT = 3.0
 _SLOPE = 1.03
 """Of Mish around `_STRAIGHT`."""
-_RESIDUAL_ENDS = ("block2.block.2.weight", "attn1.to_out.0.weight", "attn1.to_out.0.bias", "ff.net.2.weight", "ff.net.2.bias")
+_RESIDUAL_ENDS = (
+    "block2.block.2.weight",
+    "attn1.to_out.0.weight",
+    "attn1.to_out.0.bias",
+    "ff.net.2.weight",
+    "ff.net.2.bias",
+)
 
 
 def shapes(config: FlowConfig, codes: int) -> dict[str, tuple[int, ...]]:

@@ -1,8 +1,9 @@
-"""Conditional flow matching with classifier-free dropout (Lipman et al., ICLR 2023; Ho and Salimans, 2022).
+"""Conditional flow matching with classifier-free dropout (Lipman et al., ICLR 2023; Ho and
+Salimans, 2022).
 
-Upstream's training facts: sigma_min 1e-6, cosine times, mu, speaker and condition dropped together in a fifth of the rows.
-Ours: only the ten times at which the served solver asks are trained, and mu is trained towards the mel less its mean, so that the zeros
-of a dropped mu stand for the mean.
+Upstream's training facts: sigma_min 1e-6, cosine times, mu, speaker and condition dropped together
+in a fifth of the rows. Ours: only the ten times at which the served solver asks are trained, and mu
+is trained towards the mel less its mean, so that the zeros of a dropped mu stand for the mean.
 """
 
 import math
@@ -47,7 +48,9 @@ class Chances:
 
     @property
     def times(self) -> Tensor:
-        """float32 [rows]: the ten at which the served solver asks, each in as many rows as the others."""
+        """float32 [rows]: the ten at which the served solver asks, each in as many rows as the
+        others.
+        """
         rows, device = self.rolls.shape[0], self.rolls.device
         step = (torch.arange(rows, device=device) + self.rolls[:, 0]) * (EULER_STEPS / rows)
         return 1 - torch.cos(step.long().clamp(max=EULER_STEPS - 1) * (0.5 * math.pi / EULER_STEPS))
@@ -72,7 +75,9 @@ def mu_of(network: Network, batch: Batch, *, streaming: bool) -> Tensor:
 
 def mask_of(frames: int, device: torch.device, *, streaming: bool) -> Mask | None:
     """For rows that are all of them real: chunk masks when streaming, else none."""
-    return Mask(torch.ones(1, frames, 1, device=device), chunk_mask(frames, CHUNK_FRAMES, device)) if streaming else None
+    return (
+        Mask(torch.ones(1, frames, 1, device=device), chunk_mask(frames, CHUNK_FRAMES, device)) if streaming else None
+    )
 
 
 def shown(batch: Batch) -> Tensor:
@@ -82,7 +87,9 @@ def shown(batch: Batch) -> Tensor:
 
 
 def losses(network: Network, batch: Batch, chances: Chances, mean: Tensor, *, streaming: bool) -> tuple[Tensor, Tensor]:
-    """Mean squared error of the velocity, mean absolute error of mu against the mel less `mean` [80]; scalars, float32."""
+    """Mean squared error of the velocity, mean absolute error of mu against the mel less `mean`
+    [80]; scalars, float32.
+    """
     device, mel, noise = batch.mel.device, batch.mel, chances.noise
     mu = mu_of(network, batch, streaming=streaming)
     speaker = network.speaker(batch.speaker)[:, None].expand(-1, mel.shape[1], -1)

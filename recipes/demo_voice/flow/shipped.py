@@ -12,7 +12,9 @@ from services.token2wav.flow.weights import FILE, FlowConfig, expected_tensors
 
 
 def expanded(parameters: Mapping[str, Tensor], config: FlowConfig, first_id: int) -> dict[str, Tensor]:
-    """The embedding with a row for each of the vocabulary's ids, zeros for those that the tokenizer never puts out."""
+    """The embedding with a row for each of the vocabulary's ids, zeros for those that the tokenizer
+    never puts out.
+    """
     compact = parameters[TOKENS]
     rows = compact.new_zeros(config.vocabulary, compact.shape[1])
     rows[first_id : first_id + compact.shape[0]] = compact.detach()
@@ -20,7 +22,9 @@ def expanded(parameters: Mapping[str, Tensor], config: FlowConfig, first_id: int
 
 
 def write(folder: Path, parameters: Mapping[str, Tensor], config: FlowConfig, first_id: int) -> Path:
-    """Write `flow.pt` into `folder`. Raises ModelError unless names and shapes are those that the service expects."""
+    """Write `flow.pt` into `folder`. Raises ModelError unless names and shapes are those that the
+    service expects.
+    """
     path = folder / FILE
     tensors = halved(expanded(parameters, config, first_id))
     check_tensors(path, tensors, expected_tensors(config))

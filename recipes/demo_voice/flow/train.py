@@ -1,7 +1,9 @@
-"""`python -m recipes.demo_voice.flow.train WORK --tokenizer tokenizer --name flow --minutes 10`: speech tokens to mel.
+"""`python -m recipes.demo_voice.flow.train WORK --tokenizer tokenizer --name flow --minutes 10`:
+speech tokens to mel.
 
-Needs speech/, features/, the tokenizer's codes and the speaker vectors. Writes into WORK/<name>: `checkpoint.pt` (to go on from),
-`flow.pt` (half precision, as the service reads it), journal.jsonl and journal.png.
+Needs speech/, features/, the tokenizer's codes and the speaker vectors. Writes into WORK/<name>:
+`checkpoint.pt` (to go on from), `flow.pt` (half precision, as the service reads it), journal.jsonl
+and journal.png.
 """
 
 import argparse
@@ -42,7 +44,9 @@ _REPORT_SECONDS, _SAVE_SECONDS = 40.0, 60.0
 class Training:
     """Parameters, their average and the optimiser, all on one device."""
 
-    def __init__(self, config: FlowConfig, corpus: Corpus, schedule: Schedule, rate: float = PEAK_RATE, *, graphs: bool = False) -> None:
+    def __init__(
+        self, config: FlowConfig, corpus: Corpus, schedule: Schedule, rate: float = PEAK_RATE, *, graphs: bool = False
+    ) -> None:
         torch.manual_seed(SEED + schedule.step)
         self.config, self.corpus, self.schedule, self._rate = config, corpus, schedule, rate
         self._coin = np.random.default_rng(SEED + schedule.step)
@@ -61,7 +65,9 @@ class Training:
         return self.schedule.rate(self._rate, warm_up=WARM_UP)
 
     def step(self, pieces: list[Piece]) -> Tensor:
-        """One update; the velocity's error, that of mu and the gradient's norm, [3] on the device, until the next step."""
+        """One update; the velocity's error, that of mu and the gradient's norm, [3] on the device,
+        until the next step.
+        """
         schedule = self.schedule
         # Masks hide nothing within the first chunk.
         streaming = bool(self._coin.random() < 0.5) and pieces[0].length > CHUNK_TOKENS
@@ -83,7 +89,11 @@ class Training:
 
     def save(self, path: Path) -> None:
         plain = {name: tensor.detach() for name, tensor in self.parameters.items()}
-        content: dict[str, object] = {"parameters": plain, "average": self.average.values, "optimiser": self.update.state()}
+        content: dict[str, object] = {
+            "parameters": plain,
+            "average": self.average.values,
+            "optimiser": self.update.state(),
+        }
         store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
 
     @torch.no_grad()
@@ -96,9 +106,13 @@ class Training:
         self.update.load(optimiser)
 
     def go_back(self, checkpoint: Path) -> None:
-        """To the last checkpoint, and on from there at half the rate. Raises FloatingPointError when there is none."""
+        """To the last checkpoint, and on from there at half the rate. Raises FloatingPointError
+        when there is none.
+        """
         if not checkpoint.exists():
-            raise FloatingPointError(f"values that are not finite before the first checkpoint, at step {self.schedule.step}")
+            raise FloatingPointError(
+                f"values that are not finite before the first checkpoint, at step {self.schedule.step}"
+            )
         self.load(store.load(checkpoint, self.corpus.mel.device))
         self._rate /= 2
 
@@ -125,7 +139,8 @@ def train(
     measured: int = 32,
     graphs: bool = True,
 ) -> dict[str, float]:
-    """Train until the time is over or the steps are done, then write everything; what was measured at the end.
+    """Train until the time is over or the steps are done, then write everything; what was measured
+    at the end.
 
     measured: held-out utterances that are solved at each report.
     """
@@ -143,7 +158,9 @@ def train(
     if found:
         training.load(found)
         del found
-    batches = Draws(speech, features, speech.training, np.random.default_rng(SEED + schedule.step)).batches(batch_tokens)
+    batches = Draws(speech, features, speech.training, np.random.default_rng(SEED + schedule.step)).batches(
+        batch_tokens
+    )
     held_out = _held_out(corpus, speech, features, measured)
     journal = Journal(folder, name, schedule)
     reported = saved = time.monotonic()
@@ -153,7 +170,12 @@ def train(
         measures = {"rate": training.rate}
         if counted:
             flow, coarse, norm = (sums / counted).tolist()
-            measures |= {"loss": flow, "mu_l1": coarse, "gradient": norm, "steps_a_second": counted / (time.monotonic() - reported)}
+            measures |= {
+                "loss": flow,
+                "mu_l1": coarse,
+                "gradient": norm,
+                "steps_a_second": counted / (time.monotonic() - reported),
+            }
         if held_out:
             measures |= held_out.measure(training.served, training.config, kinds=kinds)
         journal.report(measures)
@@ -183,23 +205,31 @@ def train(
 
 
 def _held_out(corpus: Corpus, speech: Speech, features: Features, count: int) -> HeldOut | None:
-    """Evenly spread over the held-out utterances; prompts come from the training's, as they do when a voice is served."""
+    """Evenly spread over the held-out utterances; prompts come from the training's, as they do when
+    a voice is served.
+    """
     usable = [member for member in speech.held_out if features.tokens[member] >= GRANULE]
     chosen = usable[:: max(1, len(usable) // max(1, count))][:count]
     if not chosen:
         return None
-    return HeldOut(corpus, Draws(speech, features, speech.training, np.random.default_rng(0)), chosen, np.random.default_rng(0))
+    return HeldOut(
+        corpus, Draws(speech, features, speech.training, np.random.default_rng(0)), chosen, np.random.default_rng(0)
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.flow.train", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.flow.train", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("work", type=Path, help="work folder")
     parser.add_argument("--tokenizer", default="tokenizer", help="folder of the speech tokenizer in WORK")
     parser.add_argument("--name", default="flow", help="folder in WORK to write")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS, help="25 Hz tokens of a batch")
-    parser.add_argument("--graphs", action=argparse.BooleanOptionalAction, default=True, help="record steps and replay them, on CUDA")
+    parser.add_argument(
+        "--graphs", action=argparse.BooleanOptionalAction, default=True, help="record steps and replay them, on CUDA"
+    )
     parser.add_argument("--rate", type=float, default=PEAK_RATE, help="peak learning rate")
     options = parser.parse_args(arguments)
     train(

@@ -1,6 +1,8 @@
-"""One optimiser step of the flow as work for the device alone, recorded once per shape of batch and replayed.
+"""One optimiser step of the flow as work for the device alone, recorded once per shape of batch and
+replayed.
 
-A step is some two thousand small kernels; started one by one they take several times as long as they run.
+A step is some two thousand small kernels; started one by one they take several times as long as
+they run.
 """
 
 from collections.abc import Mapping
@@ -24,7 +26,9 @@ LARGEST_GRADIENT = 1.0
 
 @dataclass
 class Slot:
-    """One shape of batch. places, chances: what a step reads, at addresses that stay. figures: what it writes, once recorded."""
+    """One shape of batch. places, chances: what a step reads, at addresses that stay. figures: what
+    it writes, once recorded.
+    """
 
     length: int
     streaming: bool
@@ -36,9 +40,13 @@ class Slot:
 
 
 class Update:
-    """Parameters are changed where they are; `graphs` is ignored without CUDA and switched off when recording fails."""
+    """Parameters are changed where they are; `graphs` is ignored without CUDA and switched off when
+    recording fails.
+    """
 
-    def __init__(self, config: FlowConfig, corpus: Corpus, parameters: Mapping[str, Tensor], seed: int, *, graphs: bool) -> None:
+    def __init__(
+        self, config: FlowConfig, corpus: Corpus, parameters: Mapping[str, Tensor], seed: int, *, graphs: bool
+    ) -> None:
         self._config, self._corpus, self.parameters = config, corpus, parameters
         device = corpus.mel.device
         self.graphs = graphs and device.type == "cuda"
@@ -51,10 +59,13 @@ class Update:
         matrices = [tensor for tensor in parameters.values() if tensor.dim() > 1]
         others = [tensor for tensor in parameters.values() if tensor.dim() <= 1]
         groups = [{"params": matrices, "weight_decay": WEIGHT_DECAY}, {"params": others, "weight_decay": 0.0}]
-        self._optimiser = torch.optim.AdamW(groups, lr=self.rate, betas=BETAS, fused=True, capturable=device.type == "cuda")
+        self._optimiser = torch.optim.AdamW(
+            groups, lr=self.rate, betas=BETAS, fused=True, capturable=device.type == "cuda"
+        )
 
     def __call__(self, pieces: list[Piece], *, streaming: bool, rate: float, mu_weight: float) -> Tensor:
-        """The velocity's error, that of mu and the gradient's norm before clipping, float32 [3]; nothing waits for the device.
+        """The velocity's error, that of mu and the gradient's norm before clipping, float32 [3];
+        nothing waits for the device.
 
         pieces: all of one length. The result may be overwritten by the next step of its shape.
         """
@@ -76,7 +87,9 @@ class Update:
         return slot
 
     def run(self, slot: Slot) -> Tensor:
-        """A step from what lies in the slot. The first of a shape runs as it is, which readies all it needs; the second is recorded."""
+        """A step from what lies in the slot. The first of a shape runs as it is, which readies all
+        it needs; the second is recorded.
+        """
         if self.graphs and slot.used and slot.graph is None:
             self._record(slot)
         slot.used = True

@@ -1,4 +1,6 @@
-"""How well the language model reads held-out sentences: by its own probabilities, and by ear of the tokenizer's sound reader."""
+"""How well the language model reads held-out sentences: by its own probabilities, and by ear of the
+tokenizer's sound reader.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ from recipes.demo_voice.tokenizer.trained import TrainedTokenizer
 
 Metrics = dict[str, float | int | str | list[float]]
 USUAL = (0.8, 1.25)
-"""Lengths of generated speech, as a share of the true one, that a listener would not call hasty or slow."""
+"""Lengths of generated speech, as a share of the true one, that a listener would not call hasty or
+slow.
+"""
 _BUDGET = 16_000
 
 
@@ -37,23 +41,36 @@ class HeldOut:
     arriving: list[tuple[Tensor, Tensor]]
 
     @classmethod
-    def prepare(cls, material: Material, layouts: Layouts, tokenizer: TrainedTokenizer, device: torch.device) -> "HeldOut":
+    def prepare(
+        cls, material: Material, layouts: Layouts, tokenizer: TrainedTokenizer, device: torch.device
+    ) -> "HeldOut":
         """tokenizer: on `device`."""
         said = [(material.text[number], material.codes[number]) for number in material.held_out]
         known = in_batches([layouts.whole(*each) for each in said], _BUDGET)
         arriving = in_batches([layouts.arriving(*each) for each in said], _BUDGET)
-        return cls(material, layouts, tokenizer, device, [each.on(device) for each in known], [each.on(device) for each in arriving])
+        return cls(
+            material,
+            layouts,
+            tokenizer,
+            device,
+            [each.on(device) for each in known],
+            [each.on(device) for each in arriving],
+        )
 
     @torch.no_grad()
     def probabilities(self, model: ThinnedModel) -> Metrics:
-        """Mean loss in nats and share of right first choices, of all decisions, of ends, and of fills where text arrives."""
+        """Mean loss in nats and share of right first choices, of all decisions, of ends, and of
+        fills where text arrives.
+        """
         known = self.layouts.vocabulary
         loss, right, ends = _judged(model, self.known, known.end)
         arriving_loss, _, fills = _judged(model, self.arriving, known.fill)
         return {"loss": loss, "accuracy": right, "end": ends, "arriving_loss": arriving_loss, "fill": fills}
 
     def speech(self, model: ThinnedModel, *, most: int = 256, seed: int = 0) -> Metrics:
-        """Free-running speech of at most so many sentences: alone, behind another sentence of the voice, and from text that arrives."""
+        """Free-running speech of at most so many sentences: alone, behind another sentence of the
+        voice, and from text that arrives.
+        """
         numbers, config = self.material.held_out[:: max(1, -(-len(self.material.held_out) // most))], model.config
         text = [self.material.text[number] for number in numbers]
         before = [self._another(number) for number in numbers]
@@ -65,7 +82,9 @@ class HeldOut:
             ],
             "arriving_": [arriving_form(self.layouts, config, ids) for ids in text],
         }
-        found: Metrics = {"phone_error_of_truth": self.phone_error(numbers, [self.material.codes[number] for number in numbers])}
+        found: Metrics = {
+            "phone_error_of_truth": self.phone_error(numbers, [self.material.codes[number] for number in numbers])
+        }
         for prefix, rows in forms.items():
             spoken = generate(model, self.layouts, rows, seed)
             found |= {prefix + key: value for key, value in self._judge(numbers, spoken).items()}
@@ -82,7 +101,9 @@ class HeldOut:
         return sum(map(distance, heard, said)) / sum(map(len, said))
 
     def _judge(self, numbers: Sequence[int], spoken: Sequence[Spoken]) -> Metrics:
-        ratios = np.array([len(each.codes) / len(self.material.codes[number]) for number, each in zip(numbers, spoken, strict=True)])
+        ratios = np.array(
+            [len(each.codes) / len(self.material.codes[number]) for number, each in zip(numbers, spoken, strict=True)]
+        )
         return {
             "phone_error": self.phone_error(numbers, [each.codes for each in spoken]),
             "length": float(ratios.mean()),
@@ -93,7 +114,9 @@ class HeldOut:
         }
 
     def _another(self, number: int) -> int:
-        """The voice's next held-out utterance, one it was trained on where there is no other, itself at worst."""
+        """The voice's next held-out utterance, one it was trained on where there is no other,
+        itself at worst.
+        """
         material, voice = self.material, self.material.voices[number]
         others = [each for each in material.held_out if material.voices[each] == voice]
         if len(others) > 1:

@@ -1,7 +1,8 @@
 """Training sequences drawn from the material, each a sentence that nobody said before.
 
-Spliced: utterances of one voice are cut between words and joined anew, so that learning what follows which sentence by heart does not help
-and reading does. Concatenated: utterances one after another under their texts one after another, which is how a voice prompt is served.
+Spliced: utterances of one voice are cut between words and joined anew, so that learning what
+follows which sentence by heart does not help and reading does. Concatenated: utterances one after
+another under their texts one after another, which is how a voice prompt is served.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,9 @@ Piece = tuple[Ids, Ids]
 
 @dataclass(frozen=True)
 class Mixture:
-    """Shares of training sequences; what remains are utterances as they are. longest: text ids and codes of a sequence at most."""
+    """Shares of training sequences; what remains are utterances as they are. longest: text ids and
+    codes of a sequence at most.
+    """
 
     spliced: float = 0.5
     concatenated: float = 0.3
@@ -44,7 +47,9 @@ class Examples:
             pieces = [*pieces, *spliced] if rng.random() < 0.3 else spliced
         elif kind < self._mixture.spliced + self._mixture.concatenated:
             others = self._members[voice]
-            pieces += [self._part(others[rng.integers(len(others))], None, None) for _ in range(1 + (rng.random() < 0.25))]
+            pieces += [
+                self._part(others[rng.integers(len(others))], None, None) for _ in range(1 + (rng.random() < 0.25))
+            ]
         while len(pieces) > 1 and sum(len(text) + len(codes) for text, codes in pieces) > self._mixture.longest:
             pieces.pop(len(pieces) // 2 if len(pieces) > 2 else 0)
         return np.concatenate([text for text, _ in pieces]), np.concatenate([codes for _, codes in pieces])

@@ -1,7 +1,8 @@
-"""Free-running speech of many sentences at once, by the served rules, without a cache: for judging a training.
+"""Free-running speech of many sentences at once, by the served rules, without a cache: for judging
+a training.
 
-Two simplifications: the model is not asked whether it wants a fill before a block of speech is full, and fills are not in the
-repetition window.
+Two simplifications: the model is not asked whether it wants a fill before a block of speech is
+full, and fills are not in the repetition window.
 """
 
 from dataclasses import dataclass
@@ -22,14 +23,18 @@ _STRIDE = 32
 
 @dataclass(frozen=True)
 class Form:
-    """A sequence with room for speech. inputs: int16 [positions]. free: where a token is to be made. may_end: where it may be the end."""
+    """A sequence with room for speech. inputs: int16 [positions]. free: where a token is to be
+    made. may_end: where it may be the end.
+    """
 
     inputs: Ids
     free: NDArray[np.bool_]
     may_end: NDArray[np.bool_]
 
 
-def whole_form(layouts: Layouts, config: LlmConfig, text: Ids, prompt_text: Ids | None = None, prompt: Ids | None = None) -> Form:
+def whole_form(
+    layouts: Layouts, config: LlmConfig, text: Ids, prompt_text: Ids | None = None, prompt: Ids | None = None
+) -> Form:
     """A sentence whose text is known, behind a prompt if there is one."""
     known = layouts.vocabulary
     every = text if prompt_text is None else np.concatenate([prompt_text, text])
@@ -54,7 +59,9 @@ def arriving_form(layouts: Layouts, config: LlmConfig, text: Ids) -> Form:
 
 
 def _with_room(inputs: Ids, free: NDArray[np.bool_], config: LlmConfig, text_ids: int, made: int) -> Form:
-    """Behind `inputs`, room for what the text may still have; text that arrives has no shortest length."""
+    """Behind `inputs`, room for what the text may still have; text that arrives has no shortest
+    length.
+    """
     room = max(0, config.lengths.longest(text_ids) - made)
     not_yet = 0 if made else config.lengths.shortest(text_ids)
     may_end = np.zeros(len(inputs) + room, np.bool_)
@@ -102,7 +109,8 @@ def generate(model: ThinnedModel, layouts: Layouts, forms: list[Form], seed: int
 
 
 def choose(scores: Tensor, recent: Tensor, limits: SamplingParameters, draws: torch.Generator) -> Tensor:
-    """Repetition-aware sampling (`services.llm.generation.sampling`) of many rows: float32 [rows, decisions] -> int64 [rows].
+    """Repetition-aware sampling (`services.llm.generation.sampling`) of many rows: float32 [rows,
+    decisions] -> int64 [rows].
 
     recent: int64 [rows, win_size], latest decisions, -1 where there are none.
     """

@@ -1,4 +1,6 @@
-"""What the language model learns from: text ids and codes of every utterance, and where both can be cut between the same two words."""
+"""What the language model learns from: text ids and codes of every utterance, and where both can be
+cut between the same two words.
+"""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -13,12 +15,16 @@ from recipes.demo_voice.training.speech import Speech
 from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS, START, read_symbols
 
 LONGEST_GAP = 6
-"""Tokens between two sounds at most, where words are cut apart; more is a pause, which belongs to neither."""
+"""Tokens between two sounds at most, where words are cut apart; more is a pause, which belongs to
+neither.
+"""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Between two words: text ids before `text` and codes before `token` belong to what was said before."""
+    """Between two words: text ids before `text` and codes before `token` belong to what was said
+    before.
+    """
 
     text: int
     token: int
@@ -28,8 +34,9 @@ class Cut:
 class Material:
     """By utterance, in the order of `Speech`.
 
-    text: text ids, the start symbol first. codes: compact codes, 25 a second. phonemes: what is said. cuts: in the order of time.
-    voices: who says it. training, held_out: numbers of utterances.
+    text: text ids, the start symbol first. codes: compact codes, 25 a second. phonemes: what is
+    said. cuts: in the order of time. voices: who says it. training, held_out: numbers of
+    utterances.
     """
 
     text: list[Ids]
@@ -42,7 +49,8 @@ class Material:
 
     @classmethod
     def read(cls, work: Path, tokenizer: str, most_held_out: int = 256) -> "Material":
-        """From the work folder, codes and alignment as the tokenizer's training left them in `WORK/<tokenizer>`.
+        """From the work folder, codes and alignment as the tokenizer's training left them in
+        `WORK/<tokenizer>`.
 
         Raises ValueError when they belong to other speech.
         """
@@ -52,9 +60,14 @@ class Material:
         counts = [each.samples // 960 for each in speech.utterances]
         codes, places, aligned = (np.load(folder / name) for name in (CODES, PLACES, ALIGNED))
         if len(codes) != sum(counts) or len(places) != len(codes) or len(aligned) != len(counts):
-            raise ValueError(f"{folder}: {len(codes)} codes of {len(aligned)} utterances, expected {sum(counts)} of {len(counts)}")
+            raise ValueError(
+                f"{folder}: {len(codes)} codes of {len(aligned)} utterances, expected {sum(counts)} of {len(counts)}"
+            )
         ends = np.cumsum(counts)[:-1]
-        text = [np.array([symbols[symbol] for symbol in START + each.phonemes], dtype=np.int16) for each in speech.utterances]
+        text = [
+            np.array([symbols[symbol] for symbol in START + each.phonemes], dtype=np.int16)
+            for each in speech.utterances
+        ]
         blank, marks = symbols[BLANK], np.array([symbols[mark] for mark in MARKS])
         found = [
             find_cuts(ids, place, blank, marks) if alike else []

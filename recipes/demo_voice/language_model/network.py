@@ -18,7 +18,9 @@ from services.llm.generation.config import LlmConfig
 TABLES = ("llm_embedding.weight", "llm.model.model.embed_tokens.weight", "speech_embedding.weight")
 HEAD, HEAD_BIAS = "llm_decoder.weight", "llm_decoder.bias"
 TABLE_GAIN = 8.0
-"""Tables are learnt at a fraction of the size they are used at, so that they move as far in a step as other weights do."""
+"""Tables are learnt at a fraction of the size they are used at, so that they move as far in a step
+as other weights do.
+"""
 NEVER = -1e4
 """Bias of an id that is never to be chosen; fits half precision."""
 _SPREAD = 0.02
@@ -55,7 +57,9 @@ def shapes(config: LlmConfig, vocabulary: Vocabulary) -> dict[str, tuple[int, ..
 
 
 def initialise(config: LlmConfig, vocabulary: Vocabulary, device: torch.device) -> dict[str, Tensor]:
-    """Leaf tensors. What writes to the residual stream starts smaller the more blocks write to it."""
+    """Leaf tensors. What writes to the residual stream starts smaller the more blocks write to
+    it.
+    """
 
     def first_value(name: str, shape: tuple[int, ...]) -> Tensor:
         if len(shape) == 1:
@@ -74,7 +78,9 @@ def build(config: LlmConfig, leaves: Mapping[str, Tensor], dropout: float = 0.0)
 
 @torch.no_grad()
 def published(leaves: Mapping[str, Tensor], vocabulary: Vocabulary, first_id: int) -> dict[str, Tensor]:
-    """The tensors of `llm.pt`, float32: code k is speech id first_id + k; ids that no code has are zero and never chosen."""
+    """The tensors of `llm.pt`, float32: code k is speech id first_id + k; ids that no code has are
+    zero and never chosen.
+    """
     tensors = {name: leaf.detach() * (TABLE_GAIN if name in TABLES else 1.0) for name, leaf in leaves.items()}
     codes = slice(first_id, first_id + vocabulary.codes)
     table, head, bias = tensors[TABLES[2]], tensors[HEAD], tensors[HEAD_BIAS]

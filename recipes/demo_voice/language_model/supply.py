@@ -19,7 +19,9 @@ _POOL = 800
 
 @dataclass(frozen=True)
 class Batch:
-    """inputs, targets: int16 [batch, positions]; rows are padded at their end with input 0 and target NOTHING."""
+    """inputs, targets: int16 [batch, positions]; rows are padded at their end with input 0 and
+    target NOTHING.
+    """
 
     inputs: Tensor
     targets: Tensor
@@ -44,7 +46,9 @@ def side_by_side(sequences: list[tuple[Ids, Ids]]) -> Batch:
 
 
 def in_batches(sequences: list[tuple[Ids, Ids]], budget: int) -> list[Batch]:
-    """Sequences of nearly equal length together, at most `budget` positions a batch, padding included, shortest first."""
+    """Sequences of nearly equal length together, at most `budget` positions a batch, padding
+    included, shortest first.
+    """
     batches: list[Batch] = []
     current: list[tuple[Ids, Ids]] = []
     for sequence in sorted(sequences, key=lambda sequence: len(sequence[0])):
@@ -57,7 +61,9 @@ def in_batches(sequences: list[tuple[Ids, Ids]], budget: int) -> list[Batch]:
 
 
 class Supply(IterableDataset[Batch]):
-    """Batches without end. arriving_share: float32 [1] in shared memory, the share of sequences laid out as arriving text."""
+    """Batches without end. arriving_share: float32 [1] in shared memory, the share of sequences
+    laid out as arriving text.
+    """
 
     def __init__(self, examples: Examples, layouts: Layouts, budget: int, seed: int) -> None:
         self._examples, self._layouts, self._budget, self._seed = examples, layouts, budget, seed

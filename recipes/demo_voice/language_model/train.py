@@ -1,13 +1,17 @@
-"""`python -m recipes.demo_voice.language_model.train WORK --tokenizer tokenizer --name llm --minutes 7`: the speech-token language model.
+"""`python -m recipes.demo_voice.language_model.train WORK --tokenizer tokenizer --name llm
+--minutes 7`: the speech-token language model.
 
-Reads the text, `WORK/<tokenizer>` (codes and alignment) and the sizes of `WORK/model`; writes `WORK/<name>`:
+Reads the text, `WORK/<tokenizer>` (codes and alignment) and the sizes of `WORK/model`; writes
+`WORK/<name>`:
 
-* `llm.pt`: averaged weights in half precision, as the service loads them; with each checkpoint and at the end;
+* `llm.pt`: averaged weights in half precision, as the service loads them; with each checkpoint and
+  at the end;
 * `llm_best.pt`: the same at the lowest phone error of free-running speech seen so far;
-* `checkpoint.pt`: to go on from after an interruption; `journal.jsonl`, `journal.png`, `results.json`: how it went.
+* `checkpoint.pt`: to go on from after an interruption; `journal.jsonl`, `journal.png`,
+  `results.json`: how it went.
 
-What makes a model of this size read instead of remembering: codes of the past are corrupted in every sequence, sentences are joined anew
-from pieces (`examples`), and dropout.
+What makes a model of this size read instead of remembering: codes of the past are corrupted in
+every sequence, sentences are joined anew from pieces (`examples`), and dropout.
 """
 
 import argparse
@@ -59,7 +63,9 @@ class Results:
         self._export(WEIGHTS)
 
     def measure(self, most_heard: int) -> Metrics:
-        """Held-out metrics of the averaged weights, which are kept beside the last when their speech is the best so far."""
+        """Held-out metrics of the averaged weights, which are kept beside the last when their
+        speech is the best so far.
+        """
         training = self.training
         model = build(training.config, training.average.values)
         found = self.held_out.probabilities(model)
@@ -77,17 +83,22 @@ class Results:
 
 
 def train(work: Path, tokenizer: str, name: str, device: torch.device, options: Options) -> Metrics:
-    """Train and leave `WORK/<name>`; returns the last measurements. Goes on from a checkpoint that is there."""
+    """Train and leave `WORK/<name>`; returns the last measurements. Goes on from a checkpoint that
+    is there.
+    """
     folder = work / name
     torch.manual_seed(options.seed)
     torch.set_float32_matmul_precision("high")
-    torch.backends.cuda.enable_cudnn_sdp(False)  # it plans anew for every shape of a batch, and there are hundreds
+    # it plans anew for every shape of a batch, and there are hundreds
+    torch.backends.cuda.enable_cudnn_sdp(False)
     config = read_config(model_directory(work))
     settings = json.loads((work / tokenizer / SETTINGS).read_text(encoding="utf-8"))
     vocabulary = Vocabulary(config.text_vocabulary, settings["codes"])
     layouts = Layouts(vocabulary, config.text_block, config.speech_block)
     material = Material.read(work, tokenizer)
-    supply = Supply(Examples(material, Mixture(options.spliced, options.concatenated)), layouts, options.positions, options.seed)
+    supply = Supply(
+        Examples(material, Mixture(options.spliced, options.concatenated)), layouts, options.positions, options.seed
+    )
     batches = supply.start(options.processes, pinned=device.type == "cuda")
     first = next(batches)  # what makes batches is there before the device is used
     training = Training(config, vocabulary, options, device)
@@ -134,9 +145,13 @@ def _run(results: Results, supply: Supply, batches: Iterator[Batch], journal: Jo
 
 def parser() -> argparse.ArgumentParser:
     """Every field of `Options` is an option."""
-    found = argparse.ArgumentParser(prog="python -m recipes.demo_voice.language_model.train", description=(__doc__ or "").splitlines()[0])
+    found = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.language_model.train", description=(__doc__ or "").splitlines()[0]
+    )
     found.add_argument("work", type=Path, help="work folder with text/, speech/ and the tokenizer's results in it")
-    found.add_argument("--tokenizer", default="tokenizer", help="folder of the tokenizer's results within the work folder")
+    found.add_argument(
+        "--tokenizer", default="tokenizer", help="folder of the tokenizer's results within the work folder"
+    )
     found.add_argument("--name", default="llm", help="folder of the results within the work folder")
     found.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     for option in fields(Options):

@@ -1,4 +1,6 @@
-"""One training: parameters, what is done to them in a step, and how it is put down and taken up again."""
+"""One training: parameters, what is done to them in a step, and how it is put down and taken up
+again.
+"""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,9 +26,10 @@ SPAN = 4
 class Options:
     """How to train; every field is an option of the command.
 
-    positions: of one batch, padding included. rate: highest learning rate. corruption: highest share of past codes that a sequence hides.
-    arriving: share of sequences laid out as arriving text, late in the schedule. report, checkpoint: seconds between them. heard: held-out
-    sentences spoken for a report, all of them at the end. processes: that make batches.
+    positions: of one batch, padding included. rate: highest learning rate. corruption: highest
+    share of past codes that a sequence hides. arriving: share of sequences laid out as arriving
+    text, late in the schedule. report, checkpoint: seconds between them. heard: held-out sentences
+    spoken for a report, all of them at the end. processes: that make batches.
     """
 
     minutes: float = 7.0
@@ -49,7 +52,8 @@ class Options:
 
 
 def corrupted(inputs: Tensor, vocabulary: Vocabulary, most: float) -> Tensor:
-    """Codes hidden at a rate drawn for each sequence from 0 to `most`, one by one or in spans; half by the mask, half by another code.
+    """Codes hidden at a rate drawn for each sequence from 0 to `most`, one by one or in spans; half
+    by the mask, half by another code.
 
     inputs: int64 [batch, positions].
     """
@@ -88,7 +92,9 @@ class Training:
         self.optimiser = torch.optim.AdamW(groups, options.rate, betas=(0.9, 0.95), fused=self.device.type == "cuda")
 
     def step(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """One optimiser step on int64 [batch, positions]; returns loss and accuracy, float32 [2] on the device, not waited for."""
+        """One optimiser step on int64 [batch, positions]; returns loss and accuracy, float32 [2] on
+        the device, not waited for.
+        """
         options, schedule = self.options, self.schedule
         for group in self.optimiser.param_groups:
             group["lr"] = schedule.rate(options.rate, warm_up=options.warm_up)

@@ -1,6 +1,8 @@
-"""Ids of a training: one table of inputs without the rows that no tokenizer of few codes ever makes, and one list of decisions.
+"""Ids of a training: one table of inputs without the rows that no tokenizer of few codes ever
+makes, and one list of decisions.
 
-Inputs: start, task, text ids, codes, and a mask that stands for a code the model may not see. Decisions: codes, end of speech, fill.
+Inputs: start, task, text ids, codes, and a mask that stands for a code the model may not see.
+Decisions: codes, end of speech, fill.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,8 @@
-"""The text files of the model directory: sizes of every network, under the published file and key names.
+"""The text files of the model directory: sizes of every network, under the published file and key
+names.
 
-`WORK/model` is written once and read by every training through the services' own readers, so sizes stand in one place.
+`WORK/model` is written once and read by every training through the services' own readers, so sizes
+stand in one place.
 """
 
 import json
@@ -132,15 +134,21 @@ feat_extractor: !name:matcha.utils.audio.mel_spectrogram
 
 BACKBONE = {
     "model_type": "qwen2", "hidden_act": "silu", "hidden_size": 256, "intermediate_size": 576, "num_hidden_layers": 6,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": TEXT_ROWS, "rope_theta": 10000.0, "rms_norm_eps": 1e-06,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": TEXT_ROWS, "rope_theta": 10000.0,
+    "rms_norm_eps": 1e-06,
     "tie_word_embeddings": True, "max_position_embeddings": 8192,
 }  # fmt: skip
 
 
 def model_directory(work: Path) -> ModelDirectory:
-    """`WORK/model` with the yaml and the backbone's config in it; files that are there already are left as they are."""
+    """`WORK/model` with the yaml and the backbone's config in it; files that are there already are
+    left as they are.
+    """
     directory = work / "model"
-    for name, content in {"cosyvoice2.yaml": YAML, "CosyVoice-BlankEN/config.json": json.dumps(BACKBONE, indent=1) + "\n"}.items():
+    for name, content in {
+        "cosyvoice2.yaml": YAML,
+        "CosyVoice-BlankEN/config.json": json.dumps(BACKBONE, indent=1) + "\n",
+    }.items():
         path = directory / name
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)

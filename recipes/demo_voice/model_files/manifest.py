@@ -1,4 +1,6 @@
-"""`manifest.toml` beside a bundled model: what its files are, where they come from, under which licence, and their sha256."""
+"""`manifest.toml` beside a bundled model: what its files are, where they come from, under which
+licence, and their sha256.
+"""
 
 import hashlib
 import tomllib

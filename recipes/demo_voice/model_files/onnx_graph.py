@@ -1,6 +1,7 @@
 """An ONNX file put together node by node, its weights in half precision.
 
-The graph widens the weights to float32; ONNX Runtime folds that away when it loads the file, so that only the file is smaller.
+The graph widens the weights to float32; ONNX Runtime folds that away when it loads the file, so
+that only the file is smaller.
 """
 
 from pathlib import Path
@@ -32,7 +33,9 @@ class Graph:
 
     def weight(self, name: str, tensor: Tensor) -> str:
         """A half-precision initializer, as float32."""
-        self._initializers.append(numpy_helper.from_array(tensor.detach().to("cpu", torch.float16).contiguous().numpy(), name))
+        self._initializers.append(
+            numpy_helper.from_array(tensor.detach().to("cpu", torch.float16).contiguous().numpy(), name)
+        )
         return self.add("Cast", name, to=TensorProto.FLOAT)
 
     def constant(self, value: npt.NDArray[np.generic]) -> str:
@@ -41,9 +44,15 @@ class Graph:
         self._initializers.append(numpy_helper.from_array(value, name))
         return name
 
-    def write(self, path: Path, name: str, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]) -> None:
-        """Check the graph and write it; the same bytes for the same weights. Raises onnx.checker.ValidationError."""
+    def write(
+        self, path: Path, name: str, inputs: list[onnx.ValueInfoProto], outputs: list[onnx.ValueInfoProto]
+    ) -> None:
+        """Check the graph and write it; the same bytes for the same weights. Raises
+        onnx.checker.ValidationError.
+        """
         graph = helper.make_graph(self._nodes, name, inputs, outputs, self._initializers)
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="cosyserve")
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION, producer_name="cosyserve"
+        )
         onnx.checker.check_model(model, full_check=True)
         path.write_bytes(model.SerializeToString(deterministic=True))

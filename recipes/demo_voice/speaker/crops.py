@@ -1,4 +1,6 @@
-"""Pieces of utterances as the speaker encoder hears them in training, cut and disturbed on the device."""
+"""Pieces of utterances as the speaker encoder hears them in training, cut and disturbed on the
+device.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +12,9 @@ from torch import Tensor
 from recipes.demo_voice.features import FBANK_PER_TOKEN, Features
 
 UNFINISHED_FRAMES = 2
-"""The last frames of an utterance's filterbank, which `Features` repeats to fill up its last token."""
+"""The last frames of an utterance's filterbank, which `Features` repeats to fill up its last
+token.
+"""
 CROP_FRAMES = (100, 150, 200, 300)
 _NOISE_BELOW = (1.0, 7.0)
 """Natural-log energy by which added noise lies below the mean of the speech: 4 to 30 dB."""
@@ -18,7 +22,9 @@ _MASKED_BINS, _MASKED_FRAMES = 12, 20
 
 
 class Draws:
-    """Endless random picks among utterances; a rare voice is heard more often than its share, as one over the square root of it."""
+    """Endless random picks among utterances; a rare voice is heard more often than its share, as
+    one over the square root of it.
+    """
 
     def __init__(self, members: Sequence[int], voices: Sequence[str], rng: np.random.Generator) -> None:
         """members: utterances to pick from. voices: voice id of every utterance."""
@@ -44,7 +50,9 @@ class Crops:
         self._frames = torch.tensor([frames_of(tokens) for tokens in features.tokens], device=device)
 
     def cut(self, members: Tensor, count: int) -> Tensor:
-        """Utterances int64 [B] -> float32 [B, count, 80] from a random place of each; a shorter utterance is repeated."""
+        """Utterances int64 [B] -> float32 [B, count, 80] from a random place of each; a shorter
+        utterance is repeated.
+        """
         frames = self._frames[members]
         begin = (torch.rand(len(members), device=members.device) * (frames - count + 1).clamp(min=1)).long()
         places = (begin[:, None] + torch.arange(count, device=members.device)) % frames[:, None]
@@ -66,9 +74,11 @@ def centred(features: Tensor) -> Tensor:
 
 
 def disturbed(features: Tensor) -> Tensor:
-    """Log energies [B, T, 80] with a noise floor added to half of the rows, centred, and with a band and a stretch of time masked.
+    """Log energies [B, T, 80] with a noise floor added to half of the rows, centred, and with a
+    band and a stretch of time masked.
 
-    Gain and colouring that do not change over time would vanish with the mean; noise and what is missing do not.
+    Gain and colouring that do not change over time would vanish with the mean; noise and what is
+    missing do not.
     """
     rows, frames, bins = features.shape
     device = features.device
@@ -80,8 +90,13 @@ def disturbed(features: Tensor) -> Tensor:
     slope = uniform(-2.0, 2.0, rows, 1, 1) * torch.linspace(-1.0, 1.0, bins, device=device)
     noise = level + slope + 0.5 * torch.randn_like(features)
     noisy = torch.rand(rows, 1, 1, device=device) < 0.5
-    features = centred(torch.where(noisy, torch.logaddexp(features, noise), features)) + 0.05 * torch.randn_like(features)
-    hidden = _stretch(rows, bins, _MASKED_BINS, device)[:, None, :] | _stretch(rows, frames, _MASKED_FRAMES, device)[:, :, None]
+    features = centred(torch.where(noisy, torch.logaddexp(features, noise), features)) + 0.05 * torch.randn_like(
+        features
+    )
+    hidden = (
+        _stretch(rows, bins, _MASKED_BINS, device)[:, None, :]
+        | _stretch(rows, frames, _MASKED_FRAMES, device)[:, :, None]
+    )
     return features.masked_fill(hidden, 0.0)
 
 

@@ -1,4 +1,6 @@
-"""How much voices have in common: `af_heart` is one of the teacher's, `af_heart:0.6+am_puck:0.4` a blend of two."""
+"""How much voices have in common: `af_heart` is one of the teacher's, `af_heart:0.6+am_puck:0.4` a
+blend of two.
+"""
 
 from collections.abc import Iterable
 
@@ -9,7 +11,9 @@ from recipes.demo_voice.teacher.voices import Blend
 
 
 def mixes(voices: Iterable[str]) -> tuple[list[str], list[str], npt.NDArray[np.float32]]:
-    """Distinct voices, base voices (both sorted) and the share of each base in each voice, [voices, bases]."""
+    """Distinct voices, base voices (both sorted) and the share of each base in each voice, [voices,
+    bases].
+    """
     distinct = sorted(set(voices))
     parts = [dict(Blend.parse(voice).parts) for voice in distinct]
     bases = sorted({base for each in parts for base in each})
@@ -18,6 +22,8 @@ def mixes(voices: Iterable[str]) -> tuple[list[str], list[str], npt.NDArray[np.f
 
 
 def overlap(shares: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """[voices, bases] -> [voices, voices]: how much of the one is in the other, 1 for the same mix, 0 when they share no base."""
+    """[voices, bases] -> [voices, voices]: how much of the one is in the other, 1 for the same mix,
+    0 when they share no base.
+    """
     common: npt.NDArray[np.float32] = np.minimum(shares[:, None], shares[None]).sum(axis=2, dtype=np.float32)
     return common

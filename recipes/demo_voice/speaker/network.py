@@ -1,7 +1,8 @@
-"""Filterbank to speaker vector: a time-delay network with attentive statistics (Snyder et al. 2018, Okabe et al. 2018), 0.6 M parameters.
+"""Filterbank to speaker vector: a time-delay network with attentive statistics (Snyder et al. 2018,
+Okabe et al. 2018), 0.6 M parameters.
 
-Layer norm instead of batch norm: the exported network is what was trained, and a row never depends on its batch. Parameters are a
-mapping of names, as everywhere in this recipe.
+Layer norm instead of batch norm: the exported network is what was trained, and a row never depends
+on its batch. Parameters are a mapping of names, as everywhere in this recipe.
 """
 
 from collections.abc import Mapping
@@ -45,11 +46,15 @@ def initial(name: str, shape: tuple[int, ...]) -> Tensor:
 
 
 def embed(parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
-    """features [B, T, 80], the mean over time taken off each bin -> speaker vectors float32 [B, 192].
+    """features [B, T, 80], the mean over time taken off each bin -> speaker vectors float32 [B,
+    192].
 
-    T: frames of 10 ms, at least one. A vector has mean 0 and variance 1 over its entries: its length is that of 192 normal numbers, 13.9.
+    T: frames of 10 ms, at least one. A vector has mean 0 and variance 1 over its entries: its
+    length is that of 192 normal numbers, 13.9.
     """
-    x = F.conv1d(features.transpose(1, 2), parameters["stem.weight"], parameters["stem.bias"], STEM_STRIDE, STEM_KERNEL // 2)
+    x = F.conv1d(
+        features.transpose(1, 2), parameters["stem.weight"], parameters["stem.bias"], STEM_STRIDE, STEM_KERNEL // 2
+    )
     for index, dilation in enumerate(DILATIONS):
         block = f"blocks.{index}"
         inner = F.relu(_norm(parameters, f"{block}.norm", x))
@@ -57,7 +62,9 @@ def embed(parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
         x = x + F.conv1d(inner, weight, bias, 1, dilation * (KERNEL // 2), dilation)
     frames = _norm(parameters, "norm", x).transpose(1, 2)
     inner = torch.tanh(F.linear(frames, parameters["attention.in.weight"], parameters["attention.in.bias"]))
-    shares = F.linear(inner, parameters["attention.out.weight"], parameters["attention.out.bias"]).float().softmax(dim=1)
+    shares = (
+        F.linear(inner, parameters["attention.out.weight"], parameters["attention.out.bias"]).float().softmax(dim=1)
+    )
     frames = frames.float()
     mean = (shares * frames).sum(dim=1)
     variance = (shares * (frames - mean[:, None]).square()).sum(dim=1)
@@ -68,4 +75,6 @@ def embed(parameters: Mapping[str, Tensor], features: Tensor) -> Tensor:
 
 def _norm(parameters: Mapping[str, Tensor], name: str, x: Tensor) -> Tensor:
     """Layer norm over the channels of [B, channels, T]."""
-    return F.layer_norm(x.transpose(1, 2), (WIDTH,), parameters[f"{name}.weight"], parameters[f"{name}.bias"], EPSILON).transpose(1, 2)
+    return F.layer_norm(
+        x.transpose(1, 2), (WIDTH,), parameters[f"{name}.weight"], parameters[f"{name}.bias"], EPSILON
+    ).transpose(1, 2)

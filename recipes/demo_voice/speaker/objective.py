@@ -1,4 +1,6 @@
-"""What a speaker vector is trained for: to tell voices apart, and to lie between the voices that a blend is made of."""
+"""What a speaker vector is trained for: to tell voices apart, and to lie between the voices that a
+blend is made of.
+"""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +23,9 @@ _PAIRS = 5.0
 
 @dataclass(frozen=True)
 class Voices:
-    """Voices of the speech in order, the share of each base voice in each, their overlaps, and the voice of every utterance."""
+    """Voices of the speech in order, the share of each base voice in each, their overlaps, and the
+    voice of every utterance.
+    """
 
     names: list[str]
     shares: Tensor
@@ -42,8 +46,13 @@ class Voices:
 
 
 def head_shapes(voices: Voices) -> dict[str, tuple[int, ...]]:
-    """Tensors that are trained along and not shipped: a direction for each voice, and for each base voice."""
-    return {"head.voices": (len(voices.names), SPEAKER_DIMENSION), "head.bases": (voices.shares.shape[1], SPEAKER_DIMENSION)}
+    """Tensors that are trained along and not shipped: a direction for each voice, and for each base
+    voice.
+    """
+    return {
+        "head.voices": (len(voices.names), SPEAKER_DIMENSION),
+        "head.bases": (voices.shares.shape[1], SPEAKER_DIMENSION),
+    }
 
 
 def initial(_: str, shape: tuple[int, ...]) -> Tensor:
@@ -56,11 +65,14 @@ def cosines(parameters: Mapping[str, Tensor], name: str, directions: Tensor) -> 
     return directions @ F.normalize(parameters[name].float(), dim=1).T
 
 
-def losses(parameters: Mapping[str, Tensor], vectors: Tensor, voice: Tensor, voices: Voices, margin: float) -> dict[str, Tensor]:
+def losses(
+    parameters: Mapping[str, Tensor], vectors: Tensor, voice: Tensor, voices: Voices, margin: float
+) -> dict[str, Tensor]:
     """vectors float32 [B, 192], voice int64 [B] -> terms and their sum under `loss`.
 
-    voice: additive angular margin (Deng et al. 2019). mix: cross-entropy against the shares of the base voices. pairs: squared difference
-    of the cosine of two vectors and the overlap of their voices.
+    voice: additive angular margin (Deng et al. 2019). mix: cross-entropy against the shares of the
+    base voices. pairs: squared difference of the cosine of two vectors and the overlap of their
+    voices.
     """
     directions = F.normalize(vectors, dim=1)
     cosine = cosines(parameters, "head.voices", directions)
@@ -70,13 +82,19 @@ def losses(parameters: Mapping[str, Tensor], vectors: Tensor, voice: Tensor, voi
     voice_loss = F.cross_entropy(SCALE * torch.where(own, shifted, cosine), voice)
     mix_loss = F.cross_entropy(_MIX_SCALE * cosines(parameters, "head.bases", directions), voices.shares[voice])
     pairs_loss = (directions @ directions.T - voices.overlaps[voice][:, voice]).square().mean()
-    return {"loss": voice_loss + mix_loss + _PAIRS * pairs_loss, "voice": voice_loss, "mix": mix_loss, "pairs": pairs_loss}
+    return {
+        "loss": voice_loss + mix_loss + _PAIRS * pairs_loss,
+        "voice": voice_loss,
+        "mix": mix_loss,
+        "pairs": pairs_loss,
+    }
 
 
 @torch.no_grad()
 def scores(parameters: Mapping[str, Tensor], vectors: Tensor, voice: Tensor, voices: Voices) -> dict[str, float]:
-    """Of held-out vectors [N, 192]: accuracy among all voices, equal error rate of same-voice decisions, and the correlation between the
-    cosine of two vectors and the overlap of their voices. The last two over all pairs; NaN with fewer than three vectors."""
+    """Of held-out vectors [N, 192]: accuracy among all voices, equal error rate of same-voice
+    decisions, and the correlation between the cosine of two vectors and the overlap of their
+    voices. The last two over all pairs; NaN with fewer than three vectors."""
     directions = F.normalize(vectors, dim=1)
     accuracy = (cosines(parameters, "head.voices", directions).argmax(dim=1) == voice).float().mean()
     upper = torch.triu_indices(len(voice), len(voice), 1, device=voice.device)
@@ -84,11 +102,17 @@ def scores(parameters: Mapping[str, Tensor], vectors: Tensor, voice: Tensor, voi
     overlaps = voices.overlaps[voice[upper[0]], voice[upper[1]]]
     same = voice[upper[0]] == voice[upper[1]]
     correlation = torch.corrcoef(torch.stack([cosine, overlaps]))[0, 1] if len(voice) > 2 else math.nan
-    return {"accuracy": float(accuracy), "equal_error": equal_error(cosine.cpu(), same.cpu()), "correlation": float(correlation)}
+    return {
+        "accuracy": float(accuracy),
+        "equal_error": equal_error(cosine.cpu(), same.cpu()),
+        "correlation": float(correlation),
+    }
 
 
 def equal_error(score: Tensor, same: Tensor) -> float:
-    """Share of same-voice pairs below the threshold, and of others above it, where both are alike; NaN without pairs of both kinds."""
+    """Share of same-voice pairs below the threshold, and of others above it, where both are alike;
+    NaN without pairs of both kinds.
+    """
     order = score.argsort()
     positives = same[order].double()
     if positives.sum() in (0, len(positives)):

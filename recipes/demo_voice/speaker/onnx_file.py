@@ -1,4 +1,5 @@
-"""The speaker encoder as `campplus.onnx`: input `input` float32 [B, T, 80], output `output` float32 [B, 192].
+"""The speaker encoder as `campplus.onnx`: input `input` float32 [B, T, 80], output `output` float32
+[B, 192].
 
 Source of the signature: compatibility specification section 1.
 """
@@ -22,12 +23,23 @@ INPUT, OUTPUT = "input", "output"
 def _graph(parameters: Mapping[str, Tensor]) -> Graph:
     """`network.embed` as a graph."""
     graph = Graph()
-    weights = {name: graph.weight(name, parameters[name]) for name in network.shapes() if not name.startswith(("attention", "out."))}
+    weights = {
+        name: graph.weight(name, parameters[name])
+        for name in network.shapes()
+        if not name.startswith(("attention", "out."))
+    }
 
     def norm(name: str, x: str) -> str:
         """[B, channels, T] -> [B, T, channels]."""
         frames = graph.add("Transpose", x, perm=[0, 2, 1])
-        return graph.add("LayerNormalization", frames, weights[f"{name}.weight"], weights[f"{name}.bias"], axis=-1, epsilon=network.EPSILON)
+        return graph.add(
+            "LayerNormalization",
+            frames,
+            weights[f"{name}.weight"],
+            weights[f"{name}.bias"],
+            axis=-1,
+            epsilon=network.EPSILON,
+        )
 
     def linear(name: str, x: str) -> str:
         """Weights are stored [in, out] here, so that a product is all that it takes."""
@@ -36,7 +48,9 @@ def _graph(parameters: Mapping[str, Tensor]) -> Graph:
 
     side = network.STEM_KERNEL // 2
     x = graph.add("Transpose", INPUT, perm=[0, 2, 1])
-    x = graph.add("Conv", x, weights["stem.weight"], weights["stem.bias"], pads=[side, side], strides=[network.STEM_STRIDE])
+    x = graph.add(
+        "Conv", x, weights["stem.weight"], weights["stem.bias"], pads=[side, side], strides=[network.STEM_STRIDE]
+    )
     for index, dilation in enumerate(network.DILATIONS):
         block = f"blocks.{index}"
         side = dilation * (network.KERNEL // 2)
@@ -49,7 +63,9 @@ def _graph(parameters: Mapping[str, Tensor]) -> Graph:
     mean = graph.add("ReduceSum", graph.add("Mul", shares, frames), time, keepdims=1)
     apart = graph.add("Sub", frames, mean)
     variance = graph.add("ReduceSum", graph.add("Mul", shares, graph.add("Mul", apart, apart)), time, keepdims=1)
-    deviation = graph.add("Sqrt", graph.add("Max", variance, graph.constant(np.array(network.LEAST_VARIANCE, np.float32))))
+    deviation = graph.add(
+        "Sqrt", graph.add("Max", variance, graph.constant(np.array(network.LEAST_VARIANCE, np.float32)))
+    )
     vector = linear("out", graph.add("Squeeze", graph.add("Concat", mean, deviation, axis=2), time))
     ones = graph.constant(np.ones(SPEAKER_DIMENSION, np.float32))
     graph.add("LayerNormalization", vector, ones, axis=-1, epsilon=network.EPSILON, name=OUTPUT)
@@ -73,6 +89,8 @@ def run(path: Path, features: Tensor) -> Tensor:
 
 
 def largest_difference(path: Path, parameters: Mapping[str, Tensor], features: Tensor) -> float:
-    """Largest difference between the file and the torch network in an entry of the vectors of `features`."""
+    """Largest difference between the file and the torch network in an entry of the vectors of
+    `features`.
+    """
     expected = network.embed({name: tensor.to(torch.float32) for name, tensor in parameters.items()}, features)
     return float((run(path, features) - expected).abs().max())

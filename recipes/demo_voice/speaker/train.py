@@ -1,7 +1,9 @@
-"""`python -m recipes.demo_voice.speaker.train WORK`: the speaker encoder, and the speaker vector of every utterance.
+"""`python -m recipes.demo_voice.speaker.train WORK`: the speaker encoder, and the speaker vector of
+every utterance.
 
-Needs speech/ and features/. Writes into WORK/speaker: `checkpoint.pt` (to go on from), `speaker.pt` (half precision), `campplus.onnx` (the
-same network as the frontend reads it), `embeddings.npy` (float32 [utterances, 192], whole utterances), journal.jsonl and journal.png.
+Needs speech/ and features/. Writes into WORK/speaker: `checkpoint.pt` (to go on from), `speaker.pt`
+(half precision), `campplus.onnx` (the same network as the frontend reads it), `embeddings.npy`
+(float32 [utterances, 192], whole utterances), journal.jsonl and journal.png.
 """
 
 import argparse
@@ -64,7 +66,9 @@ class Training:
             vectors = network.embed(self.parameters, heard)
         margin = objective.MARGIN * min(1.0, 5 * schedule.progress)
         with torch.autocast(self.device.type, enabled=False):
-            terms = objective.losses(self.parameters, vectors.float(), self.voices.of_utterance[members], self.voices, margin)
+            terms = objective.losses(
+                self.parameters, vectors.float(), self.voices.of_utterance[members], self.voices, margin
+            )
         self.optimiser.zero_grad(set_to_none=True)
         terms["loss"].backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.parameters.values(), 5.0)
@@ -81,12 +85,18 @@ class Training:
         return objective.scores(self.average.values, vectors, self.voices.of_utterance[self.held_out], self.voices)
 
     def shipped(self) -> dict[str, Tensor]:
-        """The average rounded to half precision: what every file and vector of this training is made from."""
+        """The average rounded to half precision: what every file and vector of this training is
+        made from.
+        """
         return store.halved({name: self.average.values[name] for name in network.shapes()})
 
     def save(self, path: Path) -> None:
         plain = {name: tensor.detach() for name, tensor in self.parameters.items()}
-        content: dict[str, object] = {"parameters": plain, "average": self.average.values, "optimiser": self.optimiser.state_dict()}
+        content: dict[str, object] = {
+            "parameters": plain,
+            "average": self.average.values,
+            "optimiser": self.optimiser.state_dict(),
+        }
         store.save(path, content | {"step": self.schedule.step, "seconds": self.schedule.seconds})
 
     @torch.no_grad()
@@ -100,7 +110,9 @@ class Training:
 
 @torch.no_grad()
 def embed_utterances(parameters: Mapping[str, Tensor], features: Features, members: list[int]) -> Tensor:
-    """Vectors of whole utterances: float32 [all utterances, 192] with the rows of `members` filled. Equal lengths go together."""
+    """Vectors of whole utterances: float32 [all utterances, 192] with the rows of `members` filled.
+    Equal lengths go together.
+    """
     device = features.fbank.device
     cutter = crops.Crops(features)
     of_length: defaultdict[int, list[int]] = defaultdict(list)
@@ -161,7 +173,9 @@ def write(work: Path, shipped: Mapping[str, Tensor], features: Features) -> None
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.speaker.train", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.speaker.train", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("work", type=Path, help="work folder with speech/ and features/ in it")
     parser.add_argument("--minutes", type=float, default=1.5)
     parser.add_argument("--steps", type=int, default=10**9, help="stop here even when there is time left")

@@ -1,4 +1,6 @@
-"""From sounds, pitch and energy to samples: a decoder at 80 frames a second and a vocoder that ends in an inverse STFT (iSTFTNet)."""
+"""From sounds, pitch and energy to samples: a decoder at 80 frames a second and a vocoder that ends
+in an inverse STFT (iSTFTNet).
+"""
 
 import math
 from collections.abc import Sequence
@@ -22,7 +24,9 @@ _PITCH_FRAME = FRAME // 2
 
 
 class _Source(nn.Module):
-    """The excitation: nine harmonics of the pitch where voiced, noise all along, added up by a learnt weighting (Wang et al. 2019)."""
+    """The excitation: nine harmonics of the pitch where voiced, noise all along, added up by a
+    learnt weighting (Wang et al. 2019).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,23 +48,32 @@ class _Source(nn.Module):
 
 
 class Generator(nn.Module):
-    """The vocoder: upsampling by 10 and 6 with the source joined at each rate, then magnitude and phase of an STFT of 20 samples, hop 5."""
+    """The vocoder: upsampling by 10 and 6 with the source joined at each rate, then magnitude and
+    phase of an STFT of 20 samples, hop 5.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         half, quarter = channels // 2, channels // 4
         self.m_source = _Source()
         self.ups = nn.ModuleList(
-            [nn.ConvTranspose1d(channels, half, 20, stride=10, padding=5), nn.ConvTranspose1d(half, quarter, 12, stride=6, padding=3)]
+            [
+                nn.ConvTranspose1d(channels, half, 20, stride=10, padding=5),
+                nn.ConvTranspose1d(half, quarter, 12, stride=6, padding=3),
+            ]
         )
-        self.noise_convs = nn.ModuleList([nn.Conv1d(2 * _BINS, half, 12, stride=6, padding=3), nn.Conv1d(2 * _BINS, quarter, 1)])
+        self.noise_convs = nn.ModuleList(
+            [nn.Conv1d(2 * _BINS, half, 12, stride=6, padding=3), nn.Conv1d(2 * _BINS, quarter, 1)]
+        )
         self.noise_res = nn.ModuleList([SnakeBlock(half, 7), SnakeBlock(quarter, 11)])
         self.resblocks = nn.ModuleList(SnakeBlock(width, kernel) for width in (half, quarter) for kernel in (3, 7, 11))
         self.conv_post = nn.Conv1d(quarter, 2 * _BINS, 7, padding=3)
         self.register_buffer("window", torch.hann_window(_FFT), persistent=False)
         self.window: Tensor
 
-    def forward(self, x: Tensor, style: Tensor, pitch: Tensor, frames: Sequence[int], noise: torch.Generator | None) -> Tensor:
+    def forward(
+        self, x: Tensor, style: Tensor, pitch: Tensor, frames: Sequence[int], noise: torch.Generator | None
+    ) -> Tensor:
         """x [B, channels, 2 T], pitch [B, 1, 2 T] to samples [B, 600 T]."""
         longest = x.shape[2] // 2
         spans = [
@@ -82,21 +95,29 @@ class Generator(nn.Module):
         return torch.istft(spectrum, _FFT, _HOP, window=self.window)
 
     def _spectrum(self, samples: Tensor, frames: Sequence[int]) -> Tensor:
-        """Magnitude and phase [B, 22, 120 T + 1] of samples [B, 600 T]; every row is reflected at its own end."""
+        """Magnitude and phase [B, 22, 120 T + 1] of samples [B, 600 T]; every row is reflected at
+        its own end.
+        """
         ends = torch.tensor([[FRAME * each - 1] for each in frames], device=samples.device)
         places = torch.arange(-_FFT // 2, samples.shape[1] + _FFT // 2, device=samples.device).abs()
         places = torch.minimum(places, (2 * ends - places)).clamp_(min=0)
-        spectrum = torch.stft(samples.gather(1, places), _FFT, _HOP, window=self.window, center=False, return_complex=True)
+        spectrum = torch.stft(
+            samples.gather(1, places), _FFT, _HOP, window=self.window, center=False, return_complex=True
+        )
         return torch.cat([spectrum.abs(), _angle(spectrum)], dim=1)
 
 
 def _angle(spectrum: Tensor) -> Tensor:
-    """Phase in (-pi, pi]; that of a negative real number is pi, whatever the sign of its zero imaginary part."""
+    """Phase in (-pi, pi]; that of a negative real number is pi, whatever the sign of its zero
+    imaginary part.
+    """
     return torch.where((spectrum.imag == 0) & (spectrum.real < 0), math.pi, spectrum.angle())
 
 
 class Decoder(nn.Module):
-    """Residual blocks over sounds, pitch and energy; the last doubles the rate. Then the vocoder."""
+    """Residual blocks over sounds, pitch and energy; the last doubles the rate. Then the
+    vocoder.
+    """
 
     def __init__(self, sounds: int) -> None:
         super().__init__()
@@ -111,9 +132,17 @@ class Decoder(nn.Module):
         self.generator = Generator(sounds)
 
     def forward(
-        self, sounds: Tensor, pitch: Tensor, energy: Tensor, style: Tensor, frames: Sequence[int], noise: torch.Generator | None = None
+        self,
+        sounds: Tensor,
+        pitch: Tensor,
+        energy: Tensor,
+        style: Tensor,
+        frames: Sequence[int],
+        noise: torch.Generator | None = None,
     ) -> Tensor:
-        """sounds [B, sounds, T], pitch and energy [B, 1, 2 T], style [B, 128] to samples [B, 600 T]."""
+        """sounds [B, sounds, T], pitch and energy [B, 1, 2 T], style [B, 128] to samples [B, 600
+        T].
+        """
         longest = sounds.shape[2]
         span = Span.of(frames, sounds.device, longest)
         double = Span.of([2 * each for each in frames], sounds.device, 2 * longest)

@@ -1,4 +1,6 @@
-"""From phonemes to what is said when: a language model of phonemes (ALBERT), durations, pitch and energy, and the sounds themselves."""
+"""From phonemes to what is said when: a language model of phonemes (ALBERT), durations, pitch and
+energy, and the sounds themselves.
+"""
 
 from collections.abc import Sequence
 
@@ -20,7 +22,9 @@ class _Attention(nn.Module):
         self.LayerNorm = nn.LayerNorm(width, eps=1e-12)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        query, key, value = (layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value))
+        query, key, value = (
+            layer(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
+        )
         heard = F.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         normed: Tensor = self.LayerNorm(x + self.dense(heard.transpose(1, 2).flatten(2)))
         return normed
@@ -82,7 +86,9 @@ class _Stack(nn.Module):
 
 
 class Albert(nn.Module):
-    """ALBERT (Lan et al. 2020): one transformer layer applied twelve times, over a narrow embedding."""
+    """ALBERT (Lan et al. 2020): one transformer layer applied twelve times, over a narrow
+    embedding.
+    """
 
     def __init__(self, width: int, inner: int, embedded: int, heads: int = 12, depth: int = 12) -> None:
         super().__init__()
@@ -111,7 +117,9 @@ class TextEncoder(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(SYMBOLS, width)
-        self.cnn = nn.ModuleList(nn.Sequential(nn.Conv1d(width, width, 5, padding=2), _ChannelNorm(width)) for _ in range(3))
+        self.cnn = nn.ModuleList(
+            nn.Sequential(nn.Conv1d(width, width, 5, padding=2), _ChannelNorm(width)) for _ in range(3)
+        )
         self.lstm = Recurrence(width, width)
 
     def forward(self, tokens: Tensor, span: Span, lengths: Sequence[int]) -> Tensor:
@@ -163,13 +171,17 @@ class Prosody(nn.Module):
         self.F0_proj, self.N_proj = nn.Conv1d(width // 2, 1, 1), nn.Conv1d(width // 2, 1, 1)
 
     def durations(self, x: Tensor, style: Tensor, speed: Tensor, lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """x [B, L, width], speed [B] to features [B, L, width + 128] and the frames of 25 ms that each phoneme takes, int64 [B, L]."""
+        """x [B, L, width], speed [B] to features [B, L, width + 128] and the frames of 25 ms that
+        each phoneme takes, int64 [B, L].
+        """
         features = self.text_encoder(x, style, lengths)
         chances = self.duration_proj(self.lstm.over(features, lengths)).sigmoid()
         frames = (chances.sum(dim=2) / speed.unsqueeze(1)).round().clamp(min=1).long()
         return features, frames
 
-    def curves(self, x: Tensor, style: Tensor, lengths: Sequence[int], span: Span, double: Span) -> tuple[Tensor, Tensor]:
+    def curves(
+        self, x: Tensor, style: Tensor, lengths: Sequence[int], span: Span, double: Span
+    ) -> tuple[Tensor, Tensor]:
         """x [B, T, width + 128] to pitch in Hz and energy, [B, 1, 2 T] each (80 a second)."""
         shared = self.shared.over(x, lengths).transpose(1, 2).contiguous()
         pitch, energy = _run(self.F0, shared, style, span, double), _run(self.N, shared, style, span, double)

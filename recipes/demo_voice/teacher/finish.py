@@ -1,4 +1,6 @@
-"""From the teacher's samples to a recording: silence trimmed, loudness made equal, spoilt ones refused."""
+"""From the teacher's samples to a recording: silence trimmed, loudness made equal, spoilt ones
+refused.
+"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,13 +22,19 @@ class Refused(Exception):
 
 
 def finish(samples: NDArray[np.float32], characters: int) -> NDArray[np.int16]:
-    """Samples at 24 kHz of a text of so many characters, as signed 16-bit ones, a whole number of granules.
+    """Samples at 24 kHz of a text of so many characters, as signed 16-bit ones, a whole number of
+    granules.
 
-    About 100 ms around the speech are kept, 10 ms at either end fade. Raises Refused: `silent`, `peaky` (too quiet at full scale), `short`
-    and `long` in seconds, `slow` and `fast` in characters per second.
+    About 100 ms around the speech are kept, 10 ms at either end fade. Raises Refused: `silent`,
+    `peaky` (too quiet at full scale), `short` and `long` in seconds, `slow` and `fast` in
+    characters per second.
     """
     frames = len(samples) // _FRAME
-    power = np.square(samples[: frames * _FRAME].reshape(frames, _FRAME)).mean(axis=1) if frames else np.zeros(1, np.float32)
+    power = (
+        np.square(samples[: frames * _FRAME].reshape(frames, _FRAME)).mean(axis=1)
+        if frames
+        else np.zeros(1, np.float32)
+    )
     level = np.sqrt(power)
     active = np.sqrt(power[level > 0.1 * level.max()].mean()) if level.max() > _QUIETEST else 0.0
     if active < _QUIETEST:

@@ -20,7 +20,9 @@ MOST_TOKENS = 510
 
 @dataclass(frozen=True)
 class Order:
-    """One sentence to speak: ids of its phonemes, a style float32 [256], and how much faster than usual."""
+    """One sentence to speak: ids of its phonemes, a style float32 [256], and how much faster than
+    usual.
+    """
 
     tokens: list[int]
     style: NDArray[np.float32]
@@ -30,8 +32,9 @@ class Order:
 class Kokoro(nn.Module):
     """The whole model. Parameters are named as in the published checkpoint.
 
-    width: channels between the parts, by which all others go; the published model has 512. grain: batches are padded to a whole number
-    of these, in phonemes and in frames. A GPU library chooses its algorithms anew for every shape, which costs more than some padding.
+    width: channels between the parts, by which all others go; the published model has 512. grain:
+    batches are padded to a whole number of these, in phonemes and in frames. A GPU library chooses
+    its algorithms anew for every shape, which costs more than some padding.
     """
 
     def __init__(self, width: int = 512, grain: int = 1) -> None:
@@ -47,8 +50,9 @@ class Kokoro(nn.Module):
     def speak(self, orders: Sequence[Order], noise: torch.Generator | None = None) -> list[Tensor]:
         """Samples at 24 kHz of each order, float32 on the device of the model.
 
-        noise: draws the breath of unvoiced sounds, on the device of the model; without it the source is silent there and every
-        order comes out the same in any company. Raises ValueError when a sentence is empty or too long.
+        noise: draws the breath of unvoiced sounds, on the device of the model; without it the
+        source is silent there and every order comes out the same in any company. Raises ValueError
+        when a sentence is empty or too long.
         """
         if any(not 0 < len(order.tokens) <= MOST_TOKENS for order in orders):
             raise ValueError(f"a sentence has 1 to {MOST_TOKENS} phonemes")
@@ -64,7 +68,8 @@ class Kokoro(nn.Module):
         features, durations = self.predictor.durations(context, prosody, speed, lengths)
         sounds = self.text_encoder(tokens, span, lengths)
 
-        # The one place where the device is waited for: how long the sentences are decides every shape from here on.
+        # The one place where the device is waited for: how long the sentences are decides every
+        # shape from here on.
         spoken = [row[:length] for row, length in zip(durations.cpu(), lengths, strict=True)]
         frames = [int(row.sum()) for row in spoken]
         which = self._stack([torch.arange(len(row)).repeat_interleave(row) for row in spoken]).to(device)

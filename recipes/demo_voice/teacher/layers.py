@@ -1,4 +1,6 @@
-"""Layers that both halves of the teacher use: norms steered by the style, residual blocks, a recurrent layer over padded rows."""
+"""Layers that both halves of the teacher use: norms steered by the style, residual blocks, a
+recurrent layer over padded rows.
+"""
 
 from collections.abc import Sequence
 
@@ -15,7 +17,9 @@ _HALF_POWER = 2**-0.5
 
 
 class AdaIN(nn.Module):
-    """Adaptive instance norm: each channel standardised over time, then scaled and shifted as the style says (Huang and Belongie 2017)."""
+    """Adaptive instance norm: each channel standardised over time, then scaled and shifted as the
+    style says (Huang and Belongie 2017).
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -44,7 +48,9 @@ class AdaLayerNorm(nn.Module):
 
 
 class StyledBlock(nn.Module):
-    """Residual block of two convolutions of width 3, each after AdaIN and a leaky rectifier; may double the rate."""
+    """Residual block of two convolutions of width 3, each after AdaIN and a leaky rectifier; may
+    double the rate.
+    """
 
     def __init__(self, inputs: int, outputs: int, *, upsample: bool = False) -> None:
         super().__init__()
@@ -52,10 +58,16 @@ class StyledBlock(nn.Module):
         self.conv1 = nn.Conv1d(inputs, outputs, 3, padding=1)
         self.conv2 = nn.Conv1d(outputs, outputs, 3, padding=1)
         self.conv1x1 = nn.Conv1d(inputs, outputs, 1, bias=False) if inputs != outputs else None
-        self.pool = nn.ConvTranspose1d(inputs, inputs, 3, stride=2, groups=inputs, padding=1, output_padding=1) if upsample else None
+        self.pool = (
+            nn.ConvTranspose1d(inputs, inputs, 3, stride=2, groups=inputs, padding=1, output_padding=1)
+            if upsample
+            else None
+        )
 
     def forward(self, x: Tensor, style: Tensor, span: Span, after: Span) -> Tensor:
-        """x [B, inputs, L] of `span` to [B, outputs, L'] of `after`, both zero past the end of every row."""
+        """x [B, inputs, L] of `span` to [B, outputs, L'] of `after`, both zero past the end of
+        every row.
+        """
         y = span.clear(F.leaky_relu_(self.norm1(x, style, span), 0.2))
         if self.pool is not None:
             y = after.clear(self.pool(y))
@@ -68,12 +80,16 @@ class StyledBlock(nn.Module):
 
 
 class SnakeBlock(nn.Module):
-    """Residual block of the vocoder: pairs of convolutions, the first of each dilated; AdaIN and Snake (Ziyin et al. 2020) before each."""
+    """Residual block of the vocoder: pairs of convolutions, the first of each dilated; AdaIN and
+    Snake (Ziyin et al. 2020) before each.
+    """
 
     def __init__(self, channels: int, kernel: int, dilations: Sequence[int] = (1, 3, 5)) -> None:
         super().__init__()
         reach = kernel // 2
-        self.convs1 = nn.ModuleList(nn.Conv1d(channels, channels, kernel, dilation=d, padding=d * reach) for d in dilations)
+        self.convs1 = nn.ModuleList(
+            nn.Conv1d(channels, channels, kernel, dilation=d, padding=d * reach) for d in dilations
+        )
         self.convs2 = nn.ModuleList(nn.Conv1d(channels, channels, kernel, padding=reach) for _ in dilations)
         self.adain1 = nn.ModuleList(AdaIN(channels) for _ in dilations)
         self.adain2 = nn.ModuleList(AdaIN(channels) for _ in dilations)
@@ -97,7 +113,9 @@ def snake_(x: Tensor, alpha: Tensor) -> Tensor:
 
 
 class Recurrence(nn.LSTM):
-    """Bidirectional LSTM over rows of different lengths; half of the outputs belong to each direction."""
+    """Bidirectional LSTM over rows of different lengths; half of the outputs belong to each
+    direction.
+    """
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__(inputs, outputs // 2, batch_first=True, bidirectional=True)

@@ -26,9 +26,11 @@ class Job:
 
 
 def varied(sentences: Sequence[Sentence], presets: Sequence[str], seed: int, voices_each: int = 4) -> Iterator[Job]:
-    """Every sentence once in random order, then again, `voices_each` times in all, each time by another voice.
+    """Every sentence once in random order, then again, `voices_each` times in all, each time by
+    another voice.
 
-    60 % go to the two main voices, 20 % to the other presets and 20 % to 64 fixed blends; speeds from 0.9 to 1.1 are equally likely.
+    60 % go to the two main voices, 20 % to the other presets and 20 % to 64 fixed blends; speeds
+    from 0.9 to 1.1 are equally likely.
     """
     dice = random.Random(seed)  # noqa: S311 - a plan that can be repeated, no secret
     main = [voice for voice in MAIN_VOICES if voice in presets]
@@ -40,7 +42,11 @@ def varied(sentences: Sequence[Sentence], presets: Sequence[str], seed: int, voi
     heard: dict[int, set[str]] = {sentence.number: set() for sentence in sentences}
     for _ in range(min(voices_each, len(names))):
         for sentence in dice.sample(sentences, len(sentences)):
-            voice = next(name for name in iter(lambda: dice.choices(names, shares)[0], None) if name not in heard[sentence.number])
+            voice = next(
+                name
+                for name in iter(lambda: dice.choices(names, shares)[0], None)
+                if name not in heard[sentence.number]
+            )
             heard[sentence.number].add(voice)
             yield Job(sentence, voice, dice.choice(SPEEDS))
 

@@ -12,7 +12,8 @@ from recipes.demo_voice.training.speech import Recording, read_recordings
 
 
 class Shard:
-    """NAME.s16 and NAME.tsv (see recipes.demo_voice.training.speech), appended to. What an interrupted run left unfinished is cut off.
+    """NAME.s16 and NAME.tsv (see recipes.demo_voice.training.speech), appended to. What an
+    interrupted run left unfinished is cut off.
 
     A shard that got no recording leaves no files.
     """
@@ -28,7 +29,9 @@ class Shard:
         self._table = table.open("a", encoding="utf-8")
 
     def add(self, recordings: Iterable[tuple[int, str, float, NDArray[np.int16]]]) -> None:
-        """Sentence number, voice, speed and samples of each; the samples are on disk before the line that speaks of them."""
+        """Sentence number, voice, speed and samples of each; the samples are on disk before the
+        line that speaks of them.
+        """
         lines = []
         for sentence, voice, speed, samples in recordings:
             self._audio.write(samples.astype("<i2").tobytes())
@@ -41,7 +44,9 @@ class Shard:
     def __enter__(self) -> "Shard":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._audio.close()
         self._table.close()
         if not self._end:

@@ -11,7 +11,8 @@ from torch import Tensor
 class Span:
     """Lengths of the rows of a batch at one rate.
 
-    longest: L, at least the longest row. counts: float [B, 1, 1]. mask: float [B, 1, L], 1 inside the row; None when all rows are full.
+    longest: L, at least the longest row. counts: float [B, 1, 1]. mask: float [B, 1, L], 1 inside
+    the row; None when all rows are full.
     """
 
     longest: int
@@ -31,7 +32,9 @@ class Span:
         return x if self.mask is None else x.mul_(self.mask)
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance over time of each channel, [B, C, 1] each. x [B, C, L] is zero past the end of every row."""
+        """Mean and variance over time of each channel, [B, C, 1] each. x [B, C, L] is zero past the
+        end of every row.
+        """
         variance, mean = torch.var_mean(x, dim=2, keepdim=True, correction=0)
         if self.mask is None:
             return mean, variance

@@ -36,7 +36,9 @@ _NUMBERS = {symbol: first + place for first, run in _RUNS.items() for place, sym
 
 
 def numbers(phonemes: str) -> list[int]:
-    """Token ids of a phoneme string, without the boundary symbols. Raises ValueError at a symbol that the teacher does not know."""
+    """Token ids of a phoneme string, without the boundary symbols. Raises ValueError at a symbol
+    that the teacher does not know.
+    """
     try:
         return [_NUMBERS[symbol] for symbol in phonemes]
     except KeyError as error:

@@ -14,7 +14,9 @@ _STEP = 0.05
 
 @dataclass(frozen=True)
 class Blend:
-    """A convex mixture of presets: (preset, weight) in the order of names, weights adding up to 1. A preset is a blend of one."""
+    """A convex mixture of presets: (preset, weight) in the order of names, weights adding up to 1.
+    A preset is a blend of one.
+    """
 
     parts: tuple[tuple[str, float], ...]
 
@@ -42,7 +44,9 @@ class Blend:
 
 
 def random_blends(presets: Iterable[str], count: int, seed: int) -> list[Blend]:
-    """`count` different mixtures, three quarters of them of two presets and the others of three, each weight at least 0.2."""
+    """`count` different mixtures, three quarters of them of two presets and the others of three,
+    each weight at least 0.2.
+    """
     dice = random.Random(seed)  # noqa: S311 - a plan that can be repeated, no secret
     ordered = sorted(presets)
     blends: dict[str, Blend] = {}
@@ -57,11 +61,15 @@ def random_blends(presets: Iterable[str], count: int, seed: int) -> list[Blend]:
 
 
 class Styles:
-    """Style vectors out of a folder of `<preset>.npy`, float32 [510, 1, 256] each: row n - 1 is for sentences of n phonemes."""
+    """Style vectors out of a folder of `<preset>.npy`, float32 [510, 1, 256] each: row n - 1 is for
+    sentences of n phonemes.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Raises FileNotFoundError when the folder holds no preset."""
-        self._tables = {path.stem: np.load(path).astype(np.float32).reshape(-1, 256) for path in sorted(folder.glob("*.npy"))}
+        self._tables = {
+            path.stem: np.load(path).astype(np.float32).reshape(-1, 256) for path in sorted(folder.glob("*.npy"))
+        }
         if not self._tables:
             raise FileNotFoundError(f"no styles (*.npy) in {folder}")
 
@@ -70,12 +78,16 @@ class Styles:
         return list(self._tables)
 
     def style(self, voice: str, phonemes: int) -> NDArray[np.float32]:
-        """Float32 [256] of the voice of that name for a sentence of so many phonemes. Raises KeyError when a preset is missing."""
+        """Float32 [256] of the voice of that name for a sentence of so many phonemes. Raises
+        KeyError when a preset is missing.
+        """
         table = self._tables[voice] if voice in self._tables else self._mixed(voice)
         row: NDArray[np.float32] = table[min(phonemes, len(table)) - 1]
         return row
 
     @lru_cache(maxsize=256)  # noqa: B019 - one Styles lives as long as its process
     def _mixed(self, voice: str) -> NDArray[np.float32]:
-        mixed: NDArray[np.float32] = sum(np.float32(weight) * self._tables[preset] for preset, weight in Blend.parse(voice).parts)
+        mixed: NDArray[np.float32] = sum(
+            np.float32(weight) * self._tables[preset] for preset, weight in Blend.parse(voice).parts
+        )
         return mixed

@@ -1,8 +1,10 @@
-"""Kokoro's weights out of its 8-bit ONNX file, in single precision under the names of the published checkpoint.
+"""Kokoro's weights out of its 8-bit ONNX file, in single precision under the names of the published
+checkpoint.
 
-The file holds each matrix as 8-bit integers with a scale and a zero point, to be multiplied with activations that are rounded to 8 bits on
-the way, and rounds each bias down to the product of both scales. Only the integers of the matrices are used here: activations and biases
-stay exact, which sounds cleaner than the file does in the runtime that it was made for.
+The file holds each matrix as 8-bit integers with a scale and a zero point, to be multiplied with
+activations that are rounded to 8 bits on the way, and rounds each bias down to the product of both
+scales. Only the integers of the matrices are used here: activations and biases stay exact, which
+sounds cleaner than the file does in the runtime that it was made for.
 """
 
 import re
@@ -25,7 +27,9 @@ _PROSODY = re.compile(r"^(?:F0|N)(?:\.|_proj)|^shared")
 
 
 def load_kokoro(path: Path, device: torch.device | str = "cpu") -> Kokoro:
-    """The model of kokoro-v1.0.int8.onnx, ready to speak on `device`. Raises RuntimeError when the file lacks a tensor of the model."""
+    """The model of kokoro-v1.0.int8.onnx, ready to speak on `device`. Raises RuntimeError when the
+    file lacks a tensor of the model.
+    """
     model = Kokoro(grain=32 if torch.device(device).type == "cuda" else 1)
     wanted = model.state_dict()
     found = dict(published_tensors(onnx.load(str(path)).graph))
@@ -37,7 +41,9 @@ def load_kokoro(path: Path, device: torch.device | str = "cpu") -> Kokoro:
 
 
 def published_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, Tensor]]:
-    """Parameter names of the checkpoint and float32 values; those of a layer that is applied repeatedly come more than once."""
+    """Parameter names of the checkpoint and float32 values; those of a layer that is applied
+    repeatedly come more than once.
+    """
     stored = {each.name: numpy_helper.to_array(each) for each in graph.initializer}
     for name, array in stored.items():
         if array.dtype == np.float32 and name.startswith(("encoder.", "decoder.")) and not name.endswith("_scale"):
@@ -55,20 +61,27 @@ def published_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, Tensor]]:
                 yield f"{layer}.weight", _torch(stored[node.input[1]].T)
             case "Gather" if node.input[0].endswith("_quantized"):
                 zero = "encoder.bert.embeddings.word_embeddings.weight_zero_point"
-                yield _published(node.input[0].removesuffix("_quantized")), _torch(_dequantised(stored, node.input[0], zero, axis=0))
+                yield (
+                    _published(node.input[0].removesuffix("_quantized")),
+                    _torch(_dequantised(stored, node.input[0], zero, axis=0)),
+                )
             case "DynamicQuantizeLSTM":
                 yield from _recurrence(stored, layer, node)
 
 
 def _layer(node: str) -> str:
-    """Name of the layer that a node belongs to: `/a/b/b.0/Conv_quant` and `/a/b/b.0_3/Conv_quant` are `a.b.0`."""
+    """Name of the layer that a node belongs to: `/a/b/b.0/Conv_quant` and `/a/b/b.0_3/Conv_quant`
+    are `a.b.0`.
+    """
     parts = [_REPEAT.sub("", part) for part in _LEAF.sub("", node).strip("/").split("/")]
     kept = [part for part, inner in zip(parts, [*parts[1:], ""], strict=True) if not inner.startswith(f"{part}.")]
     return _published(".".join(kept))
 
 
 def _published(name: str) -> str:
-    """The checkpoint's name of a parameter: the exporter's wrapping taken off, pitch and energy put back into their module."""
+    """The checkpoint's name of a parameter: the exporter's wrapping taken off, pitch and energy put
+    back into their module.
+    """
     name = name.removeprefix("encoder.").removeprefix("decoder.")
     return f"predictor.{name}" if _PROSODY.match(name) else name
 
@@ -86,8 +99,12 @@ def _along(values: Array, shape: list[int]) -> Array:
     return values.reshape(shape) if values.size > 1 else values.reshape(())
 
 
-def _recurrence(stored: dict[str, NDArray[np.generic]], layer: str, node: onnx.NodeProto) -> Iterator[tuple[str, Tensor]]:
-    """A bidirectional LSTM: ONNX has its gates in the order input, output, forget, cell; torch input, forget, cell, output."""
+def _recurrence(
+    stored: dict[str, NDArray[np.generic]], layer: str, node: onnx.NodeProto
+) -> Iterator[tuple[str, Tensor]]:
+    """A bidirectional LSTM: ONNX has its gates in the order input, output, forget, cell; torch
+    input, forget, cell, output.
+    """
     biases = stored[node.input[3]].astype(np.float32)
     for direction, suffix in enumerate(("", "_reverse")):
         for kind, place, scales, zeros in (("ih", 1, 8, 9), ("hh", 2, 10, 11)):

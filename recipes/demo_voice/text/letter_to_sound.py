@@ -1,9 +1,9 @@
 """Training of the letter-to-sound model on a lexicon.
 
-1. Alignment: each letter of a word stands for none to three phones. What stands for what is learnt by hard EM: align every word as likely
-   as the counts so far make it, count again.
-2. n-grams of (letter, phones) pairs with interpolated absolute discounting (Kneser-Ney counts below the highest order), stored as a
-   back-off model.
+1. Alignment: each letter of a word stands for none to three phones. What stands for what is learnt
+   by hard EM: align every word as likely as the counts so far make it, count again.
+2. n-grams of (letter, phones) pairs with interpolated absolute discounting (Kneser-Ney counts below
+   the highest order), stored as a back-off model.
 """
 
 import math
@@ -17,8 +17,9 @@ from services.frontend.tokenizers.phonemes.symbols import STRESS, VOWELS
 
 ORDER = 6
 WORTH = 4.0
-"""An n-gram is kept when all its occurrences together are likelier by more than this many nats with it than without: rare ones that say
-little are left out, which keeps the file small (Stolcke, "Entropy-based pruning of backoff language models", 1998)."""
+"""An n-gram is kept when all its occurrences together are likelier by more than this many nats with
+it than without: rare ones that say little are left out, which keeps the file small (Stolcke,
+"Entropy-based pruning of backoff language models", 1998)."""
 FEWEST_OF_PAIR = 3
 DISCOUNTS = {1: 0.5, 2: 0.7}
 DISCOUNT = 0.85
@@ -40,7 +41,9 @@ def train(lexicon: Mapping[str, str]) -> NGrams:
     """The model of all plain words of `lexicon` (word to pronunciation)."""
     words = [(word, split_phones(sound)) for word, sound in sorted(lexicon.items()) if is_plain(word)]
     costs = learn_costs(words[:: max(1, len(words) // ALIGNED_WORDS)])
-    alignments = [align(word, phones, costs) for word, phones in tqdm(words, desc="letters to sounds", unit=" words", leave=False)]
+    alignments = [
+        align(word, phones, costs) for word, phones in tqdm(words, desc="letters to sounds", unit=" words", leave=False)
+    ]
     return count([alignment for alignment in alignments if alignment is not None])
 
 
@@ -66,7 +69,9 @@ Costs = dict[tuple[str, str], float]
 
 
 def learn_costs(words: Sequence[tuple[str, list[str]]]) -> Costs:
-    """Cost (negative log likelihood) of each letter for each sequence of phones that it stands for, stress apart."""
+    """Cost (negative log likelihood) of each letter for each sequence of phones that it stands for,
+    stress apart.
+    """
     costs: Costs = {}
     for _ in tqdm(range(ROUNDS), desc="aligning", leave=False):
         pairs: Counter[tuple[str, str]] = Counter()
@@ -81,7 +86,9 @@ def learn_costs(words: Sequence[tuple[str, list[str]]]) -> Costs:
 
 
 def align(word: str, phones: Sequence[str], costs: Costs) -> Alignment | None:
-    """The cheapest way to give every letter its phones; None when there are more phones than the letters can stand for."""
+    """The cheapest way to give every letter its phones; None when there are more phones than the
+    letters can stand for.
+    """
     plain = [phone.translate(_UNSTRESSED) for phone in phones]
     sounds = [
         ["".join(plain[start : start + length]) for length in range(min(MOST_PHONES, len(plain) - start) + 1)]
@@ -99,7 +106,9 @@ def align(word: str, phones: Sequence[str], costs: Costs) -> Alignment | None:
                 end = start + length
                 if len(plain) - end > MOST_PHONES * left:
                     continue
-                total = cost + (costs[letter, sound] if (letter, sound) in costs else _cost_of_unknown(letter, sound) + unseen)
+                total = cost + (
+                    costs[letter, sound] if (letter, sound) in costs else _cost_of_unknown(letter, sound) + unseen
+                )
                 if total < following.get(end, math.inf):
                     following[end] = total
                     taken[end] = length
@@ -139,8 +148,8 @@ def count(alignments: Iterable[Alignment], order: int = ORDER, worth: float = WO
 
 
 def _continue_counts(counts: list[Counter[str]]) -> None:
-    """Kneser-Ney: below the highest order an n-gram counts once for every different pair in front of it. What begins a word has nothing in
-    front and keeps its own count."""
+    """Kneser-Ney: below the highest order an n-gram counts once for every different pair in front
+    of it. What begins a word has nothing in front and keeps its own count."""
     for length in range(len(counts) - 1, 1, -1):
         shorter = counts[length - 1]
         for gram in counts[length]:
@@ -148,7 +157,9 @@ def _continue_counts(counts: list[Counter[str]]) -> None:
 
 
 def _rows(counts: Sequence[Counter[str]], worth: float) -> dict[str, Row]:
-    """From the shortest to the longest n-grams: those that tell enough more than what is known without them."""
+    """From the shortest to the longest n-grams: those that tell enough more than what is known
+    without them.
+    """
     likelihood: dict[str, float] = {}
     left: dict[str, float] = {}
     for length, grams in enumerate(counts[1:], start=1):

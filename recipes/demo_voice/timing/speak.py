@@ -14,7 +14,9 @@ from services.llm.settings import LlmSettings
 
 
 def speak(work: Path, count: int) -> list[tuple[list[int], list[int]]]:
-    """Text ids and speech tokens of the first `count` training sentences that come to an end; `WORK/timing/said.jsonl` keeps them."""
+    """Text ids and speech tokens of the first `count` training sentences that come to an end;
+    `WORK/timing/said.jsonl` keeps them.
+    """
     kept = work / "timing" / "said.jsonl"
     kept.parent.mkdir(parents=True, exist_ok=True)
     lines = (work / "text" / "sentences.tsv").read_text(encoding="utf-8").splitlines()
@@ -40,14 +42,21 @@ async def _speak_rest(model: Path, texts: list[str], done: int, kept: Path) -> N
         await backend.close()
 
 
-async def _rows(backend: TorchBackend, directory: ModelDirectory, texts: list[str], done: int) -> AsyncIterator[dict[str, object]]:
+async def _rows(
+    backend: TorchBackend, directory: ModelDirectory, texts: list[str], done: int
+) -> AsyncIterator[dict[str, object]]:
     tokenizer = read_tokenizer(directory)
     voices = read_voices(directory, tokenizer)
     for number in range(done, len(texts)):
         voice = voices[number % len(voices)]
         prompt = Prompt(tuple(voice.prompt_text_ids), tuple(voice.prompt_speech_tokens))
         ids = tokenizer.encode(texts[number])
-        hops = [hop async for hop in backend.generate(Generation(prompt=prompt, text=tuple(ids), sampling=Sampling(seed=number)))]
+        hops = [
+            hop
+            async for hop in backend.generate(
+                Generation(prompt=prompt, text=tuple(ids), sampling=Sampling(seed=number))
+            )
+        ]
         outcome = hops[-1].outcome
         ended = outcome is not None and outcome.reason is FinishReason.END_OF_SPEECH
         yield {"ids": ids, "tokens": [token for hop in hops for token in hop.tokens], "ended": ended}

@@ -1,4 +1,6 @@
-"""The likeliest path of known sounds through a reader's probabilities: CTC forced alignment of a whole batch on any device."""
+"""The likeliest path of known sounds through a reader's probabilities: CTC forced alignment of a
+whole batch on any device.
+"""
 
 import torch
 from torch import Tensor
@@ -11,10 +13,11 @@ _NEVER = -1e9
 def align(log_probabilities: Tensor, lengths: Tensor, targets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
     """Which target sounds at each time.
 
-    log_probabilities: float32 [batch, time, classes], class 0 the blank. lengths: int64 [batch], times of each row. targets: int64
-    [batch, most], classes. counts: int64 [batch], targets of each row, at least one.
-    Returns int64 [batch, time], the place in `targets` or -1 for blank and past the row's end, and bool [batch]: false where no path
-    exists because the row is too short, its places then all -1.
+    log_probabilities: float32 [batch, time, classes], class 0 the blank. lengths: int64 [batch],
+    times of each row. targets: int64 [batch, most], classes. counts: int64 [batch], targets of each
+    row, at least one. Returns int64 [batch, time], the place in `targets` or -1 for blank and past
+    the row's end, and bool [batch]: false where no path exists because the row is too short, its
+    places then all -1.
     """
     rows, times, _ = log_probabilities.shape
     device = log_probabilities.device

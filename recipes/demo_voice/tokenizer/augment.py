@@ -21,12 +21,15 @@ def stretched(log_mel: Tensor, mel: Tensor, lengths: Tensor, tokens: int) -> tup
 
 
 def stretch(longest: int, granule: int, rng: np.random.Generator) -> int:
-    """A new length for a batch of `longest` tokens, a multiple of `granule` so that few shapes occur."""
+    """A new length for a batch of `longest` tokens, a multiple of `granule` so that few shapes
+    occur.
+    """
     return max(1, round(longest * rng.uniform(LEAST_SPEED, MOST_SPEED) / granule)) * granule
 
 
 def disguised(log_mel: Tensor) -> Tensor:
-    """Another vocal tract, loudness, spectral tilt and noise floor for each row; short gaps in time and bands are flattened.
+    """Another vocal tract, loudness, spectral tilt and noise floor for each row; short gaps in time
+    and bands are flattened.
 
     log_mel: float32 [batch, 100 Hz frames, 128].
     """
@@ -50,7 +53,9 @@ def _interpolated(values: Tensor, length: int) -> Tensor:
 
 
 def _warped(values: Tensor, factors: Tensor) -> Tensor:
-    """Bin j of each row takes what stood at j * factor, linearly interpolated, as one matrix product."""
+    """Bin j of each row takes what stood at j * factor, linearly interpolated, as one matrix
+    product.
+    """
     places = torch.arange(values.shape[2], device=values.device)
     sources = (places[None] * factors[:, None]).clamp(max=values.shape[2] - 1)
     return torch.bmm(values, (1 - (places[None, :, None] - sources[:, None, :]).abs()).clamp(min=0))

@@ -1,6 +1,8 @@
-"""Finite scalar quantisation in CosyVoice2's layout: eight ternary digits, id = sum of level_i * 3^i, levels 0 to 2.
+"""Finite scalar quantisation in CosyVoice2's layout: eight ternary digits, id = sum of level_i *
+3^i, levels 0 to 2.
 
-A tokenizer of few codes uses the lowest digits; the others stand at their middle level in the ids of the model directory.
+A tokenizer of few codes uses the lowest digits; the others stand at their middle level in the ids
+of the model directory.
 """
 
 import torch
@@ -22,7 +24,9 @@ def first_id(digits: int) -> int:
 
 
 def bounded(values: Tensor) -> Tensor:
-    """float32, any real numbers to (-1, 1); the nearest whole number is the digit's level less one."""
+    """float32, any real numbers to (-1, 1); the nearest whole number is the digit's level less
+    one.
+    """
     return torch.tanh(values) * REACH
 
 
@@ -32,12 +36,16 @@ def codes_of(bound: Tensor) -> Tensor:
 
 
 def levels_of(codes: Tensor, digits: int) -> Tensor:
-    """int64 [...] -> float32 [..., digits]: -1, 0 or 1, what `codes_of` was given after rounding."""
+    """int64 [...] -> float32 [..., digits]: -1, 0 or 1, what `codes_of` was given after
+    rounding.
+    """
     return (torch.div(codes[..., None], _weights(digits, codes.device), rounding_mode="floor") % 3 - 1).float()
 
 
 def rounded(bound: Tensor, noise: float = 0.0) -> Tensor:
-    """The nearest levels, with the gradient of `bound`; uniform noise of that width is added before."""
+    """The nearest levels, with the gradient of `bound`; uniform noise of that width is added
+    before.
+    """
     if noise:
         bound = bound + noise * (torch.rand_like(bound) - 0.5)
     return bound + (torch.round(bound).clamp(-1, 1) - bound).detach()

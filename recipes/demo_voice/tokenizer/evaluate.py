@@ -32,7 +32,9 @@ def exact() -> Iterator[None]:
 
 
 def sound_loss(log_probabilities: Tensor, batch: Batch, lengths_here: list[int]) -> Tensor:
-    """CTC loss per phone. log_probabilities: float32 [batch, time, classes]; rows too short for their phones count as 0."""
+    """CTC loss per phone. log_probabilities: float32 [batch, time, classes]; rows too short for
+    their phones count as 0.
+    """
     # Lengths on the CPU: wherever they lie, torch brings them there, waiting for the device.
     lengths, counts = torch.tensor(lengths_here), torch.tensor(batch.counts_here)
     return F.ctc_loss(log_probabilities.transpose(0, 1), batch.targets, lengths, counts, zero_infinity=True)
@@ -46,8 +48,8 @@ def mel_error(found: Tensor, mel: Tensor, lengths: Tensor) -> Tensor:
 
 @torch.no_grad()
 def evaluate(network: Network, examples: Examples, members: Sequence[int]) -> dict[str, float | int]:
-    """phone_error: edits per phone of greedy reading. mel_l1. ctc. codes_used. entropy: bits. flips: share of codes that change under
-    small noise on the log-mel."""
+    """phone_error: edits per phone of greedy reading. mel_l1. ctc. codes_used. entropy: bits.
+    flips: share of codes that change under small noise on the log-mel."""
     device = examples.device
     used = torch.zeros(codes.count(network.sizes.digits), device=device)
     sums = torch.zeros(4, device=device)
@@ -58,7 +60,9 @@ def evaluate(network: Network, examples: Examples, members: Sequence[int]) -> di
             mask = mask_of(batch.lengths, batch.mel.shape[1] // 2)
             frames = LOG_MEL_PER_TOKEN * batch.lengths
             levels = torch.round(codes.bounded(network.encoder(batch.log_mel, frames)))
-            noisy = codes.bounded(network.encoder(batch.log_mel + _SMALL_NOISE * torch.randn_like(batch.log_mel), frames))
+            noisy = codes.bounded(
+                network.encoder(batch.log_mel + _SMALL_NOISE * torch.randn_like(batch.log_mel), frames)
+            )
             spoken, within = codes.codes_of(levels), mask[..., 0]
             used.index_add_(0, spoken.flatten(), within.flatten())
             log_probabilities = network.phones(levels, mask)

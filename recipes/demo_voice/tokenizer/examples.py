@@ -22,9 +22,10 @@ GRANULE = 8
 class Batch:
     """Utterances side by side; rows past their length hold other speech.
 
-    log_mel: float32 [batch, 4 * longest, 128]. mel: float32 [batch, 2 * longest, 80]. lengths: int64 [batch], tokens.
-    targets: int64 [batch, most], phone classes. counts: int64 [batch]. voices: int64 [batch], rows of the voice table.
-    lengths_here, counts_here: the same numbers as plain lists, known without asking the device.
+    log_mel: float32 [batch, 4 * longest, 128]. mel: float32 [batch, 2 * longest, 80]. lengths:
+    int64 [batch], tokens. targets: int64 [batch, most], phone classes. counts: int64 [batch].
+    voices: int64 [batch], rows of the voice table. lengths_here, counts_here: the same numbers as
+    plain lists, known without asking the device.
     """
 
     log_mel: Tensor
@@ -57,7 +58,9 @@ class Examples:
         self._tokens = torch.tensor(self.features.tokens, device=device)
 
     def batch(self, members: Sequence[int]) -> Batch:
-        """Utterances by number; the only thing that travels to the device is this list, without waiting for it."""
+        """Utterances by number; the only thing that travels to the device is this list, without
+        waiting for it.
+        """
         chosen = torch.tensor(members)
         if self.device.type == "cuda":
             chosen = chosen.pin_memory().to(self.device, non_blocking=True)

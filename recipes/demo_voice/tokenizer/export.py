@@ -1,7 +1,8 @@
 """The encoder as `speech_tokenizer_v2.onnx`: log-mel and its length in, speech token ids out.
 
-Inputs by position as in the published file: `feats` float32 [1, 128, T] at 100 Hz, `feats_length` int32 [1]; output `indices` int32
-[1, ceil(length / 4)] at 25 Hz. Frames past the length are not heard. Source: compatibility specification sections 1 and 2.5.
+Inputs by position as in the published file: `feats` float32 [1, 128, T] at 100 Hz, `feats_length`
+int32 [1]; output `indices` int32 [1, ceil(length / 4)] at 25 Hz. Frames past the length are not
+heard. Source: compatibility specification sections 1 and 2.5.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,8 @@ _LEAST_AGREEMENT = 0.999
 
 
 def export(tokenizer: TrainedTokenizer, speech: Sequence[Tensor], path: Path) -> float:
-    """Write the file and hear `speech` through it: float32 [frames, 128] each. Returns the share of ids equal to torch's.
+    """Write the file and hear `speech` through it: float32 [frames, 128] each. Returns the share of
+    ids equal to torch's.
 
     Raises RuntimeError when fewer than 999 in 1000 are.
     """
@@ -74,7 +76,9 @@ class _EncoderGraph(Graph):
         for place, block in enumerate(encoder.blocks):
             hidden = self._block(f"blocks.{place}", cast(Block, block), hidden)
         bound = self.add("Tanh", self._linear("digits", encoder.digits, self._norm("norm", encoder.norm, hidden)))
-        return self._ids(self.add("Mul", bound, self.constant(np.array([codes.REACH], np.float32))), encoder.digits.out_features)
+        return self._ids(
+            self.add("Mul", bound, self.constant(np.array([codes.REACH], np.float32))), encoder.digits.out_features
+        )
 
     def _block(self, name: str, block: Block, inputs: str) -> str:
         frames = self.add("Transpose", inputs, perm=[0, 2, 1])
@@ -89,12 +93,17 @@ class _EncoderGraph(Graph):
         base = codes.first_id(digits) + int(weights.sum())
         levels = self.add("Cast", self.add("Round", bound), to=TensorProto.INT32)
         last = self.constant(np.array([-1], np.int64))
-        summed = self.add("ReduceSum", self.add("Mul", levels, self.constant(weights.astype(np.int32))), last, keepdims=0)
+        summed = self.add(
+            "ReduceSum", self.add("Mul", levels, self.constant(weights.astype(np.int32))), last, keepdims=0
+        )
         return self.add("Add", summed, self.constant(np.array([base], np.int32)), name=IDS)
 
     def _convolution(self, name: str, layer: nn.Conv1d, inputs: str) -> str:
         """[1, channels, time] -> [1, channels, time / stride]."""
-        weight, bias = self.weight(f"{name}.weight", layer.weight), self.weight(f"{name}.bias", cast(Tensor, layer.bias))
+        weight, bias = (
+            self.weight(f"{name}.weight", layer.weight),
+            self.weight(f"{name}.bias", cast(Tensor, layer.bias)),
+        )
         side = int(layer.padding[0])
         return self.add("Conv", inputs, weight, bias, pads=[side, side], strides=list(layer.stride), group=layer.groups)
 

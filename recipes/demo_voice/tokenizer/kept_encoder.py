@@ -1,7 +1,8 @@
 """The encoder of a tokenizer that is already bundled, read back from `speech_tokenizer_v2.onnx`.
 
-With it the readers of the codes are trained alone, so that more speech can be encoded and aligned for a new language model while the flow,
-the vocoder and all voices stay as they are: they depend on the codes and on nothing else of the tokenizer.
+With it the readers of the codes are trained alone, so that more speech can be encoded and aligned
+for a new language model while the flow, the vocoder and all voices stay as they are: they depend on
+the codes and on nothing else of the tokenizer.
 """
 
 from pathlib import Path

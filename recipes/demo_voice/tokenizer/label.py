@@ -1,8 +1,10 @@
-"""`python -m recipes.demo_voice.tokenizer.label WORK`: every utterance as codes, and which of its symbols each code speaks.
+"""`python -m recipes.demo_voice.tokenizer.label WORK`: every utterance as codes, and which of its
+symbols each code speaks.
 
-Writes into the tokenizer's folder, in the order and with the offsets of `Features.first`: codes.npy int16 [tokens], place.npy int16
-[tokens], the index among the utterance's text ids ('^' and its phonemes) of the symbol spoken at that token or -1 between sounds, and
-aligned.npy bool [utterances], false where the speech is too short for its phones.
+Writes into the tokenizer's folder, in the order and with the offsets of `Features.first`: codes.npy
+int16 [tokens], place.npy int16 [tokens], the index among the utterance's text ids ('^' and its
+phonemes) of the symbol spoken at that token or -1 between sounds, and aligned.npy bool
+[utterances], false where the speech is too short for its phones.
 """
 
 import argparse
@@ -25,7 +27,9 @@ _BATCH_TOKENS = 48_000
 
 @torch.no_grad()
 def label(tokenizer: TrainedTokenizer, examples: Examples, folder: Path) -> dict[str, int]:
-    """Write the three files; returns how many tokens and utterances there are and how many of the latter could not be aligned."""
+    """Write the three files; returns how many tokens and utterances there are and how many of the
+    latter could not be aligned.
+    """
     device, features = examples.device, examples.features
     total = sum(features.tokens)
     spoken = torch.zeros(total, dtype=torch.int16, device=device)
@@ -38,7 +42,9 @@ def label(tokenizer: TrainedTokenizer, examples: Examples, folder: Path) -> dict
         for chosen in tqdm(batched, desc="codes and alignment", unit="batch", mininterval=5.0):
             batch = examples.batch(chosen)
             found = tokenizer.codes_of_speech(batch.log_mel, LOG_MEL_PER_TOKEN * batch.lengths)
-            targets, exists = align(tokenizer.read_codes(found, batch.lengths), batch.lengths, batch.targets, batch.counts)
+            targets, exists = align(
+                tokenizer.read_codes(found, batch.lengths), batch.lengths, batch.targets, batch.counts
+            )
             most = batch.targets.shape[1]
             rows = [symbols[member] + [-1] * (most - len(symbols[member])) for member in chosen]
             table = torch.tensor(rows, dtype=torch.int16, device=device)
@@ -57,7 +63,9 @@ def label(tokenizer: TrainedTokenizer, examples: Examples, folder: Path) -> dict
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.tokenizer.label", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.tokenizer.label", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("work", type=Path, help="work folder with speech/, features/ and a trained tokenizer")
     parser.add_argument("--name", default="tokenizer", help="folder of the tokenizer within the work folder")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")

@@ -1,7 +1,9 @@
-"""The tokenizer's network: an encoder of local context, and two readers of its codes that exist for training.
+"""The tokenizer's network: an encoder of local context, and two readers of its codes that exist for
+training.
 
-The encoder hears about a third of a second on each side, so that a code says what is spoken at its place and not who speaks where.
-Rows of a batch may be padded at their ends: every row comes out as it would alone.
+The encoder hears about a third of a second on each side, so that a code says what is spoken at its
+place and not who speaks where. Rows of a batch may be padded at their ends: every row comes out as
+it would alone.
 """
 
 from dataclasses import dataclass
@@ -17,7 +19,9 @@ from services.frontend.prompts.features import whisper_mel
 
 @dataclass(frozen=True)
 class Sizes:
-    """digits: ternary digits of a code. phones: classes of the phone reader, blank not counted. voices: rows of its speaker table."""
+    """digits: ternary digits of a code. phones: classes of the phone reader, blank not counted.
+    voices: rows of its speaker table.
+    """
 
     digits: int
     phones: int
@@ -33,7 +37,9 @@ def mask_of(lengths: Tensor, longest: int) -> Tensor:
 
 
 class Block(nn.Module):
-    """ConvNeXt's block: a depthwise convolution over time, then two layers over channels, added to what came in."""
+    """ConvNeXt's block: a depthwise convolution over time, then two layers over channels, added to
+    what came in.
+    """
 
     def __init__(self, width: int, kernel: int, dropout: float) -> None:
         super().__init__()
@@ -57,7 +63,9 @@ def over_time(convolution: nn.Conv1d, inputs: Tensor) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """Whisper's log-mel at 100 Hz to the values of a code's digits at 25 Hz. A row of T frames gives ceil(T / 4) codes."""
+    """Whisper's log-mel at 100 Hz to the values of a code's digits at 25 Hz. A row of T frames
+    gives ceil(T / 4) codes.
+    """
 
     def __init__(self, sizes: Sizes, dropout: float) -> None:
         super().__init__()
@@ -71,7 +79,8 @@ class Encoder(nn.Module):
         nn.init.normal_(self.digits.weight, std=sizes.width**-0.5)
 
     def forward(self, log_mel: Tensor, lengths: Tensor) -> Tensor:
-        """float32 [batch, T, 128] -> float32 [batch, ceil(T / 4), digits], to be bounded; past a row's end the values mean nothing.
+        """float32 [batch, T, 128] -> float32 [batch, ceil(T / 4), digits], to be bounded; past a
+        row's end the values mean nothing.
 
         lengths: int64 [batch], frames of each row.
         """
@@ -105,7 +114,9 @@ class PhoneReader(nn.Module):
 
 
 class MelReader(nn.Module):
-    """Levels and the speaker to the mel of the vocoder, 50 Hz: what the codes need not carry of the voice comes from a table."""
+    """Levels and the speaker to the mel of the vocoder, 50 Hz: what the codes need not carry of the
+    voice comes from a table.
+    """
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -119,7 +130,8 @@ class MelReader(nn.Module):
     def forward(self, levels: Tensor, voices: Tensor, known: Tensor, mask: Tensor) -> Tensor:
         """[batch, time, digits] -> [batch, 2 * time, 80].
 
-        voices: int64 [batch]. known: float32 [batch], 1 where the voice may be looked up, 0 where it is withheld.
+        voices: int64 [batch]. known: float32 [batch], 1 where the voice may be looked up, 0 where
+        it is withheld.
         """
         hidden = self.up(levels) + (self.voices(voices) * known[:, None])[:, None]
         for block in self.slow:

@@ -11,7 +11,9 @@ from services.frontend.tokenizers.phonemes.symbols import PHONES, START
 
 @dataclass(frozen=True)
 class Phones:
-    """The sounds among a model's symbols, in their order; class k + 1 is the k-th, class 0 the blank between sounds."""
+    """The sounds among a model's symbols, in their order; class k + 1 is the k-th, class 0 the
+    blank between sounds.
+    """
 
     symbols: tuple[str, ...]
 
@@ -25,12 +27,16 @@ class Phones:
         return [self.symbols.index(symbol) + 1 for symbol in phonemes if symbol in self.symbols]
 
     def places(self, phonemes: str) -> list[int]:
-        """Where the same sounds stand among the text ids, which begin with the symbol of a sentence's start."""
+        """Where the same sounds stand among the text ids, which begin with the symbol of a
+        sentence's start.
+        """
         return [place for place, symbol in enumerate(START + phonemes) if symbol in self.symbols]
 
 
 def greedy(log_probabilities: Tensor, lengths: Tensor) -> list[list[int]]:
-    """[batch, time, classes] -> most probable class at each time, repetitions joined, blanks dropped. lengths: int64 [batch]."""
+    """[batch, time, classes] -> most probable class at each time, repetitions joined, blanks
+    dropped. lengths: int64 [batch].
+    """
     best = log_probabilities.argmax(-1)
     before = torch.cat([torch.zeros_like(best[:, :1]), best[:, :-1]], 1)
     within = torch.arange(best.shape[1], device=best.device)[None] < lengths[:, None]
@@ -44,5 +50,8 @@ def distance(found: Sequence[int], expected: Sequence[int]) -> int:
     for row, left in enumerate(found, start=1):
         diagonal, costs[0] = costs[0], row
         for column, right in enumerate(expected, start=1):
-            diagonal, costs[column] = costs[column], min(costs[column] + 1, costs[column - 1] + 1, diagonal + (left != right))
+            diagonal, costs[column] = (
+                costs[column],
+                min(costs[column] + 1, costs[column - 1] + 1, diagonal + (left != right)),
+            )
     return costs[-1]

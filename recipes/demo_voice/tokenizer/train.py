@@ -1,12 +1,15 @@
-"""`python -m recipes.demo_voice.tokenizer.train WORK --minutes 5 --digits 5`: train the speech tokenizer, then encode and align all speech.
+"""`python -m recipes.demo_voice.tokenizer.train WORK --minutes 5 --digits 5`: train the speech
+tokenizer, then encode and align all speech.
 
-The encoder learns from two readers of its codes: one finds the phones (connectionist temporal classification), the other the mel, with
-the voice looked up in a table. Two small terms keep every level of every digit in use (without it the codes collapse into one while the
-first reader still says nothing but blank) and ask that a disguised recording gives the digits of the clean one. What is kept is the
-moving average of the weights at its best held-out phone error in the second half. Encoding, alignment and export follow after the
-minutes of training.
+The encoder learns from two readers of its codes: one finds the phones (connectionist temporal
+classification), the other the mel, with the voice looked up in a table. Two small terms keep every
+level of every digit in use (without it the codes collapse into one while the first reader still
+says nothing but blank) and ask that a disguised recording gives the digits of the clean one. What
+is kept is the moving average of the weights at its best held-out phone error in the second half.
+Encoding, alignment and export follow after the minutes of training.
 
-With `--encoder FILE` the encoder of a bundled tokenizer is kept as it is and only the readers learn (`kept_encoder`).
+With `--encoder FILE` the encoder of a bundled tokenizer is kept as it is and only the readers learn
+(`kept_encoder`).
 """
 
 import argparse
@@ -94,7 +97,8 @@ class Training:
         mask, frames = mask_of(lengths, tokens), LOG_MEL_PER_TOKEN * lengths
         heard = disguised(log_mel)
         known = (torch.rand(len(members), device=self._device) >= _WITHHELD_VOICES).float()
-        # Apart from the next: within one autocast the bfloat16 copies of weights made without gradients would be used again.
+        # Apart from the next: within one autocast the bfloat16 copies of weights made without
+        # gradients would be used again.
         with self._autocast(), torch.no_grad():
             self.network.eval()
             clean = codes.bounded(self.network.encoder(log_mel, frames))
@@ -117,10 +121,13 @@ class Training:
         return torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda")
 
     def evaluate(self) -> dict[str, float | int]:
-        """Held-out metrics of the moving average, which is kept when it has the lowest phone error of the second half so far."""
+        """Held-out metrics of the moving average, which is kept when it has the lowest phone error
+        of the second half so far.
+        """
         self._judge.load_state_dict(self._average.values)
         found = evaluate(self._judge, self._examples, self._examples.speech.held_out)
-        # Early on the error says little: a network that says nothing has less of it than one that guesses.
+        # Early on the error says little: a network that says nothing has less of it than one that
+        # guesses.
         if self.schedule.progress < 0.5 or found["phone_error"] <= self.best_error:
             self.best_error = found["phone_error"]
             self.best = {name: tensor.clone() for name, tensor in self._average.values.items()}
@@ -153,9 +160,11 @@ class Training:
 
 
 def spread_loss(values: Tensor, mask: Tensor) -> Tensor:
-    """How far each digit's values, before they are bounded, are from mean 0 and below variance 1 over a batch: zero when they are not.
+    """How far each digit's values, before they are bounded, are from mean 0 and below variance 1
+    over a batch: zero when they are not.
 
-    values: float32 [batch, time, digits]. mask: float32 [batch, time, 1]. At variance 1 the three levels are about equally frequent.
+    values: float32 [batch, time, digits]. mask: float32 [batch, time, 1]. At variance 1 the three
+    levels are about equally frequent.
     """
     count = mask.sum()
     mean = (values * mask).sum((0, 1)) / count
@@ -176,7 +185,12 @@ def train(work: Path, options: argparse.Namespace) -> None:
     journal.report(training.evaluate())
     training.save()
     tokenizer = TrainedTokenizer.read(folder, device)
-    journal.report({f"shipped_{name}": value for name, value in evaluate(tokenizer.network, examples, examples.speech.held_out).items()})
+    journal.report(
+        {
+            f"shipped_{name}": value
+            for name, value in evaluate(tokenizer.network, examples, examples.speech.held_out).items()
+        }
+    )
     journal.report(label(tokenizer, examples, folder))
     speech = [examples.log_mel(member).cpu() for member in examples.speech.held_out[:_HEARD_BY_EXPORT]]
     journal.report({"onnx_agreement": export(TrainedTokenizer.read(folder), speech, folder / ONNX)})
@@ -203,7 +217,9 @@ def _run(training: Training, journal: Journal, options: argparse.Namespace) -> N
 
 
 def parser() -> argparse.ArgumentParser:
-    found = argparse.ArgumentParser(prog="python -m recipes.demo_voice.tokenizer.train", description=(__doc__ or "").splitlines()[0])
+    found = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.tokenizer.train", description=(__doc__ or "").splitlines()[0]
+    )
     found.add_argument("work", type=Path, help="work folder with model/phonemes/, speech/ and features/ in it")
     found.add_argument("--minutes", type=float, default=5.0, help="training time, interruptions not counted")
     found.add_argument("--steps", type=int, default=10**9, help="optimiser steps at most")

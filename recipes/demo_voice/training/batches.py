@@ -1,4 +1,6 @@
-"""Utterances of nearly equal length together, and their frames out of one long tensor without a loop."""
+"""Utterances of nearly equal length together, and their frames out of one long tensor without a
+loop.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,10 +9,13 @@ import torch
 from torch import Tensor
 
 
-def by_length(members: Sequence[int], lengths: Sequence[int], budget: int, rng: np.random.Generator, *, most: int = 512) -> list[list[int]]:
+def by_length(
+    members: Sequence[int], lengths: Sequence[int], budget: int, rng: np.random.Generator, *, most: int = 512
+) -> list[list[int]]:
     """`members` in batches whose (count x longest length) stays within `budget`, in random order.
 
-    lengths: indexed by member. most: largest batch. Equal lengths are shuffled by a jitter of up to a sixth.
+    lengths: indexed by member. most: largest batch. Equal lengths are shuffled by a jitter of up to
+    a sixth.
     """
     jittered = np.array([lengths[member] for member in members]) * (1 + rng.uniform(0, 1 / 6, len(members)))
     order = [members[place] for place in np.argsort(jittered, kind="stable").tolist()]
@@ -38,6 +43,8 @@ def endless(
 
 
 def gather(flat: Tensor, starts: Tensor, count: int) -> Tensor:
-    """Rows starts[b] .. starts[b] + count - 1 of `flat` [total, ...] -> [batch, count, ...]; rows past the end repeat the last."""
+    """Rows starts[b] .. starts[b] + count - 1 of `flat` [total, ...] -> [batch, count, ...]; rows
+    past the end repeat the last.
+    """
     places = starts[:, None] + torch.arange(count, device=starts.device)
     return flat[places.clamp(max=flat.shape[0] - 1)]

@@ -1,7 +1,9 @@
-"""Parameters under the names of the published checkpoints: the services' networks are built from exactly such a mapping.
+"""Parameters under the names of the published checkpoints: the services' networks are built from
+exactly such a mapping.
 
-The networks of `services` hold no parameters of their own; they are put together from named tensors. Training keeps the tensors here,
-builds the network anew from them for each step (dictionary look-ups, no copies) and lets gradients flow back.
+The networks of `services` hold no parameters of their own; they are put together from named
+tensors. Training keeps the tensors here, builds the network anew from them for each step
+(dictionary look-ups, no copies) and lets gradients flow back.
 """
 
 import math
@@ -21,7 +23,9 @@ def make(shapes: Mapping[str, tuple[int, ...]], initialise: Initialiser, device:
 
 
 def uniform_by_inputs(shape: tuple[int, ...]) -> Tensor:
-    """Uniform within 1 / sqrt(inputs of one output), torch's habit for linear and convolution weights [out, in, ...]."""
+    """Uniform within 1 / sqrt(inputs of one output), torch's habit for linear and convolution
+    weights [out, in, ...].
+    """
     bound = 1.0 / math.sqrt(math.prod(shape[1:]))
     return torch.empty(shape).uniform_(-bound, bound)
 
@@ -61,7 +65,9 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, object]:
 
 
 def pack(source: Path, target: Path) -> None:
-    """Copy what `save` wrote, its records deflated, the same bytes each time. `torch.load` reads it as before, but cannot map it."""
+    """Copy what `save` wrote, its records deflated, the same bytes each time. `torch.load` reads it
+    as before, but cannot map it.
+    """
     with zipfile.ZipFile(source) as plain, zipfile.ZipFile(target, "w") as packed:
         for name in plain.namelist():
             packed.writestr(zipfile.ZipInfo(name), plain.read(name), zipfile.ZIP_DEFLATED, compresslevel=9)
@@ -69,14 +75,18 @@ def pack(source: Path, target: Path) -> None:
 
 @torch.no_grad()
 def restore(parameters: Mapping[str, Tensor], average: Average, found: Mapping[str, object]) -> None:
-    """Put a checkpoint's "parameters" and "average" in place of the present ones. Raises ValueError unless names and sizes agree."""
+    """Put a checkpoint's "parameters" and "average" in place of the present ones. Raises ValueError
+    unless names and sizes agree.
+    """
     values, averaged = found["parameters"], found["average"]
     if not isinstance(values, dict) or not isinstance(averaged, dict):
         raise ValueError("not a checkpoint of this training")
     require_names(values, parameters)
     for name, tensor in values.items():
         if tensor.shape != parameters[name].shape:
-            raise ValueError(f"{name} is {list(tensor.shape)} in the checkpoint, expected {list(parameters[name].shape)}")
+            raise ValueError(
+                f"{name} is {list(tensor.shape)} in the checkpoint, expected {list(parameters[name].shape)}"
+            )
         parameters[name].copy_(tensor)
     average.load(averaged)
 

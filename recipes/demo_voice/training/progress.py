@@ -12,9 +12,11 @@ from tqdm import tqdm
 
 @dataclass
 class Schedule:
-    """Progress from 0 to 1 by the clock or by steps, whichever is further; time spent before an interruption counts.
+    """Progress from 0 to 1 by the clock or by steps, whichever is further; time spent before an
+    interruption counts.
 
-    minutes: training time in all. steps: optimiser steps in all. spent: seconds before this start. step: steps done.
+    minutes: training time in all. steps: optimiser steps in all. spent: seconds before this start.
+    step: steps done.
     """
 
     minutes: float
@@ -37,12 +39,19 @@ class Schedule:
         return self.progress >= 1.0
 
     def rate(self, peak: float, *, warm_up: int = 200, floor: float = 0.02) -> float:
-        """Learning rate of the next step: linear warm-up over steps, then a half cosine down to `floor` of the peak."""
-        return peak * min(1.0, (self.step + 1) / warm_up) * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * self.progress)))
+        """Learning rate of the next step: linear warm-up over steps, then a half cosine down to
+        `floor` of the peak.
+        """
+        return (
+            peak
+            * min(1.0, (self.step + 1) / warm_up)
+            * (floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * self.progress)))
+        )
 
 
 class Journal:
-    """Metrics of one training: a progress bar for people, one JSON line per report, and a plot of them.
+    """Metrics of one training: a progress bar for people, one JSON line per report, and a plot of
+    them.
 
     Files: `<folder>/journal.jsonl`, `<folder>/journal.png`.
     """
@@ -51,7 +60,13 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         self._path = folder / "journal.jsonl"
         self._title, self._schedule = title, schedule
-        self._bar = tqdm(total=100, desc=title, unit="%", bar_format="{desc}: {n:.0f}%|{bar:20}| {elapsed} {postfix}", mininterval=5.0)
+        self._bar = tqdm(
+            total=100,
+            desc=title,
+            unit="%",
+            bar_format="{desc}: {n:.0f}%|{bar:20}| {elapsed} {postfix}",
+            mininterval=5.0,
+        )
 
     def tick(self) -> None:
         """Move the bar; call once per step."""

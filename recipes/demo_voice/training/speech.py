@@ -4,9 +4,11 @@ Layout of a work folder, as `recipes.demo_voice.synthesise` writes it:
 
 * `text/sentences.tsv`: number, split (`train`, `held_out` or `quality`), text, phonemes;
 * `speech/NAME.s16`: utterances one after another, signed 16-bit little-endian mono at 24 kHz;
-* `speech/NAME.tsv`: one line per utterance of NAME.s16: sentence number, voice, speed, first sample, samples.
+* `speech/NAME.tsv`: one line per utterance of NAME.s16: sentence number, voice, speed, first
+  sample, samples.
 
-A synthesis that was interrupted leaves at most one unfinished line and samples that no line speaks of; both are passed over.
+A synthesis that was interrupted leaves at most one unfinished line and samples that no line speaks
+of; both are passed over.
 """
 
 from bisect import bisect_right
@@ -51,7 +53,9 @@ class Recording:
 
 @dataclass(frozen=True)
 class Utterance:
-    """One spoken sentence; `number` is its place in Speech.utterances, `start` its first sample in Speech.audio."""
+    """One spoken sentence; `number` is its place in Speech.utterances, `start` its first sample in
+    Speech.audio.
+    """
 
     number: int
     sentence: int
@@ -68,15 +72,20 @@ class Speech:
     """All utterances of a work folder, their samples in one tensor."""
 
     def __init__(self, audio: Tensor, utterances: list[Utterance], most_held_out: int = 256) -> None:
-        """audio: int16 [total]. most_held_out: size of the held-out set; the voices take turns in filling it."""
+        """audio: int16 [total]. most_held_out: size of the held-out set; the voices take turns in
+        filling it.
+        """
         self.audio = audio
         self.utterances = utterances
         self.training = [each.number for each in utterances if each.split == "train"]
         self.held_out = _balanced([each for each in utterances if each.split == "held_out"], most_held_out)
 
     @classmethod
-    def read(cls, work: Path, device: torch.device | str = "cpu", most_held_out: int = 256, *, audio: bool = True) -> "Speech":
-        """Shards in the order of their names. audio: without it no sample is read and `wave` cannot be asked.
+    def read(
+        cls, work: Path, device: torch.device | str = "cpu", most_held_out: int = 256, *, audio: bool = True
+    ) -> "Speech":
+        """Shards in the order of their names. audio: without it no sample is read and `wave` cannot
+        be asked.
 
         Raises FileNotFoundError when sentences or shards are missing, ValueError when malformed.
         """
@@ -115,13 +124,17 @@ class Speech:
         return sum(each.samples for each in self.utterances) / (3600 * SAMPLE_RATE)
 
     def wave(self, index: int) -> Tensor:
-        """Samples of utterance `index`: float32 [samples] in [-1, 1), on the device of the audio."""
+        """Samples of utterance `index`: float32 [samples] in [-1, 1), on the device of the
+        audio.
+        """
         each = self.utterances[index]
         return self.audio[each.start : each.start + each.samples].float() / 32768
 
 
 def mapped_waves(work: Path) -> Callable[[Utterance], Tensor]:
-    """A reader of single utterances, float32 [samples] in [-1, 1), that leaves the shards on the disk."""
+    """A reader of single utterances, float32 [samples] in [-1, 1), that leaves the shards on the
+    disk.
+    """
     shards = [np.memmap(shard, dtype="<i2", mode="r") for shard in sorted((work / "speech").glob("*.s16"))]
     firsts = [0, *accumulate(len(shard) for shard in shards)]
 
@@ -134,12 +147,16 @@ def mapped_waves(work: Path) -> Callable[[Utterance], Tensor]:
 
 
 def read_sentences(path: Path) -> list[Sentence]:
-    """The lines of sentences.tsv in their order. Raises ValueError naming the line that has not four fields."""
+    """The lines of sentences.tsv in their order. Raises ValueError naming the line that has not
+    four fields.
+    """
     return [_sentence(path, place, line) for place, line in enumerate(_whole_lines(path), start=1)]
 
 
 def read_recordings(path: Path, available: int) -> Iterator[Recording]:
-    """The lines of a shard's table, up to the first whose samples are not among the `available` ones of the shard."""
+    """The lines of a shard's table, up to the first whose samples are not among the `available`
+    ones of the shard.
+    """
     if not path.exists():
         return
     for line in _whole_lines(path):

@@ -1,7 +1,9 @@
-"""`python -m recipes.demo_voice.vocoder.check WORK`: what a step of the training costs here, and that a replayed one does what it should.
+"""`python -m recipes.demo_voice.vocoder.check WORK`: what a step of the training costs here, and
+that a replayed one does what it should.
 
-Prints steps a second with and without CUDA graphs for each batch size, how far the update of a replayed step is from that of an ordinary
-one (beside how far two ordinary ones are from each other), and the kernels that take longest. Trains nothing and writes nothing.
+Prints steps a second with and without CUDA graphs for each batch size, how far the update of a
+replayed step is from that of an ordinary one (beside how far two ordinary ones are from each
+other), and the kernels that take longest. Trains nothing and writes nothing.
 """
 
 import argparse
@@ -41,8 +43,9 @@ def per_second(training: Training, batch: int, steps: int) -> float:
 
 
 def difference(training: Training, replayed: Replayed[Kind], batch: int) -> tuple[float, float]:
-    """Of the updates of generator and judges by the same step from the same state, relative to its length: two ordinary ones, and an
-    ordinary and a replayed one. Must run on the stream of `replayed`."""
+    """Of the updates of generator and judges by the same step from the same state, relative to its
+    length: two ordinary ones, and an ordinary and a replayed one. Must run on the stream of
+    `replayed`."""
     segments = training.draws.next(batch)
     kind = Kind(segments.stretch, judging=True)
     inputs = [segments.mel, segments.f0, segments.wave, training.knobs()]
@@ -65,7 +68,10 @@ def difference(training: Training, replayed: Replayed[Kind], batch: int) -> tupl
     first, second, third = update(training.update), update(training.update), update(replayed)
 
     def apart(a: list[Tensor], b: list[Tensor]) -> float:
-        return float(torch.cat([(x - y).flatten() for x, y in zip(a, b, strict=True)]).norm() / torch.cat([x.flatten() for x in a]).norm())
+        return float(
+            torch.cat([(x - y).flatten() for x, y in zip(a, b, strict=True)]).norm()
+            / torch.cat([x.flatten() for x in a]).norm()
+        )
 
     return apart(first, second), apart(first, third)
 
@@ -105,7 +111,9 @@ def check(work: Path, device: torch.device, batches: Sequence[int], steps: int, 
             with on_recording_stream(training) as replayed:
                 line += f", replayed {per_second(training, batch, steps):.1f}"
                 if judging:
-                    line += "; updates differ by {:.1e} and, replayed, by {:.1e}".format(*difference(training, replayed, batch))
+                    line += "; updates differ by {:.1e} and, replayed, by {:.1e}".format(
+                        *difference(training, replayed, batch)
+                    )
         print(f"{line}; skipped {float(training.skipped):g}", flush=True)
     profile(start(), batches[0])
 
@@ -125,12 +133,16 @@ def profile(training: Training, batch: int) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.vocoder.check", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.vocoder.check", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("work", type=Path, help="work folder with speech/ in it")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batches", type=int, nargs="+", default=[32, 16], help="batch sizes")
     parser.add_argument("--steps", type=int, default=STEPS, help="measured of each")
-    parser.add_argument("--heard", type=float, default=HEARD, help="part of a segment that the discriminators hear, 0 to 1")
+    parser.add_argument(
+        "--heard", type=float, default=HEARD, help="part of a segment that the discriminators hear, 0 to 1"
+    )
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
     if device.index is not None:

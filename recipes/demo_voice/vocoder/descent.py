@@ -8,9 +8,11 @@ from torch import Tensor
 
 
 class Descent:
-    """One group of parameters. A step whose gradient is not finite changes nothing and is counted in `skipped`.
+    """One group of parameters. A step whose gradient is not finite changes nothing and is counted
+    in `skipped`.
 
-    Nothing waits for the device and every number that changes is a tensor on it, so a step can be recorded in a CUDA graph.
+    Nothing waits for the device and every number that changes is a tensor on it, so a step can be
+    recorded in a CUDA graph.
     """
 
     def __init__(self, parameters: Sequence[Tensor], *, largest_norm: float) -> None:
@@ -30,10 +32,13 @@ class Descent:
     def step(self, gradients: Sequence[Tensor], rate: Tensor) -> None:
         """gradients: of the parameters, in their order. rate: learning rate, [] on the device."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient if gradient.stride() == parameter.stride() else torch.empty_like(parameter).copy_(gradient)
+            parameter.grad = (
+                gradient if gradient.stride() == parameter.stride() else torch.empty_like(parameter).copy_(gradient)
+            )
         self.norm = torch.nn.utils.get_total_norm(gradients)
         broken = (~torch.isfinite(self.norm)).float()
-        # The fused kernel divides by the one and does nothing at all when the other is 1: as torch.amp.GradScaler hands them over.
+        # The fused kernel divides by the one and does nothing at all when the other is 1: as
+        # torch.amp.GradScaler hands them over.
         self.optimiser.grad_scale = (self.norm / self._largest).clamp(min=1.0)  # type: ignore[attr-defined]
         self.optimiser.found_inf = broken  # type: ignore[attr-defined]
         self._rate.copy_(rate)

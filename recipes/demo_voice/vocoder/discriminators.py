@@ -1,7 +1,8 @@
 """Networks that tell speech from generated sound; used in training only.
 
-Sources: Kong, Kim, Bae, "HiFi-GAN", 2020 (periods); Jang et al., "UnivNet", 2021 and Kumar et al., "High-fidelity audio compression with
-improved RVQGAN", 2023 (complex spectra at several resolutions). Narrower than theirs.
+Sources: Kong, Kim, Bae, "HiFi-GAN", 2020 (periods); Jang et al., "UnivNet", 2021 and Kumar et al.,
+"High-fidelity audio compression with improved RVQGAN", 2023 (complex spectra at several
+resolutions). Narrower than theirs.
 """
 
 from collections.abc import Iterable
@@ -32,7 +33,8 @@ def _run(layers: nn.ModuleList, x: Tensor) -> tuple[Tensor, list[Tensor]]:
     """Scores [B, anything] and the activations of the layers before."""
     features = []
     for layer in layers[:-1]:
-        # The layout tensor cores work in; the first layer cannot hand it on, having one channel to read.
+        # The layout tensor cores work in; the first layer cannot hand it on, having one channel to
+        # read.
         x = F.leaky_relu(layer(x).contiguous(memory_format=torch.channels_last), _SLOPE)
         features.append(x)
     return layers[-1](x).flatten(1), features
@@ -46,7 +48,9 @@ class PeriodDiscriminator(nn.Module):
         self._period = period
         widths = (1, width, 3 * width, 6 * width, 12 * width)
         strided = [(a, b, (5, 1), (3, 1)) for a, b in pairwise(widths)]
-        self.layers = _convolutions([*strided, (widths[-1], widths[-1], (5, 1), (1, 1)), (widths[-1], 1, (3, 1), (1, 1))])
+        self.layers = _convolutions(
+            [*strided, (widths[-1], widths[-1], (5, 1), (1, 1)), (widths[-1], 1, (3, 1), (1, 1))]
+        )
 
     def forward(self, waves: Tensor) -> tuple[Tensor, list[Tensor]]:
         """[B, samples] -> scores and activations."""
@@ -56,7 +60,9 @@ class PeriodDiscriminator(nn.Module):
 
 
 class SpectrumDiscriminator(nn.Module):
-    """Looks at a complex spectrum whose loudness is compressed, so that quiet high frequencies count as well."""
+    """Looks at a complex spectrum whose loudness is compressed, so that quiet high frequencies
+    count as well.
+    """
 
     def __init__(self, n_fft: int, width: int) -> None:
         super().__init__()
@@ -69,7 +75,9 @@ class SpectrumDiscriminator(nn.Module):
         """[B, samples] -> scores and activations."""
         with torch.autocast(waves.device.type, enabled=False):
             window = hann_window(self._n_fft, waves.device)
-            spectrum = torch.stft(waves.float(), self._n_fft, self._n_fft // 4, self._n_fft, window, return_complex=True)
+            spectrum = torch.stft(
+                waves.float(), self._n_fft, self._n_fft // 4, self._n_fft, window, return_complex=True
+            )
             planes = torch.view_as_real(spectrum).permute(0, 3, 2, 1)
             planes = planes * (planes.square().sum(dim=1, keepdim=True) + 1e-5) ** ((_LOUDNESS_POWER - 1) / 2)
         return _run(self.layers, planes)
@@ -79,7 +87,9 @@ class Discriminators(nn.Module):
     """All of them."""
 
     def __init__(self, width: int = 32) -> None:
-        """width: of the first layers of the period discriminators and of all layers of the spectrum discriminators."""
+        """width: of the first layers of the period discriminators and of all layers of the spectrum
+        discriminators.
+        """
         super().__init__()
         each = [PeriodDiscriminator(period, width) for period in PERIODS]
         self.each = nn.ModuleList([*each, *(SpectrumDiscriminator(n_fft, width) for n_fft in TRANSFORMS)])

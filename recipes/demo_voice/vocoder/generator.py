@@ -18,19 +18,25 @@ from services.token2wav.vocoder.source import Source
 from services.token2wav.vocoder.weights import expected_tensors, is_gain
 
 PITCH = "f0_predictor."
-"""Prefix of the f0 predictor's tensors: nothing else changes its gradient, and it changes no other's."""
+"""Prefix of the f0 predictor's tensors: nothing else changes its gradient, and it changes no
+other's.
+"""
 _FIRST_MAGNITUDE = -2.0
 """Natural logarithm of the untrained network's magnitudes, about those of speech."""
 _BRANCH_SCALE = 0.3
 """Of the convolutions inside residual blocks: they begin small beside what they are added to."""
 _PITCH_SCALE = 20.0
-"""Hertz that one unit of the f0 predictor's last layer is worth at first: otherwise hundreds of hertz take long to grow."""
+"""Hertz that one unit of the f0 predictor's last layer is worth at first: otherwise hundreds of
+hertz take long to grow.
+"""
 
 
 def make(config: VocoderConfig, device: torch.device) -> dict[str, Tensor]:
-    """Untrained tensors under the published names, gain and direction apart, on a network that is about as loud as speech.
+    """Untrained tensors under the published names, gain and direction apart, on a network that is
+    about as loud as speech.
 
-    With HiFi-GAN's own small deviations all phases begin equal and cancel: silence, which takes long to leave.
+    With HiFi-GAN's own small deviations all phases begin equal and cancel: silence, which takes
+    long to leave.
     """
     made = store.make(expected_tensors(config), partial(_initial, config), torch.device("cpu"))
     with torch.no_grad():
@@ -48,7 +54,8 @@ def _initial(config: VocoderConfig, name: str, shape: tuple[int, ...]) -> Tensor
     if name.endswith("bias"):
         return torch.zeros(shape)
     if name == "m_source.l_linear.weight":
-        # Harmonics in phase: pulses, and loud enough that the filter does not have to amplify them first.
+        # Harmonics in phase: pulses, and loud enough that the filter does not have to amplify them
+        # first.
         return torch.ones(shape)
     if name == f"{PITCH}classifier.weight":
         return _PITCH_SCALE * store.uniform_by_inputs(shape)
@@ -67,7 +74,9 @@ def fused(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name in parameters:
         if is_gain(name):
             gain, direction = weights.pop(name), weights.pop(name.removesuffix("0") + "1")
-            weights[name.replace(".parametrizations.weight.original0", ".weight")] = torch._weight_norm(direction, gain, 0)
+            weights[name.replace(".parametrizations.weight.original0", ".weight")] = torch._weight_norm(
+                direction, gain, 0
+            )
     return weights
 
 

@@ -1,4 +1,5 @@
-"""Work that is always the same, recorded once as CUDA graphs and replayed: the processor no longer hands thousands of kernels over.
+"""Work that is always the same, recorded once as CUDA graphs and replayed: the processor no longer
+hands thousands of kernels over.
 
 Source: "CUDA Graphs" in PyTorch's notes on CUDA semantics.
 """
@@ -12,17 +13,23 @@ from torch import Tensor
 Kind = TypeVar("Kind", bound=Hashable)
 
 WARM_UPS = 3
-"""Runs of each kind before it is recorded: libraries choose their algorithms, optimisers make their state."""
+"""Runs of each kind before it is recorded: libraries choose their algorithms, optimisers make their
+state.
+"""
 
 
 class RecordingFailed(RuntimeError):
-    """The device's random numbers may be unusable from here on: begin again in a new process, without graphs."""
+    """The device's random numbers may be unusable from here on: begin again in a new process,
+    without graphs.
+    """
 
 
 class Replayed(Generic[Kind]):
-    """A function (kind, tensors) -> tensor whose work on the device depends on the kind and the shapes alone.
+    """A function (kind, tensors) -> tensor whose work on the device depends on the kind and the
+    shapes alone.
 
-    Whatever else it reads or writes must be tensors that stay where they are. All calls must be made inside `torch.cuda.stream(stream)`.
+    Whatever else it reads or writes must be tensors that stay where they are. All calls must be
+    made inside `torch.cuda.stream(stream)`.
     """
 
     def __init__(self, function: Callable[[Kind, Sequence[Tensor]], Tensor], device: torch.device) -> None:
@@ -34,7 +41,9 @@ class Replayed(Generic[Kind]):
         self._pool = torch.cuda.graph_pool_handle()
 
     def __call__(self, kind: Kind, inputs: Sequence[Tensor]) -> Tensor:
-        """What the function gives for `inputs`, whose shapes are always the same for a kind. Raises RecordingFailed."""
+        """What the function gives for `inputs`, whose shapes are always the same for a kind. Raises
+        RecordingFailed.
+        """
         runs = self._runs[kind] = self._runs.get(kind, 0) + 1
         if runs <= WARM_UPS:
             return self._function(kind, inputs)

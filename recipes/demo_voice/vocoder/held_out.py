@@ -1,7 +1,8 @@
-"""`python -m recipes.demo_voice.vocoder.held_out WORK`: the vocoder as it will be served, on sentences it has never heard.
+"""`python -m recipes.demo_voice.vocoder.held_out WORK`: the vocoder as it will be served, on
+sentences it has never heard.
 
-Reads what the training wrote into WORK/NAME, adds a line to its journal. The training runs this as a process of its own: cuFFT refuses
-plans for new lengths in a process that replays CUDA graphs.
+Reads what the training wrote into WORK/NAME, adds a line to its journal. The training runs this as
+a process of its own: cuFFT refuses plans for new lengths in a process that replays CUDA graphs.
 """
 
 import argparse
@@ -33,7 +34,9 @@ SENTENCES = "held_out.pt"
 class HeldOut:
     """A few held-out utterances, all voices in turn."""
 
-    def __init__(self, config: VocoderConfig, waves: Sequence[Tensor], f0: Sequence[Tensor], device: torch.device) -> None:
+    def __init__(
+        self, config: VocoderConfig, waves: Sequence[Tensor], f0: Sequence[Tensor], device: torch.device
+    ) -> None:
         """waves: float32 [samples] each. f0: [frames] of each, Hz."""
         self._config, self._device = config, device
         self._waves, self._f0 = [wave.to(device) for wave in waves], [values.to(device) for values in f0]
@@ -57,14 +60,17 @@ class HeldOut:
         return cls(config, waves, f0, device)
 
     def save(self, path: Path) -> None:
-        store.save(path, {"waves": [wave.clone() for wave in self._waves], "f0": [values.clone() for values in self._f0]})
+        store.save(
+            path, {"waves": [wave.clone() for wave in self._waves], "f0": [values.clone() for values in self._f0]}
+        )
 
     @torch.no_grad()
     def measure(self, weights: Mapping[str, Tensor]) -> dict[str, float]:
         """weights: float32, fused.
 
-        mel: mean absolute difference of log-mels in nepers. spectra: of log magnitudes, see `losses.spectral_distance`. cents: median
-        error of f0 where both are voiced, left out where nothing is. voicing: part of the frames voiced in one and not in the other.
+        mel: mean absolute difference of log-mels in nepers. spectra: of log magnitudes, see
+        `losses.spectral_distance`. cents: median error of f0 where both are voiced, left out where
+        nothing is. voicing: part of the frames voiced in one and not in the other.
         """
         if not self._waves:
             return {}
@@ -75,10 +81,14 @@ class HeldOut:
             predicted.append(f0[0])
         found, wanted = torch.cat(predicted), torch.cat(self._f0)
         both = (found > self._config.nsf_voiced_threshold) & (wanted > 0)
-        cents = torch.where(both, 1200 * torch.log2(found.clamp(min=1.0) / wanted.clamp(min=1.0)).abs(), torch.nan).nanmedian()
+        cents = torch.where(
+            both, 1200 * torch.log2(found.clamp(min=1.0) / wanted.clamp(min=1.0)).abs(), torch.nan
+        ).nanmedian()
         voicing = ((found > self._config.nsf_voiced_threshold) != (wanted > 0)).float().mean()
         values = torch.cat([torch.stack(rows).mean(dim=0), torch.stack([cents, voicing])]).tolist()
-        found_values = zip(("held_out_mel", "held_out_spectra", "held_out_cents", "held_out_voicing"), values, strict=True)
+        found_values = zip(
+            ("held_out_mel", "held_out_spectra", "held_out_cents", "held_out_voicing"), values, strict=True
+        )
         return {name: value for name, value in found_values if math.isfinite(value)}
 
     @torch.no_grad()
@@ -94,7 +104,8 @@ class HeldOut:
         generator = torch.Generator(self._device).manual_seed(0)
         for true in self._waves:
             mel = mel_spectrogram(true[None])
-            # Lengths differ: searching the fastest algorithm for each would take longer than the work itself.
+            # Lengths differ: searching the fastest algorithm for each would take longer than the
+            # work itself.
             with torch.backends.cudnn.flags(enabled=True, benchmark=False):
                 f0 = vocoder.f0(mel)
                 noise = torch.randn(1, true.shape[0], self._config.harmonics, generator=generator, device=self._device)
@@ -114,7 +125,16 @@ class Beside:
     """Measures the files of a training in a process of its own, while the training goes on."""
 
     def __init__(self, work: Path, name: str, device: torch.device) -> None:
-        self._command = [sys.executable, "-m", "recipes.demo_voice.vocoder.held_out", str(work), "--name", name, "--device", str(device)]
+        self._command = [
+            sys.executable,
+            "-m",
+            "recipes.demo_voice.vocoder.held_out",
+            str(work),
+            "--name",
+            name,
+            "--device",
+            str(device),
+        ]
         self._running: subprocess.Popen[bytes] | None = None
 
     def measure(self, schedule: Schedule) -> None:
@@ -130,7 +150,9 @@ class Beside:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.vocoder.held_out", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.vocoder.held_out", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("work", type=Path, help="work folder")
     parser.add_argument("--name", default="vocoder", help="folder of the training inside WORK")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -139,7 +161,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     folder, device = options.work / options.name, torch.device(options.device)
     held_out = HeldOut.read(folder / SENTENCES, read_config(model_directory(options.work)), device)
-    weights = {name: torch.as_tensor(value).to(device, torch.float32) for name, value in store.load(folder / FILE, device).items()}
+    weights = {
+        name: torch.as_tensor(value).to(device, torch.float32)
+        for name, value in store.load(folder / FILE, device).items()
+    }
     journal = Journal(folder, options.name, Schedule(1, spent=options.seconds, step=options.step))
     journal.report(held_out.measure(weights))
     held_out.write(weights, folder)

@@ -1,7 +1,8 @@
 """How far generated sound is from the true one.
 
-Sources: Kong, Kim, Bae, "HiFi-GAN", 2020 (mel, adversarial and feature losses, their weights); Kumar et al., "High-fidelity audio
-compression with improved RVQGAN", 2023 (mel losses at several resolutions).
+Sources: Kong, Kim, Bae, "HiFi-GAN", 2020 (mel, adversarial and feature losses, their weights);
+Kumar et al., "High-fidelity audio compression with improved RVQGAN", 2023 (mel losses at several
+resolutions).
 """
 
 import functools
@@ -32,7 +33,9 @@ def _filters(n_fft: int, bins: int, device: torch.device) -> Tensor:
 
 
 def magnitudes(waves: Tensor, n_fft: int) -> Tensor:
-    """float32 [B, samples] -> [B, n_fft / 2 + 1, frames], hop n_fft / 4; never zero, so that the root has a slope."""
+    """float32 [B, samples] -> [B, n_fft / 2 + 1, frames], hop n_fft / 4; never zero, so that the
+    root has a slope.
+    """
     spectrum = torch.stft(waves, n_fft, n_fft // 4, n_fft, hann_window(n_fft, waves.device), return_complex=True)
     return torch.sqrt(spectrum.real.square() + spectrum.imag.square() + 1e-9)
 
@@ -46,7 +49,9 @@ def mels(waves: Tensor) -> list[Tensor]:
 
 
 def mel_distance(made: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean absolute differences of log-mels of [B, samples]: of the vocoder's own mel, and the mean over the other resolutions."""
+    """Mean absolute differences of log-mels of [B, samples]: of the vocoder's own mel, and the mean
+    over the other resolutions.
+    """
     with torch.no_grad():
         wanted = mels(true)
     own, *others = [(a - b).abs().mean() for a, b in zip(mels(made), wanted, strict=True)]
@@ -54,14 +59,22 @@ def mel_distance(made: Tensor, true: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def spectral_distance(made: Tensor, true: Tensor) -> Tensor:
-    """Mean absolute difference of natural-log magnitudes of [B, samples] over transforms of 512, 1024 and 2048 samples."""
+    """Mean absolute difference of natural-log magnitudes of [B, samples] over transforms of 512,
+    1024 and 2048 samples.
+    """
     pairs = [(magnitudes(made, n_fft), magnitudes(true, n_fft)) for n_fft in (512, 1024, 2048)]
-    return torch.stack([(torch.log(a.clamp(min=1e-4)) - torch.log(b.clamp(min=1e-4))).abs().mean() for a, b in pairs]).mean()
+    return torch.stack(
+        [(torch.log(a.clamp(min=1e-4)) - torch.log(b.clamp(min=1e-4))).abs().mean() for a, b in pairs]
+    ).mean()
 
 
 def judged(scores: Sequence[Tensor], real: int) -> Tensor:
-    """Least-squares loss of the discriminators: the first `real` rows of each score should be 1, the others 0."""
-    return torch.stack([(1 - x[:real].float()).square().mean() + x[real:].float().square().mean() for x in scores]).sum()
+    """Least-squares loss of the discriminators: the first `real` rows of each score should be 1,
+    the others 0.
+    """
+    return torch.stack(
+        [(1 - x[:real].float()).square().mean() + x[real:].float().square().mean() for x in scores]
+    ).sum()
 
 
 def convincing(scores: Sequence[Tensor], real: int) -> Tensor:
@@ -70,5 +83,7 @@ def convincing(scores: Sequence[Tensor], real: int) -> Tensor:
 
 
 def feature_distance(features: Sequence[Tensor], real: int) -> Tensor:
-    """Sum over layers of the mean absolute difference between the rows after the first `real`, and those, which count as constant."""
+    """Sum over layers of the mean absolute difference between the rows after the first `real`, and
+    those, which count as constant.
+    """
     return torch.stack([(x[real:] - x[:real].detach()).abs().mean(dtype=torch.float32) for x in features]).sum()

@@ -1,7 +1,9 @@
-"""Fundamental frequency of clean speech, frame by frame: what the vocoder's f0 predictor learns from.
+"""Fundamental frequency of clean speech, frame by frame: what the vocoder's f0 predictor learns
+from.
 
-Autocorrelation of a windowed frame over that of the window, then the cheapest path through the peaks of an utterance. Source: Boersma,
-"Accurate short-term analysis of the fundamental frequency and the harmonics-to-noise ratio of a sampled sound", 1993; his costs.
+Autocorrelation of a windowed frame over that of the window, then the cheapest path through the
+peaks of an utterance. Source: Boersma, "Accurate short-term analysis of the fundamental frequency
+and the harmonics-to-noise ratio of a sampled sound", 1993; his costs.
 """
 
 import math
@@ -29,7 +31,9 @@ _FRAMES_AT_ONCE = 40_000
 
 
 def of_speech(speech: Speech) -> tuple[Tensor, list[int]]:
-    """f0 of all utterances end to end, float32 [frames] in Hz, 0 where unvoiced, on the device of the audio; and where each one starts."""
+    """f0 of all utterances end to end, float32 [frames] in Hz, 0 where unvoiced, on the device of
+    the audio; and where each one starts.
+    """
     device = speech.audio.device
     frames = [each.samples // SAMPLES_PER_MEL_FRAME for each in speech.utterances]
     first = [0, *np.cumsum(frames).tolist()]
@@ -41,7 +45,9 @@ def of_speech(speech: Speech) -> tuple[Tensor, list[int]]:
         waves = gather(speech.audio, starts, SAMPLES_PER_MEL_FRAME * longest).float() / 32768
         inside = torch.arange(longest, device=device) < lengths[:, None]
         values = track(waves * inside.repeat_interleave(SAMPLES_PER_MEL_FRAME, dim=1))
-        places = torch.tensor([first[member] for member in batch], device=device)[:, None] + torch.arange(longest, device=device)
+        places = torch.tensor([first[member] for member in batch], device=device)[:, None] + torch.arange(
+            longest, device=device
+        )
         found[places[inside]] = values[inside]
     return found, first[:-1]
 
@@ -53,7 +59,9 @@ def track(waves: Tensor) -> Tensor:
 
 
 def candidates(waves: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Peaks of the autocorrelation: Hz and strength, both [B, T, 6], and the strength of being unvoiced [B, T]."""
+    """Peaks of the autocorrelation: Hz and strength, both [B, T, 6], and the strength of being
+    unvoiced [B, T].
+    """
     margin = (_WINDOW - SAMPLES_PER_MEL_FRAME) // 2
     frames = F.pad(waves, (margin, margin)).unfold(1, _WINDOW, SAMPLES_PER_MEL_FRAME)
     window = torch.hann_window(_WINDOW, device=waves.device)
@@ -64,7 +72,10 @@ def candidates(waves: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     correlation = correlation / (shape / shape[0])
 
     middle = correlation[..., _SHORTEST_LAG : _LONGEST_LAG + 1]
-    before, after = correlation[..., _SHORTEST_LAG - 1 : _LONGEST_LAG], correlation[..., _SHORTEST_LAG + 1 : _LONGEST_LAG + 2]
+    before, after = (
+        correlation[..., _SHORTEST_LAG - 1 : _LONGEST_LAG],
+        correlation[..., _SHORTEST_LAG + 1 : _LONGEST_LAG + 2],
+    )
     lags = torch.arange(_SHORTEST_LAG, _LONGEST_LAG + 1, device=waves.device)
     favour = middle - _OCTAVE * torch.log2(LOWEST * lags / SAMPLE_RATE)
     peak = (middle > before) & (middle >= after) & (middle > 0.5 * _VOICING)
@@ -79,7 +90,9 @@ def candidates(waves: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def cheapest(pitches: Tensor, strengths: Tensor, unvoiced: Tensor) -> Tensor:
-    """The path with the greatest sum of strengths less the costs of octave jumps and of changes of voicing: [B, T] Hz, 0 is unvoiced."""
+    """The path with the greatest sum of strengths less the costs of octave jumps and of changes of
+    voicing: [B, T] Hz, 0 is unvoiced.
+    """
     octaves = torch.log2(pitches)
     gains = torch.cat([strengths, unvoiced[..., None]], dim=-1)
     total, arrows = gains[:, 0], []

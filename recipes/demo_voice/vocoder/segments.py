@@ -1,4 +1,6 @@
-"""Short stretches of speech with what the vocoder knows of them, from the middle of sentences and from their ends."""
+"""Short stretches of speech with what the vocoder knows of them, from the middle of sentences and
+from their ends.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +20,9 @@ MAIN_VOICES, MAIN_SHARE = ("af_heart", "am_michael"), 0.5
 EDGE_SHARE = 0.125
 """Part of the batches that begin with their sentences, and again that end with them."""
 CONTEXT = 6
-"""Mel frames given on either side of the sound that is asked for: one more than the f0 predictor reaches."""
+"""Mel frames given on either side of the sound that is asked for: one more than the f0 predictor
+reaches.
+"""
 _MEL_MARGIN = 2
 """Frames of sound on either side that a mel frame in between depends on."""
 _QUIETEST, _LOUDEST, _PEAK = 0.3, 1.4, 0.97
@@ -26,7 +30,9 @@ _QUIETEST, _LOUDEST, _PEAK = 0.3, 1.4, 0.97
 
 @dataclass(frozen=True)
 class Stretch:
-    """Frames of mel that are given before and after the frames of sound that are asked for; none at an end of the sentence."""
+    """Frames of mel that are given before and after the frames of sound that are asked for; none at
+    an end of the sentence.
+    """
 
     before: int
     sound: int
@@ -39,7 +45,9 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Segments:
-    """mel: float32 [B, 80, frames]. f0: [B, frames] Hz. wave: [B, 480 * sound] in [-1, 1]. stretch: the same for all."""
+    """mel: float32 [B, 80, frames]. f0: [B, frames] Hz. wave: [B, 480 * sound] in [-1, 1]. stretch:
+    the same for all.
+    """
 
     stretch: Stretch
     mel: Tensor
@@ -50,8 +58,12 @@ class Segments:
 class Draws:
     """Random segments of the training utterances."""
 
-    def __init__(self, speech: Speech, f0: Tensor, first_frames: list[int], sound: int, rng: np.random.Generator) -> None:
-        """f0, first_frames: of `pitch.of_speech`. sound: frames of sound in a segment. Raises ValueError when all are shorter."""
+    def __init__(
+        self, speech: Speech, f0: Tensor, first_frames: list[int], sound: int, rng: np.random.Generator
+    ) -> None:
+        """f0, first_frames: of `pitch.of_speech`. sound: frames of sound in a segment. Raises
+        ValueError when all are shorter.
+        """
         self._audio, self._f0, self._rng = speech.audio, f0, rng
         utterances = [speech.utterances[index] for index in speech.training]
         self._frames = np.array([each.samples // SAMPLES_PER_MEL_FRAME for each in utterances])
@@ -59,7 +71,9 @@ class Draws:
         self._first = np.array([first_frames[each.number] for each in utterances])
         voices = [each.voice for each in utterances]
         self._kinds = (Stretch(CONTEXT, sound, CONTEXT), Stretch(0, sound, CONTEXT), Stretch(CONTEXT, sound, 0))
-        self._rooms = [self._frames - kind.frames - _MEL_MARGIN * (bool(kind.before) + bool(kind.after)) for kind in self._kinds]
+        self._rooms = [
+            self._frames - kind.frames - _MEL_MARGIN * (bool(kind.before) + bool(kind.after)) for kind in self._kinds
+        ]
         if not (self._rooms[0] >= 0).any():
             raise ValueError(f"no training utterance has {self._kinds[0].frames + 2 * _MEL_MARGIN} mel frames")
         self._sums = [np.cumsum(_chances(voices, np.maximum(self._rooms[0] + 1, 0)))]
@@ -96,8 +110,9 @@ def _moved(values: Tensor, device: torch.device) -> Tensor:
 
 
 def disturbed(mel: Tensor, noise: float, blur: float | Tensor) -> Tensor:
-    """What a flow may deliver instead of mel [B, 80, T]. noise: largest deviation of white noise in nepers, each row has its own.
-    blur: part of the rows that are smoothed over three bins and three frames, each by a degree of its own."""
+    """What a flow may deliver instead of mel [B, 80, T]. noise: largest deviation of white noise in
+    nepers, each row has its own. blur: part of the rows that are smoothed over three bins and three
+    frames, each by a degree of its own."""
     rows = torch.rand(3, mel.shape[0], 1, 1, device=mel.device)
     degree = rows[0] * (rows[1] < blur)
     smooth = F.avg_pool1d(F.pad(mel, (1, 1), mode="replicate"), 3, 1)
@@ -106,7 +121,9 @@ def disturbed(mel: Tensor, noise: float, blur: float | Tensor) -> Tensor:
 
 
 def _gains(waves: Tensor) -> Tensor:
-    """[B, 1]: 1 for half of the rows, anything between the quietest and the loudest for the others; no row is made to overflow."""
+    """[B, 1]: 1 for half of the rows, anything between the quietest and the loudest for the others;
+    no row is made to overflow.
+    """
     draws = torch.rand(2, waves.shape[0], 1, device=waves.device)
     gains = _QUIETEST * (_LOUDEST / _QUIETEST) ** draws[0]
     gains = torch.where(draws[1] < 0.5, 1.0, gains)

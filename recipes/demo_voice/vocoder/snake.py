@@ -1,7 +1,9 @@
-"""The vocoder's activation for training: one kernel forwards, one backwards, and only its input kept.
+"""The vocoder's activation for training: one kernel forwards, one backwards, and only its input
+kept.
 
-Left to autograd it is some twenty kernels and as many tensors. The kernels are compiled on the spot by torch's jiterator; where that is
-not possible, and on the CPU, the same expressions are put together from torch's own operators.
+Left to autograd it is some twenty kernels and as many tensors. The kernels are compiled on the spot
+by torch's jiterator; where that is not possible, and on the CPU, the same expressions are put
+together from torch's own operators.
 """
 
 import functools

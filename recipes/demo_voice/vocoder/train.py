@@ -1,10 +1,12 @@
-"""`python -m recipes.demo_voice.vocoder.train WORK`: the HiFT vocoder, adversarially, on the services' own network.
+"""`python -m recipes.demo_voice.vocoder.train WORK`: the HiFT vocoder, adversarially, on the
+services' own network.
 
-Needs speech/. Writes into WORK/NAME: `checkpoint.pt` (to go on from), `hift.pt` (averaged weights, half precision, weight norm fused),
-journal.jsonl and journal.png, and two held-out sentences as WAV, generated and true.
+Needs speech/. Writes into WORK/NAME: `checkpoint.pt` (to go on from), `hift.pt` (averaged weights,
+half precision, weight norm fused), journal.jsonl and journal.png, and two held-out sentences as
+WAV, generated and true.
 
-At first spectra alone teach; then discriminators join. The source follows the tracked pitch at first and more and more the predicted one,
-which is what it follows when served.
+At first spectra alone teach; then discriminators join. The source follows the tracked pitch at
+first and more and more the predicted one, which is what it follows when served.
 """
 
 import argparse
@@ -68,7 +70,8 @@ def train(
     heard: float = HEARD,
     graphs: bool = False,
 ) -> None:
-    """Train until the time is over or the steps are done; everything is written at the end, and about every minute.
+    """Train until the time is over or the steps are done; everything is written at the end, and
+    about every minute.
 
     graphs: record the steps as CUDA graphs. Raises RecordingFailed.
     """
@@ -141,7 +144,9 @@ def on_recording_stream(training: Training) -> Iterator[Replayed[Kind]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m recipes.demo_voice.vocoder.train", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m recipes.demo_voice.vocoder.train", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("work", type=Path, help="work folder with speech/ in it")
     parser.add_argument("--name", default="vocoder", help="folder of the results inside WORK")
     parser.add_argument("--minutes", type=float, default=20.0)
@@ -149,9 +154,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--batch", type=int, default=BATCH, help="segments of a step")
     parser.add_argument("--frames", type=int, default=FRAMES, help="mel frames of sound in a segment, 20 ms each")
-    parser.add_argument("--adversarial-from", type=float, default=ADVERSARIAL_FROM, help="progress, 0 to 1, at which discriminators join")
-    parser.add_argument("--heard", type=float, default=HEARD, help="part of a segment that the discriminators hear, 0 to 1")
-    parser.add_argument("--graphs", action=argparse.BooleanOptionalAction, help="record the steps as CUDA graphs (default: on a GPU)")
+    parser.add_argument(
+        "--adversarial-from",
+        type=float,
+        default=ADVERSARIAL_FROM,
+        help="progress, 0 to 1, at which discriminators join",
+    )
+    parser.add_argument(
+        "--heard", type=float, default=HEARD, help="part of a segment that the discriminators hear, 0 to 1"
+    )
+    parser.add_argument(
+        "--graphs", action=argparse.BooleanOptionalAction, help="record the steps as CUDA graphs (default: on a GPU)"
+    )
     options = parser.parse_args(arguments)
     device = torch.device(options.device)
     graphs = device.type == "cuda" if options.graphs is None else options.graphs
@@ -164,7 +178,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _again_without_graphs(arguments: Sequence[str]) -> NoReturn:
-    """In place of this process, whose random numbers are lost with the recording; from the last checkpoint if there is one."""
+    """In place of this process, whose random numbers are lost with the recording; from the last
+    checkpoint if there is one.
+    """
     os.execv(sys.executable, [sys.executable, "-m", "recipes.demo_voice.vocoder.train", *arguments, "--no-graphs"])  # noqa: S606
 
 

@@ -24,7 +24,9 @@ ADVERSARIAL_FROM = 0.06
 DECAY = 0.999
 NOISE, BLUR, BLUR_FROM = 0.03, 0.3, 0.6
 PREDICTED_FROM, PREDICTED_FULLY = 0.1, 0.4
-"""Progress at which the first rows get their source from the predicted pitch, and at which PREDICTED_MOST of them do."""
+"""Progress at which the first rows get their source from the predicted pitch, and at which
+PREDICTED_MOST of them do.
+"""
 PREDICTED_MOST = 0.8
 HEARD = 0.5
 """Part of each segment that the judges hear: a stretch at random."""
@@ -45,7 +47,9 @@ class Kind:
 class Training:
     """Generator, its average, discriminators and their optimisers, all on one device."""
 
-    def __init__(self, config: VocoderConfig, draws: Draws, schedule: Schedule, device: torch.device, *, width: int = 32) -> None:
+    def __init__(
+        self, config: VocoderConfig, draws: Draws, schedule: Schedule, device: torch.device, *, width: int = 32
+    ) -> None:
         """width: of the discriminators."""
         torch.manual_seed(SEED + schedule.step)
         self.config, self.draws, self.schedule, self.device = config, draws, schedule, device
@@ -63,7 +67,9 @@ class Training:
         self.replayed: Replayed[Kind] | None = None
 
     def record(self) -> Replayed[Kind]:
-        """From now on steps are recorded and replayed; they must be made on the stream of what is returned."""
+        """From now on steps are recorded and replayed; they must be made on the stream of what is
+        returned.
+        """
         self.replayed = Replayed(self.update, self.device)
         return self.replayed
 
@@ -81,15 +87,23 @@ class Training:
         return dict(zip(TERMS if judging else TERMS[:PLAIN_TERMS], found.unbind(), strict=True))
 
     def knobs(self) -> Tensor:
-        """What changes from step to step: learning rates of sound, pitch and judges, shares of predicted pitch and of blurred mel."""
+        """What changes from step to step: learning rates of sound, pitch and judges, shares of
+        predicted pitch and of blurred mel.
+        """
         progress, schedule = self.schedule.progress, self.schedule
-        warm = min(1.0, (schedule.step - (schedule.step if self.judging_since is None else self.judging_since) + 1) / 200)
+        warm = min(
+            1.0, (schedule.step - (schedule.step if self.judging_since is None else self.judging_since) + 1) / 200
+        )
         share = PREDICTED_MOST * min(1.0, max(0.0, (progress - PREDICTED_FROM) / (PREDICTED_FULLY - PREDICTED_FROM)))
         blur = BLUR if progress > BLUR_FROM else 0.0
-        return sent([schedule.rate(RATE), schedule.rate(PITCH_RATE), warm * schedule.rate(RATE), share, blur], self.device)
+        return sent(
+            [schedule.rate(RATE), schedule.rate(PITCH_RATE), warm * schedule.rate(RATE), share, blur], self.device
+        )
 
     def update(self, kind: Kind, inputs: Sequence[Tensor]) -> Tensor:
-        """Generator and judges by one step: mel, f0 and wave of a batch and `knobs` -> TERMS. Work on the device alone."""
+        """Generator and judges by one step: mel, f0 and wave of a batch and `knobs` -> TERMS. Work
+        on the device alone.
+        """
         clean, f0, wave, knobs = inputs
         rate, pitch_rate, judges_rate, share, blur = knobs.unbind()
         stretch = kind.stretch
@@ -114,7 +128,9 @@ class Training:
         return torch.stack([term.detach() for term in terms])
 
     def _judge(self, made: Tensor, true: Tensor, rate: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Both sides of the game from one look at the sound: the slope of the generator's part by `made`, and a step of the judges."""
+        """Both sides of the game from one look at the sound: the slope of the generator's part by
+        `made`, and a step of the judges.
+        """
         rows, samples = true.shape
         heard = math.ceil(self.heard * samples)
         begins = (torch.rand(rows, 1, device=self.device) * (samples - heard + 1)).long().clamp(max=samples - heard)

@@ -23,7 +23,9 @@ from services.frontend.tokenizers import placeholders
 from services.frontend.tokenizers.tokenizer import GrowingIds, Tokenizer
 
 RUN_CHARACTERS = 200
-"""Characters normalised at a time: 0.04 s at most, during which the turn passes on several times (`turns`)."""
+"""Characters normalised at a time: 0.04 s at most, during which the turn passes on several times
+(`turns`).
+"""
 NO_DICTIONARY = Dictionary({}, None, MOST_OF_A_SERVER)
 
 
@@ -63,7 +65,9 @@ class Sentence:
     language: str
     """As `services.frontend.text.language.language_of` gives it."""
     words: tuple[tuple[str, int, int], ...] = ()
-    """Each with the place of its first id and the number of its ids; see `Tokenizer.spoken_words`."""
+    """Each with the place of its first id and the number of its ids; see
+    `Tokenizer.spoken_words`.
+    """
     rate: float = 1.0
     """Speaking rate, beside that of the request."""
     continues: bool = False
@@ -73,14 +77,15 @@ class Sentence:
 class Analyzer:
     """Normalises, splits and tokenises; holds no state of a request.
 
-    allow_special: parse `<|...|>` control tokens in every text (the reference does); otherwise only where a reading allows it:
-    elsewhere they are neither parsed nor spoken. dictionary: the server's pronunciations. split: of whole texts; a normaliser in reference
-    mode always joins.
+    allow_special: parse `<|...|>` control tokens in every text (the reference does); otherwise only
+    where a reading allows it: elsewhere they are neither parsed nor spoken. dictionary: the
+    server's pronunciations. split: of whole texts; a normaliser in reference mode always joins.
 
-    Texts of up to 200 characters are treated as compatibility specification section 2.1 says, faults mended (docs/text.md names them all).
-    Longer ones are normalised in runs of whole sentences, so that the first sentence need not wait for the last and no call holds the
-    interpreter for long; only a text of 200 characters without any sentence end is cut at a blank or comma for it. A normaliser in
-    reference mode sees the text as a whole, and as it is.
+    Texts of up to 200 characters are treated as compatibility specification section 2.1 says,
+    faults mended (docs/text.md names them all). Longer ones are normalised in runs of whole
+    sentences, so that the first sentence need not wait for the last and no call holds the
+    interpreter for long; only a text of 200 characters without any sentence end is cut at a blank
+    or comma for it. A normaliser in reference mode sees the text as a whole, and as it is.
     """
 
     def __init__(
@@ -110,16 +115,21 @@ class Analyzer:
         own_readings: bool = True,
         speed: float = 1.0,
     ) -> Reading:
-        """A request's reading, the server's pronunciations behind its own. Raises InvalidRequest naming what is no pronunciation."""
+        """A request's reading, the server's pronunciations behind its own. Raises InvalidRequest
+        naming what is no pronunciation.
+        """
         dictionary = self._dictionary.with_request(pronunciations, self.tokenizer.is_phonemes)
         return Reading(language_code, allow_control_tokens, dictionary, joined, own_readings, speed, WarningLog())
 
-    def parts(self, text: str, reading: Reading = DEFAULT_READING, course: Course | None = None) -> "Iterator[Sentence | Pause]":
-        """The sentences of `text` and the pauses that it asks for, in order. course: of the text that this is a unit of; None for a whole
-        text, of which a passage without letters is read in the language before it, else in that of the text.
+    def parts(
+        self, text: str, reading: Reading = DEFAULT_READING, course: Course | None = None
+    ) -> "Iterator[Sentence | Pause]":
+        """The sentences of `text` and the pauses that it asks for, in order. course: of the text
+        that this is a unit of; None for a whole text, of which a passage without letters is read in
+        the language before it, else in that of the text.
 
-        Raises InvalidRequest for a pause outside its range, before anything else, for a language code that is none, and for pronunciations
-        that make the text too long.
+        Raises InvalidRequest for a pause outside its range, before anything else, for a language
+        code that is none, and for pronunciations that make the text too long.
         """
         found = list(passages(text))
         if course is None:
@@ -134,11 +144,13 @@ class Analyzer:
     def sentences(
         self, text: str, language_code: str = "", reading: Reading = DEFAULT_READING, course: Course | None = None
     ) -> Iterator[Sentence]:
-        """The sentences of `text` in order, each as soon as it is known. Nothing is left of a text that holds only punctuation and
-        pictures, and nothing of what the tokenizer cannot express (another script, for a model of English phonemes). course: of the text
-        that this is a part of.
+        """The sentences of `text` in order, each as soon as it is known. Nothing is left of a text
+        that holds only punctuation and pictures, and nothing of what the tokenizer cannot express
+        (another script, for a model of English phonemes). course: of the text that this is a part
+        of.
 
-        Raises InvalidRequest when `language_code` is neither empty nor a BCP-47 tag, and for pronunciations that make the text too long.
+        Raises InvalidRequest when `language_code` is neither empty nor a BCP-47 tag, and for
+        pronunciations that make the text too long.
         """
         source = Source(self._means, text, language_code, reading, course or Course())
         for segment in self._segments(source, joined=reading.joined or self._split is Split.JOINED):
@@ -146,12 +158,16 @@ class Analyzer:
                 give_way()
                 ids = source.encode(part)
                 if ids:
-                    words = self.tokenizer.spoken_words(placeholders.for_tokenizer(part, source.sounds), allow_special=source.allow_special)
-                    yield Sentence(placeholders.for_reader(part, source.sounds), tuple(ids), source.language, tuple(words))
+                    words = self.tokenizer.spoken_words(
+                        placeholders.for_tokenizer(part, source.sounds), allow_special=source.allow_special
+                    )
+                    yield Sentence(
+                        placeholders.for_reader(part, source.sounds), tuple(ids), source.language, tuple(words)
+                    )
 
     def partial(self, reading: Reading, course: Course) -> PartialSentences:
-        """The sentences of one text while it is being written, language decided run by run where the code is empty. course: of that text,
-        by run."""
+        """The sentences of one text while it is being written, language decided run by run where
+        the code is empty. course: of that text, by run."""
 
         def spoken(run: str, before: str, last: bool) -> Spoken:
             source = Source(self._means, run, reading.language_code, reading, course, alone=last and not before)
@@ -169,13 +185,17 @@ class Analyzer:
         return PartialSentences(spoken, growing, lambda text: dictionary.has_begun(text) or has_begun(text))
 
     def segments(self, text: str, language_code: str = "") -> Iterator[str]:
-        """The normalised and split text (the specification's split mode), before anything is cut to the model's limit."""
+        """The normalised and split text (the specification's split mode), before anything is cut to
+        the model's limit.
+        """
         source = Source(self._means, text, language_code, DEFAULT_READING, Course())
         joined = self._split is Split.JOINED
         return (placeholders.for_reader(segment, source.sounds) for segment in self._segments(source, joined=joined))
 
     def normalise(self, text: str, language_code: str = "") -> str:
-        """The normalised text as a whole (the specification's no-split mode, used for prompt transcripts); no dictionary is asked."""
+        """The normalised text as a whole (the specification's no-split mode, used for prompt
+        transcripts); no dictionary is asked.
+        """
         source = Source(self._means, text, language_code, Reading(dictionary=NO_DICTIONARY), Course())
         if source.as_is:
             return source.text
@@ -185,9 +205,13 @@ class Analyzer:
         if source.as_is or (self._reference and not source.text):
             yield from [source.text] if self._reference else self._speakable(iter([source.text]), source)
             return
-        # A unit by itself is cut as `WrittenText` cuts it: only what is too long for one utterance. A comma in its end has divided a word
-        # from itself.
-        for text in [source.text] if joined else (unit.rstrip().removesuffix(",") for unit in units_of(source.text, LONGEST_UNIT)):
+        # A unit by itself is cut as `WrittenText` cuts it: only what is too long for one utterance.
+        # A comma in its end has divided a word from itself.
+        for text in (
+            [source.text]
+            if joined
+            else (unit.rstrip().removesuffix(",") for unit in units_of(source.text, LONGEST_UNIT))
+        ):
             splitter = Splitter(source.language, source.length if self._reference else source.length_of_start)
             for run in self._runs(text, source):
                 yield from self._speakable(splitter.feed(run), source)
@@ -215,7 +239,9 @@ class Analyzer:
         found = spans(run, language, self.tokenizer.languages)
         for index, span in enumerate(found):
             ends = last and index == len(found) - 1
-            spoken = self._normalizer.normalise(span.text, span.language, before=before, last=ends, own_readings=source.own_readings)
+            spoken = self._normalizer.normalise(
+                span.text, span.language, before=before, last=ends, own_readings=source.own_readings
+            )
             # The blank rule of Chinese holds between two scripts as well.
             meets_chinese = index + 1 < len(found) and found[index + 1].language == CHINESE and language == CHINESE
             yield spoken.rstrip(" ") if meets_chinese else spoken

@@ -1,9 +1,11 @@
 """Sentences while they are being written: the token ids that no later text can change.
 
-A unit of text (`services.frontend.segmentation.text_units`) is cut into runs between words, and each run is normalised by itself. A cut
-needs a plain word, letters alone, on each side: what a number, an amount or an abbreviation becomes depends on its neighbours, so they stay
-in its run; so do the words of a link's text, and those of a written form of a dictionary. Cuts depend on the unit's text alone, so any
-cutting of the text into fragments gives the same ids; where there is nothing to normalise they are those of the whole unit.
+A unit of text (`services.frontend.segmentation.text_units`) is cut into runs between words, and
+each run is normalised by itself. A cut needs a plain word, letters alone, on each side: what a
+number, an amount or an abbreviation becomes depends on its neighbours, so they stay in its run; so
+do the words of a link's text, and those of a written form of a dictionary. Cuts depend on the
+unit's text alone, so any cutting of the text into fragments gives the same ids; where there is
+nothing to normalise they are those of the whole unit.
 """
 
 import re
@@ -36,13 +38,17 @@ Normalise = Callable[[str, str, bool], Spoken]
 
 @dataclass(frozen=True)
 class Part:
-    """New ids of a sentence, 200 (spec.LONGEST_SENTENCE) at most in all its parts. The last part of a sentence may have none."""
+    """New ids of a sentence, 200 (spec.LONGEST_SENTENCE) at most in all its parts. The last part of
+    a sentence may have none.
+    """
 
     token_ids: tuple[int, ...]
     language: str
     unfinished: bool
     words: tuple[tuple[str, int, int], ...] = ()
-    """Those that the new ids say, as `Tokenizer.spoken_words`; places are counted from the sentence's first id."""
+    """Those that the new ids say, as `Tokenizer.spoken_words`; places are counted from the
+    sentence's first id.
+    """
     rate: float = 1.0
     """As `analysis.Sentence`."""
     continues: bool = False
@@ -50,10 +56,14 @@ class Part:
 
 
 class PartialSentences:
-    """The sentences of one text, of which `feed` is told the open unit again and again, as far as it has come."""
+    """The sentences of one text, of which `feed` is told the open unit again and again, as far as
+    it has come.
+    """
 
     def __init__(self, normalise: Normalise, growing: Callable[[], GrowingIds], holds: Callable[[str], bool]) -> None:
-        """holds: whether a written form that goes on behind a blank may have begun at the end of a text."""
+        """holds: whether a written form that goes on behind a blank may have begun at the end of a
+        text.
+        """
         self._normalise, self._growing, self._holds = normalise, growing, holds
         self._begin_unit()
         self._made = 0
@@ -63,8 +73,9 @@ class PartialSentences:
         yield from self._runs(unit, complete=False)
 
     def finish(self, unit: str) -> Iterator[Part | Pause]:
-        """The same unit, complete; the next one begins. Nothing comes of a unit with nothing to speak. The pause that may end a unit comes
-        last; raises InvalidRequest when it is outside its range."""
+        """The same unit, complete; the next one begins. Nothing comes of a unit with nothing to
+        speak. The pause that may end a unit comes last; raises InvalidRequest when it is outside
+        its range."""
         yield from self._runs(unit, complete=True)
         found = list(passages(unit[self._begin :]))
         rest = self._spoken("".join(words for words in found if isinstance(words, str)).rstrip(), last=True)
@@ -90,12 +101,18 @@ class PartialSentences:
     def _runs(self, unit: str, *, complete: bool) -> Iterator[Part]:
         """Cut in front of each word that is complete and plain, as the one before it is."""
         for word in _WORD.finditer(unit, self._scanned):
-            # A mark or a blank behind a word completes it; at the end of a complete unit so does the end.
+            # A mark or a blank behind a word completes it; at the end of a complete unit so does
+            # the end.
             if word.end() == len(unit) and not complete:
                 return
             plain = _PLAIN.fullmatch(word[0]) is not None and not decides(word[0])
             cut = self._scanned
-            if plain and self._plain_before and not _in_brackets(unit[self._begin : cut]) and not self._holds(unit[:cut]):
+            if (
+                plain
+                and self._plain_before
+                and not _in_brackets(unit[self._begin : cut])
+                and not self._holds(unit[:cut])
+            ):
                 yield from self._parts(self._ids.feed(self._spoken(unit[self._begin : cut], last=False)))
                 self._begin = cut
             self._plain_before, self._scanned = plain, word.end()
@@ -124,7 +141,9 @@ class PartialSentences:
 
 
 def _cut(certain: Certain, most: int) -> tuple[Certain, Certain]:
-    """The first ids, `most` of them or as far as the words in them go, and the rest. A word that is longer ends with them."""
+    """The first ids, `most` of them or as far as the words in them go, and the rest. A word that is
+    longer ends with them.
+    """
     ids, words = certain
     if len(ids) <= most:
         return certain, Certain([])

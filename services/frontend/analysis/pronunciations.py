@@ -1,9 +1,10 @@
 """How particular words are said: a dictionary of written forms, of the server and of a request.
 
-A written form is found where it stands as a whole word (in Chinese and other scripts that write no blanks: anywhere); of several at one
-place the longest wins, then the request's over the server's, then one with a capital letter, which is found in exactly these capitals,
-over one without, which is found in any. What it is replaced by is not searched again. It is either a respelling, which is then read like
-any text, or, where the model reads phonemes, phonemes between slashes: `/nˈIki/`.
+A written form is found where it stands as a whole word (in Chinese and other scripts that write no
+blanks: anywhere); of several at one place the longest wins, then the request's over the server's,
+then one with a capital letter, which is found in exactly these capitals, over one without, which is
+found in any. What it is replaced by is not searched again. It is either a respelling, which is then
+read like any text, or, where the model reads phonemes, phonemes between slashes: `/nˈIki/`.
 """
 
 import json
@@ -25,14 +26,19 @@ _SLASHED = re.compile(r"/(?P<phonemes>[^/]+)/")
 
 
 class Dictionary:
-    """Immutable, usable from any thread. entries: written form to spoken; is_phonemes: whether a word of phonemes is one that the model
-    has, None for a model that reads text.
+    """Immutable, usable from any thread. entries: written form to spoken; is_phonemes: whether a
+    word of phonemes is one that the model has, None for a model that reads text.
 
-    Raises InvalidRequest naming the entry that is empty, too long, or not readable, and for more than `most` entries.
+    Raises InvalidRequest naming the entry that is empty, too long, or not readable, and for more
+    than `most` entries.
     """
 
     def __init__(
-        self, entries: Mapping[str, str], is_phonemes: Callable[[str], bool] | None, most: int, behind: "Dictionary | None" = None
+        self,
+        entries: Mapping[str, str],
+        is_phonemes: Callable[[str], bool] | None,
+        most: int,
+        behind: "Dictionary | None" = None,
     ) -> None:
         if len(entries) > most:
             raise InvalidRequest(f"pronunciations has {len(entries)} entries, allowed are at most {most}")
@@ -52,8 +58,8 @@ class Dictionary:
         return Dictionary(entries, is_phonemes, MOST_OF_A_REQUEST, behind=self) if entries else self
 
     def apply(self, text: str, carry: Callable[[str], str], course: Course | None = None) -> str:
-        """`text` with every written form replaced; carry: makes of phonemes the character that stands for them; course: of the text that
-        this is a part of, None for a whole one.
+        """`text` with every written form replaced; carry: makes of phonemes the character that
+        stands for them; course: of the text that this is a part of, None for a whole one.
 
         Raises InvalidRequest when replacements make the text too long (`Course.respell`).
         """
@@ -74,7 +80,9 @@ class Dictionary:
         return "".join([*parts, text[start:]])
 
     def has_begun(self, text: str) -> bool:
-        """Whether a written form of several words may go on behind `text`, which ends between two words."""
+        """Whether a written form of several words may go on behind `text`, which ends between two
+        words.
+        """
         end = text[-LONGEST_WRITTEN:].lower()
         own = bool(self._begun) and any(end[place:] in self._begun for place in range(len(end)))
         return own or (self._behind is not None and self._behind.has_begun(text))
@@ -99,7 +107,8 @@ class Dictionary:
 def read_dictionary(path: Path, is_phonemes: Callable[[str], bool] | None) -> Dictionary:
     """The server's dictionary: a JSON file, an object of written form to spoken.
 
-    Raises ValueError naming the file when it is unreadable or malformed, InvalidRequest for a bad entry.
+    Raises ValueError naming the file when it is unreadable or malformed, InvalidRequest for a bad
+    entry.
     """
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
@@ -113,10 +122,12 @@ def read_dictionary(path: Path, is_phonemes: Callable[[str], bool] | None) -> Di
 def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | None) -> str:
     if not 1 <= len(written) <= LONGEST_WRITTEN or written != written.strip() or not any(c.isalnum() for c in written):
         raise InvalidRequest(
-            f"pronunciations: a written form has 1 to {LONGEST_WRITTEN} characters, a letter or digit among them, no blank around them; "
+            f"pronunciations: a written form has 1 to {LONGEST_WRITTEN} characters, a letter or digit among them, no "
+            "blank around them; "
             f"got {len(written)}: {written[:LONGEST_WRITTEN]!r}"
         )
-    # Private-use characters among them are the carriers of `placeholders`, which no caller may write.
+    # Private-use characters among them are the carriers of `placeholders`, which no caller may
+    # write.
     spoken = speakable(spoken)
     if not 1 <= len(spoken.strip()) <= LONGEST_SPOKEN:
         length = f"{len(spoken.strip())} characters besides blanks around it"
@@ -127,7 +138,10 @@ def _checked(written: str, spoken: str, is_phonemes: Callable[[str], bool] | Non
     if is_phonemes is None:
         raise InvalidRequest(f"pronunciations[{written!r}] is phonemes, this model reads text: give a respelling")
     if not all(is_phonemes(word) for word in slashed["phonemes"].split(" ")):
-        raise InvalidRequest(f"pronunciations[{written!r}] is {spoken!r}; expected words of this model's phonemes divided by single blanks")
+        raise InvalidRequest(
+            f"pronunciations[{written!r}] is {spoken!r}; expected words of this model's phonemes divided by single "
+            "blanks"
+        )
     return spoken
 
 

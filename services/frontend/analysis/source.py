@@ -1,4 +1,6 @@
-"""One text on its way to its sentences: as it will be normalised, and what was taken out of it meanwhile."""
+"""One text on its way to its sentences: as it will be normalised, and what was taken out of it
+meanwhile.
+"""
 
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from services.frontend.analysis.analyzer import Reading
 
 MEASURED_CHARACTERS = 512
-"""Of a segment: what is longer has the 80 tokens at which a segment may end, or nothing in it is spoken."""
+"""Of a segment: what is longer has the 80 tokens at which a segment may end, or nothing in it is
+spoken.
+"""
 
 
 class Means(NamedTuple):
@@ -36,7 +40,9 @@ class Means(NamedTuple):
 class Source:
     """One text on its way: as it will be normalised, and what was taken out of it meanwhile."""
 
-    def __init__(self, means: Means, text: str, language_code: str, reading: "Reading", course: Course, *, alone: bool = True) -> None:
+    def __init__(
+        self, means: Means, text: str, language_code: str, reading: "Reading", course: Course, *, alone: bool = True
+    ) -> None:
         self._tokenizer, self._log = means.tokenizer, reading.log
         self.own_readings = reading.own_readings
         self.allow_special = means.allow_special or reading.allow_control_tokens
@@ -62,7 +68,8 @@ class Source:
         self.language = language_of(language_code, text) if language_code else course.language or ENGLISH
         readable = self._tokenizer.languages
         if not language_code and readable and self.language not in readable:
-            # The stretches of other scripts are told and left out; digits among them are read in a language that the model can speak.
+            # The stretches of other scripts are told and left out; digits among them are read in a
+            # language that the model can speak.
             self.language = readable[0]
         if reading.inserted:
             phonemes = self._tokenizer.is_phonemes is not None

@@ -1,4 +1,6 @@
-"""A text while it is being written, whose first characters tell whether it is plain or an SSML document."""
+"""A text while it is being written, whose first characters tell whether it is plain or an SSML
+document.
+"""
 
 from collections.abc import Iterator
 
@@ -10,12 +12,23 @@ from services.frontend.ssml.detection import begins_document
 
 
 class WrittenForm:
-    """One text; as WrittenText. Until its form is known, which takes no more than a few blanks and the name of a tag, nothing is read."""
+    """One text; as WrittenText. Until its form is known, which takes no more than a few blanks and
+    the name of a tag, nothing is read.
+    """
 
     def __init__(
-        self, analyzer: Analyzer, reading: Reading, longest_unit: int, *, partial: bool, last_language: str = "", goes_on: bool = False
+        self,
+        analyzer: Analyzer,
+        reading: Reading,
+        longest_unit: int,
+        *,
+        partial: bool,
+        last_language: str = "",
+        goes_on: bool = False,
     ) -> None:
-        """longest_unit: characters. goes_on: the text goes on from an earlier call, so that it is plain. Others: as WrittenText."""
+        """longest_unit: characters. goes_on: the text goes on from an earlier call, so that it is
+        plain. Others: as WrittenText.
+        """
         self._analyzer, self._reading, self._longest = analyzer, reading, longest_unit
         self._partial, self._last_language = partial, last_language
         self._undecided = ""
@@ -25,7 +38,9 @@ class WrittenForm:
 
     @property
     def is_document(self) -> bool:
-        """Whether it is known to be an SSML document, of which nothing is settled before its end."""
+        """Whether it is known to be an SSML document, of which nothing is settled before its
+        end.
+        """
         return isinstance(self._form, WrittenDocument)
 
     @property
@@ -69,4 +84,10 @@ class WrittenForm:
         return self._plain()
 
     def _plain(self) -> WrittenText:
-        return WrittenText(self._analyzer, self._reading, Units(self._longest), partial=self._partial, last_language=self._last_language)
+        return WrittenText(
+            self._analyzer,
+            self._reading,
+            Units(self._longest),
+            partial=self._partial,
+            last_language=self._last_language,
+        )

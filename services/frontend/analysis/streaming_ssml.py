@@ -1,4 +1,6 @@
-"""An SSML document while it is being written: fragments and flushes in, sentences and pauses out, sentences whole or in parts."""
+"""An SSML document while it is being written: fragments and flushes in, sentences and pauses out,
+sentences whole or in parts.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -15,8 +17,9 @@ from services.frontend.ssml.reader import Reader
 
 
 class WrittenDocument:
-    """One document; as WrittenText. Its text is cut into units as plain text is, and at each border of the document. Nothing of it is
-    settled before its end, since what is behind depends on the elements that are open."""
+    """One document; as WrittenText. Its text is cut into units as plain text is, and at each border
+    of the document. Nothing of it is settled before its end, since what is behind depends on the
+    elements that are open."""
 
     def __init__(self, analyzer: Analyzer, reading: Reading, longest_unit: int, *, partial: bool) -> None:
         self._reader = Reader(reading.speed, analyzer.tokenizer.is_phonemes)
@@ -31,7 +34,9 @@ class WrittenDocument:
         yield from self._read(self._reader.feed(fragment))
 
     def flush(self, least_words: int) -> Iterator[Piece]:
-        """least_words: as AnalyzeFlush of frontend.proto. A tag that has begun waits for its end."""
+        """least_words: as AnalyzeFlush of frontend.proto. A tag that has begun waits for its
+        end.
+        """
         yield from self._styled(self._text.flush(least_words))
 
     def finish(self) -> Iterator[Piece]:
@@ -39,12 +44,15 @@ class WrittenDocument:
         yield from self._styled(self._text.finish())
 
     def _begin_text(self) -> None:
-        self._text = WrittenText(self._analyzer, self._reading, Units(self._longest), partial=self._partial, course=self._course)
+        self._text = WrittenText(
+            self._analyzer, self._reading, Units(self._longest), partial=self._partial, course=self._course
+        )
 
     def _read(self, events: Iterable[Event]) -> Iterator[Piece]:
         for event in events:
             if isinstance(event, Said):
-                # Said before it is fed: what it completes stands behind no border that is still to come.
+                # Said before it is fed: what it completes stands behind no border that is still to
+                # come.
                 self._joints.said(event.text)
                 yield from self._styled(self._text.feed(event.text))
             elif isinstance(event, Notice):
@@ -76,5 +84,7 @@ class WrittenDocument:
                 yield self._part(piece)
 
     def _part(self, part: Part) -> Part:
-        """A sentence's first part says whether it goes on; an end without ids is of the sentence before."""
+        """A sentence's first part says whether it goes on; an end without ids is of the sentence
+        before.
+        """
         return replace(part, rate=self._style.rate, continues=bool(part.token_ids) and self._joints.sentence())

@@ -1,4 +1,6 @@
-"""A text while it is being written: fragments and flushes in, sentences and pauses out, sentences whole or in parts."""
+"""A text while it is being written: fragments and flushes in, sentences and pauses out, sentences
+whole or in parts.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,13 +14,23 @@ Piece = Sentence | Part | Pause
 
 
 class WrittenText:
-    """One text. Everything that `feed`, `flush` and `finish` give has to be taken before the next of them is called."""
+    """One text. Everything that `feed`, `flush` and `finish` give has to be taken before the next
+    of them is called.
+    """
 
     def __init__(
-        self, analyzer: Analyzer, reading: Reading, units: Units, *, partial: bool, last_language: str = "", course: Course | None = None
+        self,
+        analyzer: Analyzer,
+        reading: Reading,
+        units: Units,
+        *,
+        partial: bool,
+        last_language: str = "",
+        course: Course | None = None,
     ) -> None:
-        """partial: give the ids of a sentence as soon as they are certain, not its whole when it is complete; last_language: of an earlier
-        call that this one goes on from. course: of the document that this is a part of."""
+        """partial: give the ids of a sentence as soon as they are certain, not its whole when it is
+        complete; last_language: of an earlier call that this one goes on from. course: of the
+        document that this is a part of."""
         self._analyzer, self._reading, self._units = analyzer, reading, units
         self._course = course or Course(last_language, by_run=partial)
         self._partial = analyzer.partial(reading, self._course) if partial else None

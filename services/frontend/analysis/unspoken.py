@@ -14,16 +14,24 @@ OUTSIDE = "SSML is heeded only in a text that begins with <speak; elsewhere its 
 
 
 def note_unspoken(text: str, tokenizer: Tokenizer, log: WarningLog, *, dropped: bool) -> None:
-    """text: a stretch of normalised text with its carriers; dropped: nothing of it is given to the tokenizer."""
+    """text: a stretch of normalised text with its carriers; dropped: nothing of it is given to the
+    tokenizer.
+    """
     carried = CARRIED.findall(text)
     if carried:
-        marks = [mark for mark in map(mark_of, "".join(carried)) if mark and mark not in _PAGE_MARKS and tokenizer.id_of(mark) is None]
+        marks = [
+            mark
+            for mark in map(mark_of, "".join(carried))
+            if mark and mark not in _PAGE_MARKS and tokenizer.id_of(mark) is None
+        ]
         if marks:
             log.add(Kind.UNREADABLE, "marks of sound that this model has no tokens for are left out", marks)
         text = CARRIED.sub(" ", text)
     found = stretches(text, lambda place: has_meaning(text[place])) if dropped else tokenizer.unread(text)
     if found:
-        log.add(Kind.UNREADABLE, f"letters or signs that this model cannot speak are left out{languages(tokenizer)}", found)
+        log.add(
+            Kind.UNREADABLE, f"letters or signs that this model cannot speak are left out{languages(tokenizer)}", found
+        )
 
 
 def note_ssml_outside(text: str, log: WarningLog) -> None:
@@ -34,5 +42,7 @@ def note_ssml_outside(text: str, log: WarningLog) -> None:
 
 
 def languages(tokenizer: Tokenizer) -> str:
-    """For people, behind a sentence: what a model's tokenizer can read; nothing where that is every language."""
+    """For people, behind a sentence: what a model's tokenizer can read; nothing where that is every
+    language.
+    """
     return f"; the model reads {', '.join(tokenizer.languages)}" if tokenizer.languages else ""

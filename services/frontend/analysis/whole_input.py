@@ -15,9 +15,11 @@ from services.frontend.text.turns import give_way
 
 
 def parts_of(analyzer: Analyzer, text: str, reading: Reading) -> Iterator[Sentence | Pause]:
-    """As `Analyzer.parts`. A document is read to its end first: what is malformed is refused before anything of it is spoken.
+    """As `Analyzer.parts`. A document is read to its end first: what is malformed is refused before
+    anything of it is spoken.
 
-    Raises InvalidRequest also for a document that is malformed or asks for what is out of range, saying where.
+    Raises InvalidRequest also for a document that is malformed or asks for what is out of range,
+    saying where.
     """
     if is_document(text):
         yield from _document(analyzer, text, reading)

@@ -1,7 +1,9 @@
-"""URLs and mail addresses as they are said: `example dot com slash news`, `anna at example dot com`.
+"""URLs and mail addresses as they are said: `example dot com slash news`, `anna at example dot
+com`.
 
-Of a URL the host and the path are spoken; the scheme, a name and password, `www.`, what stands behind `?` or `#`, and a path that makes it
-longer than 60 characters are not. Linear in the length of the text.
+Of a URL the host and the path are spoken; the scheme, a name and password, `www.`, what stands
+behind `?` or `#`, and a path that makes it longer than 60 characters are not. Linear in the length
+of the text.
 """
 
 import re
@@ -21,12 +23,23 @@ _URL = re.compile(
     """,
     re.VERBOSE,
 )
-_MAIL = re.compile(r"(?<![A-Za-z0-9_.+-])[A-Za-z0-9_.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,4}[A-Za-z]{2,24}(?![A-Za-z0-9])")
+_MAIL = re.compile(
+    r"(?<![A-Za-z0-9_.+-])[A-Za-z0-9_.+-]{1,64}@(?:[A-Za-z0-9-]{1,63}\.){1,4}[A-Za-z]{2,24}(?![A-Za-z0-9])"
+)
 _USER = re.compile(r"(?<=://)[A-Za-z0-9._~!$&'*+=:%@-]{1,128}@(?=[\w\[])")
 _SCHEME = re.compile(r"(?:(?:https?|ftp)://)?(?:www\.)?", re.IGNORECASE)
 _SAYS_WWW = re.compile(r"www\.", re.IGNORECASE)
 """Spoken in English where no scheme stands in front: who writes it without one says it."""
-_ENGLISH = {".": " dot ", "/": " slash ", "-": " dash ", "_": " underscore ", "@": " at ", "~": " tilde ", ":": " colon ", "+": " plus "}
+_ENGLISH = {
+    ".": " dot ",
+    "/": " slash ",
+    "-": " dash ",
+    "_": " underscore ",
+    "@": " at ",
+    "~": " tilde ",
+    ":": " colon ",
+    "+": " plus ",
+}
 _CHINESE = {".": "点", "/": "斜杠", "-": "杠", "_": "下划线", "@": "艾特", "~": "波浪线", ":": "冒号", "+": "加"}
 _SIGN = re.compile(r"[^A-Za-z0-9\u0080-\U0010ffff]")
 

@@ -1,7 +1,9 @@
-"""Written forms as people read them in Chinese, in front of the grammars, which read what no rule here takes.
+"""Written forms as people read them in Chinese, in front of the grammars, which read what no rule
+here takes.
 
-Rules are tried in order: what names something (telephone, room, flight) before dates, these before sums, and plain numbers last. A rule
-decides by the words around a number. Each is linear in the length of the text: every repetition is bounded.
+Rules are tried in order: what names something (telephone, room, flight) before dates, these before
+sums, and plain numbers last. A rule decides by the words around a number. Each is linear in the
+length of the text: every repetition is bounded.
 """
 
 import re
@@ -16,7 +18,9 @@ from services.frontend.text.chinese_numbers import digits
 
 _DOTTED: tuple[Rule, ...] = (
     (
-        re.compile(r"(?<![0-9.])(?!(?:19|20)[0-9]{2}\.[01]?[0-9]\.[0-3]?[0-9](?![0-9.]))[0-9]{1,4}(?:\.[0-9]{1,4}){2,5}(?![0-9]|\.[0-9])"),
+        re.compile(
+            r"(?<![0-9.])(?!(?:19|20)[0-9]{2}\.[01]?[0-9]\.[0-3]?[0-9](?![0-9.]))[0-9]{1,4}(?:\.[0-9]{1,4}){2,5}(?![0-9]|\.[0-9])"
+        ),
         lambda found: digits(found[0]).replace(".", "点"),
     ),
 )

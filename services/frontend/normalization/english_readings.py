@@ -1,6 +1,7 @@
 """English written forms as people read them: the rules of this package in their order.
 
-Plain text is told at a glance: what it costs is one search for a character or a word that some rule reads.
+Plain text is told at a glance: what it costs is one search for a character or a word that some rule
+reads.
 """
 
 import re
@@ -36,7 +37,8 @@ _FIXED: tuple[Rule, ...] = (
     (re.compile(r"(?<![\w&])#(?=[0-9]{1,3}(?![0-9A-Za-z]))"), "number "),
 )
 _WITH_FIGURES: tuple[Rule, ...] = (
-    *grouping.RULES, *abbreviations.COUNTED, *_FIXED, *telephone.RULES, *identifiers.RULES, *dates.RULES, *times.RULES, *versions.RULES,
+    *grouping.RULES, *abbreviations.COUNTED, *_FIXED, *telephone.RULES, *identifiers.RULES, *dates.RULES, *times.RULES,
+    *versions.RULES,
     *arithmetic.IN_FRONT, *money.RULES, *plain_numbers.DECADES, *plain_numbers.MILLIONS,
 )  # fmt: skip
 _SIGNED = re.compile(r"[^A-Za-z0-9\s.,;:!?'’‘\"“”()\[\]…—–-]|(?<!\w)-\w|(?<!\w)\.\w")
@@ -51,7 +53,9 @@ _UNIT = re.compile(r"\b(?:per|in) (?:[mck]?m|ft|[mk]g|k?W|[MGT]B|m[lL]|oz|lbs?|g
 
 
 def rewritten(text: str) -> str:
-    """`text` with what people read otherwise than it is written in words, or in a form that is read rightly behind."""
+    """`text` with what people read otherwise than it is written in words, or in a form that is read
+    rightly behind.
+    """
     figures, signed = _FIGURES.search(text) is not None, _SIGNED.search(text) is not None
     if figures or signed or (")" in text and _MARKER.search(text)):
         text = list_markers.with_markers(text)

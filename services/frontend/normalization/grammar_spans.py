@@ -1,6 +1,8 @@
-"""The parts of a text that a grammar has to see: written forms (numbers, signs, abbreviations) and a few words around them.
+"""The parts of a text that a grammar has to see: written forms (numbers, signs, abbreviations) and
+a few words around them.
 
-The grammars leave plain words as they are and take 50 to 100 microseconds a character to do so, so the rest is kept from them.
+The grammars leave plain words as they are and take 50 to 100 microseconds a character to do so, so
+the rest is kept from them.
 """
 
 import re
@@ -20,7 +22,9 @@ _AROUND = 3
 _BEFORE, _BEHIND = 3, 5
 """Characters around the digits of a Chinese clause that may decide how they are read."""
 _MOST_SEEN = 64
-"""Characters that a grammar is shown at once: 200 cost three times as much each, and hold the interpreter lock for 60 ms."""
+"""Characters that a grammar is shown at once: 200 cost three times as much each, and hold the
+interpreter lock for 60 ms.
+"""
 _CLAUSE = re.compile(r"[^，。！？；、\n]*[，。！？；、\n]*")
 _JOINS = ".,:/-"
 """Signs inside a number, a time, a date."""
@@ -36,8 +40,9 @@ def windows(text: str, language: str) -> Iterator[tuple[bool, str]]:
 
 
 def _bounded(window: str) -> Iterator[str]:
-    """`window` in parts of at most 64 characters: cut behind a blank between two words that hold no written form, else behind any blank,
-    else in front of a digit behind a sign that does not join numbers, else between two letters that are not Latin, else anywhere."""
+    """`window` in parts of at most 64 characters: cut behind a blank between two words that hold no
+    written form, else behind any blank, else in front of a digit behind a sign that does not join
+    numbers, else between two letters that are not Latin, else anywhere."""
     while len(window) > _MOST_SEEN:
         head = window[: _MOST_SEEN + 1]
         words = list(_WORD.finditer(head))
@@ -46,7 +51,10 @@ def _bounded(window: str) -> Iterator[str]:
         plain = max((place for place, around in blanks if not _WRITTEN.search(around)), default=0)
         blank = max((place for place, _ in blanks), default=0)
         places = range(1, _MOST_SEEN + 1)
-        edge = max((at for at in places if head[at].isdigit() and not head[at - 1].isalnum() and head[at - 1] not in _JOINS), default=0)
+        edge = max(
+            (at for at in places if head[at].isdigit() and not head[at - 1].isalnum() and head[at - 1] not in _JOINS),
+            default=0,
+        )
         between = max((at for at in places if not head[at].isascii() and not head[at - 1].isascii()), default=0)
         cut = plain if plain > _MOST_SEEN // 4 else blank or edge or between or _MOST_SEEN
         yield window[:cut]
@@ -69,7 +77,11 @@ def _around_digits(clause: str) -> list[tuple[bool, str]]:
         start -= 1
     while end < len(clause) and clause[end].isascii():
         end += 1
-    return [(seen, piece) for seen, piece in ((False, clause[:start]), (True, clause[start:end]), (False, clause[end:])) if piece]
+    return [
+        (seen, piece)
+        for seen, piece in ((False, clause[:start]), (True, clause[start:end]), (False, clause[end:]))
+        if piece
+    ]
 
 
 def _english(text: str) -> list[tuple[bool, str]]:

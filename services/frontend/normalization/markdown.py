@@ -1,4 +1,6 @@
-"""Markdown and HTML as people and chat models write it: the words stay, the marks of the page go. Linear in the length of the text."""
+"""Markdown and HTML as people and chat models write it: the words stay, the marks of the page go.
+Linear in the length of the text.
+"""
 
 import re
 
@@ -7,10 +9,14 @@ from services.frontend.tokenizers.control_tokens import without_controls
 
 _RULES = frozenset("|:-*+_=~ \t")
 _FENCES = ("```", "~~~")
-_PREFIX = re.compile(r"[ \t]{0,8}(?:(?P<heading>\#{1,6}[ \t]+)|(?P<quote>>[ \t]?)|(?P<item>[-*+•·‣][ \t]+(?:\[[ xX]\][ \t])?))")
+_PREFIX = re.compile(
+    r"[ \t]{0,8}(?:(?P<heading>\#{1,6}[ \t]+)|(?P<quote>>[ \t]?)|(?P<item>[-*+•·‣][ \t]+(?:\[[ xX]\][ \t])?))"
+)
 _NUMBERED = re.compile(r"[ \t]{0,8}[0-9]{1,3}[.)][ \t]")
 _MOST_QUOTES = 8
-_LINK = re.compile(r"!?\[(?P<text>[^\[\]\n]{0,300})\]\((?:[^()\s]|\([^()\s]{0,200}\)){0,2000}(?:[ ]\"[^\"\n()]{0,200}\")?\)")
+_LINK = re.compile(
+    r"!?\[(?P<text>[^\[\]\n]{0,300})\]\((?:[^()\s]|\([^()\s]{0,200}\)){0,2000}(?:[ ]\"[^\"\n()]{0,200}\")?\)"
+)
 _FOOTNOTE = re.compile(r"\[\^[\w-]{1,32}\]")
 _AUTOLINK = re.compile(r"<(https?://[^<>\s]{1,2000})>")
 _TAGS = re.compile(
@@ -22,16 +28,20 @@ _TAGS = re.compile(
 _COMMENT = re.compile(r"<!--[^<>]{0,2000}-->")
 _ENTITY = re.compile(r"&(amp|lt|gt|quot|apos|nbsp|#39|hellip|mdash|ndash);")
 _ENTITIES = {
-    "amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "#39": "'", "nbsp": " ", "hellip": "…", "mdash": "—", "ndash": "–",
+    "amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'", "#39": "'", "nbsp": " ", "hellip": "…", "mdash": "—",
+    "ndash": "–",
 }  # fmt: skip
 _ESCAPED = re.compile(r"\\([*_`#\[\](){}!>~|+-])")
-_STARS = re.compile(r"\*{2,}|(?<![按拨打入]|[\s\d*])\*(?!号?键)|(?<![按拨打入])\*(?![\s\d*]|号?键)|(?<=[按拨打入])\*(?![\d#和或、]|号?键)")
+_STARS = re.compile(
+    r"\*{2,}|(?<![按拨打入]|[\s\d*])\*(?!号?键)|(?<![按拨打入])\*(?![\s\d*]|号?键)|(?<=[按拨打入])\*(?![\d#和或、]|号?键)"
+)
 """Emphasis; the star of a sum or of a telephone's keys stays."""
 _MAIL_GOES_ON = re.compile(r"[A-Za-z0-9_.+-]{1,63}@[A-Za-z0-9]")
 _UNDERSCORES = re.compile(r"_++")
 _CONSTANT = re.compile(r"(?<![A-Za-z0-9_/.@-])[A-Z][A-Z0-9]{0,20}(?:_[A-Z0-9]{1,20}){1,6}(?![A-Za-z0-9_@/]|\.[A-Za-z])")
 _SHORT_WORDS = frozenset((
-    "ADD", "AGE", "ALL", "AND", "BIN", "BOX", "DAY", "DIR", "DOC", "END", "ENV", "FOR", "GET", "KEY", "LOG", "MAP", "MAX",
+    "ADD", "AGE", "ALL", "AND", "BIN", "BOX", "DAY", "DIR", "DOC", "END", "ENV", "FOR", "GET", "KEY", "LOG", "MAP",
+    "MAX",
     "MIN", "NEW", "NOT", "OFF", "OLD", "ONE", "OUT", "RAW", "ROW", "RUN", "SET", "TAG", "TOP", "USE", "WEB",
 ))  # fmt: skip
 
@@ -39,8 +49,9 @@ _SHORT_WORDS = frozenset((
 def without_markdown(text: str) -> str:
     """The words of `text` without the marks of a page.
 
-    Headings, list items and table rows end like sentences; a link is spoken as its text, an image as its description; code fences, rules
-    and tags are silent, what stands between them is not. `snake_case` is spoken as its words; `3 * 4` and `a < b` stay.
+    Headings, list items and table rows end like sentences; a link is spoken as its text, an image
+    as its description; code fences, rules and tags are silent, what stands between them is not.
+    `snake_case` is spoken as its words; `3 * 4` and `a < b` stay.
     """
     text = _ESCAPED.sub(r"\1", "\n".join(_lines(text)))
     if "&" in text:
@@ -63,7 +74,9 @@ def _lines(text: str) -> list[str]:
     lines = text.split("\n")
     if len(lines) == 1 and not _may_be_marked(text):
         return lines
-    return [spoken for place, line in enumerate(lines) if (spoken := _line(line, last=place == len(lines) - 1)) is not None]
+    return [
+        spoken for place, line in enumerate(lines) if (spoken := _line(line, last=place == len(lines) - 1)) is not None
+    ]
 
 
 def _may_be_marked(line: str) -> bool:
@@ -93,7 +106,9 @@ def _line(line: str, *, last: bool) -> str | None:
 
 
 def _constant(found: re.Match[str]) -> str:
-    """`"API_KEY"` as API key: in a name in capitals the parts of four letters and more are words, shorter ones are mostly initials."""
+    """`"API_KEY"` as API key: in a name in capitals the parts of four letters and more are words,
+    shorter ones are mostly initials.
+    """
     return " ".join(part.lower() if part in _SHORT_WORDS or len(part) > 3 else part for part in found[0].split("_"))
 
 

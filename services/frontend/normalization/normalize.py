@@ -1,10 +1,12 @@
 """Written text to spoken text, in the order of compatibility specification section 2.1.
 
-`Normalizer` joins an optional text normalisation package (numbers, dates, amounts, units: see `wetext_package`) with the character rules.
-Without a package Chinese keeps its digits, which the model reads itself, and English digits are spelled by the rule below.
+`Normalizer` joins an optional text normalisation package (numbers, dates, amounts, units: see
+`wetext_package`) with the character rules. Without a package Chinese keeps its digits, which the
+model reads itself, and English digits are spelled by the rule below.
 
-Where the specification's order has a fault (section 8, item 11, and the digit rule) the served form is mended; `reference=True` keeps the
-fault wherever it gives a result at all, so that outputs can be compared with recorded ones. Neither raises on any text.
+Where the specification's order has a fault (section 8, item 11, and the digit rule) the served form
+is mended; `reference=True` keeps the fault wherever it gives a result at all, so that outputs can
+be compared with recorded ones. Neither raises on any text.
 """
 
 import re
@@ -47,11 +49,14 @@ class Normalizer:
         self._package = package
         self.reference = reference
 
-    def normalise(self, text: str, language: str, *, before: str = "", last: bool = True, own_readings: bool = True) -> str:
+    def normalise(
+        self, text: str, language: str, *, before: str = "", last: bool = True, own_readings: bool = True
+    ) -> str:
         """The spoken form of `text`; other languages than "zh" and "en" come back untouched.
 
-        before: the character in front of this run in the whole text (empty at its start); last: whether the run ends the text.
-        own_readings: False leaves all numbers, units and signs to the package, as the reference does.
+        before: the character in front of this run in the whole text (empty at its start); last:
+        whether the run ends the text. own_readings: False leaves all numbers, units and signs to
+        the package, as the reference does.
         """
         if language not in (CHINESE, ENGLISH):
             return text
@@ -78,8 +83,8 @@ class Normalizer:
         return "\n".join(self._with_package(line, language) for line in text.split("\n"))
 
     def _with_package(self, text: str, language: str) -> str:
-        """Served, the package sees no number of more than 36 digits: it makes nothing of them, in time that grows with the square of
-        their length."""
+        """Served, the package sees no number of more than 36 digits: it makes nothing of them, in
+        time that grows with the square of their length."""
         if self.reference:
             return self._spoken(text, language)
         spoken, start = [], 0
@@ -89,12 +94,16 @@ class Normalizer:
         return "".join([*spoken, self._spoken(text[start:], language)])
 
     def _spoken(self, text: str, language: str) -> str:
-        """What the package makes of `text`. Its margins, which tell runs apart, are kept from the package and put back."""
+        """What the package makes of `text`. Its margins, which tell runs apart, are kept from the
+        package and put back.
+        """
         core = text.strip()
         if self._package is None or not core:
             return text
         if not self.reference:
-            return "".join(self._margins_kept(piece, language) if seen else piece for seen, piece in windows(text, language))
+            return "".join(
+                self._margins_kept(piece, language) if seen else piece for seen, piece in windows(text, language)
+            )
         return self._margins_kept(text, language)
 
     def _margins_kept(self, text: str, language: str) -> str:
@@ -108,7 +117,9 @@ class Normalizer:
 
 
 def drop_blanks(text: str, before: str = "") -> str:
-    """Chinese blank rule: an ASCII space stays only between two ASCII characters that are not spaces."""
+    """Chinese blank rule: an ASCII space stays only between two ASCII characters that are not
+    spaces.
+    """
     kept = []
     for index, character in enumerate(text):
         if character == " ":
@@ -127,8 +138,9 @@ def _is_ascii_mark(character: str) -> bool:
 def spell_digits(text: str, *, reference: bool = False) -> str:
     """English digit rule: each maximal run of digit characters becomes words.
 
-    Mended unless `reference`: leading zeros are read, a run of more than 36 digits is read digit by digit (reference mode does that
-    too, where the rule as specified raises), superscripts are powers and other digit forms have their value (specified: "zero").
+    Mended unless `reference`: leading zeros are read, a run of more than 36 digits is read digit by
+    digit (reference mode does that too, where the rule as specified raises), superscripts are
+    powers and other digit forms have their value (specified: "zero").
     """
     spelled, index = [], 0
     while index < len(text):

@@ -1,4 +1,6 @@
-"""An instruction: how to speak, in words that the model is shown and does not say (CosyVoice2's instruct2)."""
+"""An instruction: how to speak, in words that the model is shown and does not say (CosyVoice2's
+instruct2).
+"""
 
 from cosyserve.errors import FailedPrecondition, InvalidRequest
 from services.frontend.tokenizers.control_tokens import END_OF_PROMPT
@@ -11,17 +13,23 @@ LONGEST_INSTRUCTION = 500
 def instruction_ids(instruction: str, tokenizer: Tokenizer) -> list[int]:
     """Text token ids of an instruction, the one of `<|endofprompt|>` last; at most 2048.
 
-    Blanks around it do not count; it is not normalised, and any control token but one `<|endofprompt|>` at its end is plain text. Raises
-    InvalidRequest for another number of characters than 1 to 500 or nothing that can be read, FailedPrecondition where the model knows no
-    instructions. Source: compatibility specification sections 2.1, 2.3 and 2.4; there the caller has to write the end himself.
+    Blanks around it do not count; it is not normalised, and any control token but one
+    `<|endofprompt|>` at its end is plain text. Raises InvalidRequest for another number of
+    characters than 1 to 500 or nothing that can be read, FailedPrecondition where the model knows
+    no instructions. Source: compatibility specification sections 2.1, 2.3 and 2.4; there the caller
+    has to write the end himself.
     """
     written = instruction.strip()
     if not 1 <= len(written) <= LONGEST_INSTRUCTION:
-        raise InvalidRequest(f"instruction has {len(written)} characters besides the blanks around it, allowed 1 to {LONGEST_INSTRUCTION}")
+        raise InvalidRequest(
+            f"instruction has {len(written)} characters besides the blanks around it, allowed 1 to "
+            f"{LONGEST_INSTRUCTION}"
+        )
     end = tokenizer.id_of(END_OF_PROMPT)
     if end is None:
         raise FailedPrecondition(
-            f"this model follows no instructions: its tokenizer has no {END_OF_PROMPT}. Needed is a model that was trained on them, "
+            f"this model follows no instructions: its tokenizer has no {END_OF_PROMPT}. Needed is a model that was "
+            "trained on them, "
             "such as the published CosyVoice2-0.5B"
         )
     ids = tokenizer.encode(written.removesuffix(END_OF_PROMPT).strip())

@@ -19,7 +19,9 @@ _ONLY_ERRORS = 3
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output. kind: as ONNX Runtime writes it, `tensor(float)`. shape: None for a size that changes from call to call."""
+    """An input or output. kind: as ONNX Runtime writes it, `tensor(float)`. shape: None for a size
+    that changes from call to call.
+    """
 
     kind: str
     shape: tuple[int | None, ...]
@@ -29,14 +31,23 @@ class Port:
 
 
 class OnnxNetwork:
-    """One file of the directory. Inputs are given by position, their names are the file's affair; the first output is the result.
+    """One file of the directory. Inputs are given by position, their names are the file's affair;
+    the first output is the result.
 
-    Usable from any thread. Raises ModelError naming the file when it is missing, malformed, or of another signature. threads: of one call.
-    device: `cpu`, or `cuda` with or without a number, which is taken where this build of ONNX Runtime has it and the CPU otherwise.
+    Usable from any thread. Raises ModelError naming the file when it is missing, malformed, or of
+    another signature. threads: of one call. device: `cpu`, or `cuda` with or without a number,
+    which is taken where this build of ONNX Runtime has it and the CPU otherwise.
     """
 
     def __init__(
-        self, directory: ModelDirectory, name: str, inputs: Sequence[Port], output: Port, *, device: str = "cpu", threads: int = 1
+        self,
+        directory: ModelDirectory,
+        name: str,
+        inputs: Sequence[Port],
+        output: Port,
+        *,
+        device: str = "cpu",
+        threads: int = 1,
     ) -> None:
         self._path = directory.file(name)
         options = onnxruntime.SessionOptions()
@@ -52,9 +63,16 @@ class OnnxNetwork:
             raise ModelError(f"{self._path}: has {len(found)} inputs, expected {len(inputs)}")
         for place, (have, want) in enumerate(zip(found, inputs, strict=True)):
             # A fixed size where any is wanted would refuse all other recordings.
-            self._require(f"input {place}", have, want, lambda size, wanted: not isinstance(size, int) or size == wanted)
+            self._require(
+                f"input {place}", have, want, lambda size, wanted: not isinstance(size, int) or size == wanted
+            )
         results = self._session.get_outputs()
-        self._require("the first output", results[0], output, lambda size, wanted: not isinstance(size, int) or wanted in (None, size))
+        self._require(
+            "the first output",
+            results[0],
+            output,
+            lambda size, wanted: not isinstance(size, int) or wanted in (None, size),
+        )
         self._inputs = [each.name for each in found]
         self._output = results[0].name
 
@@ -64,7 +82,9 @@ class OnnxNetwork:
         return str(self._session.get_providers()[0])
 
     def run(self, *inputs: NDArray[Any]) -> NDArray[Any]:
-        """The first output. Raises InternalFault when the network fails or makes something that is not a number."""
+        """The first output. Raises InternalFault when the network fails or makes something that is
+        not a number.
+        """
         try:
             (result,) = self._session.run([self._output], dict(zip(self._inputs, inputs, strict=True)))
         except Exception as error:
@@ -82,7 +102,9 @@ class OnnxNetwork:
 
 
 def available_device() -> str:
-    """`cuda` where this build of ONNX Runtime knows it, else `cpu`. One that fails to start falls back to the CPU by itself."""
+    """`cuda` where this build of ONNX Runtime knows it, else `cpu`. One that fails to start falls
+    back to the CPU by itself.
+    """
     return "cuda" if _CUDA in onnxruntime.get_available_providers() else "cpu"
 
 

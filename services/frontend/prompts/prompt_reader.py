@@ -22,10 +22,12 @@ _LISTENING_RATE = whisper_mel.RATE
 
 
 class PromptReader:
-    """The speech tokenizer and the speaker encoder of a model directory. Holds no state of a request, usable from any thread.
+    """The speech tokenizer and the speaker encoder of a model directory. Holds no state of a
+    request, usable from any thread.
 
-    device, threads: as in `OnnxNetwork`. Raises ModelError naming the file when one of the two is missing, malformed, or of another
-    signature. Source: compatibility specification sections 1, 2.5 and 2.6.
+    device, threads: as in `OnnxNetwork`. Raises ModelError naming the file when one of the two is
+    missing, malformed, or of another signature. Source: compatibility specification sections 1, 2.5
+    and 2.6.
     """
 
     def __init__(self, directory: ModelDirectory, *, device: str = "cpu", threads: int = 1) -> None:
@@ -52,11 +54,13 @@ class PromptReader:
         return self._tokenizer.provider
 
     def read(self, voice_id: str, wave: Tensor, rate: int, transcript_ids: Iterable[int]) -> Voice:
-        """The voice of a recording: its speech tokens, the mel of as many, its speaker vector. Blocks for a fraction of its duration.
+        """The voice of a recording: its speech tokens, the mel of as many, its speaker vector.
+        Blocks for a fraction of its duration.
 
-        wave: float32 [samples] in [-1, 1], mono, 1 to 30 s, on the CPU. rate: samples per second, from 16,000. transcript_ids: text token
-        ids of what is said in it. Raises InvalidRequest for a recording that `check_recording` refuses and for an id or a transcript that
-        `Voice` refuses; InternalFault when a network makes what no voice can hold.
+        wave: float32 [samples] in [-1, 1], mono, 1 to 30 s, on the CPU. rate: samples per second,
+        from 16,000. transcript_ids: text token ids of what is said in it. Raises InvalidRequest for
+        a recording that `check_recording` refuses and for an id or a transcript that `Voice`
+        refuses; InternalFault when a network makes what no voice can hold.
         """
         wave = _checked(wave, rate)
         low = resample(wave[None], rate, _LISTENING_RATE)
@@ -65,12 +69,16 @@ class PromptReader:
         length = min(len(mel) // MEL_FRAMES_PER_TOKEN, len(tokens))
         vector = self._speaker_vector(low[0])
         try:
-            return Voice(voice_id, tuple(transcript_ids), tokens[:length], _bytes(mel[: MEL_FRAMES_PER_TOKEN * length]), vector)
+            return Voice(
+                voice_id, tuple(transcript_ids), tokens[:length], _bytes(mel[: MEL_FRAMES_PER_TOKEN * length]), vector
+            )
         except ValueError as error:
             raise InvalidRequest(f"the voice's {error}") from error
 
     def speech_tokens(self, wave: Tensor, rate: int) -> tuple[int, ...]:
-        """What is said in a recording, 25 tokens a second. Blocks for a fraction of its duration. wave, rate, errors: as `read`."""
+        """What is said in a recording, 25 tokens a second. Blocks for a fraction of its duration.
+        wave, rate, errors: as `read`.
+        """
         return self._speech_tokens(resample(_checked(wave, rate)[None], rate, _LISTENING_RATE))
 
     def _speech_tokens(self, wave: Tensor) -> tuple[int, ...]:
@@ -90,7 +98,8 @@ class PromptReader:
 
 def _checked(wave: Tensor, rate: int) -> Tensor:
     check_recording(wave, rate)
-    # Of the few samples that may lie beyond full scale one could be so large that its power is no number.
+    # Of the few samples that may lie beyond full scale one could be so large that its power is no
+    # number.
     return wave.clamp(-1.0, 1.0)
 
 

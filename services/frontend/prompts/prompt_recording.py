@@ -1,4 +1,6 @@
-"""A recording to speak like, as a caller sends it: the file, the words that are said in it, their language."""
+"""A recording to speak like, as a caller sends it: the file, the words that are said in it, their
+language.
+"""
 
 import hashlib
 import struct
@@ -19,7 +21,9 @@ class PromptRecording:
     transcript: str = ""
     language_code: str = ""
     cut_prompt: bool = False
-    """Leave out what the decoder need not be shown for an earlier first sound (`services.frontend.voices.prompt_cut`)."""
+    """Leave out what the decoder need not be shown for an earlier first sound
+    (`services.frontend.voices.prompt_cut`).
+    """
 
     def require_readable(self) -> None:
         """Raise InvalidRequest for what can be seen without reading the audio."""
@@ -28,9 +32,16 @@ class PromptRecording:
         kind_of(self.audio)
 
     def sha256(self) -> str:
-        """Hexadecimal, over the fields in order, each as its length in bytes (uint64, little-endian) and its content."""
+        """Hexadecimal, over the fields in order, each as its length in bytes (uint64,
+        little-endian) and its content.
+        """
         digest = hashlib.sha256()
-        for part in (self.audio, self.transcript.encode(), self.language_code.encode(), b"cut" if self.cut_prompt else b""):
+        for part in (
+            self.audio,
+            self.transcript.encode(),
+            self.language_code.encode(),
+            b"cut" if self.cut_prompt else b"",
+        ):
             digest.update(struct.pack("<Q", len(part)))
             digest.update(part)
         return digest.hexdigest()

@@ -1,4 +1,6 @@
-"""Voices of recordings that come with a request: nothing is stored, what was used last stays in memory for the next request."""
+"""Voices of recordings that come with a request: nothing is stored, what was used last stays in
+memory for the next request.
+"""
 
 import asyncio
 from dataclasses import dataclass
@@ -14,7 +16,8 @@ _ID_DIGITS = 16
 _RECORDINGS = telemetry.meter.create_counter(
     "cosyserve.frontend.recordings",
     "{request}",
-    "Recordings that came with a request, by result: hit (its voice was kept), shared (it was being read for another), miss (neither)",
+    "Recordings that came with a request, by result: hit (its voice was kept), shared (it was being read for another), "
+    "miss (neither)",
 )
 
 
@@ -27,8 +30,9 @@ class _Reading:
 
 
 class RecordedVoices:
-    """The same recording, transcript and language are the same voice, which is read once for all that ask meanwhile and kept within
-    `cache_bytes`, least recently used gone first; 0 keeps none. What is refused is not kept. Use inside one event loop."""
+    """The same recording, transcript and language are the same voice, which is read once for all
+    that ask meanwhile and kept within `cache_bytes`, least recently used gone first; 0 keeps none.
+    What is refused is not kept. Use inside one event loop."""
 
     def __init__(self, reader: RecordingReader, cache_bytes: int) -> None:
         self._reader = reader
@@ -38,8 +42,9 @@ class RecordedVoices:
     async def voice(self, recording: PromptRecording) -> Voice:
         """The voice of a recording that was found readable, named by its content.
 
-        Who hangs up ends the work only when nobody else waits for it. Raises as `RecordingReader.voice` does, and Overloaded when as many
-        recordings as are allowed are being read.
+        Who hangs up ends the work only when nobody else waits for it. Raises as
+        `RecordingReader.voice` does, and Overloaded when as many recordings as are allowed are
+        being read.
         """
         # Not in the event loop: the file may have 10 MiB.
         key = await asyncio.to_thread(recording.sha256)

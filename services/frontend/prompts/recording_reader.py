@@ -23,7 +23,9 @@ _RETRY_SECONDS = 2.0
 
 
 class RecordingReader:
-    """Reads recordings, at most `most_at_once` under way whatever they are for, listened to one after another in `worker`."""
+    """Reads recordings, at most `most_at_once` under way whatever they are for, listened to one
+    after another in `worker`.
+    """
 
     def __init__(self, networks: PromptReader, analyzer: Analyzer, worker: Executor, most_at_once: int) -> None:
         self._networks = networks
@@ -45,16 +47,21 @@ class RecordingReader:
             self._under_way -= 1
 
     async def voice(self, voice_id: str, recording: PromptRecording) -> Voice:
-        """The voice of a recording. Raises InvalidRequest for a recording or a transcript that no voice can be made of, Overloaded when the
-        machine is too busy to decode it, InternalFault when the analysis fails."""
+        """The voice of a recording. Raises InvalidRequest for a recording or a transcript that no
+        voice can be made of, Overloaded when the machine is too busy to decode it, InternalFault
+        when the analysis fails."""
         sound = await decode(recording.audio)
         return await asyncio.get_running_loop().run_in_executor(self._worker, self.analyse, voice_id, recording, sound)
 
     async def speech_tokens(self, audio: bytes) -> tuple[int, ...]:
-        """What is said in a sound file: 25 tokens a second, from its first sample on, silence and all. Raises as `voice` does."""
+        """What is said in a sound file: 25 tokens a second, from its first sample on, silence and
+        all. Raises as `voice` does.
+        """
         sound = await decode(audio)
         wave = torch.from_numpy(sound.samples)
-        return await asyncio.get_running_loop().run_in_executor(self._worker, self._networks.speech_tokens, wave, sound.rate)
+        return await asyncio.get_running_loop().run_in_executor(
+            self._worker, self._networks.speech_tokens, wave, sound.rate
+        )
 
     def analyse(self, voice_id: str, recording: PromptRecording, sound: Sound) -> Voice:
         """What `voice` does once the sound is there; blocks for a fraction of its length."""

@@ -22,7 +22,9 @@ class Draft:
     request_id: str
 
     def checked(self) -> "Draft":
-        """With an id, when none was chosen. Raises InvalidRequest for what can be seen without reading the audio."""
+        """With an id, when none was chosen. Raises InvalidRequest for what can be seen without
+        reading the audio.
+        """
         draft = self if self.id else replace(self, id=f"voice-{secrets.token_hex(8)}")
         require_given_id(draft.id)
         require_request_id(self.request_id)

@@ -1,5 +1,5 @@
-"""Sound out of FLAC, MP3 and Ogg files, by libsndfile. Run in a child process (`services.frontend.recordings.decoding`): it is C, and the
-bytes are a stranger's."""
+"""Sound out of FLAC, MP3 and Ogg files, by libsndfile. Run in a child process
+(`services.frontend.recordings.decoding`): it is C, and the bytes are a stranger's."""
 
 import io
 
@@ -7,7 +7,12 @@ import numpy as np
 import soundfile
 
 from cosyserve.errors import InvalidRequest
-from services.frontend.recordings.recording_limits import LONGEST_SECONDS, require_channels, require_length, require_rate
+from services.frontend.recordings.recording_limits import (
+    LONGEST_SECONDS,
+    require_channels,
+    require_length,
+    require_rate,
+)
 from services.frontend.recordings.wav_reader import Sound
 
 _BLOCK = 1 << 16
@@ -17,7 +22,8 @@ _FORMATS = {"flac": "FLAC", "mp3": "MP3", "ogg": "OGG"}
 def read_compressed(data: bytes, kind: str) -> Sound:
     """The sound of a whole file, channels averaged. kind: flac, mp3 or ogg.
 
-    No more is decoded than what 30 s take, whatever the file says of its length. Raises InvalidRequest saying what is wrong.
+    No more is decoded than what 30 s take, whatever the file says of its length. Raises
+    InvalidRequest saying what is wrong.
     """
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as file:
@@ -33,7 +39,9 @@ def read_compressed(data: bytes, kind: str) -> Sound:
                 blocks.append(block.mean(axis=1, dtype=np.float32))
                 count += len(block)
             if count > LONGEST_SECONDS * file.samplerate:
-                raise InvalidRequest(f"the recording lasts more than {LONGEST_SECONDS} s, allowed 1 to {LONGEST_SECONDS} s")
+                raise InvalidRequest(
+                    f"the recording lasts more than {LONGEST_SECONDS} s, allowed 1 to {LONGEST_SECONDS} s"
+                )
             require_length(count, file.samplerate)
             return Sound(np.concatenate(blocks), file.samplerate)
     except (soundfile.SoundFileError, RuntimeError, ValueError, TypeError) as error:

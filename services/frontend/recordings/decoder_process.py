@@ -1,7 +1,9 @@
-"""`python -m services.frontend.recordings.decoder_process KIND`: a file on standard input, its sound on standard output.
+"""`python -m services.frontend.recordings.decoder_process KIND`: a file on standard input, its
+sound on standard output.
 
-Standard output: a line "ok RATE" and float32 little-endian samples, or "no" and a line that says why. Limits that it sets for itself keep
-a file that makes the decoder run wild from taking more than ten seconds of processor time and two gigabytes of addresses.
+Standard output: a line "ok RATE" and float32 little-endian samples, or "no" and a line that says
+why. Limits that it sets for itself keep a file that makes the decoder run wild from taking more
+than ten seconds of processor time and two gigabytes of addresses.
 """
 
 import os
@@ -19,7 +21,8 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # Its threads, one for each processor of the host, would take the addresses that the decoder is given.
+    # Its threads, one for each processor of the host, would take the addresses that the decoder is
+    # given.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     # Imported under the limits.
     from services.frontend.recordings.compressed_audio import read_compressed

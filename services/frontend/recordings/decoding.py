@@ -13,11 +13,15 @@ from services.frontend.recordings.wav_reader import Sound, read_wav
 
 log = logging.getLogger(__name__)
 _SECONDS = 30.0
-"""The child limits its own processor time (`decoder_process`); this is for a machine that is too busy to run it."""
+"""The child limits its own processor time (`decoder_process`); this is for a machine that is too
+busy to run it.
+"""
 
 
 def kind_of(data: bytes) -> str:
-    """wav, flac, mp3 or ogg, by the first bytes. Raises InvalidRequest for anything else, for nothing and for more than 10 MiB."""
+    """wav, flac, mp3 or ogg, by the first bytes. Raises InvalidRequest for anything else, for
+    nothing and for more than 10 MiB.
+    """
     if not 1 <= len(data) <= MOST_BYTES:
         raise InvalidRequest(f"audio has {len(data)} bytes, allowed 1 to {MOST_BYTES}")
     if data[:4] == b"RIFF":
@@ -35,8 +39,9 @@ def kind_of(data: bytes) -> str:
 async def decode(data: bytes) -> Sound:
     """The sound of an uploaded file, channels averaged. Cancelling it ends the child.
 
-    Raises InvalidRequest saying what is wrong with the file, also when the decoder does not survive it; Overloaded when the machine
-    is too busy to run it; InternalFault when there is no decoder at all.
+    Raises InvalidRequest saying what is wrong with the file, also when the decoder does not survive
+    it; Overloaded when the machine is too busy to run it; InternalFault when there is no decoder at
+    all.
     """
     kind = kind_of(data)
     if kind == "wav":
@@ -48,7 +53,9 @@ async def decode(data: bytes) -> Sound:
         async with asyncio.timeout(_SECONDS):
             out, complaint = await child.communicate(data)
     except TimeoutError as error:
-        raise Overloaded(f"the {kind} file was not decoded within {_SECONDS:g} s: this machine is busy", retry_after=2.0) from error
+        raise Overloaded(
+            f"the {kind} file was not decoded within {_SECONDS:g} s: this machine is busy", retry_after=2.0
+        ) from error
     finally:
         if child.returncode is None:
             with contextlib.suppress(ProcessLookupError):

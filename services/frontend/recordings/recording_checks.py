@@ -7,19 +7,25 @@ from cosyserve.errors import InvalidRequest
 from services.frontend.recordings.recording_limits import require_length, require_rate
 
 QUIETEST = 0.003
-"""Root mean square of the loudest 0.1 s, about -50 dBFS: quiet speech is louder, a microphone that nobody speaks into is not."""
+"""Root mean square of the loudest 0.1 s, about -50 dBFS: quiet speech is louder, a microphone that
+nobody speaks into is not.
+"""
 FULL_SCALE = 0.999
 MOST_CLIPPED = 0.001
-"""Share of samples that may lie at full scale or beyond. Speech brought to full scale touches it in single samples."""
+"""Share of samples that may lie at full scale or beyond. Speech brought to full scale touches it in
+single samples.
+"""
 _WINDOWS_PER_SECOND = 10
 
 
 def check_recording(wave: Tensor, rate: int) -> None:
-    """Raise InvalidRequest unless a voice can be made of `wave`; the message says what is wrong, where, and what is allowed.
+    """Raise InvalidRequest unless a voice can be made of `wave`; the message says what is wrong,
+    where, and what is allowed.
 
-    wave: float32 [samples], mono, full scale at 1 (ValueError for another shape or type). rate: samples per second, 16,000 to 192,000 in
-    steps of 50. 1 to 30 s, finite, neither silent (`QUIETEST`) nor clipped (`MOST_CLIPPED`). The longest is compatibility specification
-    section 2.5, the lowest rate too.
+    wave: float32 [samples], mono, full scale at 1 (ValueError for another shape or type). rate:
+    samples per second, 16,000 to 192,000 in steps of 50. 1 to 30 s, finite, neither silent
+    (`QUIETEST`) nor clipped (`MOST_CLIPPED`). The longest is compatibility specification section
+    2.5, the lowest rate too.
     """
     if wave.ndim != 1 or wave.dtype != torch.float32:
         raise ValueError(f"wave is {wave.dtype} of shape {list(wave.shape)}, expected float32 [samples]")
@@ -27,9 +33,14 @@ def check_recording(wave: Tensor, rate: int) -> None:
     require_length(len(wave), rate)
     if not bool(torch.isfinite(wave).all()):
         place = int(torch.isfinite(wave).int().argmin())
-        raise InvalidRequest(f"the recording is {wave[place].item()} at sample {place}, expected finite samples from -1 to 1")
+        raise InvalidRequest(
+            f"the recording is {wave[place].item()} at sample {place}, expected finite samples from -1 to 1"
+        )
     if (loudest := _loudest(wave, rate)) < QUIETEST:
-        raise InvalidRequest(f"the recording is silent: its loudest 0.1 s has a root mean square of {loudest:.5f}, allowed from {QUIETEST}")
+        raise InvalidRequest(
+            f"the recording is silent: its loudest 0.1 s has a root mean square of {loudest:.5f}, allowed from "
+            f"{QUIETEST}"
+        )
     clipped = wave.abs() >= FULL_SCALE
     if (share := int(clipped.sum()) / len(wave)) > MOST_CLIPPED:
         where = f"the first at {int(clipped.int().argmax()) / rate:.2f} s"
@@ -41,5 +52,6 @@ def _loudest(wave: Tensor, rate: int) -> float:
     """Root mean square of the loudest tenth of a second, what is constant taken off."""
     length = rate // _WINDOWS_PER_SECOND
     windows = wave[: len(wave) // length * length].reshape(-1, length)
-    # Not by taking off the mean of everything: the samples may be so large that their sum is no number.
+    # Not by taking off the mean of everything: the samples may be so large that their sum is no
+    # number.
     return float(windows.double().std(dim=1, correction=0).max())

@@ -1,18 +1,22 @@
-"""The rates and lengths of a recording that a voice can be made of: all that is known of it before its samples are read."""
+"""The rates and lengths of a recording that a voice can be made of: all that is known of it before
+its samples are read.
+"""
 
 from cosyserve.errors import InvalidRequest
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 1, 30
 LOWEST_RATE, HIGHEST_RATE, RATE_STEP = 16_000, 192_000, 50
-"""The rates that sound cards know are multiples of 50. For one that shares no divisor with 24,000 the resampler's filters would take
-gigabytes."""
+"""The rates that sound cards know are multiples of 50. For one that shares no divisor with 24,000
+the resampler's filters would take gigabytes."""
 MOST_CHANNELS = 2
 MOST_BYTES = 10 * 1024 * 1024
 """Of the file that is sent."""
 
 
 def require_rate(rate: int) -> None:
-    """Raise InvalidRequest for a sample rate outside 16,000 to 192,000 in steps of 50 (compatibility specification section 2.5)."""
+    """Raise InvalidRequest for a sample rate outside 16,000 to 192,000 in steps of 50
+    (compatibility specification section 2.5).
+    """
     if not LOWEST_RATE <= rate <= HIGHEST_RATE or rate % RATE_STEP:
         allowed = f"{LOWEST_RATE} to {HIGHEST_RATE} in steps of {RATE_STEP}"
         raise InvalidRequest(f"the recording has a sample rate of {rate}, allowed {allowed}")

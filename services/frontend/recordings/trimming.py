@@ -1,4 +1,6 @@
-"""The silence at both ends of a recording is taken off, so that the voice neither waits before it speaks nor learns to."""
+"""The silence at both ends of a recording is taken off, so that the voice neither waits before it
+speaks nor learns to.
+"""
 
 import numpy as np
 
@@ -7,14 +9,20 @@ from services.frontend.recordings.recording_limits import SHORTEST_SECONDS
 from services.frontend.recordings.wav_reader import Sound
 
 BELOW_LOUDEST = 0.01
-"""A window is silence when its root mean square is under this share of the loudest one's: 40 dB. Rooms hum louder than a fixed limit."""
+"""A window is silence when its root mean square is under this share of the loudest one's: 40 dB.
+Rooms hum louder than a fixed limit.
+"""
 _WINDOWS_PER_SECOND = 100
 _KEPT_BEFORE, _KEPT_BEHIND = 0.1, 0.2
-"""Seconds of silence that stay: soft consonants and the breath behind the last word are quieter than they are important."""
+"""Seconds of silence that stay: soft consonants and the breath behind the last word are quieter
+than they are important.
+"""
 
 
 def trimmed(sound: Sound) -> Sound:
-    """`sound` without the silence at its ends. Raises InvalidRequest when less than a second is left."""
+    """`sound` without the silence at its ends. Raises InvalidRequest when less than a second is
+    left.
+    """
     length = sound.rate // _WINDOWS_PER_SECOND
     windows = sound.samples[: len(sound.samples) // length * length].reshape(-1, length)
     # Of each window its own constant is taken off: a microphone's offset is no sound.
@@ -26,7 +34,8 @@ def trimmed(sound: Sound) -> Sound:
     stop = min(len(sound.samples), (loud[-1] + 1) * length + round(_KEPT_BEHIND * sound.rate))
     if stop - start < SHORTEST_SECONDS * sound.rate:
         raise InvalidRequest(
-            f"the recording is too short: {(stop - start) / sound.rate:.2f} s are left of {len(sound.samples) / sound.rate:.2f} s when the "
+            f"the recording is too short: {(stop - start) / sound.rate:.2f} s are left of "
+            f"{len(sound.samples) / sound.rate:.2f} s when the "
             f"silence at both ends is taken off, allowed from {SHORTEST_SECONDS} s"
         )
     return Sound(sound.samples[start:stop], sound.rate)

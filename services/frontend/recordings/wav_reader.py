@@ -1,6 +1,8 @@
-"""Sound out of a WAV file, read by us: of a stranger's bytes nothing is believed before it is checked.
+"""Sound out of a WAV file, read by us: of a stranger's bytes nothing is believed before it is
+checked.
 
-Source: Microsoft's "Multimedia Programming Interface and Data Specifications 1.0" and WAVEFORMATEXTENSIBLE; G.711 for the compressed two.
+Source: Microsoft's "Multimedia Programming Interface and Data Specifications 1.0" and
+WAVEFORMATEXTENSIBLE; G.711 for the compressed two.
 """
 
 import struct
@@ -17,7 +19,9 @@ _PCM, _FLOAT, _ALAW, _MULAW, _EXTENSIBLE = 0x0001, 0x0003, 0x0006, 0x0007, 0xFFF
 _BITS = {_PCM: (8, 16, 24, 32), _FLOAT: (32, 64), _ALAW: (8,), _MULAW: (8,)}
 _NAMES = {_PCM: "PCM", _FLOAT: "float", _ALAW: "A-law", _MULAW: "mu-law"}
 _MOST_CHUNKS = 1_000
-"""Before the data. Programs write a dozen; one for each of a file's bytes would take longer to read than a voice to make."""
+"""Before the data. Programs write a dozen; one for each of a file's bytes would take longer to read
+than a voice to make.
+"""
 _STREAMED = (0, 0xFFFFFFFF)
 """What programs write for a length that they do not know yet."""
 
@@ -41,8 +45,9 @@ class _Layout:
 def read_wav(data: bytes) -> Sound:
     """The sound of a whole file, channels averaged.
 
-    PCM of 8, 16, 24, 32 bits, float of 32 or 64, A-law and mu-law; one or two channels. Raises InvalidRequest saying what is wrong and
-    where, and for a rate or a length that no voice can be made of before any sample is read.
+    PCM of 8, 16, 24, 32 bits, float of 32 or 64, A-law and mu-law; one or two channels. Raises
+    InvalidRequest saying what is wrong and where, and for a rate or a length that no voice can be
+    made of before any sample is read.
     """
     if len(data) < 12 or data[:4] != b"RIFF" or data[8:12] != b"WAVE":
         raise InvalidRequest("the WAV file does not begin with RIFF, a length and WAVE")
@@ -58,13 +63,17 @@ def read_wav(data: bytes) -> Sound:
                 raise InvalidRequest(f"the WAV file has its data at byte {place} before its format")
             left = len(data) - body
             if size > left and size not in _STREAMED:
-                raise InvalidRequest(f"the WAV file is cut off: its data at byte {place} has {size} bytes, of which {left} are there")
+                raise InvalidRequest(
+                    f"the WAV file is cut off: its data at byte {place} has {size} bytes, of which {left} are there"
+                )
             return _decode(memoryview(data)[body : body + (left if size in _STREAMED else size)], layout)
         if name == b"fmt ":
             layout = _layout(data[body : min(body + size, len(data))], place)
         place = body + size + size % 2
     else:
-        raise InvalidRequest(f"the WAV file has over {_MOST_CHUNKS} chunks before its data, allowed are at most {_MOST_CHUNKS}")
+        raise InvalidRequest(
+            f"the WAV file has over {_MOST_CHUNKS} chunks before its data, allowed are at most {_MOST_CHUNKS}"
+        )
     raise InvalidRequest(f"the WAV file has no data ({len(data)} bytes, {'a' if layout else 'no'} format)")
 
 
@@ -74,7 +83,9 @@ def _layout(body: bytes, place: int) -> _Layout:
     tag, channels, rate, _, block, bits = struct.unpack_from("<HHIIHH", body)
     if tag == _EXTENSIBLE:
         if len(body) < 40:
-            raise InvalidRequest(f"the WAV file's extensible format at byte {place} has {len(body)} bytes, expected at least 40")
+            raise InvalidRequest(
+                f"the WAV file's extensible format at byte {place} has {len(body)} bytes, expected at least 40"
+            )
         tag = int.from_bytes(body[24:26], "little")
     if tag not in _BITS:
         raise InvalidRequest(f"the WAV file is encoded as {tag:#06x}, known are {', '.join(_NAMES.values())}")
@@ -93,7 +104,8 @@ def _decode(data: memoryview, layout: _Layout) -> Sound:
     count = len(data) // frame
     require_length(count, layout.rate)
     values = _values(data[: count * frame], layout).reshape(count, layout.channels)
-    # A float may be so large that a sum of two is none; what is no number is told apart by the recording's check.
+    # A float may be so large that a sum of two is none; what is no number is told apart by the
+    # recording's check.
     with np.errstate(over="ignore", invalid="ignore"):
         mean = values[:, 0] if layout.channels == 1 else values.astype(np.float64).mean(axis=1)
         return Sound(np.array(mean, np.float32), layout.rate)

@@ -1,9 +1,11 @@
-"""Which language each stretch of a text is read in, told by its script, so that digits are read in the language around them.
+"""Which language each stretch of a text is read in, told by its script, so that digits are read in
+the language around them.
 
-Letters decide: Han is Chinese; two Latin words or more are English; a single one (`iPhone 15发布`), a name of capitals (`iPhone 16 Pro`)
-and what has no blank (`report.pdf`) belong to the Chinese text around them; every other script, and Han among kana, is a language without
-normaliser. What is no letter (digits, marks, blanks) and a short unit behind a digit (`5km`) goes with the word that it touches, else with
-the word before it, or behind a mark with the one that follows.
+Letters decide: Han is Chinese; two Latin words or more are English; a single one (`iPhone 15发布`), a
+name of capitals (`iPhone 16 Pro`) and what has no blank (`report.pdf`) belong to the Chinese text
+around them; every other script, and Han among kana, is a language without normaliser. What is no
+letter (digits, marks, blanks) and a short unit behind a digit (`5km`) goes with the word that it
+touches, else with the word before it, or behind a mark with the one that follows.
 """
 
 import re
@@ -34,7 +36,28 @@ _ATOMS = re.compile(
 _KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa]")
 _CHINESE_MARKS = re.compile("[\u3001\u3002《》「」【】！（），：；？]")
 _ORDINARY = frozenset(
-    ("A", "An", "And", "Are", "Do", "Hello", "Hi", "He", "How", "I", "In", "Is", "It", "My", "No", "On", "She", "That", "The", "They")
+    (
+        "A",
+        "An",
+        "And",
+        "Are",
+        "Do",
+        "Hello",
+        "Hi",
+        "He",
+        "How",
+        "I",
+        "In",
+        "Is",
+        "It",
+        "My",
+        "No",
+        "On",
+        "She",
+        "That",
+        "The",
+        "They",
+    )
 ) | {"This", "To", "We", "What", "Where", "Who", "Why", "Yes", "You"}
 """Words that begin English phrases, not names, though they have a capital."""
 _MARKS = re.compile(r"[，。！？；：、,.!?;:…—(（)）]")
@@ -57,12 +80,14 @@ class _Group(NamedTuple):
 
 
 def language_by_script(text: str, before: str = "", *, alone: bool = True) -> str:
-    """ "zh" as soon as there is a Han character (specification section 2.1), unless more than a third as many kana say Japanese; else "en"
-    where Latin letters are in the majority, else the language that has no normaliser. Without a word, Chinese marks say Chinese.
+    """ "zh" as soon as there is a Han character (specification section 2.1), unless more than a
+    third as many kana say Japanese; else "en" where Latin letters are in the majority, else the
+    language that has no normaliser. Without a word, Chinese marks say Chinese.
 
-    before: the language of the text in front of this part; a part without letters, or with a single Latin word, which is no English by
-    itself, is read in it. Empty, in front of everything: then a single word is "en", and what has no letters "". alone: `text` is no run
-    of a unit of several, whose one word may have others around it.
+    before: the language of the text in front of this part; a part without letters, or with a single
+    Latin word, which is no English by itself, is read in it. Empty, in front of everything: then a
+    single word is "en", and what has no letters "". alone: `text` is no run of a unit of several,
+    whose one word may have others around it.
     """
     count: Counter[str] = Counter()
     words = 0
@@ -81,9 +106,10 @@ def language_by_script(text: str, before: str = "", *, alone: bool = True) -> st
 
 
 def spans(text: str, language: str, readable: Collection[str] = ()) -> list[Span]:
-    """`text` in stretches of one language each; joined they are the text. language: of the text as a whole, "zh" or "en". readable: the
-    only languages that the model speaks, none: it speaks all. A stretch of another one is without normaliser and draws no word or number of
-    its neighbours into it."""
+    """`text` in stretches of one language each; joined they are the text. language: of the text as
+    a whole, "zh" or "en". readable: the only languages that the model speaks, none: it speaks all.
+    A stretch of another one is without normaliser and draws no word or number of its neighbours
+    into it."""
     groups = _joined(_groups(text))
     if not readable or CHINESE in readable:
         groups = _joined(_weak_ones_decided(groups, language))
@@ -104,7 +130,11 @@ _LANGUAGES = {_HAN: CHINESE, _LATIN: ENGLISH}
 def _groups(text: str) -> list[_Group]:
     return [
         _Group(
-            atom.lastgroup or "", atom.start(), atom.end(), _is_word(atom[0]) and not _goes_on(text, atom.start()), _is_ordinary(atom[0])
+            atom.lastgroup or "",
+            atom.start(),
+            atom.end(),
+            _is_word(atom[0]) and not _goes_on(text, atom.start()),
+            _is_ordinary(atom[0]),
         )
         for atom in _ATOMS.finditer(text)
         if atom.lastgroup not in ("neutral", "sign")
@@ -131,13 +161,17 @@ def _joined(groups: list[_Group]) -> list[_Group]:
     for group in groups:
         if joined and joined[-1].kind == group.kind:
             before = joined.pop()
-            group = _Group(group.kind, before.start, group.end, before.words + group.words, before.ordinary or group.ordinary)
+            group = _Group(
+                group.kind, before.start, group.end, before.words + group.words, before.ordinary or group.ordinary
+            )
         joined.append(group)
     return joined
 
 
 def _weak_ones_decided(groups: list[_Group], language: str) -> list[_Group]:
-    """A single Latin word is no English: it goes with its neighbour, one by itself with the language of the text. So does a name."""
+    """A single Latin word is no English: it goes with its neighbour, one by itself with the
+    language of the text. So does a name.
+    """
     decided: list[_Group] = []
     for place, group in enumerate(groups):
         if group.kind == _LATIN and (group.words < 2 or (language == CHINESE and not group.ordinary)):

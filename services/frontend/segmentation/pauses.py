@@ -1,6 +1,8 @@
-"""Pauses that a text asks for: `[pause 300ms]`, `[pause 1.5s]`, `<break time="300ms"/>`; 10 to 5000 ms each.
+"""Pauses that a text asks for: `[pause 300ms]`, `[pause 1.5s]`, `<break time="300ms"/>`; 10 to 5000
+ms each.
 
-Several in one place add up. A pause ends the sentence in front of it. What does not have exactly this form is ordinary text.
+Several in one place add up. A pause ends the sentence in front of it. What does not have exactly
+this form is ordinary text.
 """
 
 import re
@@ -31,7 +33,9 @@ class Pause(NamedTuple):
 
 
 def passages(text: str) -> Iterator[str | Pause]:
-    """The stretches of `text` and the pauses between them, in order. Raises InvalidRequest for a pause outside its range."""
+    """The stretches of `text` and the pauses between them, in order. Raises InvalidRequest for a
+    pause outside its range.
+    """
     start = 0
     for tag in TAG.finditer(text):
         if tag.start() > start:
@@ -43,9 +47,14 @@ def passages(text: str) -> Iterator[str | Pause]:
 
 
 def added(waiting: int, pause: Pause) -> int:
-    """Milliseconds of a pause that is already `waiting` and the next one behind it. Raises InvalidRequest over 60 s."""
+    """Milliseconds of a pause that is already `waiting` and the next one behind it. Raises
+    InvalidRequest over 60 s.
+    """
     if waiting + pause.milliseconds > LONGEST_TOGETHER:
-        raise InvalidRequest(f"pauses in one place add up to {waiting + pause.milliseconds} ms, allowed are at most {LONGEST_TOGETHER} ms")
+        raise InvalidRequest(
+            f"pauses in one place add up to {waiting + pause.milliseconds} ms, allowed are at most {LONGEST_TOGETHER} "
+            "ms"
+        )
     return waiting + pause.milliseconds
 
 

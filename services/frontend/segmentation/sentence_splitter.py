@@ -1,7 +1,8 @@
 """The sentence splitter of compatibility specification section 2.2, fed run by run.
 
-Pieces end at terminators; pieces are joined into segments of about 60 to 80 units (characters in Chinese, text tokens elsewhere); a
-last segment under 20 units is glued to the one before it. Long pieces are not cut here (see `cut_to_limit`).
+Pieces end at terminators; pieces are joined into segments of about 60 to 80 units (characters in
+Chinese, text tokens elsewhere); a last segment under 20 units is glued to the one before it. Long
+pieces are not cut here (see `cut_to_limit`).
 """
 
 import unicodedata
@@ -23,9 +24,11 @@ _MOST_TRIED = 8
 
 
 class Splitter:
-    """Splits one text. `feed` its runs in order, then `finish`; both give the segments that can no longer change.
+    """Splits one text. `feed` its runs in order, then `finish`; both give the segments that can no
+    longer change.
 
-    length: how long a text is, in text tokens; used for every language but Chinese, where characters count.
+    length: how long a text is, in text tokens; used for every language but Chinese, where
+    characters count.
     """
 
     def __init__(self, language: str, length: Callable[[str], int]) -> None:
@@ -60,8 +63,8 @@ class Splitter:
         yield from (segment for segment in (self._held, self._segment) if segment)
 
     def _scan(self, end: int) -> Iterator[str]:
-        """Pass 1 up to `end`, which leaves one character to look at unless the text is over. The newest piece stays held: a quote
-        behind a later terminator may still belong to it."""
+        """Pass 1 up to `end`, which leaves one character to look at unless the text is over. The
+        newest piece stays held: a quote behind a later terminator may still belong to it."""
         start, index = 0, self._scanned
         while index < end:
             if self._rest[index] in self._terminators:
@@ -90,8 +93,8 @@ class Splitter:
 
 
 def is_only_marks(segment: str, *, reference: bool = False) -> bool:
-    """Whether nothing in `segment` can be spoken: punctuation and symbols, and unless `reference` blanks, combining marks and control
-    characters too."""
+    """Whether nothing in `segment` can be spoken: punctuation and symbols, and unless `reference`
+    blanks, combining marks and control characters too."""
     silent = _MARKS if reference else _UNSPOKEN
     return all(unicodedata.category(character)[0] in silent for character in segment)
 
@@ -101,10 +104,12 @@ def _is_full_width(character: str) -> bool:
 
 
 def cut_to_limit(segment: str, limit: int, length: Callable[[str], int]) -> Iterator[str]:
-    """`segment` in parts of at most `limit` text tokens, cut behind the last mark of a pause (comma, dash, bracket) that is not in the
-    first half, else at the last blank there, else between characters. The parts joined are the segment.
+    """`segment` in parts of at most `limit` text tokens, cut behind the last mark of a pause
+    (comma, dash, bracket) that is not in the first half, else at the last blank there, else between
+    characters. The parts joined are the segment.
 
-    What has over 8 characters for every token allowed is cut without being measured, so that the work grows with the text and no faster.
+    What has over 8 characters for every token allowed is cut without being measured, so that the
+    work grows with the text and no faster.
     """
     while len(segment) > 8 * limit or length(segment) > limit:
         part = _longest_prefix(segment, limit, length)
@@ -132,7 +137,9 @@ def _places(segment: str, part: int) -> Iterator[int]:
 
 
 def _longest_prefix(segment: str, limit: int, length: Callable[[str], int]) -> int:
-    """Characters in a prefix that fits: at most `limit` of them, since a character is a token or less in all but rare scripts."""
+    """Characters in a prefix that fits: at most `limit` of them, since a character is a token or
+    less in all but rare scripts.
+    """
     fits, too_long = 1, min(len(segment), limit) + 1
     if length(segment[: too_long - 1]) <= limit:
         return too_long - 1

@@ -1,10 +1,12 @@
 """Where running text may be cut before anything behind the cut is known.
 
-A unit ends behind a sentence end (`services.frontend.segmentation.sentence_ends`): a run of `。？！；.?!;…` with the quotes and brackets
-that close behind it, once what follows settles it. A unit also ends behind a pause (`services.frontend.segmentation.pauses`), and no cut
-falls inside one. Text without an end is cut at its last blank, else comma, else anywhere, when it grows too long. A cut depends on the text
-up to the few characters behind it that settle it and on nothing else, so any splitting of the same text into fragments gives the same
-units, and the units joined are the text.
+A unit ends behind a sentence end (`services.frontend.segmentation.sentence_ends`): a run of
+`。？！；.?!;…` with the quotes and brackets that close behind it, once what follows settles it. A unit
+also ends behind a pause (`services.frontend.segmentation.pauses`), and no cut falls inside one.
+Text without an end is cut at its last blank, else comma, else anywhere, when it grows too long. A
+cut depends on the text up to the few characters behind it that settle it and on nothing else, so
+any splitting of the same text into fragments gives the same units, and the units joined are the
+text.
 """
 
 import re
@@ -49,7 +51,9 @@ class Units:
         return self._buffer
 
     def finish_words(self, least: int) -> str:
-        """What has come up to the last blank, or mark of a pause; empty when that is less than `least` words (Chinese: characters)."""
+        """What has come up to the last blank, or mark of a pause; empty when that is less than
+        `least` words (Chinese: characters).
+        """
         begun = open_tag(self._buffer)
         head = self._buffer if begun < 0 else self._buffer[:begun]
         cut = max((match.end() for match in _WORD_END.finditer(head)), default=0)

@@ -1,1 +1,3 @@
-"""A subset of SSML 1.1: a document becomes stretches of text, pauses and borders, read as it arrives in any cutting."""
+"""A subset of SSML 1.1: a document becomes stretches of text, pauses and borders, read as it
+arrives in any cutting.
+"""

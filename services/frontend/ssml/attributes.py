@@ -1,4 +1,6 @@
-"""Values of SSML attributes as numbers. Each function raises ValueError saying what was found and what is allowed, and not where."""
+"""Values of SSML attributes as numbers. Each function raises ValueError saying what was found and
+what is allowed, and not where.
+"""
 
 import re
 
@@ -17,7 +19,9 @@ _SHOWN = 40
 
 
 def rate_of(value: str) -> float:
-    """The factor of a `rate`: a word of RATES, a factor (`1.2`), a percentage of the rate around it (`120%`), or a change (`+20%`)."""
+    """The factor of a `rate`: a word of RATES, a factor (`1.2`), a percentage of the rate around it
+    (`120%`), or a change (`+20%`).
+    """
     word = value.strip().lower()
     if word in RATES:
         return RATES[word]
@@ -26,7 +30,10 @@ def rate_of(value: str) -> float:
         return {"": share, "+": 1 + share, "-": 1 - share}[percent["sign"]]
     if _FACTOR.fullmatch(word):
         return float(word)
-    raise ValueError(f"{shown(value)}, expected one of {', '.join(RATES)}, a factor such as 1.2, or a percentage such as 120% or +20%")
+    raise ValueError(
+        f"{shown(value)}, expected one of {', '.join(RATES)}, a factor such as 1.2, or a percentage such as 120% or "
+        "+20%"
+    )
 
 
 def break_milliseconds(time: str | None, strength: str | None) -> int:

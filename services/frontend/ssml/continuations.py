@@ -1,4 +1,6 @@
-"""Which sentences go on in mid-sentence: those behind a border where only the style changes and the text in front has not ended."""
+"""Which sentences go on in mid-sentence: those behind a border where only the style changes and the
+text in front has not ended.
+"""
 
 from services.frontend.ssml.events import Border
 

@@ -12,7 +12,9 @@ _DECLARATION = regex.compile(rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0
 
 
 def begins_document(text: str) -> bool | None:
-    """Whether a text that begins with `text` is an SSML document; None while more of it is needed to tell."""
+    """Whether a text that begins with `text` is an SSML document; None while more of it is needed
+    to tell.
+    """
     found = _BEGINNING.match(text, partial=True)
     return False if found is None else None if found.partial else True
 
@@ -23,8 +25,9 @@ def is_document(text: str) -> bool:
 
 
 def without_declaration(text: str) -> str:
-    """A document whose byte order mark and XML declaration, which say nothing of a text that is decoded, are blanks: so places in it stay
-    what they are, and blanks may stand in front of them."""
+    """A document whose byte order mark and XML declaration, which say nothing of a text that is
+    decoded, are blanks: so places in it stay what they are, and blanks may stand in front of them.
+    """
     prologue = _DECLARATION.match(text)
     length = prologue.end() if prologue else 0
     return "".join(c if c == "\n" else " " for c in text[:length]) + text[length:]

@@ -11,7 +11,9 @@ READ = {
     "prosody": {"rate"},
     "lang": {"onlangfailure"},
 }
-"""Elements that are read, each with its attributes; `id`, `xml:...` and `xmlns...` may stand anywhere."""
+"""Elements that are read, each with its attributes; `id`, `xml:...` and `xmlns...` may stand
+anywhere.
+"""
 TEXT_ALONE = frozenset(("sub", "say-as", "phoneme"))
 """No element that is read may stand in these."""
 SENTENCES = frozenset(("p", "s"))
@@ -22,7 +24,9 @@ DEEPEST = 32
 LONGEST_DOCUMENT = 20_000
 """Characters."""
 LONGEST_TAG = 4_000
-"""Characters of a tag, comment or reference: it is scanned anew with each fragment that goes on with it."""
+"""Characters of a tag, comment or reference: it is scanned anew with each fragment that goes on
+with it.
+"""
 LONGEST_CONTENT = 200
 """Characters in an element of TEXT_ALONE, and in its `alias` or `ph`."""
 MOST_NAMED = 40

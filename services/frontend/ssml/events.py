@@ -22,7 +22,9 @@ class Said(NamedTuple):
 
 
 class Border(NamedTuple):
-    """A sentence ends here, and style holds from here on. joint: only the style changes, so what follows may go on in mid-sentence."""
+    """A sentence ends here, and style holds from here on. joint: only the style changes, so what
+    follows may go on in mid-sentence.
+    """
 
     style: Style
     joint: bool

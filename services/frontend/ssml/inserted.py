@@ -1,7 +1,8 @@
-"""What a document puts in the place of written text: phonemes, and values to be read as what they are.
+"""What a document puts in the place of written text: phonemes, and values to be read as what they
+are.
 
-Each is one private-use character in the text (`placeholders`) until the language around it is known, so that no rule for written text sees
-it.
+Each is one private-use character in the text (`placeholders`) until the language around it is
+known, so that no rule for written text sees it.
 """
 
 import re
@@ -29,12 +30,14 @@ class Sound:
 Inserted = Sound | Value
 
 
-def with_inserted(text: str, inserted: Sequence[Inserted], language: str, carry: Callable[[str], str], *, phonemes: bool) -> str:
+def with_inserted(
+    text: str, inserted: Sequence[Inserted], language: str, carry: Callable[[str], str], *, phonemes: bool
+) -> str:
     """`text` with words, or carriers of phonemes, in the place of what was inserted.
 
-    language: of the text as a whole. A value is read in it where it is neither Chinese nor English, else in that of the letter before it,
-    or behind it where there is none before. carry: makes of phonemes the character that stands for them. phonemes: whether the model reads
-    phonemes.
+    language: of the text as a whole. A value is read in it where it is neither Chinese nor English,
+    else in that of the letter before it, or behind it where there is none before. carry: makes of
+    phonemes the character that stands for them. phonemes: whether the model reads phonemes.
     """
 
     def put(found: re.Match[str]) -> str:

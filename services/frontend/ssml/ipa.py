@@ -1,6 +1,8 @@
-"""English in the International Phonetic Alphabet, as `phoneme alphabet="ipa"` has it, in the notation of the misaki project.
+"""English in the International Phonetic Alphabet, as `phoneme alphabet="ipa"` has it, in the
+notation of the misaki project.
 
-Source: Handbook of the International Phonetic Association (1999) for the letters; `phonemes.symbols` for the other side.
+Source: Handbook of the International Phonetic Association (1999) for the letters;
+`phonemes.symbols` for the other side.
 """
 
 import re
@@ -9,8 +11,10 @@ import unicodedata
 from services.frontend.tokenizers.phonemes.symbols import PHONES, PRIMARY, SECONDARY, STRESS, VOWELS
 
 _LETTERS = {
-    "tʃ": "ʧ", "t͡ʃ": "ʧ", "dʒ": "ʤ", "d͡ʒ": "ʤ", "eɪ": "A", "aɪ": "I", "oʊ": "O", "əʊ": "O", "aʊ": "W", "ɔɪ": "Y", "ɝ": "ɜɹ", "ɚ": "əɹ",
-    "ɪə": "ɪɹ", "eə": "ɛɹ", "ʊə": "ʊɹ", "l̩": "ᵊl", "n̩": "ᵊn", "m̩": "ᵊm", "r": "ɹ", "g": "ɡ", "ɫ": "l", "e": "ɛ", "o": "O", "ʍ": "w",
+    "tʃ": "ʧ", "t͡ʃ": "ʧ", "dʒ": "ʤ", "d͡ʒ": "ʤ", "eɪ": "A", "aɪ": "I", "oʊ": "O", "əʊ": "O", "aʊ": "W", "ɔɪ": "Y",
+    "ɝ": "ɜɹ", "ɚ": "əɹ",
+    "ɪə": "ɪɹ", "eə": "ɛɹ", "ʊə": "ʊɹ", "l̩": "ᵊl", "n̩": "ᵊn", "m̩": "ᵊm", "r": "ɹ", "g": "ɡ", "ɫ": "l", "e": "ɛ",
+    "o": "O", "ʍ": "w",
     "x": "k", "ɒ": "ɑ", "ɨ": "ᵻ", "ɘ": "ə", "ʉ": "u", "ɐ": "ɐ",
 }  # fmt: skip
 """What differs; longest first where they are looked up."""
@@ -22,7 +26,9 @@ _LONGEST = max(map(len, _LETTERS))
 
 
 def misaki_of(ipa: str) -> str:
-    """Words in the notation of the model, divided by single blanks. Raises ValueError naming the first symbol that has no place in it."""
+    """Words in the notation of the model, divided by single blanks. Raises ValueError naming the
+    first symbol that has no place in it.
+    """
     words = unicodedata.normalize("NFD", ipa).replace("\u0067", "ɡ").strip(" /[]").split()
     return " ".join(_stress_at_vowels(_word(word)) for word in words)
 

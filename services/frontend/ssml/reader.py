@@ -1,7 +1,9 @@
-"""A document, in fragments of any cutting, as events: expat parses, this says what the elements mean.
+"""A document, in fragments of any cutting, as events: expat parses, this says what the elements
+mean.
 
-No document type, so no entity but the five of XML and character references; no CDATA; depth and sizes are bounded (`elements`). The events
-depend on the document alone, apart from where text is cut.
+No document type, so no entity but the five of XML and character references; no CDATA; depth and
+sizes are bounded (`elements`). The events depend on the document alone, apart from where text is
+cut.
 """
 
 import re
@@ -37,9 +39,11 @@ class _Open(NamedTuple):
 
 
 class Reader:
-    """One document. speed: of the request; speaks: as `replaced.Speaks`. inserted: grows by what the carriers in the text stand for.
+    """One document. speed: of the request; speaks: as `replaced.Speaks`. inserted: grows by what
+    the carriers in the text stand for.
 
-    Its methods give events in order and raise InvalidRequest, behind those of what stands in front, saying what is wrong and where.
+    Its methods give events in order and raise InvalidRequest, behind those of what stands in front,
+    saying what is wrong and where.
     """
 
     def __init__(self, speed: float, speaks: Speaks) -> None:
@@ -56,7 +60,8 @@ class Reader:
         self._characters = self._bytes = 0
         self._parser = expat.ParserCreate()
         if hasattr(self._parser, "SetReparseDeferralEnabled"):
-            # Newer ones put off looking at a tag that comes in small pieces, for the sake of time, which LONGEST_TAG bounds here.
+            # Newer ones put off looking at a tag that comes in small pieces, for the sake of time,
+            # which LONGEST_TAG bounds here.
             self._parser.SetReparseDeferralEnabled(False)
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
@@ -69,7 +74,9 @@ class Reader:
             fragment = without_declaration(fragment)
         self._characters += len(fragment)
         if self._characters > elements.LONGEST_DOCUMENT:
-            raise InvalidRequest(f"the SSML document has over {elements.LONGEST_DOCUMENT} characters, the most that one may have")
+            raise InvalidRequest(
+                f"the SSML document has over {elements.LONGEST_DOCUMENT} characters, the most that one may have"
+            )
         yield from self._parsed(_SURROGATES.sub("\ufffd", fragment), last=False)
 
     def finish(self) -> Iterator[Event]:
@@ -84,7 +91,9 @@ class Reader:
             if self._bytes - max(0, self._parser.CurrentByteIndex) > 4 * elements.LONGEST_TAG and not last:
                 raise self._wrong(f"a tag, comment or reference has over {elements.LONGEST_TAG} characters")
         except expat.ExpatError as error:
-            problem = InvalidRequest(f"SSML, line {error.lineno}, column {error.offset + 1}: {expat.errors.messages[error.code]}")
+            problem = InvalidRequest(
+                f"SSML, line {error.lineno}, column {error.offset + 1}: {expat.errors.messages[error.code]}"
+            )
         except InvalidRequest as error:
             problem = error
         events, self._events = self._events, []
@@ -117,7 +126,9 @@ class Reader:
         if name in elements.TEXT_ALONE:
             require(name, attributes)
             self._content = []
-        elif name == "break" and (milliseconds := break_milliseconds(attributes.get("time"), attributes.get("strength"))):
+        elif name == "break" and (
+            milliseconds := break_milliseconds(attributes.get("time"), attributes.get("strength"))
+        ):
             self._events.append(Pause(milliseconds))
         if name == "lang" and "xml:lang" not in attributes:
             raise ValueError("xml:lang is missing")

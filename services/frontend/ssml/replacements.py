@@ -1,7 +1,7 @@
 """Elements whose text is said as something else: `sub`, `say-as`, `phoneme`.
 
-Each function gives what is said instead, None where the text is to be read as it is written, with a warning; it raises ValueError saying
-what is wrong with the element.
+Each function gives what is said instead, None where the text is to be read as it is written, with a
+warning; it raises ValueError saying what is wrong with the element.
 """
 
 from collections.abc import Callable, Mapping

@@ -40,7 +40,9 @@ def called(text: str) -> str:
 
 
 def cardinal(number: str) -> str:
-    """A run of digits as a number: `"20020"` as 两万零二十. With more than 16 digits, or a zero in front, digit by digit."""
+    """A run of digits as a number: `"20020"` as 两万零二十. With more than 16 digits, or a zero in
+    front, digit by digit.
+    """
     if len(number) > MOST_DIGITS or (len(number) > 1 and number[0] == "0"):
         return digits(number)
     if not int(number):
@@ -80,8 +82,8 @@ def _group(value: int, *, first: bool) -> str:
 
 
 def amount(number: str, behind: str = "") -> str:
-    """A number as it is counted: groups of three are joined, the decimal part is read by its digits; behind: the text that follows, which
-    tells 两 from 二 and whether digits have a unit."""
+    """A number as it is counted: groups of three are joined, the decimal part is read by its
+    digits; behind: the text that follows, which tells 两 from 二 and whether digits have a unit."""
     whole, point, decimals = number.replace(",", "").partition(".")
     if point:
         return cardinal(whole if whole.strip("0") else "0") + "点" + digits(decimals)

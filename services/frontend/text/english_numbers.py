@@ -1,12 +1,21 @@
 """Digits as English words, for texts that come without text normalisation."""
 
 _SMALL = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen", "fourteen",
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+    "thirteen", "fourteen",
     "fifteen", "sixteen", "seventeen", "eighteen", "nineteen",
 )  # fmt: skip
 _TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _SCALES = ((10**12, "trillion"), (10**9, "billion"), (10**6, "million"), (1000, "thousand"), (100, "hundred"))
-_ORDINALS = {"one": "first", "two": "second", "three": "third", "five": "fifth", "eight": "eighth", "nine": "ninth", "twelve": "twelfth"}
+_ORDINALS = {
+    "one": "first",
+    "two": "second",
+    "three": "third",
+    "five": "fifth",
+    "eight": "eighth",
+    "nine": "ninth",
+    "twelve": "twelfth",
+}
 MOST_DIGITS = 15
 """Longer runs of digits are read digit by digit."""
 
@@ -30,7 +39,9 @@ def ordinal(digits: str) -> list[str]:
 
 
 def year(digits: str) -> list[str]:
-    """Four digits as a year: nineteen, oh, five; plainly where that is not how people say it (two thousand and nine)."""
+    """Four digits as a year: nineteen, oh, five; plainly where that is not how people say it (two
+    thousand and nine).
+    """
     century, rest = int(digits[:2]), int(digits[2:])
     if century < 11 or (century == 20 and rest < 10) or century > 20:
         return whole(digits)

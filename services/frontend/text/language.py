@@ -32,8 +32,9 @@ def is_chinese(text: str) -> bool:
 def language_of(code: str, text: str) -> str:
     """ "zh", "en", or the tag itself for a language without a normaliser.
 
-    code: BCP-47 tag (RFC 5646 syntax) or empty, which decides by script: Chinese as soon as one character lies in U+4E00..U+9FFF, else
-    English (compatibility specification section 2.1). Raises InvalidRequest when `code` is not a tag.
+    code: BCP-47 tag (RFC 5646 syntax) or empty, which decides by script: Chinese as soon as one
+    character lies in U+4E00..U+9FFF, else English (compatibility specification section 2.1). Raises
+    InvalidRequest when `code` is not a tag.
     """
     if not code:
         return CHINESE if _HAN.search(text) else ENGLISH
@@ -42,13 +43,17 @@ def language_of(code: str, text: str) -> str:
 
 
 def traced_language(code: str) -> str:
-    """What a trace says of a language code: the two letters of its language, "und", "other" for what is longer, as a caller may write
-    anything there; empty for none."""
+    """What a trace says of a language code: the two letters of its language, "und", "other" for
+    what is longer, as a caller may write anything there; empty for none."""
     language = code.split("-")[0].lower()
     return language if _TRACED.fullmatch(language) else "other"
 
 
 def require_tag(code: str, name: str = "language_code") -> None:
-    """Raise InvalidRequest naming the field unless `code` is empty or has the form of a BCP-47 tag."""
+    """Raise InvalidRequest naming the field unless `code` is empty or has the form of a BCP-47
+    tag.
+    """
     if code and (len(code) > LONGEST_TAG or not _TAG.fullmatch(code)):
-        raise InvalidRequest(f'{name} is {code[:LONGEST_TAG]!r}; expected a BCP-47 tag such as "en-US" or "zh", or nothing')
+        raise InvalidRequest(
+            f'{name} is {code[:LONGEST_TAG]!r}; expected a BCP-47 tag such as "en-US" or "zh", or nothing'
+        )

@@ -1,4 +1,6 @@
-"""Which characters say something: who leaves them out owes a word about it. Marks of punctuation, of a page and emoji do not."""
+"""Which characters say something: who leaves them out owes a word about it. Marks of punctuation,
+of a page and emoji do not.
+"""
 
 import re
 import unicodedata
@@ -16,7 +18,9 @@ def has_meaning(character: str) -> bool:
 
 
 def stretches(text: str, is_left_out: Callable[[int], bool]) -> list[str]:
-    """The stretches of `text` whose characters with a meaning are all left out, without what is around them. is_left_out: of a place."""
+    """The stretches of `text` whose characters with a meaning are all left out, without what is
+    around them. is_left_out: of a place.
+    """
     found, start, end = list[str](), -1, -1
     for place, character in enumerate(text):
         if not has_meaning(character):
@@ -30,6 +34,13 @@ def stretches(text: str, is_left_out: Callable[[int], bool]) -> list[str]:
 
 
 def scripts_of(found: tuple[str, ...]) -> list[str]:
-    """The scripts of the letters in `found` as Unicode names them, at most four: "CJK", "CYRILLIC"."""
-    names = (unicodedata.name(character, "").split(" ")[0].split("-")[0] for text in found for character in text if character.isalpha())
+    """The scripts of the letters in `found` as Unicode names them, at most four: "CJK",
+    "CYRILLIC".
+    """
+    names = (
+        unicodedata.name(character, "").split(" ")[0].split("-")[0]
+        for text in found
+        for character in text
+        if character.isalpha()
+    )
     return list(dict.fromkeys(name for name in names if name))[:4]

@@ -1,4 +1,6 @@
-"""What of a text is not spoken as it is written: collected while it is read, taken with each message."""
+"""What of a text is not spoken as it is written: collected while it is read, taken with each
+message.
+"""
 
 import enum
 from collections.abc import Iterable
@@ -34,7 +36,9 @@ _MORE = TextWarning(Kind.MORE, f"there are more than {_LISTED} warnings; the res
 
 
 class WarningLog:
-    """Of one call; bounded. Of one message, what is of the same kind and says the same is one warning."""
+    """Of one call; bounded. Of one message, what is of the same kind and says the same is one
+    warning.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[tuple[Kind, str], list[str]] = {}

@@ -1,7 +1,9 @@
-"""Text work of many callers takes turns: one piece at a time, the next to the caller who has had the least time.
+"""Text work of many callers takes turns: one piece at a time, the next to the caller who has had
+the least time.
 
-A call's work runs on a thread of its own, which computes only while it holds a turn. Between two pieces (a run of the normaliser, a window
-of the grammars) the work calls `give_way`, where the turn may pass to another caller; a long text so delays a short one by a piece or two.
+A call's work runs on a thread of its own, which computes only while it holds a turn. Between two
+pieces (a run of the normaliser, a window of the grammars) the work calls `give_way`, where the turn
+may pass to another caller; a long text so delays a short one by a piece or two.
 """
 
 import asyncio
@@ -18,7 +20,9 @@ LEAST_SECONDS = 0.002
 MOST_CALLS = 512
 """Callers whose work runs or waits, so threads at most; further ones are refused."""
 _LONGEST_WAITING = 4
-"""Every turn of this number goes to the caller who has waited longest, so that many short texts cannot hold a long one up for good."""
+"""Every turn of this number goes to the caller who has waited longest, so that many short texts
+cannot hold a long one up for good.
+"""
 _RETRY_SECONDS = 1.0
 T = TypeVar("T")
 _of_thread = threading.local()
@@ -29,7 +33,9 @@ class HungUp(Exception):
 
 
 class Caller:
-    """One call. seconds: that its work has had and that count against it; what it was away for is taken off them."""
+    """One call. seconds: that its work has had and that count against it; what it was away for is
+    taken off them.
+    """
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -40,8 +46,8 @@ class Caller:
 
 
 class Turns:
-    """workers: turns held at once. pool: has MOST_CALLS threads. now: seconds that only grow, as the thread of the work sees them;
-    clock: the same for all threads."""
+    """workers: turns held at once. pool: has MOST_CALLS threads. now: seconds that only grow, as
+    the thread of the work sees them; clock: the same for all threads."""
 
     def __init__(
         self,
@@ -65,8 +71,9 @@ class Turns:
         """Turns so far."""
 
     async def run(self, caller: Caller, work: Callable[[], T]) -> T:
-        """What `work` gives, computed in turns. One piece of work of a caller at a time; when the awaiting task is cancelled, the work ends
-        where it gives way next. Raises what `work` raises, Overloaded when too many calls are under way."""
+        """What `work` gives, computed in turns. One piece of work of a caller at a time; when the
+        awaiting task is cancelled, the work ends where it gives way next. Raises what `work`
+        raises, Overloaded when too many calls are under way."""
         if self._calls >= MOST_CALLS:
             full = f"{self._calls} of {MOST_CALLS} texts are being read"
             raise Overloaded(f"{full}; try again in {_RETRY_SECONDS:g} s", retry_after=_RETRY_SECONDS)
@@ -171,8 +178,8 @@ class _Turn:
 
 
 def give_way() -> None:
-    """Between two pieces of text work: the turn may pass to another caller. Without turns, as in a tool, it does nothing. Raises HungUp
-    when the caller is gone."""
+    """Between two pieces of text work: the turn may pass to another caller. Without turns, as in a
+    tool, it does nothing. Raises HungUp when the caller is gone."""
     turn: _Turn | None = getattr(_of_thread, "turn", None)
     if turn is not None:
         turn.turns._pass_on(turn)

@@ -1,7 +1,8 @@
-"""The text tokenizer of the model directory: Qwen2's byte-level BPE with the marks of CosyVoice2 behind it.
+"""The text tokenizer of the model directory: Qwen2's byte-level BPE with the marks of CosyVoice2
+behind it.
 
-Source: compatibility specification section 2.3. The published vocabulary gets ids 151643 to 151662 for the 20 special tokens; a smaller
-one gets them behind its own entries, in the same order.
+Source: compatibility specification section 2.3. The published vocabulary gets ids 151643 to 151662
+for the 20 special tokens; a smaller one gets them behind its own entries, in the same order.
 """
 
 import json
@@ -19,13 +20,16 @@ from services.frontend.tokenizers.tokenizer import Certain
 FOLDER = "CosyVoice-BlankEN"
 FILES = (f"{FOLDER}/vocab.json", f"{FOLDER}/merges.txt", f"{FOLDER}/tokenizer_config.json")
 _QWEN_SPECIALS = CONTROLS[:3]
-_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 class TextTokenizer:
     """Text to token ids. Immutable, usable from any thread.
 
-    Raises ModelError naming the file when the directory's tokenizer files are missing, malformed or not Qwen2's.
+    Raises ModelError naming the file when the directory's tokenizer files are missing, malformed or
+    not Qwen2's.
     """
 
     def __init__(self, directory: ModelDirectory) -> None:
@@ -46,8 +50,8 @@ class TextTokenizer:
         return int(self._parsing.get_vocab_size(with_added_tokens=True))
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
-        """Ids of `text` after NFC. Sound marks such as `[breath]` are always parsed; `<|...|>` control tokens only with
-        `allow_special`, otherwise they are ordinary characters."""
+        """Ids of `text` after NFC. Sound marks such as `[breath]` are always parsed; `<|...|>`
+        control tokens only with `allow_special`, otherwise they are ordinary characters."""
         encoding = (self._parsing if allow_special else self._plain).encode(text, add_special_tokens=False)
         ids: list[int] = encoding.ids
         return ids
@@ -76,8 +80,8 @@ class TextTokenizer:
 
 
 class GrowingWords:
-    """No merge reaches over the border of a word, and a blank belongs to the word behind it: so runs of whole words are encoded one by one.
-    Meets `tokenizers.tokenizer.GrowingIds`."""
+    """No merge reaches over the border of a word, and a blank belongs to the word behind it: so
+    runs of whole words are encoded one by one. Meets `tokenizers.tokenizer.GrowingIds`."""
 
     opening: tuple[int, ...] = ()
 
@@ -104,8 +108,11 @@ def _build(vocabulary: dict[str, int], merges: list[tuple[str, str]], merges_pat
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    # Only control tokens are "special" to the library: that is what encode_special_tokens turns into ordinary characters.
-    tokenizer.add_tokens([AddedToken(token, special=token in CONTROLS, normalized=False) for token in CONTROLS + MARKUP])
+    # Only control tokens are "special" to the library: that is what encode_special_tokens turns
+    # into ordinary characters.
+    tokenizer.add_tokens(
+        [AddedToken(token, special=token in CONTROLS, normalized=False) for token in CONTROLS + MARKUP]
+    )
     return tokenizer
 
 
@@ -117,7 +124,9 @@ def _read_vocabulary(path: Path) -> dict[str, int]:
         raise ModelError(f"{path}: ids are not exactly 0 to {len(vocabulary) - 1}")
     missing = [symbol for symbol in pre_tokenizers.ByteLevel.alphabet() if symbol not in vocabulary]
     if missing:
-        raise ModelError(f"{path}: {len(missing)} of the 256 byte symbols are missing, among them {sorted(missing)[0]!r}")
+        raise ModelError(
+            f"{path}: {len(missing)} of the 256 byte symbols are missing, among them {sorted(missing)[0]!r}"
+        )
     taken = [token for token in CONTROLS + MARKUP if token in vocabulary]
     if taken:
         raise ModelError(f"{path}: holds {taken[0]!r}, which belongs behind the vocabulary")
@@ -137,14 +146,18 @@ def _read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def _check_specials(path: Path, vocabulary_length: int) -> None:
-    """The config must declare Qwen2's three specials behind the vocabulary and nothing else, so that the marks get their trained ids."""
+    """The config must declare Qwen2's three specials behind the vocabulary and nothing else, so
+    that the marks get their trained ids.
+    """
     declared = _read_json(path).get("added_tokens_decoder")
     if not isinstance(declared, dict) or not all(isinstance(entry, dict) for entry in declared.values()):
         raise ModelError(f"{path}: added_tokens_decoder is missing or not a mapping of id to token")
     found = {str(token_id): entry.get("content") for token_id, entry in declared.items()}
     expected = {str(vocabulary_length + place): token for place, token in enumerate(_QWEN_SPECIALS)}
     if found != expected:
-        raise ModelError(f"{path}: added_tokens_decoder declares {found}, expected {expected} (Qwen2's, not Qwen2.5's, tokenizer)")
+        raise ModelError(
+            f"{path}: added_tokens_decoder declares {found}, expected {expected} (Qwen2's, not Qwen2.5's, tokenizer)"
+        )
 
 
 def _read_json(path: Path) -> dict[str, Any]:

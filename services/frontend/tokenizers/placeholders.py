@@ -1,7 +1,8 @@
-"""Parts of a text that are carried through normalisation and splitting untouched: each is one private-use character until the end.
+"""Parts of a text that are carried through normalisation and splitting untouched: each is one
+private-use character until the end.
 
-A single character cannot be cut in two, is no word to the grammars, and cannot be written by a caller (`characters.speakable` takes
-private-use characters out).
+A single character cannot be cut in two, is no word to the grammars, and cannot be written by a
+caller (`characters.speakable` takes private-use characters out).
 """
 
 import re
@@ -33,7 +34,9 @@ def carry_sound(place: int) -> str:
 
 
 def carry_inserted(place: int) -> str:
-    """The carrier of entry `place` of what a document inserts; LONGEST_DOCUMENT of `ssml.elements` keeps it in its range."""
+    """The carrier of entry `place` of what a document inserts; LONGEST_DOCUMENT of `ssml.elements`
+    keeps it in its range.
+    """
     return chr(_FIRST_INSERTED + place)
 
 

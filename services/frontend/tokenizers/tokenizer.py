@@ -7,14 +7,18 @@ from cosyserve.model_directory import ModelDirectory
 
 
 class Certain(NamedTuple):
-    """Ids that no later text changes. words: those that they say, as `Tokenizer.spoken_words`, places counted in `ids`."""
+    """Ids that no later text changes. words: those that they say, as `Tokenizer.spoken_words`,
+    places counted in `ids`.
+    """
 
     ids: list[int]
     words: Sequence[tuple[str, int, int]] = ()
 
 
 class GrowingIds(Protocol):
-    """The ids of one text that is told run by run, each run beginning with a blank or a mark. No run to come changes an id given."""
+    """The ids of one text that is told run by run, each run beginning with a blank or a mark. No
+    run to come changes an id given.
+    """
 
     @property
     def opening(self) -> tuple[int, ...]:
@@ -31,20 +35,24 @@ class GrowingIds(Protocol):
 
 
 class Tokenizer(Protocol):
-    """Text to token ids. Immutable, usable from any thread; encodes any text, and the same text always to the same ids."""
+    """Text to token ids. Immutable, usable from any thread; encodes any text, and the same text
+    always to the same ids.
+    """
 
     def __len__(self) -> int:
         """How many tokens there are: ids are below it."""
         ...
 
     def encode(self, text: str, *, allow_special: bool = False) -> list[int]:
-        """Ids of `text`; none when it holds nothing that this tokenizer can express. allow_special: parse `<|...|>` control tokens."""
+        """Ids of `text`; none when it holds nothing that this tokenizer can express. allow_special:
+        parse `<|...|>` control tokens.
+        """
         ...
 
     @property
     def is_phonemes(self) -> Callable[[str], bool] | None:
-        """Whether a word of phonemes can be spoken between `placeholders.BEGIN` and `placeholders.END`; None for a tokenizer of written
-        text."""
+        """Whether a word of phonemes can be spoken between `placeholders.BEGIN` and
+        `placeholders.END`; None for a tokenizer of written text."""
         ...
 
     def growing(self, *, allow_special: bool = False) -> GrowingIds:
@@ -52,17 +60,22 @@ class Tokenizer(Protocol):
         ...
 
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
-        """Words as they are spoken, each with the place of its first id in `encode` of the same and the number of its ids; none when ids do
-        not tell words apart. Given phonemes are a word between slashes."""
+        """Words as they are spoken, each with the place of its first id in `encode` of the same and
+        the number of its ids; none when ids do not tell words apart. Given phonemes are a word
+        between slashes."""
         ...
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Primary tags of the languages that it can express; none where it can express every text."""
+        """Primary tags of the languages that it can express; none where it can express every
+        text.
+        """
         ...
 
     def unread(self, text: str) -> list[str]:
-        """The stretches of `text`, without carriers, that `encode` leaves out though they have a meaning (`meaningful_characters`)."""
+        """The stretches of `text`, without carriers, that `encode` leaves out though they have a
+        meaning (`meaningful_characters`).
+        """
         ...
 
     def id_of(self, token: str) -> int | None:
@@ -71,12 +84,15 @@ class Tokenizer(Protocol):
 
 
 def read_tokenizer(directory: ModelDirectory) -> Tokenizer:
-    """The BPE one when the directory has `CosyVoice-BlankEN/vocab.json`, the phoneme one when it has `phonemes/symbols.json`.
+    """The BPE one when the directory has `CosyVoice-BlankEN/vocab.json`, the phoneme one when it
+    has `phonemes/symbols.json`.
 
     Raises ModelError naming the file when the tokenizer's files are missing or malformed.
     """
     # Only the one that is used gets imported: a phoneme model needs no BPE library.
-    if (directory.path / "phonemes/symbols.json").exists() and not (directory.path / "CosyVoice-BlankEN/vocab.json").exists():
+    if (directory.path / "phonemes/symbols.json").exists() and not (
+        directory.path / "CosyVoice-BlankEN/vocab.json"
+    ).exists():
         from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 
         return PhonemeTokenizer(directory)

@@ -1,7 +1,7 @@
 """Named byte strings that several processes share: a directory, or an object store by its URL.
 
-Every write is seen whole or not at all. On an object store a put is that by itself; in a directory a file is written aside, flushed, and
-then linked or renamed into its place.
+Every write is seen whole or not at all. On an object store a put is that by itself; in a directory
+a file is written aside, flushed, and then linked or renamed into its place.
 """
 
 import contextlib
@@ -27,10 +27,11 @@ class Taken(Exception):
 
 
 class Blobs:
-    """Blobs below one URL of `fsspec`. Names are ours, never a caller's: `folder/name`. Everything blocks; usable from any thread.
+    """Blobs below one URL of `fsspec`. Names are ours, never a caller's: `folder/name`. Everything
+    blocks; usable from any thread.
 
-    Raises Overloaded, which names no blob (the log does), when the storage does not do what it was asked for; ValueError for a URL that is
-    none.
+    Raises Overloaded, which names no blob (the log does), when the storage does not do what it was
+    asked for; ValueError for a URL that is none.
     """
 
     def __init__(self, filesystem: Any, root: str) -> None:
@@ -81,7 +82,9 @@ class Blobs:
             return True
 
     def take(self, name: str) -> bytes | None:
-        """Remove it and give its bytes; None when it is not there. In a directory one of several takers gets it."""
+        """Remove it and give its bytes; None when it is not there. In a directory one of several
+        takers gets it.
+        """
         data = self.read(name)
         return data if data is not None and self.delete(name) else None
 
@@ -96,7 +99,9 @@ class Blobs:
             return [path.rpartition("/")[2] for path in found]
 
     def age_seconds(self, name: str) -> float | None:
-        """How long ago it was written, by the storage's clock against ours; None when there is no such blob."""
+        """How long ago it was written, by the storage's clock against ours; None when there is no
+        such blob.
+        """
         with self._asked("look at", name):
             try:
                 written: datetime = self._files.modified(self._path(name))
@@ -116,13 +121,21 @@ class Blobs:
             raise
         except Exception as error:  # each object store has its own
             # The reason names paths and addresses, which are none of the caller's.
-            log.warning("the voice storage could not %s %s: %s: %s", what, name, type(error).__name__, str(error).split("\n", 1)[0])
+            log.warning(
+                "the voice storage could not %s %s: %s: %s",
+                what,
+                name,
+                type(error).__name__,
+                str(error).split("\n", 1)[0],
+            )
             # Not UNAVAILABLE: that would have this replica, whose presets speak on, taken for dead.
             raise Overloaded(f"the voice storage could not {what} it; try again in 1 s", retry_after=1.0) from error
 
 
 class DirectoryBlobs(Blobs):
-    """Blobs as files of one directory, which several hosts may share. It has to know hard links, as every Unix file system and NFS do."""
+    """Blobs as files of one directory, which several hosts may share. It has to know hard links, as
+    every Unix file system and NFS do.
+    """
 
     def __init__(self, root: Path) -> None:
         super().__init__(LocalFileSystem(), str(root))
@@ -197,7 +210,8 @@ class DirectoryBlobs(Blobs):
 
 
 def open_blobs(url: str, folder: str) -> Blobs:
-    """The blobs in `folder` below a directory (its path, or file://) or below the URL of an object store (s3://bucket/prefix, gs://...).
+    """The blobs in `folder` below a directory (its path, or file://) or below the URL of an object
+    store (s3://bucket/prefix, gs://...).
 
     Raises ValueError naming what is missing: a protocol that fsspec does not know, or its package.
     """

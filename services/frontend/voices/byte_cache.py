@@ -8,7 +8,9 @@ T = TypeVar("T")
 
 
 class ByteCache(Generic[T]):
-    """Least recently used goes first when there is more than `most_bytes`. Usable from any thread."""
+    """Least recently used goes first when there is more than `most_bytes`. Usable from any
+    thread.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -28,7 +30,9 @@ class ByteCache(Generic[T]):
             return found[0]
 
     def put(self, key: str, item: T, size: int) -> None:
-        """Hold `item`, which takes `size` bytes. One that is larger than the whole cache is not held."""
+        """Hold `item`, which takes `size` bytes. One that is larger than the whole cache is not
+        held.
+        """
         with self._lock:
             self._drop(key)
             if size > self._most_bytes:

@@ -35,7 +35,8 @@ class Registry:
     def get(self, voice_id: str) -> Voice:
         """The voice of that id, or the default one for an empty id.
 
-        Raises InvalidRequest for an id over 128 characters, NotFound naming at most 10 known ids otherwise.
+        Raises InvalidRequest for an id over 128 characters, NotFound naming at most 10 known ids
+        otherwise.
         """
         if len(voice_id) > LONGEST_ID:
             raise InvalidRequest(f"the voice id has {len(voice_id)} characters, allowed 1 to {LONGEST_ID}")

@@ -1,23 +1,29 @@
-"""A prompt whose first tokens are not shown to the decoder, so that the first hop of every sentence needs few new tokens.
+"""A prompt whose first tokens are not shown to the decoder, so that the first hop of every sentence
+needs few new tokens.
 
-The decoder works in blocks of 25 tokens counted from the first prompt token it is shown (docs/streaming.md, "The grid"). Behind P tokens
-the first hop is 25 - P mod 25 new tokens long. Of its sound the vocoder holds back ten tokens, and the next five are the silence with which
-voices begin, so a first hop of 15 tokens or fewer holds nothing that can be heard and the listener waits for a second one. Leaving out up
-to 24 tokens at the start of the prompt, less than a second, makes the first hop `FIRST_HOP_TOKENS` long for every voice. The speech-token
-model still reads the whole prompt, because the transcript belongs to all of it.
+The decoder works in blocks of 25 tokens counted from the first prompt token it is shown
+(docs/streaming.md, "The grid"). Behind P tokens the first hop is 25 - P mod 25 new tokens long. Of
+its sound the vocoder holds back ten tokens, and the next five are the silence with which voices
+begin, so a first hop of 15 tokens or fewer holds nothing that can be heard and the listener waits
+for a second one. Leaving out up to 24 tokens at the start of the prompt, less than a second, makes
+the first hop `FIRST_HOP_TOKENS` long for every voice. The speech-token model still reads the whole
+prompt, because the transcript belongs to all of it.
 """
 
 from cosyserve.spec import CHUNK_TOKENS, LOOKAHEAD_TOKENS
 
 FIRST_HOP_TOKENS = 20
-"""What remains of it behind the held-back tokens and the silence, five tokens or 200 ms, plays while the second hop is made. With
-the bundled voice on two CPU cores a first hop of 18 tokens, 160 ms of sound, waits 165 ms for the second hop; one of 20 leaves at once."""
+"""What remains of it behind the held-back tokens and the silence, five tokens or 200 ms, plays
+while the second hop is made. With the bundled voice on two CPU cores a first hop of 18 tokens, 160
+ms of sound, waits 165 ms for the second hop; one of 20 leaves at once."""
 LEAST_PROMPT_TOKENS = 50
 """Two seconds of prompt stay with the decoder; a shorter prompt is not cut."""
 _HELD_BACK_TOKENS = 10
 """20 mel frames, the vocoder's right context with the published kernels (docs/streaming.md)."""
 _SILENT_TOKENS = 5
-"""0.2 s: `python -m bench.sentence_pause` finds 180 ms in front of a sentence with one bundled voice and 100 ms with the other."""
+"""0.2 s: `python -m bench.sentence_pause` finds 180 ms in front of a sentence with one bundled
+voice and 100 ms with the other.
+"""
 
 
 def cut_of(prompt_tokens: int) -> int:
@@ -27,7 +33,7 @@ def cut_of(prompt_tokens: int) -> int:
 
 
 def tokens_before_sound(decoder_tokens: int) -> int:
-    """New speech tokens, look-ahead included, that have to be made before the first sample that can be heard, behind a decoder's prompt of
-    so many tokens: 19 to 43."""
+    """New speech tokens, look-ahead included, that have to be made before the first sample that can
+    be heard, behind a decoder's prompt of so many tokens: 19 to 43."""
     first = CHUNK_TOKENS - decoder_tokens % CHUNK_TOKENS
     return first + (0 if first > _HELD_BACK_TOKENS + _SILENT_TOKENS else CHUNK_TOKENS) + LOOKAHEAD_TOKENS

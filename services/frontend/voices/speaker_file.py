@@ -1,9 +1,10 @@
 """`spk2info.pt`: the voices that come with a model directory.
 
-Source: compatibility specification section 2.7. Three layouts are read: a speaker vector alone (`embedding`), the zero-shot dictionary
-(`prompt_text`, `llm_prompt_speech_token`, `flow_prompt_speech_token`, `prompt_speech_feat`, `flow_embedding`) and the Triton runtime's
-(`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`). In each an entry may hold what else is known of the voice
-(`services.frontend.voices.voice_notes`).
+Source: compatibility specification section 2.7. Three layouts are read: a speaker vector alone
+(`embedding`), the zero-shot dictionary (`prompt_text`, `llm_prompt_speech_token`,
+`flow_prompt_speech_token`, `prompt_speech_feat`, `flow_embedding`) and the Triton runtime's
+(`prompt_text` as a string, `speech_token`, `speech_feat`, `embedding`). In each an entry may hold
+what else is known of the voice (`services.frontend.voices.voice_notes`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,9 +41,9 @@ class Tokenizer(Protocol):
 def read_voices(directory: ModelDirectory, tokenizer: Tokenizer) -> list[Voice]:
     """The voices of a model directory, ordered by id; none when it has no `spk2info.pt`.
 
-    tokenizer: encodes a transcript that is stored as a string, control tokens parsed (the file is the operator's, not a caller's); the ids
-    of a transcript lie below its length.
-    Raises ModelError naming the file, the voice and the field for everything that cannot be spoken with.
+    tokenizer: encodes a transcript that is stored as a string, control tokens parsed (the file is
+    the operator's, not a caller's); the ids of a transcript lie below its length. Raises ModelError
+    naming the file, the voice and the field for everything that cannot be spoken with.
     """
     return [voice for voice, _ in read_presets(directory, tokenizer)]
 
@@ -54,15 +55,21 @@ def read_presets(directory: ModelDirectory, tokenizer: Tokenizer) -> list[tuple[
 
 
 def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
-    """The voices of one file, ordered by id, each with what the file says of it beside its arrays. Raises as `read_voices` does."""
+    """The voices of one file, ordered by id, each with what the file says of it beside its arrays.
+    Raises as `read_voices` does.
+    """
     with path.open("rb") as file:
         begin = file.read(4)
     if begin in _RECORDINGS or begin[:3] == b"ID3":
-        raise ModelError(f"{path}: a recording, not a file of voices; a voice is made of it by: cosyserve voices add {path}")
+        raise ModelError(
+            f"{path}: a recording, not a file of voices; a voice is made of it by: cosyserve voices add {path}"
+        )
     try:
         speakers = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever the damaged part of the archive raises
-        raise ModelError(f"{path}: not a file of plain tensors: it is damaged, another kind of file, or holds more than that") from error
+        raise ModelError(
+            f"{path}: not a file of plain tensors: it is damaged, another kind of file, or holds more than that"
+        ) from error
     if not isinstance(speakers, dict):
         raise ModelError(f"{path}: holds a {type(speakers).__name__}, expected a mapping of voice id to fields")
     voices = []
@@ -77,14 +84,18 @@ def read_file(path: Path, tokenizer: Tokenizer) -> list[tuple[Voice, Notes]]:
 
 
 def entry_of(voice: Voice) -> dict[str, Tensor]:
-    """A voice in the zero-shot layout; one that is known only by its vector as `embedding` alone."""
+    """A voice in the zero-shot layout; one that is known only by its vector as `embedding`
+    alone.
+    """
     vector = _floats(voice.speaker_embedding)[None]
     if not voice.prompt_speech_tokens:
         return {"embedding": vector}
     prompt = {
         "prompt_text": torch.tensor([voice.prompt_text_ids], dtype=torch.int32),
         "llm_prompt_speech_token": torch.tensor([voice.prompt_speech_tokens], dtype=torch.int32),
-        "flow_prompt_speech_token": torch.tensor([voice.prompt_speech_tokens[-voice.decoder_tokens :]], dtype=torch.int32),
+        "flow_prompt_speech_token": torch.tensor(
+            [voice.prompt_speech_tokens[-voice.decoder_tokens :]], dtype=torch.int32
+        ),
         "prompt_speech_feat": _floats(voice.prompt_mel).reshape(1, -1, MEL_BINS),
     }
     lengths = {f"{field}_len": torch.tensor([value.shape[1]], dtype=torch.int32) for field, value in prompt.items()}
@@ -92,8 +103,9 @@ def entry_of(voice: Voice) -> dict[str, Tensor]:
 
 
 def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A voice in the zero-shot layout with the decoder's prompt cut for an earlier first sound (`services.frontend.voices.prompt_cut`); one
-    whose prompt is cut, short or missing as it is. Raises ValueError naming a field that is not as it has to be."""
+    """A voice in the zero-shot layout with the decoder's prompt cut for an earlier first sound
+    (`services.frontend.voices.prompt_cut`); one whose prompt is cut, short or missing as it is.
+    Raises ValueError naming a field that is not as it has to be."""
     if "flow_prompt_speech_token" not in entry:
         return dict(entry)
     tokens, mel = _ids(entry, "flow_prompt_speech_token"), _tensor(entry, _first(entry, _MEL), (-1, MEL_BINS))
@@ -110,16 +122,19 @@ def cut_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
-    """A voice in the Triton runtime's layout, whose transcript is text and whose prompt is one for both networks. Raises ValueError for a
-    voice without prompt or transcript, and for one whose decoder is shown less of the prompt."""
+    """A voice in the Triton runtime's layout, whose transcript is text and whose prompt is one for
+    both networks. Raises ValueError for a voice without prompt or transcript, and for one whose
+    decoder is shown less of the prompt."""
     if not voice.prompt_speech_tokens or not transcript:
         raise ValueError(
-            f"the voice {voice.id!r} has no {'transcript' if voice.prompt_speech_tokens else 'prompt'}, which this layout needs"
+            f"the voice {voice.id!r} has no {'transcript' if voice.prompt_speech_tokens else 'prompt'}, which this "
+            "layout needs"
         )
     if voice.decoder_tokens < len(voice.prompt_speech_tokens):
         raise ValueError(
             f"the voice {voice.id!r} has a cut prompt (the decoder is shown {voice.decoder_tokens} of its "
-            f"{len(voice.prompt_speech_tokens)} speech tokens), and this layout has one prompt for both networks; zero-shot holds it"
+            f"{len(voice.prompt_speech_tokens)} speech tokens), and this layout has one prompt for both networks; "
+            "zero-shot holds it"
         )
     return {
         "prompt_text": transcript,
@@ -130,8 +145,9 @@ def triton_entry_of(voice: Voice, transcript: str) -> dict[str, Tensor | str]:
 
 
 def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice:
-    """One entry as a voice, its prompt trimmed to two mel frames a token; the decoder's part may begin later than the speech-token model's
-    (`services.frontend.voices.prompt_cut`). Raises ValueError naming the field."""
+    """One entry as a voice, its prompt trimmed to two mel frames a token; the decoder's part may
+    begin later than the speech-token model's (`services.frontend.voices.prompt_cut`). Raises
+    ValueError naming the field."""
     vector = _tensor(entry, _first(entry, _VECTOR), (SPEAKER_DIMENSION,))
     speech = [field for field in _SPEECH if field in entry]
     if not speech:
@@ -147,14 +163,18 @@ def voice_of(name: str, entry: Mapping[str, Any], tokenizer: Tokenizer) -> Voice
 
 
 def _whole_prompt(entry: Mapping[str, Any], speech: Sequence[str], decoder: tuple[int, ...]) -> tuple[int, ...]:
-    """The prompt as the speech-token model hears it: the decoder's tokens, or more of them in front. Raises ValueError for another."""
+    """The prompt as the speech-token model hears it: the decoder's tokens, or more of them in
+    front. Raises ValueError for another.
+    """
     whole = decoder
     for field in speech[1:]:
         heard = _ids(entry, field)
         if heard[: len(decoder)] == decoder:
             continue
         if len(heard) <= len(decoder) or heard[-len(decoder) :] != decoder:
-            raise ValueError(f"field {speech[0]} is neither the beginning nor the end of {field}; a voice has one prompt")
+            raise ValueError(
+                f"field {speech[0]} is neither the beginning nor the end of {field}; a voice has one prompt"
+            )
         whole = heard
     return whole
 
@@ -187,7 +207,9 @@ def _first(entry: Mapping[str, Any], fields: tuple[str, ...]) -> str:
 
 
 def _tensor(entry: Mapping[str, Any], field: str, shape: tuple[int, ...]) -> Tensor:
-    """float32 of `shape` (-1: any length), a leading 1 in the file accepted; fields are floating and finite."""
+    """float32 of `shape` (-1: any length), a leading 1 in the file accepted; fields are floating
+    and finite.
+    """
     value = entry[field]
     if not isinstance(value, Tensor) or not value.is_floating_point():
         raise ValueError(f"field {field} is {_kind(value)}, expected a floating-point tensor")
@@ -210,7 +232,13 @@ def _ids(entry: Mapping[str, Any], field: str) -> tuple[int, ...]:
 
 
 def _kind(value: Any) -> str:
-    return "missing" if value is None else f"a {value.dtype} tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    return (
+        "missing"
+        if value is None
+        else f"a {value.dtype} tensor"
+        if isinstance(value, Tensor)
+        else f"a {type(value).__name__}"
+    )
 
 
 def _bytes(values: Tensor) -> bytes:

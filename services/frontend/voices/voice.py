@@ -18,10 +18,12 @@ _TOKEN_BYTES = 4 * MEL_FRAMES_PER_TOKEN * MEL_BINS
 class Voice:
     """One voice, in the form of `voice.proto`.
 
-    prompt_text_ids: text token ids of the prompt's transcript. prompt_speech_tokens: 25 per second. prompt_mel: little-endian float32
-    [2 * n, 80], time-major, 50 frames a second, of the last n prompt_speech_tokens: those that the decoder is shown. n is all of them
-    unless the prompt was cut (`services.frontend.voices.prompt_cut`). speaker_embedding: little-endian float32 [192], not normalised. The
-    first three are empty for a voice known only by its speaker vector. Raises ValueError naming the field that does not fit.
+    prompt_text_ids: text token ids of the prompt's transcript. prompt_speech_tokens: 25 per second.
+    prompt_mel: little-endian float32 [2 * n, 80], time-major, 50 frames a second, of the last n
+    prompt_speech_tokens: those that the decoder is shown. n is all of them unless the prompt was
+    cut (`services.frontend.voices.prompt_cut`). speaker_embedding: little-endian float32 [192], not
+    normalised. The first three are empty for a voice known only by its speaker vector. Raises
+    ValueError naming the field that does not fit.
     """
 
     id: str
@@ -30,21 +32,31 @@ class Voice:
     prompt_mel: bytes
     speaker_embedding: bytes
     content_hash: str = field(init=False)
-    """sha256 over the four fields above in order, each as its length in bytes (uint64) and its content (ids as int32), all little-endian;
-    first 32 hexadecimal digits."""
+    """sha256 over the four fields above in order, each as its length in bytes (uint64) and its
+    content (ids as int32), all little-endian; first 32 hexadecimal digits."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.id) <= LONGEST_ID:
             raise ValueError(f"id has {len(self.id)} characters, allowed 1 to {LONGEST_ID}")
         if len(self.prompt_text_ids) > MOST_PROMPT_TEXT_IDS:
-            raise ValueError(f"prompt_text_ids has {len(self.prompt_text_ids)} ids, allowed at most {MOST_PROMPT_TEXT_IDS}")
+            raise ValueError(
+                f"prompt_text_ids has {len(self.prompt_text_ids)} ids, allowed at most {MOST_PROMPT_TEXT_IDS}"
+            )
         if len(self.prompt_speech_tokens) > MOST_PROMPT_TOKENS:
-            raise ValueError(f"prompt_speech_tokens has {len(self.prompt_speech_tokens)} tokens, allowed at most {MOST_PROMPT_TOKENS}")
+            raise ValueError(
+                f"prompt_speech_tokens has {len(self.prompt_speech_tokens)} tokens, allowed at most "
+                f"{MOST_PROMPT_TOKENS}"
+            )
         _require_ids("prompt_text_ids", self.prompt_text_ids, 2**31)
         _require_ids("prompt_speech_tokens", self.prompt_speech_tokens, SPEECH_VOCABULARY)
         _require_mel(self.prompt_mel, len(self.prompt_speech_tokens))
         _require_floats("speaker_embedding", self.speaker_embedding, SPEAKER_DIMENSION)
-        parts = (_as_int32(self.prompt_text_ids), _as_int32(self.prompt_speech_tokens), self.prompt_mel, self.speaker_embedding)
+        parts = (
+            _as_int32(self.prompt_text_ids),
+            _as_int32(self.prompt_speech_tokens),
+            self.prompt_mel,
+            self.speaker_embedding,
+        )
         digest = hashlib.sha256()
         for part in parts:
             digest.update(struct.pack("<Q", len(part)))
@@ -54,7 +66,12 @@ class Voice:
     @property
     def bytes_held(self) -> int:
         """Memory that it takes, about: an id is a Python integer in a tuple."""
-        return len(self.prompt_mel) + len(self.speaker_embedding) + 40 * (len(self.prompt_text_ids) + len(self.prompt_speech_tokens)) + 500
+        return (
+            len(self.prompt_mel)
+            + len(self.speaker_embedding)
+            + 40 * (len(self.prompt_text_ids) + len(self.prompt_speech_tokens))
+            + 500
+        )
 
     @property
     def decoder_tokens(self) -> int:
@@ -62,7 +79,9 @@ class Voice:
         return len(self.prompt_mel) // _TOKEN_BYTES
 
     def cut(self, tokens: int) -> "Voice":
-        """This voice with so many fewer tokens at the start of what the decoder is shown, 0 to `decoder_tokens` - 1."""
+        """This voice with so many fewer tokens at the start of what the decoder is shown, 0 to
+        `decoder_tokens` - 1.
+        """
         if not 0 <= tokens < max(self.decoder_tokens, 1):
             raise ValueError(f"{tokens} of {self.decoder_tokens} prompt tokens cannot be left out")
         mel = self.prompt_mel[tokens * _TOKEN_BYTES :]
@@ -75,7 +94,10 @@ class Voice:
 
 def _require_mel(mel: bytes, tokens: int) -> None:
     if len(mel) % _TOKEN_BYTES or len(mel) > tokens * _TOKEN_BYTES or (tokens and not mel):
-        raise ValueError(f"prompt_mel has {len(mel)} bytes, expected float32 [2 n, {MEL_BINS}] with n from {min(tokens, 1)} to {tokens}")
+        raise ValueError(
+            f"prompt_mel has {len(mel)} bytes, expected float32 [2 n, {MEL_BINS}] with n from {min(tokens, 1)} to "
+            f"{tokens}"
+        )
     _require_floats("prompt_mel", mel, len(mel) // 4)
 
 
@@ -92,6 +114,8 @@ def _require_ids(name: str, ids: Iterable[int], bound: int) -> None:
 def _require_floats(name: str, data: bytes, count: int) -> None:
     if len(data) != 4 * count:
         raise ValueError(f"{name} has {len(data)} bytes, expected {count} float32 values")
-    bad = next((place for place, value in enumerate(struct.unpack(f"<{count}f", data)) if not math.isfinite(value)), None)
+    bad = next(
+        (place for place, value in enumerate(struct.unpack(f"<{count}f", data)) if not math.isfinite(value)), None
+    )
     if bad is not None:
         raise ValueError(f"{name} is not finite at place {bad}")

@@ -1,4 +1,6 @@
-"""A voice as a file: everything it is, immutable, in one safetensors file named by the hash of its bytes."""
+"""A voice as a file: everything it is, immutable, in one safetensors file named by the hash of its
+bytes.
+"""
 
 import hashlib
 import json
@@ -56,7 +58,9 @@ def now() -> str:
 
 
 def to_bytes(kept: KeptVoice) -> bytes:
-    """A file's content. Each call's is another: two makers of the same voice never hold the same file, so neither deletes the other's."""
+    """A file's content. Each call's is another: two makers of the same voice never hold the same
+    file, so neither deletes the other's.
+    """
     voice = kept.voice
     arrays = {
         "prompt_text_ids": np.array(voice.prompt_text_ids, "<i4"),
@@ -76,7 +80,8 @@ def from_bytes(data: bytes) -> KeptVoice:
     """The voice of a file's content. Raises ValueError saying what is not as it has to be."""
     try:
         arrays = load(data)
-        # The reader of safetensors gives the arrays only; the layout of the header is eight bytes of length, then JSON.
+        # The reader of safetensors gives the arrays only; the layout of the header is eight bytes
+        # of length, then JSON.
         header: dict[str, Any] = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     except (SafetensorError, ValueError) as error:
         raise ValueError(f"not a safetensors file: {error}") from error

@@ -1,4 +1,6 @@
-"""What people call a voice, and the form of an id: the two things of a voice that callers choose."""
+"""What people call a voice, and the form of an id: the two things of a voice that callers
+choose.
+"""
 
 import json
 import re
@@ -10,7 +12,9 @@ from cosyserve.errors import InvalidRequest
 LONGEST_GIVEN_ID = 64
 _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 OF_RECORDING = "recording-"
-"""Ids with this before hexadecimal digits are those of recordings that came with a request (`recorded_voices`)."""
+"""Ids with this before hexadecimal digits are those of recordings that came with a request
+(`recorded_voices`).
+"""
 _OF_RECORDING = re.compile(rf"{OF_RECORDING}[0-9a-fA-F]+")
 _KEY = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{0,64}")
@@ -21,7 +25,9 @@ CHANGEABLE = ("display_name", "description", "labels")
 
 @dataclass(frozen=True)
 class Labels:
-    """What may be changed of a voice. Raises InvalidRequest naming the field that does not fit (`voice.proto`, VoiceMetadata)."""
+    """What may be changed of a voice. Raises InvalidRequest naming the field that does not fit
+    (`voice.proto`, VoiceMetadata).
+    """
 
     display_name: str = ""
     description: str = ""
@@ -36,14 +42,21 @@ class Labels:
             raise InvalidRequest(f"metadata.labels has {len(self.labels)} entries, allowed at most {_MOST_LABELS}")
         for key, value in self.labels.items():
             if not _KEY.fullmatch(key):
-                raise InvalidRequest(f"metadata.labels has the key {key[:64]!r}; keys are 1 to 64 characters out of A-Z a-z 0-9 _ . -")
+                raise InvalidRequest(
+                    f"metadata.labels has the key {key[:64]!r}; keys are 1 to 64 characters out of A-Z a-z 0-9 _ . -"
+                )
             _require_length(f"metadata.labels[{key!r}]", value, _LONGEST_LABEL)
 
     def changed(self, new: "Labels", fields: Collection[str]) -> "Labels":
-        """With `fields` of `new`; all of them when none is named. Raises InvalidRequest for a name that is no field."""
+        """With `fields` of `new`; all of them when none is named. Raises InvalidRequest for a name
+        that is no field.
+        """
         for name in fields:
             if name not in CHANGEABLE:
-                raise InvalidRequest(f"update_mask names {name[:64]!r}, which cannot be changed; expected some of {', '.join(CHANGEABLE)}")
+                raise InvalidRequest(
+                    f"update_mask names {name[:64]!r}, which cannot be changed; expected some of "
+                    f"{', '.join(CHANGEABLE)}"
+                )
         return replace(self, **{name: getattr(new, name) for name in fields or CHANGEABLE})
 
     def to_bytes(self) -> bytes:
@@ -67,7 +80,8 @@ def require_given_id(voice_id: str) -> None:
     """Raise InvalidRequest unless a caller may choose this id for a new voice."""
     if _OF_RECORDING.fullmatch(voice_id):
         raise InvalidRequest(
-            f"id is {voice_id!r}; ids of {OF_RECORDING} and hexadecimal digits are kept for recordings that a request brings"
+            f"id is {voice_id!r}; ids of {OF_RECORDING} and hexadecimal digits are kept for recordings that a request "
+            "brings"
         )
     if not is_given_id(voice_id):
         form = f"1 to {LONGEST_GIVEN_ID} characters out of A-Z a-z 0-9 _ . - and the first none of . and -"

@@ -1,4 +1,6 @@
-"""All voices that this replica can be asked for: those of the model directory and those that callers made."""
+"""All voices that this replica can be asked for: those of the model directory and those that
+callers made.
+"""
 
 import asyncio
 import time
@@ -49,11 +51,13 @@ class Details:
 
 
 class VoiceLibrary:
-    """Presets are in memory and win over a kept voice of the same id. Kept voices are looked up in the store: content, which never changes,
-    within `cache_bytes`; names, which do, for `fresh_seconds`. So a voice that another replica made is found at once, and one that
-    another replica deleted is forgotten after that time.
+    """Presets are in memory and win over a kept voice of the same id. Kept voices are looked up in
+    the store: content, which never changes, within `cache_bytes`; names, which do, for
+    `fresh_seconds`. So a voice that another replica made is found at once, and one that another
+    replica deleted is forgotten after that time.
 
-    io: runs everything that waits for the storage. Use inside one event loop. Without a store there are only presets.
+    io: runs everything that waits for the storage. Use inside one event loop. Without a store there
+    are only presets.
     """
 
     def __init__(
@@ -83,7 +87,9 @@ class VoiceLibrary:
         self._removals = 0
 
     async def voice(self, voice_id: str) -> Voice:
-        """The voice of that id, or the default one for an empty id. Raises InvalidRequest for an id over 128 characters, NotFound."""
+        """The voice of that id, or the default one for an empty id. Raises InvalidRequest for an id
+        over 128 characters, NotFound.
+        """
         preset = self._preset(voice_id)
         return preset if preset is not None else (await self._kept(voice_id or self.default or ""))[1].voice
 
@@ -100,7 +106,9 @@ class VoiceLibrary:
         return Details(self._line(entry, lines[0][1]), kept.voice, kept.origin.transcript, kept.origin.provenance)
 
     async def page(self, size: int, after: str) -> tuple[list[Line], str]:
-        """At most `size` voices behind the id `after`, in order, and the id of the last one of them when there are more."""
+        """At most `size` voices behind the id `after`, in order, and the id of the last one of them
+        when there are more.
+        """
         presets = {voice.id: voice for voice in self._presets.all()}
         kept = await self._work(lambda store: store.ids()) if self._store else []
         ids = sorted({*presets, *kept})
@@ -108,7 +116,12 @@ class VoiceLibrary:
         shown = ahead[:size]
         asked = [voice_id for voice_id in shown if voice_id not in presets]
         found = (
-            {entry.id: self._line(entry, labels) for entry, labels in await self._work(lambda store: store.lines(asked))} if asked else {}
+            {
+                entry.id: self._line(entry, labels)
+                for entry, labels in await self._work(lambda store: store.lines(asked))
+            }
+            if asked
+            else {}
         )
         found |= {voice_id: self._preset_line(presets[voice_id]) for voice_id in shown if voice_id in presets}
         return [found[voice_id] for voice_id in shown if voice_id in found], shown[-1] if len(ahead) > size else ""
@@ -116,8 +129,8 @@ class VoiceLibrary:
     async def require_room(self, voice_id: str, request_id: str) -> Details | None:
         """Before work is spent on a new voice: the one that the same request made before, or None.
 
-        Raises InvalidRequest for an id that cannot be given, FailedPrecondition without a store, AlreadyExists, Overloaded when there are
-        as many voices as are allowed.
+        Raises InvalidRequest for an id that cannot be given, FailedPrecondition without a store,
+        AlreadyExists, Overloaded when there are as many voices as are allowed.
         """
         store = self._require_store()
         require_given_id(voice_id)
@@ -141,7 +154,9 @@ class VoiceLibrary:
         return Details(self._line(entry, labels), kept.voice, kept.origin.transcript, kept.origin.provenance)
 
     async def relabel(self, voice_id: str, new: Labels, fields: Collection[str]) -> Details:
-        """Change what people call a voice. Raises InvalidRequest, NotFound, and FailedPrecondition for a preset."""
+        """Change what people call a voice. Raises InvalidRequest, NotFound, and FailedPrecondition
+        for a preset.
+        """
         self._require_changeable(voice_id)
         await self._work(lambda store: store.relabel(voice_id, new, fields))
         return await self.details(voice_id)
@@ -175,7 +190,8 @@ class VoiceLibrary:
             return entry, kept
         task = self._under_way.get(voice_id)
         if task is None:
-            # One look-up for all that ask meanwhile; whoever hangs up does not end it for the others.
+            # One look-up for all that ask meanwhile; whoever hangs up does not end it for the
+            # others.
             task = self._under_way[voice_id] = asyncio.create_task(self._look_up(voice_id))
             task.add_done_callback(lambda done: self._looked_up(voice_id, done))
         return await asyncio.shield(task)
@@ -219,7 +235,9 @@ class VoiceLibrary:
 
     def _line(self, entry: Entry, labels: Labels) -> Line:
         told = (labels, entry.language_code, entry.created)
-        return Line(entry.id, entry.content_hash, entry.prompt_seconds, entry.id == self.default, *told, is_preset=False)
+        return Line(
+            entry.id, entry.content_hash, entry.prompt_seconds, entry.id == self.default, *told, is_preset=False
+        )
 
     def _preset_line(self, voice: Voice) -> Line:
         notes, default = self._notes.get(voice.id, Notes()), voice.id == self.default
@@ -231,7 +249,9 @@ class VoiceLibrary:
 
     def _require_store(self) -> VoiceStore:
         if self._store is None:
-            raise FailedPrecondition("this server keeps no voices but the model's: COSYSERVE_FRONTEND_VOICES_URL is not set")
+            raise FailedPrecondition(
+                "this server keeps no voices but the model's: COSYSERVE_FRONTEND_VOICES_URL is not set"
+            )
         return self._store
 
     def _require_changeable(self, voice_id: str) -> None:

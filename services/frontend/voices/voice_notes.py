@@ -1,8 +1,10 @@
 """What is known of a voice beside its arrays, as one more field of an entry of `spk2info.pt`.
 
-The layouts of the original programs have no place for it, and those programs pass over a field that they do not know. The field is
-`cosyserve`: a mapping of texts (`transcript`, `language_code`, `created`, `provenance`, `display_name`, `description`), `labels`, itself a
-mapping of texts, and `prompt_text_ids`, an int32 tensor, since a transcript as it was written need not give the ids that it was read as.
+The layouts of the original programs have no place for it, and those programs pass over a field that
+they do not know. The field is `cosyserve`: a mapping of texts (`transcript`, `language_code`,
+`created`, `provenance`, `display_name`, `description`), `labels`, itself a mapping of texts, and
+`prompt_text_ids`, an int32 tensor, since a transcript as it was written need not give the ids that
+it was read as.
 """
 
 from collections.abc import Mapping
@@ -18,7 +20,14 @@ from services.frontend.text.language import require_tag
 from services.frontend.voices.voice_labels import Labels
 
 FIELD = "cosyserve"
-_TEXTS = {"transcript": 1000, "language_code": 64, "created": 64, "provenance": 2000, "display_name": 128, "description": 1000}
+_TEXTS = {
+    "transcript": 1000,
+    "language_code": 64,
+    "created": 64,
+    "provenance": 2000,
+    "display_name": 128,
+    "description": 1000,
+}
 """Name of each text and how many characters it may have at most."""
 
 
@@ -37,7 +46,9 @@ class Notes:
     labels: Labels = field(default_factory=Labels)
 
     def imported(self, created: str, provenance: str) -> "Notes":
-        """With these where the notes do not say when the voice was made; notes that do say all that was known, also an empty provenance."""
+        """With these where the notes do not say when the voice was made; notes that do say all that
+        was known, also an empty provenance.
+        """
         return self if self.created else replace(self, created=created, provenance=self.provenance or provenance)
 
 
@@ -49,7 +60,9 @@ def notes_field(notes: Notes, prompt_text_ids: tuple[int, ...] = ()) -> dict[str
 
 
 def notes_of(entry: Mapping[str, Any]) -> Notes:
-    """The notes of an entry, empty ones where it has none. Raises ValueError naming what is not as `notes_field` makes it."""
+    """The notes of an entry, empty ones where it has none. Raises ValueError naming what is not as
+    `notes_field` makes it.
+    """
     value = entry.get(FIELD)
     if value is None:
         return Notes()
@@ -82,13 +95,17 @@ def _moment(created: str) -> str:
         raise ValueError(f"field {FIELD}: created is {created!r}, a year outside 1 to 9999") from error
     except ValueError as error:
         raise (
-            error if str(error).startswith("field ") else ValueError(f"field {FIELD}: created is {created!r}, no time of ISO 8601")
+            error
+            if str(error).startswith("field ")
+            else ValueError(f"field {FIELD}: created is {created!r}, no time of ISO 8601")
         ) from error
     return in_utc.isoformat(timespec="microseconds")
 
 
 def noted_text_ids(entry: Mapping[str, Any], transcript: str) -> Tensor | None:
-    """The ids that `transcript`, the text of the layout itself, was read as; None when the notes are of another text or have none."""
+    """The ids that `transcript`, the text of the layout itself, was read as; None when the notes
+    are of another text or have none.
+    """
     value = entry.get(FIELD)
     if not isinstance(value, dict) or value.get("transcript") != transcript:
         return None

@@ -1,8 +1,9 @@
 """Voices that callers made, kept where every replica sees them.
 
-A voice is three blobs: `content/HASH`, everything it is, immutable; `labels/HASH`, what people call it; `names/ID`, which says that the
-voice of this id is there and is that content. The name is written last and removed first, and both are atomic: a voice is there as a
-whole or not at all. ID is the id in hexadecimal digits: nothing that a caller wrote is ever part of a path.
+A voice is three blobs: `content/HASH`, everything it is, immutable; `labels/HASH`, what people call
+it; `names/ID`, which says that the voice of this id is there and is that content. The name is
+written last and removed first, and both are atomic: a voice is there as a whole or not at all. ID
+is the id in hexadecimal digits: nothing that a caller wrote is ever part of a path.
 """
 
 import json
@@ -34,8 +35,8 @@ class Entry:
 
 
 class VoiceStore:
-    """All calls block on the storage; usable from any thread of any process. Raise Overloaded when the storage fails, InternalFault when
-    it holds what this class did not write."""
+    """All calls block on the storage; usable from any thread of any process. Raise Overloaded when
+    the storage fails, InternalFault when it holds what this class did not write."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
@@ -71,11 +72,19 @@ class VoiceStore:
             raise InternalFault(f"the stored content of the voice {entry.id!r} is damaged: {error}") from error
 
     def add(self, kept: KeptVoice, labels: Labels) -> Entry:
-        """Keep a new voice; usable everywhere when this returns. Raises AlreadyExists when its id is taken, unless by the same request."""
+        """Keep a new voice; usable everywhere when this returns. Raises AlreadyExists when its id
+        is taken, unless by the same request.
+        """
         voice, origin = kept.voice, kept.origin
         data = to_bytes(kept)
         entry = Entry(
-            voice.id, file_hash(data), voice.content_hash, voice.prompt_seconds, origin.language_code, origin.created, origin.request_id
+            voice.id,
+            file_hash(data),
+            voice.content_hash,
+            voice.prompt_seconds,
+            origin.language_code,
+            origin.created,
+            origin.request_id,
         )
         try:
             self._blobs.put(_content(entry.file), data)
@@ -91,7 +100,8 @@ class VoiceStore:
                 return there
             raise AlreadyExists(f"there is a voice {voice.id!r} already") from error
         except BaseException:
-            # An answer that was lost may have been a yes. Where that cannot be asked either everything stays, for the sweep to decide.
+            # An answer that was lost may have been a yes. Where that cannot be asked either
+            # everything stays, for the sweep to decide.
             if self.entry(voice.id) == entry:
                 return entry
             self._forget(entry.file)
@@ -99,7 +109,9 @@ class VoiceStore:
         return entry
 
     def relabel(self, voice_id: str, new: Labels, fields: Collection[str]) -> None:
-        """Take over `fields` of `new`, all when none is named. Of several at once the last one wins. Raises NotFound."""
+        """Take over `fields` of `new`, all when none is named. Of several at once the last one
+        wins. Raises NotFound.
+        """
         entry = self.entry(voice_id)
         if entry is None:
             raise NotFound(f"there is no voice {voice_id!r}")
@@ -111,16 +123,19 @@ class VoiceStore:
             raise NotFound(f"there is no voice {voice_id!r}")
 
     def remove(self, voice_id: str) -> None:
-        """Delete a voice. Raises NotFound; of several at once one succeeds where the storage says which."""
+        """Delete a voice. Raises NotFound; of several at once one succeeds where the storage says
+        which.
+        """
         data = self._blobs.take(_name(voice_id))
         if data is None:
             raise NotFound(f"there is no voice {voice_id!r}")
         self._forget(_entry(data, voice_id).file)
 
     def sweep(self, older_than_seconds: float) -> int:
-        """Remove what writers that died have left and no voice needs; gives the number of blobs. What is younger may be a voice in the
-        making."""
-        # Contents are read before the names: one whose name is written in between is found by its name.
+        """Remove what writers that died have left and no voice needs; gives the number of blobs.
+        What is younger may be a voice in the making."""
+        # Contents are read before the names: one whose name is written in between is found by its
+        # name.
         candidates = [f"{folder}/{file}" for folder in ("content", "labels") for file in self._blobs.names(folder)]
         needed = {entry.file for entry, _ in self.lines(self.ids())}
         orphans = [path for path in candidates if path.rpartition("/")[2] not in needed]

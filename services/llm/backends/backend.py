@@ -1,4 +1,6 @@
-"""The seam between the service and whatever makes its tokens. Heavy libraries are imported by the chosen backend alone."""
+"""The seam between the service and whatever makes its tokens. Heavy libraries are imported by the
+chosen backend alone.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -35,12 +37,13 @@ class Backend(Protocol):
         ...
 
     def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
-        """The hops of one sentence. The first is empty and comes as soon as the sentence is accepted; during a replay an empty one comes
-        each `grouping.rest` tokens that are taken as made; the last carries the outcome.
+        """The hops of one sentence. The first is empty and comes as soon as the sentence is
+        accepted; during a replay an empty one comes each `grouping.rest` tokens that are taken as
+        made; the last carries the outcome.
 
         Closing the generator, or cancelling who waits for it, stops the work and frees its memory.
-        Raises Overloaded when full, InvalidRequest for a text that no sequence of this engine can hold, InternalFault when the engine
-        fails.
+        Raises Overloaded when full, InvalidRequest for a text that no sequence of this engine can
+        hold, InternalFault when the engine fails.
         """
         ...
 
@@ -58,19 +61,34 @@ def load_backend(settings: LlmSettings, on_fault: Callable[[str], None] | None =
     return load_chosen(settings, on_fault).engine
 
 
-def load_chosen(settings: LlmSettings, on_fault: Callable[[str], None] | None = None, below: Below | None = None) -> Footing[Backend]:
-    """The first backend that the settings allow and that serves here, ready but for its warm-up; behind `below`, where one did not speak.
-    Blocks while it reads the model.
+def load_chosen(
+    settings: LlmSettings, on_fault: Callable[[str], None] | None = None, below: Below | None = None
+) -> Footing[Backend]:
+    """The first backend that the settings allow and that serves here, ready but for its warm-up;
+    behind `below`, where one did not speak. Blocks while it reads the model.
 
-    on_fault: called with the reason, from any thread, should the engine break for good. Raises ModelError naming what is wrong in the model
-    directory, SettingsError for engines that cannot serve here.
+    on_fault: called with the reason, from any thread, should the engine break for good. Raises
+    ModelError naming what is wrong in the model directory, SettingsError for engines that cannot
+    serve here.
     """
 
     def rung(name: str, wanted: LlmSettings) -> Rung[Backend]:
-        return Rung(name, lambda: _load(wanted, on_fault), needs_files=name in HOSTED, discard=lambda late: asyncio.run(late.close()))
+        return Rung(
+            name,
+            lambda: _load(wanted, on_fault),
+            needs_files=name in HOSTED,
+            discard=lambda late: asyncio.run(late.close()),
+        )
 
     ladder = [rung(name, wanted) for name, wanted in rungs(settings, hosted_first(settings))]
-    return descend("llm", ladder, strict=settings.strict, setting="COSYSERVE_LLM_STRICT", below=below, load_seconds=settings.load_seconds)
+    return descend(
+        "llm",
+        ladder,
+        strict=settings.strict,
+        setting="COSYSERVE_LLM_STRICT",
+        below=below,
+        load_seconds=settings.load_seconds,
+    )
 
 
 def _load(settings: LlmSettings, on_fault: Callable[[str], None] | None) -> Backend:

@@ -1,5 +1,6 @@
-"""Which engines the speech-token service would take, best first, and what of a machine speaks against the hosted ones. No tensor library
-is asked: packages are looked for without importing them, GPUs through nvidia-smi."""
+"""Which engines the speech-token service would take, best first, and what of a machine speaks
+against the hosted ones. No tensor library is asked: packages are looked for without importing them,
+GPUs through nvidia-smi."""
 
 import importlib
 import importlib.util
@@ -25,8 +26,8 @@ _CONVERT = "make one with cosyserve model convert MODEL --target {} --output DIR
 
 
 def hosted_first(settings: LlmSettings) -> str:
-    """The hosted engine that `auto` tries before our own: the one that a setting names, or the one that was measured to be faster on this
-    host; empty without. Blocks while a note is read."""
+    """The hosted engine that `auto` tries before our own: the one that a setting names, or the one
+    that was measured to be faster on this host; empty without. Blocks while a note is read."""
     if settings.backend != "auto" or settings.device == "cpu":
         return ""
     return settings.auto_first or noted(settings.engines or default_directory(), LLM, settings.model)
@@ -71,14 +72,18 @@ def vllm_refusal(settings: LlmSettings) -> str:
 
 
 def imported(name: str, *modules: str) -> tuple[ModuleType, ...]:
-    """The modules of the library `name`. Raises Unserved with the reason where it is there and cannot be imported: a shared library that is
-    missing, a directory that cannot be written, a torch of another release."""
-    os.environ.setdefault("DO_NOT_TRACK", "1")  # both libraries tell their makers of each start otherwise
+    """The modules of the library `name`. Raises Unserved with the reason where it is there and
+    cannot be imported: a shared library that is missing, a directory that cannot be written, a
+    torch of another release."""
+    # both libraries tell their makers of each start otherwise
+    os.environ.setdefault("DO_NOT_TRACK", "1")
     try:
         return tuple(importlib.import_module(module) for module in modules)
     except Exception as error:
         told = next(iter(str(error).splitlines()), "")
-        raise Unserved(f"the package {name} cannot be imported: {type(error).__name__}: {told}; {_INSTALL[name]}") from error
+        raise Unserved(
+            f"the package {name} cannot be imported: {type(error).__name__}: {told}; {_INSTALL[name]}"
+        ) from error
 
 
 def _library_refusal(name: str) -> str:
@@ -93,8 +98,9 @@ def _library_refusal(name: str) -> str:
 
 
 def _release(name: str) -> tuple[int, ...]:
-    """Major and minor version; (0, 0) for a package that does not tell. The module itself is asked where no distribution is known, as with
-    one that was built in place. Raises Unserved where it cannot be imported."""
+    """Major and minor version; (0, 0) for a package that does not tell. The module itself is asked
+    where no distribution is known, as with one that was built in place. Raises Unserved where it
+    cannot be imported."""
     told = library_versions(name).get(name) or str(getattr(imported(name, name)[0], "__version__", ""))
     found = re.match(r"(\d+)\.(\d+)", told)
     return (int(found[1]), int(found[2])) if found else (0, 0)

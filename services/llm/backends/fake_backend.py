@@ -1,7 +1,8 @@
-"""A backend without a model or a tensor library: four tokens for each text id, the same for the same request. For trying the wiring.
+"""A backend without a model or a tensor library: four tokens for each text id, the same for the
+same request. For trying the wiring.
 
-Token i of a sentence is a pure function of (seed, sentence, i, text id i // 4), so it does not depend on how text or messages are cut,
-and replayed tokens continue as they do in a real engine.
+Token i of a sentence is a pure function of (seed, sentence, i, text id i // 4), so it does not
+depend on how text or messages are cut, and replayed tokens continue as they do in a real engine.
 """
 
 import asyncio
@@ -33,7 +34,9 @@ _FAULT_DRAW = 1 << 20
 
 
 class FakeBackend:
-    """Takes as many sentences at once as the settings say, `fake_token_milliseconds` for each token."""
+    """Takes as many sentences at once as the settings say, `fake_token_milliseconds` for each
+    token.
+    """
 
     def __init__(self, settings: LlmSettings) -> None:
         self.identity = Identity(model_hash="fake", backend="fake", precision="none", device="cpu")
@@ -47,10 +50,15 @@ class FakeBackend:
         self._closed = False
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
-        """As `Backend.generate`. A sentence takes a place for the tokens of one text id at a time, none while text is awaited."""
+        """As `Backend.generate`. A sentence takes a place for the tokens of one text id at a time,
+        none while text is awaited.
+        """
         arrives, settings = not isinstance(generation.text, tuple), self._settings
         if self._accepted[arrives] >= settings.max_sequences + settings.max_waiting:
-            raise Overloaded(f"{self._accepted[arrives]} sentences are in, no more are taken", retry_after=settings.retry_after_seconds)
+            raise Overloaded(
+                f"{self._accepted[arrives]} sentences are in, no more are taken",
+                retry_after=settings.retry_after_seconds,
+            )
         self._accepted[arrives] += 1
         hops: list[Hop] = []
         outbox = Outbox(lambda item: hops.append(item) if isinstance(item, Hop) else None, generation.grouping)
@@ -60,7 +68,9 @@ class FakeBackend:
             async for text_id in _ids(generation.text):
                 async with self._places:
                     if not outbox.started:
-                        outbox.prefilled(time.time_ns(), len(generation.prompt.text_ids) + len(generation.prompt.speech_tokens))
+                        outbox.prefilled(
+                            time.time_ns(), len(generation.prompt.text_ids) + len(generation.prompt.speech_tokens)
+                        )
                     for token in self._tokens(generation, text_id, count):
                         count += 1
                         if count <= len(generation.replay):
@@ -94,7 +104,11 @@ class FakeBackend:
 
     def _tokens(self, generation: Generation, text_id: int, first: int) -> Iterator[int]:
         """What one text id says: tokens `first` and following of the sentence."""
-        sampling, prompt, fault = generation.sampling, generation.prompt.speech_tokens, self._fault_of(generation.sampling)
+        sampling, prompt, fault = (
+            generation.sampling,
+            generation.prompt.speech_tokens,
+            self._fault_of(generation.sampling),
+        )
         for count in range(first, min(first + _TOKENS_WHEN.get(fault, TOKENS_PER_TEXT_ID), MOST_TOKENS)):
             if self._closed:
                 raise Unavailable("the speech-token engine is shutting down")
@@ -110,11 +124,16 @@ class FakeBackend:
 
 
 class _InTurn(AlignmentTable):
-    """Four tokens an id, the last ids having what is left: of a sentence that ended too soon nothing."""
+    """Four tokens an id, the last ids having what is left: of a sentence that ended too soon
+    nothing.
+    """
 
     def __init__(self, vocabulary: int) -> None:
         # All ids look alike, in no memory.
-        each, nothing = np.broadcast_to(np.float32(0), (vocabulary, DIGITS, LEVELS)), np.broadcast_to(np.float32(0), vocabulary)
+        each, nothing = (
+            np.broadcast_to(np.float32(0), (vocabulary, DIGITS, LEVELS)),
+            np.broadcast_to(np.float32(0), vocabulary),
+        )
         super().__init__(each, nothing, nothing, nothing)
 
     def starts(self, text_ids: tuple[int, ...], tokens: list[int]) -> list[int]:

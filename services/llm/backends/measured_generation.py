@@ -13,8 +13,9 @@ CALIBRATION_TOKENS = 25
 
 
 class MeasuredGeneration:
-    """Generates as `backend` does, for the event loop. load: of the sentences whose text is there as a whole, without those that are
-    hung up before any speech; one whose text arrives waits for its writer, so what it takes says nothing about the engine."""
+    """Generates as `backend` does, for the event loop. load: of the sentences whose text is there
+    as a whole, without those that are hung up before any speech; one whose text arrives waits for
+    its writer, so what it takes says nothing about the engine."""
 
     def __init__(self, backend: Backend) -> None:
         self.load = EngineLoad()
@@ -38,7 +39,12 @@ class MeasuredGeneration:
 
     async def calibrate(self) -> None:
         """Measure about a second of speech. Raises what the backend raises."""
-        some = Generation(prompt=Prompt(), text=(0,) * CALIBRATION_TOKENS, sampling=Sampling(), grouping=Grouping(first=CALIBRATION_TOKENS))
+        some = Generation(
+            prompt=Prompt(),
+            text=(0,) * CALIBRATION_TOKENS,
+            sampling=Sampling(),
+            grouping=Grouping(first=CALIBRATION_TOKENS),
+        )
         async with contextlib.aclosing(self.generate(some)) as hops:
             async for hop in hops:
                 if hop.tokens:

@@ -1,4 +1,6 @@
-"""The backend in plain PyTorch: requests become scripts, the engine runs them, hops come back to the event loop."""
+"""The backend in plain PyTorch: requests become scripts, the engine runs them, hops come back to
+the event loop.
+"""
 
 import asyncio
 import contextlib
@@ -36,12 +38,16 @@ log = logging.getLogger(__name__)
 class TorchBackend:
     """`max_positions`: longest sequence that is accepted."""
 
-    def __init__(self, engine: Engine, identity: Identity, max_positions: int, alignment: AlignmentTable | None = None) -> None:
+    def __init__(
+        self, engine: Engine, identity: Identity, max_positions: int, alignment: AlignmentTable | None = None
+    ) -> None:
         self.engine, self.identity, self._max_positions, self.alignment = engine, identity, max_positions, alignment
 
     @classmethod
     def load(cls, settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> "TorchBackend":
-        """Read the model directory of the settings and start the engine. Raises ModelError or SettingsError."""
+        """Read the model directory of the settings and start the engine. Raises ModelError or
+        SettingsError.
+        """
         if settings.model is None:
             raise SettingsError("model is not set")
         device = choose_device(settings.device)
@@ -52,23 +58,34 @@ class TorchBackend:
         invariant = device.type == "cpu" if settings.batch_invariant is None else settings.batch_invariant
         budget = None if settings.kv_budget_mib is None else settings.kv_budget_mib << 20
         limits = Limits(
-            running=settings.max_sequences, waiting=settings.max_waiting, kv_bytes=budget, retry_after=settings.retry_after_seconds
+            running=settings.max_sequences,
+            waiting=settings.max_waiting,
+            kv_bytes=budget,
+            retry_after=settings.retry_after_seconds,
         )
 
         def built(device: torch.device) -> SpeechTokenModel:
             return SpeechTokenModel.build(config, load_tensors(directory, config), device)
 
         hashed = model_hash(directory)
-        engine = _fused_engine(config, built, hashed, settings, limits, device, invariant, on_fault) if device.type == "cuda" else None
+        engine = (
+            _fused_engine(config, built, hashed, settings, limits, device, invariant, on_fault)
+            if device.type == "cuda"
+            else None
+        )
         fused = engine is not None
         if engine is None:
             model = built(device)
             passes = CpuPasses(model, settings.prompt_states_mib << 20) if invariant and device.type == "cpu" else None
-            engine = Engine(model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault, passes=passes)
+            engine = Engine(
+                model, limits, batch_invariant=invariant, threads=settings.threads, on_fault=on_fault, passes=passes
+            )
         identity = Identity(
             model_hash=hashed,
             backend="torch",
-            precision=fused_precision_text(settings, invariant) if fused else precision_text(invariant, settings.max_sequences, device),
+            precision=fused_precision_text(settings, invariant)
+            if fused
+            else precision_text(invariant, settings.max_sequences, device),
             device=device_text(device, settings.threads) + (f", triton {triton_version()}" if fused else ""),
         )
         return cls(engine, identity, min(settings.max_positions, engine.longest), alignment)
@@ -82,7 +99,9 @@ class TorchBackend:
         return self.engine.model.config.lengths
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Hop]:
-        """As `Backend.generate`. Hops wait for their reader in memory: a sentence is bounded, and so are they."""
+        """As `Backend.generate`. Hops wait for their reader in memory: a sentence is bounded, and
+        so are they.
+        """
         hops: asyncio.Queue[Hop | Exception] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -127,7 +146,9 @@ class TorchBackend:
         most = longest_arriving_text(config, prompt, self._max_positions)
         kind: type[ArrivingText] = UpstreamText if sampling.profile is Profile.UPSTREAM else ContinuousText
         script = kind(config, prompt, chooser, generation.replay)
-        return self.engine.submit(script, self._max_positions, outbox, positions_of_prompt(prompt)), counted(generation.text, most)
+        return self.engine.submit(script, self._max_positions, outbox, positions_of_prompt(prompt)), counted(
+            generation.text, most
+        )
 
     async def _feed(self, sequence: Sequence, text: TextStream, hops: asyncio.Queue[Hop | Exception]) -> None:
         """Pass text on as it arrives; whatever goes wrong with it ends the sentence."""
@@ -149,7 +170,9 @@ def _fused_engine(
     invariant: bool,
     on_fault: Callable[[str], None] | None,
 ) -> Engine | None:
-    """The engine with fused steps; None where the settings leave it open and it cannot run, or ask for the readable one."""
+    """The engine with fused steps; None where the settings leave it open and it cannot run, or ask
+    for the readable one.
+    """
     if settings.gpu_engine == "readable":
         return None
     try:
@@ -159,7 +182,9 @@ def _fused_engine(
             from services.llm.gpu.factory import start_engine  # needs Triton
 
             capability = torch.cuda.get_device_capability(device)
-            keep_kernels(Key(gpu=torch.cuda.get_device_name(device), capability=capability, torch=torch.__version__, model=model))
+            keep_kernels(
+                Key(gpu=torch.cuda.get_device_name(device), capability=capability, torch=torch.__version__, model=model)
+            )
             # The weights are packed anew: the whole model in float32 never comes to the device.
             return start_engine(
                 built(torch.device("cpu")),
@@ -179,29 +204,35 @@ def _fused_engine(
 
 
 def precision_text(batch_invariant: bool, most_rows: int, device: torch.device) -> str:
-    """The number type; whether sequences are rows of one batch, whose shape sums then round by, and whether they run as on a CPU."""
+    """The number type; whether sequences are rows of one batch, whose shape sums then round by, and
+    whether they run as on a CPU.
+    """
     if not batch_invariant:
         return f"float32, batches of up to {most_rows} rows"
     return "float32, rows alone" if device.type == "cpu" else "float32"
 
 
 def fused_precision_text(settings: LlmSettings, batch_invariant: bool) -> str:
-    """The same of fused steps; in float32 all batches have the same blocks, so that there sums never round by the shape of the batch."""
+    """The same of fused steps; in float32 all batches have the same blocks, so that there sums
+    never round by the shape of the batch.
+    """
     if settings.gpu_precision == "float32":
         return "float32, fused"
     return "bfloat16, fused" if batch_invariant else f"bfloat16, fused, batches of up to {settings.max_sequences} rows"
 
 
 def device_text(device: torch.device, threads: int) -> str:
-    """What makes two devices round alike: the kind of GPU, or the vector instructions of the CPU that torch uses and the number of threads
-    that share an operation; and the version of torch."""
+    """What makes two devices round alike: the kind of GPU, or the vector instructions of the CPU
+    that torch uses and the number of threads that share an operation; and the version of torch."""
     if device.type == "cuda":
         return f"{torch.cuda.get_device_name(device)}, torch {torch.__version__}"
     return f"cpu {torch.backends.cpu.get_cpu_capability()} {threads} thread{'s' if threads > 1 else ''}, torch {torch.__version__}"
 
 
 def choose_device(wanted: str) -> torch.device:
-    """`auto`: CUDA where there is a device. Raises SettingsError when CUDA is asked for and missing."""
+    """`auto`: CUDA where there is a device. Raises SettingsError when CUDA is asked for and
+    missing.
+    """
     if wanted == "cuda" and not torch.cuda.is_available():
         raise SettingsError("torch finds no CUDA device")
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")

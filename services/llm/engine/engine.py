@@ -1,4 +1,5 @@
-"""Iteration-level batching: one thread owns the model and runs one step after another for all sequences that are in.
+"""Iteration-level batching: one thread owns the model and runs one step after another for all
+sequences that are in.
 
     submit -> wait for a place -> prompt's pass -> one position a step with everyone else -> end, error or cancel
 
@@ -41,7 +42,9 @@ class Steps(Protocol):
 
     @property
     def grows(self) -> bool:
-        """Whether a sequence whose text arrives takes memory as it grows, instead of all at the start."""
+        """Whether a sequence whose text arrives takes memory as it grows, instead of all at the
+        start.
+        """
         ...
 
     def slot_bytes(self, capacity: int) -> int:
@@ -49,7 +52,9 @@ class Steps(Protocol):
         ...
 
     def plan(self, scheduler: Scheduler) -> Step | None:
-        """What to run next; None: nothing until something changes. Called under the engine's lock."""
+        """What to run next; None: nothing until something changes. Called under the engine's
+        lock.
+        """
         ...
 
     def run(self, step: Step) -> None:
@@ -62,17 +67,21 @@ class Steps(Protocol):
 
 
 Remove = Callable[[Sequence], None]
-"""Takes a sequence out of the schedule and closes it; may be called from any thread, also during a pass."""
+"""Takes a sequence out of the schedule and closes it; may be called from any thread, also during a
+pass.
+"""
 
 
 class Engine:
-    """Runs sequences on one model. All methods may be called from any thread and return at once, but for `close`.
+    """Runs sequences on one model. All methods may be called from any thread and return at once,
+    but for `close`.
 
-    limits: how many sequences, and bytes of keys and values, are taken on. batch_invariant: rows are run one by one (see `stepper`).
-    threads: intra-op threads of torch (None: torch's choice). on_fault: called once with the reason, from the engine's thread, should it
-    break for good; all sequences have got InternalFault by then, and so does who comes later. steps: makes what runs the steps, None for
-    the readable `Stepper`; passes: how that one runs one sequence alone, None for the readable way. Source of the scheduling: Orca (Yu et
-    al., 2022).
+    limits: how many sequences, and bytes of keys and values, are taken on. batch_invariant: rows
+    are run one by one (see `stepper`). threads: intra-op threads of torch (None: torch's choice).
+    on_fault: called once with the reason, from the engine's thread, should it break for good; all
+    sequences have got InternalFault by then, and so does who comes later. steps: makes what runs
+    the steps, None for the readable `Stepper`; passes: how that one runs one sequence alone, None
+    for the readable way. Source of the scheduling: Orca (Yu et al., 2022).
     """
 
     def __init__(
@@ -96,22 +105,29 @@ class Engine:
             self._steps = steps(self._stats, self.cancel)
         else:
             assert isinstance(model, SpeechTokenModel)  # noqa: S101
-            self._steps = Stepper(model, passes or ReadablePasses(model), self._stats, self.cancel, batch_invariant=batch_invariant)
+            self._steps = Stepper(
+                model, passes or ReadablePasses(model), self._stats, self.cancel, batch_invariant=batch_invariant
+            )
         self._over: tuple[type[CosyserveError], str] | None = None
-        """Class and text of the error for everyone; each gets an instance of its own, since raising one grows its traceback."""
+        """Class and text of the error for everyone; each gets an instance of its own, since raising
+        one grows its traceback.
+        """
         self._thread = threading.Thread(target=self._work, name="llm-engine", daemon=True)
         self._thread.start()
 
     def submit(self, script: Script, capacity: int, outbox: Outbox, begins_with: int | None = None) -> Sequence:
-        """Accept a sequence of at most `capacity` positions. begins_with: how many of them it has to have memory for to begin, where it
-        takes more as it grows (`Steps.grows`); None: all. One that can grow no more is ended with Overloaded.
+        """Accept a sequence of at most `capacity` positions. begins_with: how many of them it has
+        to have memory for to begin, where it takes more as it grows (`Steps.grows`); None: all. One
+        that can grow no more is ended with Overloaded.
 
-        Raises Overloaded when full, InvalidRequest when the slot alone exceeds the key-value memory, Unavailable when the engine is closed,
-        InternalFault when it broke.
+        Raises Overloaded when full, InvalidRequest when the slot alone exceeds the key-value
+        memory, Unavailable when the engine is closed, InternalFault when it broke.
         """
         wanted, limit = self._steps.slot_bytes(capacity), self._scheduler.limits.kv_bytes
         if limit is not None and wanted > limit:
-            raise InvalidRequest(f"the sentence may need {capacity} positions, {wanted} bytes of keys and values; the engine has {limit}")
+            raise InvalidRequest(
+                f"the sentence may need {capacity} positions, {wanted} bytes of keys and values; the engine has {limit}"
+            )
         if begins_with is not None and self._steps.grows:
             wanted = self._steps.slot_bytes(min(begins_with, capacity))
         sequence = Sequence(script, capacity, wanted, outbox)
@@ -132,14 +148,18 @@ class Engine:
                 self._changed.notify()
 
     def cancel(self, sequence: Sequence) -> None:
-        """No further step for this sequence; its slot is free at once (after the pass that may be under way)."""
+        """No further step for this sequence; its slot is free at once (after the pass that may be
+        under way).
+        """
         with self._changed:
             self._scheduler.remove(sequence)
             self._changed.notify()
 
     @property
     def longest(self) -> int:
-        """Positions of the longest sequence that the key-value memory holds; a great number where it has no limit."""
+        """Positions of the longest sequence that the key-value memory holds; a great number where
+        it has no limit.
+        """
         limit = self._scheduler.limits.kv_bytes
         if limit is None:
             return sys.maxsize
@@ -161,7 +181,9 @@ class Engine:
             )
 
     def close(self) -> None:
-        """End all sequences with Unavailable and the thread with them; blocks until the pass under way is over."""
+        """End all sequences with Unavailable and the thread with them; blocks until the pass under
+        way is over.
+        """
         self._end_all(Unavailable, "the speech-token engine is shutting down")
         self._thread.join()
         self._steps.close()

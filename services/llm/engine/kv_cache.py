@@ -1,4 +1,6 @@
-"""Keys and values of one sequence: one slot, reserved when the sequence is admitted, gone when it ends."""
+"""Keys and values of one sequence: one slot, reserved when the sequence is admitted, gone when it
+ends.
+"""
 
 from dataclasses import dataclass
 
@@ -17,7 +19,9 @@ def cache_bytes(config: LlmConfig, capacity: int) -> int:
 
 @dataclass
 class SequenceCache:
-    """keys, values: float32 [layers, kv_heads, capacity, head_size]; the first `length` positions are filled."""
+    """keys, values: float32 [layers, kv_heads, capacity, head_size]; the first `length` positions
+    are filled.
+    """
 
     keys: Tensor
     values: Tensor
@@ -25,9 +29,11 @@ class SequenceCache:
 
     @classmethod
     def reserve(cls, config: LlmConfig, capacity: int, device: torch.device) -> "SequenceCache":
-        """An empty slot for `capacity` positions on `device`, `cache_bytes(config, capacity)` bytes, not initialised.
+        """An empty slot for `capacity` positions on `device`, `cache_bytes(config, capacity)`
+        bytes, not initialised.
 
-        Raises torch.OutOfMemoryError (a RuntimeError on the CPU) when the device has no room for it.
+        Raises torch.OutOfMemoryError (a RuntimeError on the CPU) when the device has no room for
+        it.
         """
         shape = (config.layers, config.kv_heads, capacity, config.head_size)
         return cls(torch.empty(shape, device=device), torch.empty(shape, device=device))
@@ -38,7 +44,8 @@ class SequenceCache:
         return self.keys.shape[2]
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store new keys and values [n, kv_heads, head_size] behind `length`; returns all of them, [kv_heads, length + n, head_size].
+        """Store new keys and values [n, kv_heads, head_size] behind `length`; returns all of them,
+        [kv_heads, length + n, head_size].
 
         `length` itself is moved on by the model when all layers are through.
         """

@@ -1,8 +1,10 @@
-"""The speech-token decoder: a Qwen2 backbone between three embedding tables and a head of 6564 ids. Weights only, no state.
+"""The speech-token decoder: a Qwen2 backbone between three embedding tables and a head of 6564 ids.
+Weights only, no state.
 
-Pre-norm blocks: x + attention(norm(x)), x + mlp(norm(x)); grouped-query causal attention with rotary positions (half-split pairs) and
-biased q, k, v; silu-gated MLP; RMSNorm. Float32. Source: compatibility specification section 3.1; rotary embedding: Su et al., 2021;
-RMSNorm: Zhang and Sennrich, 2019; grouped queries: Ainslie et al., 2023.
+Pre-norm blocks: x + attention(norm(x)), x + mlp(norm(x)); grouped-query causal attention with
+rotary positions (half-split pairs) and biased q, k, v; silu-gated MLP; RMSNorm. Float32. Source:
+compatibility specification section 3.1; rotary embedding: Su et al., 2021; RMSNorm: Zhang and
+Sennrich, 2019; grouped queries: Ainslie et al., 2023.
 """
 
 import functools
@@ -22,7 +24,9 @@ from services.llm.generation.script import Input, Table
 
 @dataclass(frozen=True)
 class Layer:
-    """Weights of one block; q, k, v in one matrix and gate, up in one, so that each is a single product."""
+    """Weights of one block; q, k, v in one matrix and gate, up in one, so that each is a single
+    product.
+    """
 
     attention_norm: Tensor
     qkv: Tensor
@@ -86,7 +90,9 @@ class SpeechTokenModel:
         return torch.cat([self._rows(table, rows) for table, rows in runs])
 
     def forward(self, embeddings: Tensor, cache: SequenceCache) -> Tensor:
-        """Run n more positions of one sequence, [n, hidden] -> [n, hidden] behind the final norm; the cache grows by n."""
+        """Run n more positions of one sequence, [n, hidden] -> [n, hidden] behind the final norm;
+        the cache grows by n.
+        """
         rotation = self._rotation(torch.arange(cache.length, cache.length + len(embeddings), device=self.device))
         hidden = embeddings
         for index, layer in enumerate(self.layers):
@@ -96,26 +102,31 @@ class SpeechTokenModel:
         return self._normalize(hidden, self.norm)
 
     def forward_rows(self, embeddings: Tensor, caches: Sequence[SequenceCache]) -> Tensor:
-        """Run one more position of each of B sequences, [B, hidden] -> [B, hidden]; each cache grows by 1.
+        """Run one more position of each of B sequences, [B, hidden] -> [B, hidden]; each cache
+        grows by 1.
 
-        All products are made for the whole batch; attention goes row by row, so that sequences of different lengths need no padding.
-        Within rounding equal to `forward` on each row.
+        All products are made for the whole batch; attention goes row by row, so that sequences of
+        different lengths need no padding. Within rounding equal to `forward` on each row.
         """
         rotation = self._rotation(torch.tensor([cache.length for cache in caches], device=self.device))
         hidden = embeddings
         for index, layer in enumerate(self.layers):
             query, key, value = self._project(layer, hidden, rotation)
             rows = [slice(row, row + 1) for row in range(len(caches))]
-            attended = [_attend(query[r], *cache.append(index, key[r], value[r])) for r, cache in zip(rows, caches, strict=True)]
+            attended = [
+                _attend(query[r], *cache.append(index, key[r], value[r])) for r, cache in zip(rows, caches, strict=True)
+            ]
             hidden = self._finish_block(layer, hidden, torch.cat(attended))
         for cache in caches:
             cache.length += 1
         return self._normalize(hidden, self.norm)
 
     def forward_batch(self, embeddings: Tensor) -> Tensor:
-        """Run B whole sequences from position 0, [B, T, hidden] -> [B, T, hidden], without a cache; differentiable.
+        """Run B whole sequences from position 0, [B, T, hidden] -> [B, T, hidden], without a cache;
+        differentiable.
 
-        Rows may be padded at their end: what stands before sees nothing of it. Within rounding equal to `forward` on each row.
+        Rows may be padded at their end: what stands before sees nothing of it. Within rounding
+        equal to `forward` on each row.
         """
         rotation = self._rotation(torch.arange(embeddings.shape[1], device=self.device))
         hidden = embeddings
@@ -139,7 +150,9 @@ class SpeechTokenModel:
         return angles.cos(), angles.sin()
 
     def _project(self, layer: Layer, hidden: Tensor, rotation: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """hidden [..., n, hidden] -> q [..., n, heads, head_size], k and v [..., n, kv_heads, head_size], q and k rotated."""
+        """hidden [..., n, hidden] -> q [..., n, heads, head_size], k and v [..., n, kv_heads,
+        head_size], q and k rotated.
+        """
         heads, kv_heads = self.config.heads, self.config.kv_heads
         joined = F.linear(self._normalize(hidden, layer.attention_norm), layer.qkv, layer.qkv_bias)
         joined = joined.view(*hidden.shape[:-1], heads + 2 * kv_heads, self.config.head_size)
@@ -152,7 +165,9 @@ class SpeechTokenModel:
         return hidden + self._branch(F.linear(F.silu(gate) * up, layer.down))
 
     def _branch(self, change: Tensor) -> Tensor:
-        """What attention and MLP add to the residual stream, [..., hidden]; a training may thin it out."""
+        """What attention and MLP add to the residual stream, [..., hidden]; a training may thin it
+        out.
+        """
         return change
 
     def _normalize(self, hidden: Tensor, weight: Tensor) -> Tensor:
@@ -161,7 +176,9 @@ class SpeechTokenModel:
 
 @functools.cache
 def _rotary_frequencies(theta: float, head_size: int, device: torch.device) -> Tensor:
-    """Worked out on the CPU once, so that every device turns by the same angles and a model built anew copies nothing."""
+    """Worked out on the CPU once, so that every device turns by the same angles and a model built
+    anew copies nothing.
+    """
     exponents = torch.arange(0, head_size, 2, dtype=torch.float32) / head_size
     return (1.0 / theta**exponents).to(device)
 
@@ -173,11 +190,15 @@ def _rotate(heads: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Causal attention of the last n positions over all T. query [n, heads, d], keys and values [kv_heads, T, d] -> [n, heads * d]."""
+    """Causal attention of the last n positions over all T. query [n, heads, d], keys and values
+    [kv_heads, T, d] -> [n, heads * d].
+    """
     count, total = query.shape[0], keys.shape[1]
     if count == 1:  # the heads that share a key head are its queries: no copy of the keys, no mask
         grouped = query.view(1, keys.shape[0], -1, query.shape[2])
         return F.scaled_dot_product_attention(grouped, keys[None], values[None]).reshape(1, -1)
     seen = torch.ones(count, total, dtype=torch.bool, device=query.device).tril(total - count)
-    attended = F.scaled_dot_product_attention(query.transpose(0, 1)[None], keys[None], values[None], attn_mask=seen, enable_gqa=True)
+    attended = F.scaled_dot_product_attention(
+        query.transpose(0, 1)[None], keys[None], values[None], attn_mask=seen, enable_gqa=True
+    )
     return attended[0].transpose(0, 1).reshape(count, -1)

@@ -1,4 +1,6 @@
-"""From the engine's thread to whoever reads: tokens grouped to hops, one wake-up per hop, with the times of the sequence."""
+"""From the engine's thread to whoever reads: tokens grouped to hops, one wake-up per hop, with the
+times of the sequence.
+"""
 
 import contextlib
 import time
@@ -8,7 +10,9 @@ from cosyserve.timing import Timing
 from services.llm.generation.request import FinishReason, Grouping, Hop, Outcome
 
 Deliver = Callable[[Hop | Exception], None]
-"""Hands a hop, or the error that ended the sequence, to the reader. Called from the engine's thread; must not block."""
+"""Hands a hop, or the error that ended the sequence, to the reader. Called from the engine's
+thread; must not block.
+"""
 
 
 class Outbox:
@@ -42,7 +46,9 @@ class Outbox:
             self._send(None)
 
     def replayed(self) -> None:
-        """One more token was taken as made: nothing to send, but an empty hop each `rest` of them shows that work goes on."""
+        """One more token was taken as made: nothing to send, but an empty hop each `rest` of them
+        shows that work goes on.
+        """
         self._replayed += 1
         if self._replayed % self._grouping.rest == 0:
             self._deliver(Hop([]))
@@ -56,13 +62,17 @@ class Outbox:
         self._send(Outcome(reason, tokens, queue, prefill, decode))
 
     def fail(self, error: Exception) -> None:
-        """Send the error that ended the sequence; a reader whose event loop is closed has nobody left to tell."""
+        """Send the error that ended the sequence; a reader whose event loop is closed has nobody
+        left to tell.
+        """
         with contextlib.suppress(RuntimeError):
             self._deliver(error)
 
     def _send(self, outcome: Outcome | None) -> None:
         if not self._sent_any and self._prefill:
-            self._timings.append(Timing("llm.first_hop", self._prefill.end_ns, time.time_ns(), {"tokens": len(self._tokens)}))
+            self._timings.append(
+                Timing("llm.first_hop", self._prefill.end_ns, time.time_ns(), {"tokens": len(self._tokens)})
+            )
         if outcome:
             self._timings.append(outcome.decode)
         hop = Hop(self._tokens, tuple(self._timings), outcome)

@@ -12,7 +12,8 @@ class Passes(Protocol):
     """Belongs to the engine's thread."""
 
     def scores(self, inputs: list[Input], cache: SequenceCache, of_voice: int) -> Scores:
-        """Log-probabilities [6564] behind the last of n >= 1 inputs; the cache grows by n. of_voice: as `Script.of_voice`.
+        """Log-probabilities [6564] behind the last of n >= 1 inputs; the cache grows by n.
+        of_voice: as `Script.of_voice`.
 
         A pure function of the arguments: nobody else's inputs change a bit of it.
         """

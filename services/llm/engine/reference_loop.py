@@ -1,4 +1,6 @@
-"""One sequence, one input run after another: the slow readable path that the engine is measured against."""
+"""One sequence, one input run after another: the slow readable path that the engine is measured
+against.
+"""
 
 import torch
 
@@ -17,7 +19,9 @@ class Alone:
 
     @torch.inference_mode()
     def run(self) -> list[int]:
-        """The tokens sent until the script waits for text or is over. Raises InternalFault when the capacity does not suffice."""
+        """The tokens sent until the script waits for text or is over. Raises InternalFault when the
+        capacity does not suffice.
+        """
         sent = []
         while ready := self._script.ready:
             if self._cache.length + ready > self._cache.capacity:

@@ -1,9 +1,11 @@
 """Who runs next. Plain policy, no threads: the engine calls it under its lock.
 
-A sequence with something to run waits until a place and the memory reserved for it are free, first come first served. Each step then
-runs at most one sequence with several pending inputs (a prompt, or a block of text), the one longest in its place first, and one input of
-every other sequence that has a place. A sequence that waits for text has no place, but keeps its memory if it has begun. When text arrives
-it takes the next place that is free, before those that have not begun: it holds the memory that they may be waiting for.
+A sequence with something to run waits until a place and the memory reserved for it are free, first
+come first served. Each step then runs at most one sequence with several pending inputs (a prompt,
+or a block of text), the one longest in its place first, and one input of every other sequence that
+has a place. A sequence that waits for text has no place, but keeps its memory if it has begun. When
+text arrives it takes the next place that is free, before those that have not begun: it holds the
+memory that they may be waiting for.
 """
 
 from collections import deque
@@ -21,9 +23,13 @@ class Limits:
     running: int
     """Sequences that share the steps."""
     waiting: int
-    """Sequences accepted beyond that; one more is refused. As many text streams as both together may be open, whatever they wait for."""
+    """Sequences accepted beyond that; one more is refused. As many text streams as both together
+    may be open, whatever they wait for.
+    """
     kv_bytes: int | None = None
-    """Memory for keys and values of all sequences that have begun, together; None: no limit but the number of sequences."""
+    """Memory for keys and values of all sequences that have begun, together; None: no limit but the
+    number of sequences.
+    """
     retry_after: float = 1.0
     """Seconds that a refused caller is told to wait."""
 
@@ -40,8 +46,9 @@ class Step:
 
 @dataclass
 class Scheduler:
-    """The sequences that are in. `waiting`: not begun, without a slot. `running`: have a slot, and of those that do not wait for text the
-    first `limits.running` have a place. Not thread-safe. Source of the policy: iteration-level scheduling, Orca (Yu et al., 2022)."""
+    """The sequences that are in. `waiting`: not begun, without a slot. `running`: have a slot, and
+    of those that do not wait for text the first `limits.running` have a place. Not thread-safe.
+    Source of the policy: iteration-level scheduling, Orca (Yu et al., 2022)."""
 
     limits: Limits
     waiting: deque[Sequence] = field(default_factory=deque)
@@ -60,8 +67,8 @@ class Scheduler:
         return sum(sequence.parked for sequence in self._all)
 
     def add(self, sequence: Sequence) -> None:
-        """Accept a sequence behind all others. Raises Overloaded, with the hint when to come back, when as many wait as may or as many text
-        streams are open as may."""
+        """Accept a sequence behind all others. Raises Overloaded, with the hint when to come back,
+        when as many wait as may or as many text streams are open as may."""
         most = self.limits.running + self.limits.waiting
         running, waiting = (sum(not other.parked for other in others) for others in (self.running, self.waiting))
         streams = sum(other.text_arrives for other in self._all)
@@ -85,7 +92,9 @@ class Scheduler:
         self.changed = True
 
     def next(self) -> Step | None:
-        """The next step, or None when nothing can run before text, a new sequence or a free place comes."""
+        """The next step, or None when nothing can run before text, a new sequence or a free place
+        comes.
+        """
         placed = self.placed()
         extend = next((sequence for sequence in placed if sequence.script.ready > 1), None)
         decode = [sequence for sequence in placed if sequence.script.ready == 1]

@@ -23,13 +23,17 @@ class TextScript(Script, Protocol):
 
 @dataclass(eq=False)
 class Sequence:
-    """Script, slot and outbox of one sentence. The script is touched by the engine's thread alone; text waits in `arrivals` for it."""
+    """Script, slot and outbox of one sentence. The script is touched by the engine's thread alone;
+    text waits in `arrivals` for it.
+    """
 
     script: Script
     capacity: int
     """Positions it may come to."""
     reserved_bytes: int
-    """Memory that is kept for it: of all its positions, or of as many as it has grown to (`Steps.grows`)."""
+    """Memory that is kept for it: of all its positions, or of as many as it has grown to
+    (`Steps.grows`).
+    """
     outbox: Outbox
     cache: SequenceCache | None = None
     """Made by the engine with the first pass, dropped when the sequence is closed."""

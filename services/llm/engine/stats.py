@@ -16,7 +16,9 @@ class EngineStats:
     decode_rows: int = 0
     """Positions run in those turns."""
     longest_step_seconds: float = 0.0
-    """Longest pass of the model: between two passes the engine looks for sequences that were closed."""
+    """Longest pass of the model: between two passes the engine looks for sequences that were
+    closed.
+    """
     running: int = 0
     """Sequences that have begun, those that wait for text included."""
     parked: int = 0

@@ -1,8 +1,9 @@
 """One step on the model: passes, and what becomes of their answers. Runs on the engine's thread.
 
-In `batch_invariant` mode rows run one by one through identical shapes, so that a sequence's numbers do not depend on who else is in.
-Otherwise one pass serves all rows, equal within rounding. An error ends the sequences of its pass and no others, unless pass after pass
-fails: then the device is beyond repair and the engine with it.
+In `batch_invariant` mode rows run one by one through identical shapes, so that a sequence's numbers
+do not depend on who else is in. Otherwise one pass serves all rows, equal within rounding. An error
+ends the sequences of its pass and no others, unless pass after pass fails: then the device is
+beyond repair and the engine with it.
 """
 
 import contextlib
@@ -24,7 +25,9 @@ from services.llm.generation.sampling import Scores
 
 log = logging.getLogger(__name__)
 MOST_FAILED_PASSES = 3
-"""So many passes that failed one after another, with anything but an error of ours, are no accident."""
+"""So many passes that failed one after another, with anything but an error of ours, are no
+accident.
+"""
 
 
 class PassesFail(Exception):
@@ -32,8 +35,8 @@ class PassesFail(Exception):
 
 
 class Stepper:
-    """`remove` takes a sequence out of the schedule and closes it; it may be called from any thread, also during a pass. passes: run what
-    one sequence runs alone."""
+    """`remove` takes a sequence out of the schedule and closes it; it may be called from any
+    thread, also during a pass. passes: run what one sequence runs alone."""
 
     def __init__(
         self,
@@ -44,7 +47,13 @@ class Stepper:
         *,
         batch_invariant: bool,
     ) -> None:
-        self._model, self._passes, self._stats, self._remove, self._batch_invariant = model, passes, stats, remove, batch_invariant
+        self._model, self._passes, self._stats, self._remove, self._batch_invariant = (
+            model,
+            passes,
+            stats,
+            remove,
+            batch_invariant,
+        )
         self._failed_passes = 0
 
     grows = False
@@ -62,7 +71,9 @@ class Stepper:
         """As `Steps.close`: passes do not outlive their step."""
 
     def run(self, step: Step) -> None:
-        """All passes of one step. Between passes, sequences that were closed drop out. Raises PassesFail when the device is broken."""
+        """All passes of one step. Between passes, sequences that were closed drop out. Raises
+        PassesFail when the device is broken.
+        """
         if step.extend:
             self._alone(step.extend)
         self._stats.decode_steps += not all(sequence.closed for sequence in step.decode)
@@ -112,7 +123,9 @@ class Stepper:
                     self._settle(sequence, row)
 
     def _slot(self, sequence: Sequence) -> SequenceCache | None:
-        """The sequence's slot; None when it was closed meanwhile, or when its capacity is used up, which ends it."""
+        """The sequence's slot; None when it was closed meanwhile, or when its capacity is used up,
+        which ends it.
+        """
         cache = sequence.cache
         if sequence.closed:
             return None
@@ -129,7 +142,9 @@ class Stepper:
             sequence.close()  # drops a slot that was made while another thread closed the sequence
             return
         if not np.isfinite(scores).all():
-            raise NonFinite(f"the speech-token model produced non-finite log-probabilities at token {sequence.script.made}")
+            raise NonFinite(
+                f"the speech-token model produced non-finite log-probabilities at token {sequence.script.made}"
+            )
         made = sequence.script.made
         token = sequence.script.decide(scores)
         reason = sequence.script.finish
@@ -146,11 +161,17 @@ class Stepper:
 
     @contextlib.contextmanager
     def _failing(self, sequences: list[Sequence], *, of_pass: bool = True) -> Iterator[None]:
-        """An error in the block ends these sequences, and only these. of_pass: it may be the device's."""
+        """An error in the block ends these sequences, and only these. of_pass: it may be the
+        device's.
+        """
         try:
             yield
         except Exception as error:
-            fault = error if isinstance(error, CosyserveError) else InternalFault(f"the speech-token engine failed: {type(error).__name__}")
+            fault = (
+                error
+                if isinstance(error, CosyserveError)
+                else InternalFault(f"the speech-token engine failed: {type(error).__name__}")
+            )
             if fault is not error:
                 self._failed_passes += of_pass
                 log.exception("a pass of the speech-token model failed for %d sequences", len(sequences))

@@ -19,11 +19,15 @@ from services.llm.generation.config import BACKBONE_CONFIG, LlmConfig
 WEIGHTS = "llm.pt"
 TIED_HEAD = "llm.model.lm_head.weight"
 _ROWS_AT_ONCE = 4096
-"""Of a tensor that is looked through: the text embedding as a whole would need twice its size again."""
+"""Of a tensor that is looked through: the text embedding as a whole would need twice its size
+again.
+"""
 
 
 def expected_tensors(config: LlmConfig) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every tensor of `llm.pt`; the tied text head, which is never used, is not among them."""
+    """Name and shape of every tensor of `llm.pt`; the tied text head, which is never used, is not
+    among them.
+    """
     hidden, mlp = config.hidden_size, config.intermediate_size
     query = config.heads * config.head_size
     shapes: dict[str, tuple[int, ...]] = {
@@ -56,7 +60,8 @@ def expected_tensors(config: LlmConfig) -> dict[str, tuple[int, ...]]:
 def load_tensors(directory: ModelDirectory, config: LlmConfig) -> dict[str, Tensor]:
     """The tensors of `llm.pt` as float32 on the CPU, exactly those of `expected_tensors`.
 
-    Float32 tensors stay mapped from the file, so replicas on one machine share them. Raises ModelError naming file and tensor.
+    Float32 tensors stay mapped from the file, so replicas on one machine share them. Raises
+    ModelError naming file and tensor.
     """
     path = directory.file(WEIGHTS)
     tensors = _read(path)
@@ -84,11 +89,17 @@ def _finite(tensor: Tensor) -> bool:
 def _read(path: Path) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what is worth knowing about a strange file is in the error
+            # what is worth knowing about a strange file is in the error
+            warnings.simplefilter("ignore")
             found = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
     except pickle.UnpicklingError as error:
-        raise ModelError(f"{path}: not a file of tensors (its pickle asks for something else, which is not executed)") from error
-    except Exception as error:  # an unreadable file can fail in any way the unpickler knows; all of them mean the same here
+        raise ModelError(
+            f"{path}: not a file of tensors (its pickle asks for something else, which is not executed)"
+        ) from error
+    except (
+        Exception
+        # an unreadable file can fail in any way the unpickler knows; all of them mean the same here
+    ) as error:
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "unreadable")
         raise ModelError(f"{path}: not a file of tensors ({type(error).__name__}: {reason})") from error
     if not isinstance(found, dict):
@@ -100,7 +111,9 @@ def _read(path: Path) -> dict[str, Tensor]:
 
 
 def _can_be_mapped(path: Path) -> bool:
-    """Whether the file is a zip archive of plain records, as `torch.save` writes it; neither a deflated one nor a pickle can be mapped."""
+    """Whether the file is a zip archive of plain records, as `torch.save` writes it; neither a
+    deflated one nor a pickle can be mapped.
+    """
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:

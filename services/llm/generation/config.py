@@ -1,8 +1,10 @@
-"""What the model directory says about the speech-token model: layer sizes, rotary base, sampling parameters.
+"""What the model directory says about the speech-token model: layer sizes, rotary base, sampling
+parameters.
 
-Sizes come from `CosyVoice-BlankEN/config.json`; sampling, the text:speech interleave and the bounds of a sentence's length from the yaml.
-Everything that this implementation would compute differently (another activation, rotary scaling, a sliding window) is refused by name.
-Source: compatibility specification sections 1 and 3.1.
+Sizes come from `CosyVoice-BlankEN/config.json`; sampling, the text:speech interleave and the bounds
+of a sentence's length from the yaml. Everything that this implementation would compute differently
+(another activation, rotary scaling, a sliding window) is refused by name. Source: compatibility
+specification sections 1 and 3.1.
 """
 
 import json
@@ -12,7 +14,13 @@ from typing import Any
 
 from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.spec import MAX_TOKENS_PER_TEXT_TOKEN, MIN_TOKENS_PER_TEXT_TOKEN, SPEECH_BLOCK, SPEECH_VOCABULARY, TEXT_BLOCK
+from cosyserve.spec import (
+    MAX_TOKENS_PER_TEXT_TOKEN,
+    MIN_TOKENS_PER_TEXT_TOKEN,
+    SPEECH_BLOCK,
+    SPEECH_VOCABULARY,
+    TEXT_BLOCK,
+)
 from services.llm.generation.request import MOST_TOKENS
 
 BACKBONE_CONFIG = "CosyVoice-BlankEN/config.json"
@@ -33,14 +41,18 @@ class SamplingParameters:
 
 @dataclass(frozen=True, kw_only=True)
 class LengthBounds:
-    """Speech tokens of a sentence, by its own text ids, the prompt's not counted. Source: compatibility specification section 3.2."""
+    """Speech tokens of a sentence, by its own text ids, the prompt's not counted. Source:
+    compatibility specification section 3.2.
+    """
 
     min_token_text_ratio: float = MIN_TOKENS_PER_TEXT_TOKEN
     """Fewest speech tokens per text id."""
     max_token_text_ratio: float = MAX_TOKENS_PER_TEXT_TOKEN
     """Most speech tokens per text id."""
     shortest_limit: int = 1
-    """A sentence may have so many speech tokens however few its text ids are: a single word has quiet on both sides of it too."""
+    """A sentence may have so many speech tokens however few its text ids are: a single word has
+    quiet on both sides of it too.
+    """
 
     @property
     def typical(self) -> float:
@@ -52,7 +64,9 @@ class LengthBounds:
         return int(text_ids * self.min_token_text_ratio)
 
     def longest(self, text_ids: int) -> int:
-        """Most speech tokens that a sentence of so many text ids can have; at least `shortest_limit`."""
+        """Most speech tokens that a sentence of so many text ids can have; at least
+        `shortest_limit`.
+        """
         return min(max(self.shortest_limit, int(text_ids * self.max_token_text_ratio)), MOST_TOKENS)
 
 
@@ -100,7 +114,9 @@ def read_config(directory: ModelDirectory) -> LlmConfig:
     kv_heads = _positive(backbone, "num_key_value_heads", path)
     head_size = _positive(backbone, "head_dim", path) if backbone.get("head_dim") is not None else hidden // heads
     if heads % kv_heads or head_size % 2 or ("head_dim" not in backbone and hidden % heads):
-        raise ModelError(f"{path}: {heads} heads of {head_size} with {kv_heads} key heads do not fit a width of {hidden}")
+        raise ModelError(
+            f"{path}: {heads} heads of {head_size} with {kv_heads} key heads do not fit a width of {hidden}"
+        )
     section = directory.section("llm")
     _check_sizes(directory, section, hidden)
     ratio = section.get("mix_ratio", [TEXT_BLOCK, SPEECH_BLOCK])
@@ -124,14 +140,21 @@ def read_config(directory: ModelDirectory) -> LlmConfig:
 
 
 def _check_sizes(directory: ModelDirectory, section: dict[str, Any], hidden: int) -> None:
-    for key, expected in {"llm_input_size": hidden, "llm_output_size": hidden, "speech_token_size": SPEECH_VOCABULARY}.items():
+    for key, expected in {
+        "llm_input_size": hidden,
+        "llm_output_size": hidden,
+        "speech_token_size": SPEECH_VOCABULARY,
+    }.items():
         if key in section and section[key] != expected:
             raise ModelError(f"{directory.path}: yaml key llm.{key} is {section[key]!r}, expected {expected}")
 
 
 def _lengths(directory: ModelDirectory, section: dict[str, Any]) -> LengthBounds:
     where = f"{directory.path}: yaml llm"
-    given = {"min_token_text_ratio": MIN_TOKENS_PER_TEXT_TOKEN, "max_token_text_ratio": MAX_TOKENS_PER_TEXT_TOKEN} | section
+    given = {
+        "min_token_text_ratio": MIN_TOKENS_PER_TEXT_TOKEN,
+        "max_token_text_ratio": MAX_TOKENS_PER_TEXT_TOKEN,
+    } | section
     least, most = _number(given, "min_token_text_ratio", where), _number(given, "max_token_text_ratio", where)
     if not (math.isfinite(least) and math.isfinite(most)) or least > most:
         raise ModelError(f"{where}: min_token_text_ratio {least} and max_token_text_ratio {most} are no range")

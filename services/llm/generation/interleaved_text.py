@@ -1,9 +1,11 @@
-"""The scripts of a sentence whose text arrives over time: five text ids, fifteen speech tokens, and so on.
+"""The scripts of a sentence whose text arrives over time: five text ids, fifteen speech tokens, and
+so on.
 
     [start] ([5 text] [15 prompt speech])... [5 text] -> 15 tokens, FILL -> [5 text] -> ... -> [rest of the text] [task] -> tokens, end
 
-A FILL says "more text, please": the model may choose it, and after fifteen tokens it is taken without asking. It is a decision (the
-repetition window sees it) but neither sent nor fed. Source: compatibility specification section 3.4.
+A FILL says "more text, please": the model may choose it, and after fifteen tokens it is taken
+without asking. It is a decision (the repetition window sees it) but neither sent nor fed. Source:
+compatibility specification section 3.4.
 """
 
 import abc
@@ -18,9 +20,11 @@ from services.llm.generation.script import START, TASK, Input, Rules, speech_inp
 
 
 class ArrivingText(abc.ABC):
-    """What both profiles share: blocks, FILLs and the decision in each phase. Text comes in by `feed` and `end`. Meets `Script`.
+    """What both profiles share: blocks, FILLs and the decision in each phase. Text comes in by
+    `feed` and `end`. Meets `Script`.
 
-    replay: tokens taken as made; FILLs are not among them. Source: compatibility specification section 3.4.
+    replay: tokens taken as made; FILLs are not among them. Source: compatibility specification
+    section 3.4.
     """
 
     of_voice = 0
@@ -78,10 +82,14 @@ class ArrivingText(abc.ABC):
 
     @abc.abstractmethod
     def _limit(self) -> int:
-        """Most tokens of the sentence; asked only when its text is complete. Before that it is MOST_TOKENS."""
+        """Most tokens of the sentence; asked only when its text is complete. Before that it is
+        MOST_TOKENS.
+        """
 
     def decide(self, scores: Scores) -> int | None:
-        """As `Script.decide`; `scores` float32 [6564]. Raises InternalFault when a reserved id is chosen where it means nothing."""
+        """As `Script.decide`; `scores` float32 [6564]. Raises InternalFault when a reserved id is
+        chosen where it means nothing.
+        """
         if self._tokens >= self._most:
             self.finish = FinishReason.LENGTH
             return None
@@ -121,7 +129,9 @@ class ArrivingText(abc.ABC):
         elif token == END_OF_SPEECH and self._last_phase:
             self.finish = FinishReason.END_OF_SPEECH
         else:
-            raise InternalFault(f"the model chose the reserved id {token} in text streaming, where profile upstream has no way on")
+            raise InternalFault(
+                f"the model chose the reserved id {token} in text streaming, where profile upstream has no way on"
+            )
         return None
 
     @property
@@ -165,9 +175,10 @@ class ArrivingText(abc.ABC):
 class ContinuousText(ArrivingText):
     """The served profile: a pure function of the text, however it is cut and whenever it arrives.
 
-    Ids that have no meaning in a phase are masked. What was fed is not fed again. A sentence is as long as its text allows
-    (`LengthBounds.longest`). When the text is too short to pair all prompt speech in blocks, the remaining prompt speech follows the task
-    id, exactly where it stands in the layout of a text that is known, and generation continues behind it.
+    Ids that have no meaning in a phase are masked. What was fed is not fed again. A sentence is as
+    long as its text allows (`LengthBounds.longest`). When the text is too short to pair all prompt
+    speech in blocks, the remaining prompt speech follows the task id, exactly where it stands in
+    the layout of a text that is known, and generation continues behind it.
     """
 
     _masked_in_blocks = (END_OF_SPEECH, RESERVED_SPEECH)
@@ -210,9 +221,10 @@ class ContinuousText(ArrivingText):
 class UpstreamText(ArrivingText):
     """The reference to the letter.
 
-    One block at most is taken for each piece of text that arrives, so tokens depend on the cutting. Inputs that already ran stay and are
-    fed a second time in front of the last text. Prompt speech that was not paired is dropped. A reserved id is an error. There is no
-    longest length but the decoder's.
+    One block at most is taken for each piece of text that arrives, so tokens depend on the cutting.
+    Inputs that already ran stay and are fed a second time in front of the last text. Prompt speech
+    that was not paired is dropped. A reserved id is an error. There is no longest length but the
+    decoder's.
     """
 
     _masked_in_blocks = (END_OF_SPEECH,)

@@ -1,4 +1,6 @@
-"""What one sentence asks of a speech-token engine, and what it gets back. Plain data, no tensors, no protobuf."""
+"""What one sentence asks of a speech-token engine, and what it gets back. Plain data, no tensors,
+no protobuf.
+"""
 
 import enum
 from collections.abc import AsyncIterator
@@ -26,7 +28,9 @@ class FinishReason(enum.Enum):
 
 @dataclass(frozen=True)
 class Prompt:
-    """The voice's own words: text ids below the text vocabulary and speech tokens 0 to 6560 at 25 per second."""
+    """The voice's own words: text ids below the text vocabulary and speech tokens 0 to 6560 at 25
+    per second.
+    """
 
     text_ids: tuple[int, ...] = ()
     speech_tokens: tuple[int, ...] = ()
@@ -34,7 +38,9 @@ class Prompt:
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """Where the random draws come from: (seed, sentence_index) names the whole random stream of a sentence."""
+    """Where the random draws come from: (seed, sentence_index) names the whole random stream of a
+    sentence.
+    """
 
     seed: int = 0
     sentence_index: int = 0
@@ -54,7 +60,9 @@ TextStream = AsyncIterator[list[int]]
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """One sentence. `text` is its ids, or an iterator over pieces of them when text arrives over time."""
+    """One sentence. `text` is its ids, or an iterator over pieces of them when text arrives over
+    time.
+    """
 
     prompt: Prompt
     text: tuple[int, ...] | TextStream
@@ -63,7 +71,9 @@ class Generation:
     replay: tuple[int, ...] = ()
     """Tokens that another replica has made for this very request: taken as made, not sent again."""
     guarded: bool = False
-    """Whether tokens that give speech away as unfit are an error, see `services.llm.guards.token_guards`."""
+    """Whether tokens that give speech away as unfit are an error, see
+    `services.llm.guards.token_guards`.
+    """
 
 
 @dataclass(frozen=True)
@@ -79,9 +89,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Hop:
-    """New speech tokens, in order; none in the first hop, which says that the sentence was accepted, and in hops that only show progress.
+    """New speech tokens, in order; none in the first hop, which says that the sentence was
+    accepted, and in hops that only show progress.
 
-    `timings`: work that is over since the hop before. `outcome`: set on the last hop, and only there.
+    `timings`: work that is over since the hop before. `outcome`: set on the last hop, and only
+    there.
     """
 
     tokens: list[int]

@@ -1,6 +1,7 @@
 """Repetition-aware sampling (RAS) over float32 log-probabilities, with counter-based draws.
 
-The readable definition; an implementation elsewhere has to make the same choices. All arithmetic behind the log-probabilities is float64:
+The readable definition; an implementation elsewhere has to make the same choices. All arithmetic
+behind the log-probabilities is float64:
 
     w[i] = exp(logp[i] - max(logp)), p = w / sum(w)        masked entries are -inf, so their w is 0
     nucleus: walk the ids by descending logp, the lower id first among equals; accept while the p accepted so far add up to less than
@@ -10,7 +11,8 @@ The readable definition; an implementation elsewhere has to make the same choice
     a draw: u = uniform(key=seed, stream=sentence, step=decision, draw), c = running sum of the weights from the first to the last;
         the choice is the first item with c > u * c[last], or the last item with a weight should rounding leave none
 
-Source: compatibility specification section 3.3; repetition-aware sampling is from VALL-E 2 (Chen et al., 2024).
+Source: compatibility specification section 3.3; repetition-aware sampling is from VALL-E 2 (Chen et
+al., 2024).
 """
 
 from collections.abc import Sequence
@@ -34,8 +36,8 @@ class Chooser(Protocol):
     def choose(self, scores: Scores, made: Sequence[int]) -> int:
         """The id, 0 to 6563, of decision number len(made).
 
-        scores: float32 log-probabilities [6564], -inf for ids that may not be chosen, at least one finite; not changed. made: all decisions
-        before this one, fill ids included.
+        scores: float32 log-probabilities [6564], -inf for ids that may not be chosen, at least one
+        finite; not changed. made: all decisions before this one, fill ids included.
         """
         ...
 
@@ -49,7 +51,9 @@ class Draw(Protocol):
 
 
 class SeededDraw:
-    """Inverse CDF over counter-based uniform numbers: a pure function of (seed, sentence, step, draw)."""
+    """Inverse CDF over counter-based uniform numbers: a pure function of (seed, sentence, step,
+    draw).
+    """
 
     def __init__(self, seed: int, sentence: int) -> None:
         self.seed, self.sentence = seed, sentence
@@ -59,13 +63,17 @@ class SeededDraw:
 
 
 class RepetitionAwareChooser:
-    """RAS with its draws made by `draw`. Source: compatibility specification section 3.3; VALL-E 2 (Chen et al., 2024)."""
+    """RAS with its draws made by `draw`. Source: compatibility specification section 3.3; VALL-E 2
+    (Chen et al., 2024).
+    """
 
     def __init__(self, parameters: SamplingParameters, draw: Draw) -> None:
         self.parameters, self.draw = parameters, draw
 
     def choose(self, scores: Scores, made: Sequence[int]) -> int:
-        """As `Chooser.choose`: draw 0 in the nucleus, and draw 1 among all other ids when that id fills too much of the window."""
+        """As `Chooser.choose`: draw 0 in the nucleus, and draw 1 among all other ids when that id
+        fills too much of the window.
+        """
         limits, step = self.parameters, len(made)
         ids, probabilities = nucleus(scores, limits.top_p, limits.top_k)
         chosen = int(ids[self.draw(probabilities, step, 0)])
@@ -85,12 +93,15 @@ class GreedyChooser:
 
 
 def nucleus(scores: Scores, top_p: float, top_k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Ids and probabilities [n] (not renormalised) of the candidates in `scores` [6564], most probable first; n is 1 to top_k."""
+    """Ids and probabilities [n] (not renormalised) of the candidates in `scores` [6564], most
+    probable first; n is 1 to top_k.
+    """
     weights, possible = _weights(scores)
     size = min(top_k, len(possible))
     found = scores[possible]
     smallest = np.partition(found, -size)[-size]
-    candidates = possible[found >= smallest]  # in id order, and with all that tie for the last place
+    # in id order, and with all that tie for the last place
+    candidates = possible[found >= smallest]
     candidates = candidates[np.argsort(-scores[candidates], kind="stable")][:size]
     probabilities = weights[candidates] / weights.sum()
     before = np.concatenate(([0.0], np.cumsum(probabilities)[:-1]))
@@ -99,7 +110,9 @@ def nucleus(scores: Scores, top_p: float, top_k: int) -> tuple[NDArray[np.int64]
 
 
 def inverse_cdf(weights: NDArray[np.float64], uniform: float) -> int:
-    """Index of the first weight whose running sum exceeds uniform * total; 0 <= uniform < 1. Never an index of weight 0."""
+    """Index of the first weight whose running sum exceeds uniform * total; 0 <= uniform < 1. Never
+    an index of weight 0.
+    """
     sums = np.cumsum(weights)
     index = int(np.searchsorted(sums, uniform * sums[-1], side="right"))
     return index if index < len(sums) else int(np.flatnonzero(weights)[-1])
@@ -116,7 +129,8 @@ def _weights(scores: Scores) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Weights, and the ids, in order, that may have one above 0."""
     wide = scores.astype(np.float64)
     wide -= wide.max()
-    # exp of less is 0, and where most ids cannot be chosen, computing it takes longer than all the rest.
+    # exp of less is 0, and where most ids cannot be chosen, computing it takes longer than all the
+    # rest.
     possible = np.flatnonzero(wide > _VANISHES)
     weights = np.zeros(len(wide))
     weights[possible] = np.exp(wide[possible])

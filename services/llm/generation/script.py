@@ -1,4 +1,5 @@
-"""What a sequence feeds the model and what it makes of the answer. Scripts know ids, rules and order; no tensors, no threads.
+"""What a sequence feeds the model and what it makes of the answer. Scripts know ids, rules and
+order; no tensors, no threads.
 
 The engine knows only this: run the pending inputs, hand the log-probabilities back.
 """
@@ -43,8 +44,8 @@ def speech_inputs(ids: list[int] | tuple[int, ...]) -> list[Input]:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """How decisions are made until one is a reserved id: what `Script.decide` goes by, told to an engine that decides on its own and hands
-    the ids to `Script.accept`."""
+    """How decisions are made until one is a reserved id: what `Script.decide` goes by, told to an
+    engine that decides on its own and hands the ids to `Script.accept`."""
 
     chooser: Chooser
     masked: tuple[int, ...]
@@ -83,21 +84,23 @@ class Script(Protocol):
 
     @property
     def of_voice(self) -> int:
-        """How many of the inputs taken first follow from the voice alone, so that every sentence of the voice begins with them; 0 where
-        that is not known. It says nothing once inputs were taken."""
+        """How many of the inputs taken first follow from the voice alone, so that every sentence of
+        the voice begins with them; 0 where that is not known. It says nothing once inputs were
+        taken."""
         ...
 
     def take(self) -> list[Input]:
-        """The inputs to run next in one pass, in order, `ready` of them and at least 1; call it only while `ready` is not 0, and follow it
-        with `decide`."""
+        """The inputs to run next in one pass, in order, `ready` of them and at least 1; call it
+        only while `ready` is not 0, and follow it with `decide`."""
         ...
 
     def decide(self, scores: Scores) -> int | None:
-        """Decide by the log-probabilities behind the last input taken, float32 [6564], finite, not masked. Afterwards `ready`, `made` and
-        `finish` say how it goes on.
+        """Decide by the log-probabilities behind the last input taken, float32 [6564], finite, not
+        masked. Afterwards `ready`, `made` and `finish` say how it goes on.
 
-        Returns the speech token to send, 0 to 6560; None for a replayed token, a fill and the end. Raises InternalFault when the rules have
-        no way on. Source: compatibility specification sections 3.2 to 3.4.
+        Returns the speech token to send, 0 to 6560; None for a replayed token, a fill and the end.
+        Raises InternalFault when the rules have no way on. Source: compatibility specification
+        sections 3.2 to 3.4.
         """
         ...
 

@@ -2,8 +2,8 @@
 
     [start] [prompt text, text] [task] [prompt speech] -> tokens, each fed back
 
-Length: at least 2 and at most 20 tokens per text id unless the model directory says otherwise, and 4096 at most. Source: compatibility
-specification sections 3.2 and 3.3.
+Length: at least 2 and at most 20 tokens per text id unless the model directory says otherwise, and
+4096 at most. Source: compatibility specification sections 3.2 and 3.3.
 """
 
 from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_VOCABULARY
@@ -16,10 +16,12 @@ from services.llm.generation.script import START, TASK, Input, Rules, speech_inp
 class WholeText:
     """A sentence whose text is known.
 
-    Profile `upstream` masks the end id alone, and only before the shortest length, so that one of the two reserved ids can end a sentence
-    early, as in the reference. `continuous` masks the reserved ids always.
+    Profile `upstream` masks the end id alone, and only before the shortest length, so that one of
+    the two reserved ids can end a sentence early, as in the reference. `continuous` masks the
+    reserved ids always.
 
-    text: at least 1 id below the text vocabulary. replay: tokens taken as made; none of them is drawn anew or sent. Meets `Script`.
+    text: at least 1 id below the text vocabulary. replay: tokens taken as made; none of them is
+    drawn anew or sent. Meets `Script`.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class WholeText:
 
     @property
     def of_voice(self) -> int:
-        """As `Script.of_voice`: the start and the prompt's text. In profile `upstream` none, so that it runs in one pass."""
+        """As `Script.of_voice`: the start and the prompt's text. In profile `upstream` none, so
+        that it runs in one pass.
+        """
         return self._of_voice
 
     def take(self) -> list[Input]:

@@ -1,4 +1,6 @@
-"""One decode step of the speech-token model for B rows: a fixed list of kernels on fixed memory, so that a CUDA graph can hold it."""
+"""One decode step of the speech-token model for B rows: a fixed list of kernels on fixed memory, so
+that a CUDA graph can hold it.
+"""
 
 import math
 from collections.abc import Callable
@@ -34,7 +36,9 @@ class Memory:
 
     @classmethod
     def reserve(cls, model: PackedModel, *, pages: int, slots: int, positions: int) -> "Memory":
-        """For `slots` sequences of at most `positions` positions, and `pages` pages in all; one more of each is nobody's."""
+        """For `slots` sequences of at most `positions` positions, and `pages` pages in all; one
+        more of each is nobody's.
+        """
         config, device = model.config, model.device
         ring = 1 << max(3, (config.sampling.win_size - 1).bit_length())
         shape = (config.layers, pages + 1, config.kv_heads, 2, PAGE, config.head_size)
@@ -62,13 +66,16 @@ def can_overlap(device: torch.device) -> bool:
 
 
 class DecodeStep:
-    """The step of B rows. `rows` int32 [B] names the slot of each; `decisions` int32 [B] is what came of it, `logits` float32 [B, 6564].
+    """The step of B rows. `rows` int32 [B] names the slot of each; `decisions` int32 [B] is what
+    came of it, `logits` float32 [B, 6564].
 
-    blocks: None for those of `tuning`; invariant: see there. `launch` puts the kernels on the current stream; nothing is allocated, nothing
-    waits.
+    blocks: None for those of `tuning`; invariant: see there. `launch` puts the kernels on the
+    current stream; nothing is allocated, nothing waits.
     """
 
-    def __init__(self, model: PackedModel, memory: Memory, batch: int, blocks: Tuning | None = None, *, invariant: bool = False) -> None:
+    def __init__(
+        self, model: PackedModel, memory: Memory, batch: int, blocks: Tuning | None = None, *, invariant: bool = False
+    ) -> None:
         exact = model.dtype == torch.float32
         self._model, self._memory, self.batch = model, memory, batch
         self._blocks = blocks or tuning(batch, exact=exact, invariant=invariant)
@@ -119,26 +126,44 @@ class DecodeStep:
 
     def enter(self) -> None:
         """Where the rows stand, and their embeddings."""
-        model, memory, hidden, most_pages = self._model, self._memory, self._model.config.hidden_size, self._memory.pages.shape[1]
+        model, memory, hidden, most_pages = (
+            self._model,
+            self._memory,
+            self._model.config.hidden_size,
+            self._memory.pages.shape[1],
+        )
         entry.enter[(self.batch,)](
-            memory.state, memory.pages, self.rows, model.table, self._position, self._place, self._length, self._row_pages, self._residual,
-            self._rounded, self._squares[1], most_pages, self.batch, HIDDEN=hidden, PADDED=1 << (hidden - 1).bit_length(),
-            PAGES_PADDED=1 << (most_pages - 1).bit_length(), **self._tiled(1), PAGE=PAGE, PDL=self._blocks.pdl, num_warps=4,
+            memory.state, memory.pages, self.rows, model.table, self._position, self._place, self._length,
+            self._row_pages, self._residual,
+            self._rounded, self._squares[1], most_pages, self.batch, HIDDEN=hidden,
+            PADDED=1 << (hidden - 1).bit_length(),
+            PAGES_PADDED=1 << (most_pages - 1).bit_length(), **self._tiled(1), PAGE=PAGE, PDL=self._blocks.pdl,
+            num_warps=4,
         )  # fmt: skip
 
     def decide(self) -> None:
         """The sampler."""
         model, memory, config, pdl = self._model, self._memory, self._model.config, self._blocks.pdl
         later = {"launch_pdl": True} if pdl else {}
-        form = {"VOCABULARY": SPEECH_ROWS, "END": END_OF_SPEECH, "PIECES": self._pieces, "PIECE": sampling.PIECE, "TOP": self._top}
+        form = {
+            "VOCABULARY": SPEECH_ROWS,
+            "END": END_OF_SPEECH,
+            "PIECES": self._pieces,
+            "PIECE": sampling.PIECE,
+            "TOP": self._top,
+        }
         form["PDL"] = pdl
         found = (self._best, self._sums, self._peaks, self._finite)
-        sampling.scan[(self.batch, self._pieces)](self.logits, memory.state, self.rows, *found, **form, num_warps=4, **later)
+        sampling.scan[(self.batch, self._pieces)](
+            self.logits, memory.state, self.rows, *found, **form, num_warps=4, **later
+        )
         limits = config.sampling
         sampling.choose[(self.batch,)](
             self.logits, memory.state, self.rows, *found, memory.history, memory.replay,
-            self.decisions, limits.top_p, math.ceil(limits.win_size * limits.tau_r), memory.replay.shape[1], model.starts[Table.SPEECH],
-            PIECES_PADDED=1 << (self._pieces - 1).bit_length(), TOP_K=limits.top_k, WINDOW=limits.win_size, RING=memory.history.shape[1],
+            self.decisions, limits.top_p, math.ceil(limits.win_size * limits.tau_r), memory.replay.shape[1],
+            model.starts[Table.SPEECH],
+            PIECES_PADDED=1 << (self._pieces - 1).bit_length(), TOP_K=limits.top_k, WINDOW=limits.win_size,
+            RING=memory.history.shape[1],
             **form, num_warps=4, **later,
         )  # fmt: skip
 
@@ -156,7 +181,8 @@ class DecodeStep:
         query, hidden = config.heads * config.head_size, config.hidden_size
         layer = model.layers[index]
         products.project_heads[self._grid(blocks, query + 2 * config.kv_width)](
-            self._rounded, self._squares[1], layer.qkv, layer.bias, model.cosines, model.sines, self._position, self._place,
+            self._rounded, self._squares[1], layer.qkv, layer.bias, model.cosines, model.sines, self._position,
+            self._place,
             self._queries, self._memory.cache[index], self.batch, config.rms_norm_eps, HIDDEN=hidden, QUERY=query,
             KEYS=config.kv_width, D=config.head_size,
             PAGE=PAGE, **self._tiled(1), **self._form(blocks, hidden),
@@ -165,8 +191,10 @@ class DecodeStep:
     def attend(self, index: int) -> None:
         config, memory, pdl = self._model.config, self._memory, self._blocks.pdl
         attention.attend_row[(self.batch, config.kv_heads, self._blocks.splits)](
-            self._queries, memory.cache[index], self._row_pages, self._length, self._partial, self._stats, self._arrived,
-            self._attended, config.head_size**-0.5, memory.pages.shape[1], HEADS=config.heads, KEY_HEADS=config.kv_heads,
+            self._queries, memory.cache[index], self._row_pages, self._length, self._partial, self._stats,
+            self._arrived,
+            self._attended, config.head_size**-0.5, memory.pages.shape[1], HEADS=config.heads,
+            KEY_HEADS=config.kv_heads,
             D=config.head_size,
             PAGE=PAGE, G=self._group, SPLITS=self._blocks.splits, PRECISION=self._precision, PDL=pdl,
             num_warps=self._blocks.attend_warps, num_stages=self._blocks.attend_stages,
@@ -178,7 +206,8 @@ class DecodeStep:
         form = self._form(blocks, deep)
         steps = -(-deep // (depth(blocks, deep) * blocks.split))
         products.add_product[(*self._grid(blocks, width), blocks.split)](
-            x, weights, self._residual, self._rounded, self._squares[which], self._parts[which], self._part_arrived[which], self.batch,
+            x, weights, self._residual, self._rounded, self._squares[which], self._parts[which],
+            self._part_arrived[which], self.batch,
             N=width, K=deep, SPLIT=blocks.split, STEPS=steps, **form,
         )  # fmt: skip
 
@@ -186,7 +215,8 @@ class DecodeStep:
         config, blocks = self._model.config, self._blocks.gated
         weights = self._model.layers[index].gate_up
         products.gated_product[self._grid(blocks, config.intermediate_size)](
-            self._rounded, self._squares[0], weights, self._gated, self.batch, config.rms_norm_eps, MLP=config.intermediate_size,
+            self._rounded, self._squares[0], weights, self._gated, self.batch, config.rms_norm_eps,
+            MLP=config.intermediate_size,
             HIDDEN=config.hidden_size,
             **self._tiled(0), **self._form(blocks, config.hidden_size),
         )  # fmt: skip
@@ -205,7 +235,8 @@ class DecodeStep:
 
     def _form(self, blocks: Blocks, width: int) -> dict[str, object]:
         form: dict[str, object] = {
-            "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows == 1, "ONCE": once(blocks, width),
+            "BM": blocks.rows, "BN": blocks.columns, "BK": depth(blocks, width), "SUM": blocks.rows == 1,
+            "ONCE": once(blocks, width),
             "PRECISION": self._precision, "PDL": self._blocks.pdl,
             "num_warps": blocks.warps, "num_stages": blocks.stages,
         }  # fmt: skip
@@ -215,7 +246,9 @@ class DecodeStep:
         """Into how many parts the sums of squares come."""
         return {"TILES": self._tiles[which], "TILES_PADDED": 1 << (self._tiles[which] - 1).bit_length()}
 
-    def _room_for_parts(self, real: Callable[..., Tensor], whole: Callable[..., Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+    def _room_for_parts(
+        self, real: Callable[..., Tensor], whole: Callable[..., Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
         parts, arrived = [], []
         for blocks in (self._blocks.out, self._blocks.down):
             tiles = math.prod(self._grid(blocks, self._model.config.hidden_size))

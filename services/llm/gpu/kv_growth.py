@@ -1,9 +1,10 @@
-"""Pages for sentences whose text arrives: as many as they need, when they need them. Plain policy; the stepper calls it under the engine's
-lock.
+"""Pages for sentences whose text arrives: as many as they need, when they need them. Plain policy;
+the stepper calls it under the engine's lock.
 
-Nobody can say how long such a sentence will be, so nothing is promised to it. Where no page is free it waits, at the place where it is,
-until others give theirs back; when only such sentences are left, the one that came last is ended. Sentences of known text have all their
-pages from the start and never wait.
+Nobody can say how long such a sentence will be, so nothing is promised to it. Where no page is free
+it waits, at the place where it is, until others give theirs back; when only such sentences are
+left, the one that came last is ended. Sentences of known text have all their pages from the start
+and never wait.
 """
 
 from collections.abc import Iterable
@@ -16,7 +17,9 @@ from services.llm.gpu.layout import PAGE
 LOOKOUT = 8
 """Positions before the end of its pages at which a sentence that decides gets more."""
 TOO_LATE = 3
-"""So close to the end the device may have stopped already: more are given when its answer has come."""
+"""So close to the end the device may have stopped already: more are given when its answer has
+come.
+"""
 Seated = tuple[Sequence, Seat | None]
 
 

@@ -1,4 +1,6 @@
-"""Where a sequence sits on the device: a slot of the state table and pages of the cache, taken and given back as one."""
+"""Where a sequence sits on the device: a slot of the state table and pages of the cache, taken and
+given back as one.
+"""
 
 from dataclasses import dataclass, field
 
@@ -31,8 +33,8 @@ class Seat:
 
 
 class Seats:
-    """Free slots 1 to `slots` and pages 1 to `pages`. A slot that was given back may be taken at once: work on the device is done in order,
-    and every position is written before it is read."""
+    """Free slots 1 to `slots` and pages 1 to `pages`. A slot that was given back may be taken at
+    once: work on the device is done in order, and every position is written before it is read."""
 
     def __init__(self, slots: int, pages: int) -> None:
         self._slots = list(range(slots, 0, -1))
@@ -43,7 +45,9 @@ class Seats:
         return len(self._pages)
 
     def take(self, count: int) -> Seat:
-        """A seat with so many pages. Raises IndexError when none is left, which admission rules out."""
+        """A seat with so many pages. Raises IndexError when none is left, which admission rules
+        out.
+        """
         seat = Seat(self._slots[-1], self._take(count))
         self._slots.pop()
         return seat

@@ -1,4 +1,6 @@
-"""How positions lie on the device: pages of the cache, tiles and chunks of prompts. Plain numbers; no kernels."""
+"""How positions lie on the device: pages of the cache, tiles and chunks of prompts. Plain numbers;
+no kernels.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +18,9 @@ TILE = 16
 
 @dataclass(frozen=True)
 class Stretch:
-    """Positions of one sequence that run in a chunk: rows of the joined embedding table, from `position` on. `pages`: in order."""
+    """Positions of one sequence that run in a chunk: rows of the joined embedding table, from
+    `position` on. `pages`: in order.
+    """
 
     slot: int
     position: int
@@ -30,8 +34,8 @@ def tiles_of(positions: int) -> int:
 
 
 def describe(stretches: Sequence[Stretch]) -> Tensor:
-    """What a chunk holds, as int32 [3 CHUNK + 3 CHUNK / TILE]: inputs, positions, places (-1: an empty row); of each tile slot, first
-    position and count."""
+    """What a chunk holds, as int32 [3 CHUNK + 3 CHUNK / TILE]: inputs, positions, places (-1: an
+    empty row); of each tile slot, first position and count."""
     inputs, positions, places = [0] * CHUNK, [0] * CHUNK, [-1] * CHUNK
     slots, begins, counts = [0] * (CHUNK // TILE), [0] * (CHUNK // TILE), [0] * (CHUNK // TILE)
     tile = 0
@@ -42,6 +46,8 @@ def describe(stretches: Sequence[Stretch]) -> Tensor:
             slots[tile], begins[tile], counts[tile] = stretch.slot, begin, len(part)
             inputs[at : at + len(part)] = part
             positions[at : at + len(part)] = range(begin, begin + len(part))
-            places[at : at + len(part)] = [stretch.pages[p // PAGE] * PAGE + p % PAGE for p in range(begin, begin + len(part))]
+            places[at : at + len(part)] = [
+                stretch.pages[p // PAGE] * PAGE + p % PAGE for p in range(begin, begin + len(part))
+            ]
             tile += 1
     return torch.tensor(inputs + positions + places + slots + begins + counts, dtype=torch.int32)

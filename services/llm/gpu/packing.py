@@ -1,4 +1,6 @@
-"""The model's weights as the kernels want them: one type, norms folded in, rotary pairs side by side, one embedding table."""
+"""The model's weights as the kernels want them: one type, norms folded in, rotary pairs side by
+side, one embedding table.
+"""
 
 from dataclasses import dataclass
 
@@ -11,7 +13,9 @@ from services.llm.generation.config import LlmConfig
 
 @dataclass(frozen=True)
 class PackedLayer:
-    """qkv [heads' width, hidden] with bias float32; out [hidden, query width]; gate_up [2 MLP, hidden]; down [hidden, MLP]."""
+    """qkv [heads' width, hidden] with bias float32; out [hidden, query width]; gate_up [2 MLP,
+    hidden]; down [hidden, MLP].
+    """
 
     qkv: Tensor
     bias: Tensor
@@ -22,9 +26,11 @@ class PackedLayer:
 
 @dataclass(frozen=True)
 class PackedModel:
-    """`table`: the three embedding tables one under the other, [rows, hidden]; `starts`: the first row of each, in the order of `Table`.
+    """`table`: the three embedding tables one under the other, [rows, hidden]; `starts`: the first
+    row of each, in the order of `Table`.
 
-    head, head_bias: float32, the last norm folded in. cosines, sines: float32 [positions, head_size / 2].
+    head, head_bias: float32, the last norm folded in. cosines, sines: float32 [positions, head_size
+    / 2].
     """
 
     config: LlmConfig
@@ -46,8 +52,12 @@ class PackedModel:
 
     @property
     def step_bytes(self) -> int:
-        """Bytes of all weights that one decode step has to read: the floor of its time is this over the memory's bandwidth."""
-        parts = [part for layer in self.layers for part in (layer.qkv, layer.bias, layer.out, layer.gate_up, layer.down)]
+        """Bytes of all weights that one decode step has to read: the floor of its time is this over
+        the memory's bandwidth.
+        """
+        parts = [
+            part for layer in self.layers for part in (layer.qkv, layer.bias, layer.out, layer.gate_up, layer.down)
+        ]
         of_layers = sum(part.numel() * part.element_size() for part in parts)
         return of_layers + (self.head.numel() + self.head_bias.numel()) * 4
 
@@ -58,9 +68,12 @@ class PackedModel:
         return 2 * sum(part.numel() for part in parts) + 2 * self.head.numel()
 
 
-def pack(model: SpeechTokenModel, dtype: torch.dtype, positions: int, device: torch.device | None = None) -> PackedModel:
-    """A copy of the model on `device` (None: its own), matrices and embeddings in `dtype` (bfloat16 or float32), the head in float32,
-    rotary angles for `positions` positions. The folding is done in float32, a layer at a time.
+def pack(
+    model: SpeechTokenModel, dtype: torch.dtype, positions: int, device: torch.device | None = None
+) -> PackedModel:
+    """A copy of the model on `device` (None: its own), matrices and embeddings in `dtype` (bfloat16
+    or float32), the head in float32, rotary angles for `positions` positions. The folding is done
+    in float32, a layer at a time.
     """
     config, device = model.config, device or model.device
     paired = _paired_rows(config).to(device)
@@ -96,7 +109,8 @@ def pack(model: SpeechTokenModel, dtype: torch.dtype, positions: int, device: to
 
 
 def _paired_rows(config: LlmConfig) -> Tensor:
-    """Where each row of the packed q, k, v comes from. The model turns numbers i and i + D / 2 of a head as a pair; here 2 i and 2 i + 1.
+    """Where each row of the packed q, k, v comes from. The model turns numbers i and i + D / 2 of a
+    head as a pair; here 2 i and 2 i + 1.
 
     Queries and keys are reordered alike, so their products stay what they are.
     """

@@ -1,7 +1,9 @@
-"""A chunk of prompts in one pass: up to CHUNK positions of one or several sequences, on fixed memory, so that a CUDA graph can hold it.
+"""A chunk of prompts in one pass: up to CHUNK positions of one or several sequences, on fixed
+memory, so that a CUDA graph can hold it.
 
-A chunk writes keys and values and nothing else: the last input of a prompt is left to the decode step, which decides behind it. The chunk
-has one size, filled or not, so a position's numbers depend neither on what else is in the chunk nor on how the prompt is cut.
+A chunk writes keys and values and nothing else: the last input of a prompt is left to the decode
+step, which decides behind it. The chunk has one size, filled or not, so a position's numbers depend
+neither on what else is in the chunk nor on how the prompt is cut.
 """
 
 from collections.abc import Sequence
@@ -17,7 +19,9 @@ from services.llm.gpu.packing import PackedModel
 
 
 class PrefillStep:
-    """The pass over a chunk. `load` says what is in it, `launch` puts the kernels on the current stream."""
+    """The pass over a chunk. `load` says what is in it, `launch` puts the kernels on the current
+    stream.
+    """
 
     def __init__(self, model: PackedModel, memory: Memory) -> None:
         self._model, self._memory = model, memory
@@ -25,7 +29,9 @@ class PrefillStep:
         self._precision = "ieee" if model.dtype == torch.float32 else "tf32"
         self._told = torch.zeros(3 * CHUNK + 3 * (CHUNK // TILE), dtype=torch.int32, device=device)
         sizes = [CHUNK] * 3 + [CHUNK // TILE] * 3
-        self._inputs, self._positions, self._places, self._slots, self._begins, self._counts = torch.split(self._told, sizes)
+        self._inputs, self._positions, self._places, self._slots, self._begins, self._counts = torch.split(
+            self._told, sizes
+        )
         self._residual = torch.zeros(CHUNK, config.hidden_size, device=device)
         self._normed = torch.zeros(CHUNK, config.hidden_size, dtype=model.dtype, device=device)
         self._queries = torch.zeros(CHUNK, config.heads * config.head_size, dtype=model.dtype, device=device)
@@ -55,14 +61,16 @@ class PrefillStep:
     def _add_and_norm(self, change: Tensor | None) -> None:
         hidden = self._model.config.hidden_size
         chunk.add_and_norm[(CHUNK,)](
-            self._residual, self._normed if change is None else change, self._normed, self._model.config.rms_norm_eps, HIDDEN=hidden,
+            self._residual, self._normed if change is None else change, self._normed, self._model.config.rms_norm_eps,
+            HIDDEN=hidden,
             PADDED=1 << (hidden - 1).bit_length(), ADD=change is not None, num_warps=4,
         )  # fmt: skip
 
     def _turn(self, joined: Tensor, bias: Tensor, index: int) -> None:
         model, config = self._model, self._model.config
         chunk.turn_heads[(CHUNK,)](
-            joined, bias, model.cosines, model.sines, self._positions, self._places, self._queries, self._memory.cache[index],
+            joined, bias, model.cosines, model.sines, self._positions, self._places, self._queries,
+            self._memory.cache[index],
             QUERY=config.heads * config.head_size, KEYS=config.kv_width, D=config.head_size, PAGE=PAGE,
             PADDED=1 << (joined.shape[1] - 1).bit_length(), num_warps=4,
         )  # fmt: skip
@@ -71,8 +79,10 @@ class PrefillStep:
         config, memory = self._model.config, self._memory
         attention.attend_tile[(CHUNK // TILE, config.kv_heads)](
             self._queries, memory.cache[index], memory.pages, self._slots, self._begins, self._counts, self._attended,
-            config.head_size**-0.5, memory.pages.shape[1], HEADS=config.heads, KEY_HEADS=config.kv_heads, D=config.head_size, PAGE=PAGE,
-            G=1 << (config.heads // config.kv_heads - 1).bit_length(), TILE=TILE, PRECISION=self._precision, num_warps=8, num_stages=2,
+            config.head_size**-0.5, memory.pages.shape[1], HEADS=config.heads, KEY_HEADS=config.kv_heads,
+            D=config.head_size, PAGE=PAGE,
+            G=1 << (config.heads // config.kv_heads - 1).bit_length(), TILE=TILE, PRECISION=self._precision,
+            num_warps=8, num_stages=2,
         )  # fmt: skip
 
     def _gate(self, joined: Tensor) -> Tensor:

@@ -1,6 +1,8 @@
-"""The device as the engine sees it: chunks of prompts, decode steps captured as CUDA graphs, answers that come later.
+"""The device as the engine sees it: chunks of prompts, decode steps captured as CUDA graphs,
+answers that come later.
 
-Nothing here waits for the device but `Answer.read`. Every copy goes through pinned memory, in the order of one stream.
+Nothing here waits for the device but `Answer.read`. Every copy goes through pinned memory, in the
+order of one stream.
 """
 
 import contextlib
@@ -24,19 +26,27 @@ log = logging.getLogger(__name__)
 ANSWERS = 8
 """Steps whose answers may be unread at a time."""
 PRIORITY = -1
-"""Of the stream: what is short and waited for goes before what another stream of this device has queued."""
+"""Of the stream: what is short and waited for goes before what another stream of this device has
+queued.
+"""
 
 
 class CudaRunner:
-    """On a CUDA device. Captures a graph for each number of rows up to `most_rows`, and one for a chunk. invariant: see `tuning`."""
+    """On a CUDA device. Captures a graph for each number of rows up to `most_rows`, and one for a
+    chunk. invariant: see `tuning`.
+    """
 
-    def __init__(self, model: PackedModel, *, pages: int, slots: int, positions: int, most_rows: int, invariant: bool = False) -> None:
+    def __init__(
+        self, model: PackedModel, *, pages: int, slots: int, positions: int, most_rows: int, invariant: bool = False
+    ) -> None:
         self.pages, self.slots, self.page_bytes = pages, slots, page_bytes(model)
         self._model, self._memory = model, Memory.reserve(model, pages=pages, slots=slots, positions=positions)
         self._buckets = [bucket for bucket in BUCKETS if bucket < 2 * most_rows]
         self._stream = torch.cuda.Stream(model.device, priority=PRIORITY)  # type: ignore[no-untyped-call]
         self._prefill = PrefillStep(model, self._memory)
-        self._steps = {bucket: fitting_step(model, self._memory, bucket, invariant=invariant) for bucket in self._buckets}
+        self._steps = {
+            bucket: fitting_step(model, self._memory, bucket, invariant=invariant) for bucket in self._buckets
+        }
         self._prefill_graph = capture(self._prefill, self._stream)
         self._graphs = {bucket: capture(step, self._stream) for bucket, step in self._steps.items()}
         self._told: dict[int, list[int]] = {}
@@ -110,7 +120,9 @@ class CudaAnswer:
 
 
 def fitting_step(model: PackedModel, memory: Memory, bucket: int, *, invariant: bool) -> DecodeStep:
-    """The step with the blocks of `tuning`, or with small ones where a device has less shared memory than those were measured on."""
+    """The step with the blocks of `tuning`, or with small ones where a device has less shared
+    memory than those were measured on.
+    """
     step = DecodeStep(model, memory, bucket, invariant=invariant)
     try:
         step.launch()
@@ -123,7 +135,9 @@ def fitting_step(model: PackedModel, memory: Memory, bucket: int, *, invariant: 
 
 
 def capture(step: DecodeStep | PrefillStep, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph:
-    """The kernels of a step as one graph; runs them once, on nobody's slot, to compile what is not compiled."""
+    """The kernels of a step as one graph; runs them once, on nobody's slot, to compile what is not
+    compiled.
+    """
     with torch.cuda.stream(stream):
         step.launch()
     stream.synchronize()

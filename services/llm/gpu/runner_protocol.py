@@ -30,7 +30,9 @@ class Runner(Protocol):
         ...
 
     def extend(self, slot: int, first: int, pages: Sequence[int], capacity: int) -> None:
-        """The sequence on this slot has more pages, behind `first` others, and may come to `capacity` positions from the next step on."""
+        """The sequence on this slot has more pages, behind `first` others, and may come to
+        `capacity` positions from the next step on.
+        """
         ...
 
     def prefill(self, stretches: Sequence[Stretch]) -> None:

@@ -8,13 +8,17 @@ from services.llm.gpu.kv_slots import Seat
 
 
 def state_row(rules: Rules, tokens: int, seat: Seat, capacity: int) -> list[int]:
-    """The row of the state table with which a sequence begins to decide; see `state_table.Column`. capacity: positions it may come to by
-    now."""
+    """The row of the state table with which a sequence begins to decide; see `state_table.Column`.
+    capacity: positions it may come to by now."""
     chooser = rules.chooser
     if not isinstance(chooser, RepetitionAwareChooser) or not isinstance(chooser.draw, SeededDraw):
         raise TypeError(f"the device cannot decide as {type(chooser).__name__} does")
     flags = Flag.FILL_FIRST if rules.fills_are_decided else Flag(0)
-    for flag, reserved in ((Flag.MASK_END, END_OF_SPEECH), (Flag.MASK_RESERVED, RESERVED_SPEECH), (Flag.MASK_FILL, FILL)):
+    for flag, reserved in (
+        (Flag.MASK_END, END_OF_SPEECH),
+        (Flag.MASK_RESERVED, RESERVED_SPEECH),
+        (Flag.MASK_FILL, FILL),
+    ):
         flags |= flag if reserved in rules.masked else Flag(0)
     told = {
         Column.LENGTH: seat.length,

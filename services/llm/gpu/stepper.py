@@ -1,9 +1,11 @@
-"""The steps of the engine on a device that decides by itself: while one step runs, the host reads the answer of the step before.
+"""The steps of the engine on a device that decides by itself: while one step runs, the host reads
+the answer of the step before.
 
     prompt -> chunks -> state row -> [decode step, decode step, ...] -> a reserved id, a limit or the last position
 
-A sequence's script is told each decision behind time and stays the judge of what it means; the device stops a sequence by the same rules,
-so one that is over runs at most AHEAD rows in vain, and nothing of them is seen. Between two decode steps at most MOST_CHUNKS chunks run.
+A sequence's script is told each decision behind time and stays the judge of what it means; the
+device stops a sequence by the same rules, so one that is over runs at most AHEAD rows in vain, and
+nothing of them is seen. Between two decode steps at most MOST_CHUNKS chunks run.
 """
 
 import logging
@@ -29,9 +31,9 @@ log = logging.getLogger(__name__)
 AHEAD = 1
 """Steps that are launched before the answer of one is read."""
 MOST_CHUNKS = 4
-"""Chunks between two decode steps while prompts wait. So many take 5 ms, an eighth of the time in which one token is played. Of
-prompts that come together the last has its first sound sooner than with a decode step of the others between any two chunks, and the first
-hardly later."""
+"""Chunks between two decode steps while prompts wait. So many take 5 ms, an eighth of the time in
+which one token is played. Of prompts that come together the last has its first sound sooner than
+with a decode step of the others between any two chunks, and the first hardly later."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +80,21 @@ class FusedStepper:
             self._placed, self._to_begin = scheduler.placed(), True
             self._streams = [sequence for sequence in self._placed if sequence.text_arrives]
             self._grow(scheduler)
-        stuck = [sequence for sequence in self._streams if not sequence.closed and self._growth.stuck(sequence, self._seated.get(sequence))]
-        nobody_moves = stuck and not self._launched and len(stuck) == sum(not sequence.closed for sequence in self._placed)
+        stuck = [
+            sequence
+            for sequence in self._streams
+            if not sequence.closed and self._growth.stuck(sequence, self._seated.get(sequence))
+        ]
+        nobody_moves = (
+            stuck and not self._launched and len(stuck) == sum(not sequence.closed for sequence in self._placed)
+        )
         self._hopeless = (stuck[-1], scheduler.limits.retry_after) if nobody_moves else None
         return Step(None, self._placed) if self._placed or self._launched else None
 
     def run(self, step: Step) -> None:
-        """Launch chunks and a decode step, as far as there is something to run, then read the answer that is due."""
+        """Launch chunks and a decode step, as far as there is something to run, then read the
+        answer that is due.
+        """
         if self._hopeless:
             self._give_up(*self._hopeless)
         if self._to_begin:
@@ -94,7 +104,11 @@ class FusedStepper:
             for sequence in step.decode:
                 if not sequence.in_flight and not sequence.closed:
                     self._begin(sequence)
-            seated = [(sequence, seat) for sequence in step.decode if (seat := self._seated.get(sequence)) and not sequence.closed]
+            seated = [
+                (sequence, seat)
+                for sequence in step.decode
+                if (seat := self._seated.get(sequence)) and not sequence.closed
+            ]
             self._filling = [(sequence, seat) for sequence, seat in seated if sequence.in_flight and not seat.deciding]
             self._rows = [(sequence, seat) for sequence, seat in seated if seat.deciding]
         for _ in range(MOST_CHUNKS):
@@ -113,7 +127,9 @@ class FusedStepper:
         self._runner.close()
 
     def _grow(self, scheduler: Scheduler) -> None:
-        if grown := self._growth.reserve(scheduler, ((sequence, self._seated.get(sequence)) for sequence in self._streams)):
+        if grown := self._growth.reserve(
+            scheduler, ((sequence, self._seated.get(sequence)) for sequence in self._streams)
+        ):
             self._grown += grown
             self._to_begin = True
 
@@ -153,7 +169,9 @@ class FusedStepper:
         sequence.in_flight = True
 
     def _prefill(self) -> None:
-        """One chunk for those whose inputs are waiting, first come first served; who has none left begins to decide."""
+        """One chunk for those whose inputs are waiting, first come first served; who has none left
+        begins to decide.
+        """
         stretches, free = list[Stretch](), CHUNK // TILE
         for _, seat in self._filling:
             if part := seat.pending[: free * TILE]:
@@ -214,7 +232,9 @@ class FusedStepper:
             self._stop(sequence, seat)
 
     def _stop(self, sequence: Sequence, seat: Seat) -> None:
-        """The device has stopped: the script has other inputs, or waits for text, or the pages are full."""
+        """The device has stopped: the script has other inputs, or waits for text, or the pages are
+        full.
+        """
         seat.deciding = sequence.in_flight = False
         self._stopped = True
 

@@ -19,20 +19,26 @@ _INSTEAD = "set COSYSERVE_LLM_GPU_ENGINE=readable"
 
 
 class Unsuitable(SettingsError):
-    """Fused steps cannot run on this GPU, with this installation, or for this model and these limits; the readable engine can."""
+    """Fused steps cannot run on this GPU, with this installation, or for this model and these
+    limits; the readable engine can.
+    """
 
 
 def check_device(device: torch.device) -> None:
     """Raises Unsuitable for a GPU older than Ampere."""
     capability = torch.cuda.get_device_capability(device)
     if capability < OLDEST_DEVICE:
-        raise Unsuitable(f"fused steps need a GPU of compute capability 8.0, this one has {'.'.join(map(str, capability))}; {_INSTEAD}")
+        raise Unsuitable(
+            f"fused steps need a GPU of compute capability 8.0, this one has {'.'.join(map(str, capability))}; "
+            f"{_INSTEAD}"
+        )
 
 
 @contextmanager
 def kernels_compile() -> Iterator[None]:
-    """While kernels are imported and compiled. Raises Unsuitable where Triton is missing or too old, finds no C compiler for its launchers,
-    or a kernel takes more of a multiprocessor than this GPU has; what else goes wrong passes through."""
+    """While kernels are imported and compiled. Raises Unsuitable where Triton is missing or too
+    old, finds no C compiler for its launchers, or a kernel takes more of a multiprocessor than this
+    GPU has; what else goes wrong passes through."""
     try:
         yield
     except ImportError as error:
@@ -56,10 +62,16 @@ def check(config: LlmConfig, most_sequences: int) -> None:
     widths = {"hidden_size": config.hidden_size, "intermediate_size": config.intermediate_size, "head_size": head}
     for name, width in widths.items():
         if width % SMALLEST_DIVISOR:
-            raise Unsuitable(f"fused steps need a {name} that {SMALLEST_DIVISOR} divides, the model has {width}; {_INSTEAD}")
+            raise Unsuitable(
+                f"fused steps need a {name} that {SMALLEST_DIVISOR} divides, the model has {width}; {_INSTEAD}"
+            )
     if head & (head - 1):
         raise Unsuitable(f"fused steps need a head_size that is a power of two, the model has {head}; {_INSTEAD}")
     if config.sampling.top_k > MOST_CANDIDATES:
-        raise Unsuitable(f"fused steps sample among at most {MOST_CANDIDATES} ids, top_k is {config.sampling.top_k}; {_INSTEAD}")
+        raise Unsuitable(
+            f"fused steps sample among at most {MOST_CANDIDATES} ids, top_k is {config.sampling.top_k}; {_INSTEAD}"
+        )
     if most_sequences > BUCKETS[-1]:
-        raise Unsuitable(f"COSYSERVE_LLM_MAX_SEQUENCES is {most_sequences}, fused steps take at most {BUCKETS[-1]}; {_INSTEAD}")
+        raise Unsuitable(
+            f"COSYSERVE_LLM_MAX_SEQUENCES is {most_sequences}, fused steps take at most {BUCKETS[-1]}; {_INSTEAD}"
+        )

@@ -1,4 +1,6 @@
-"""Block sizes of the products for each number of rows, measured on an H200 (`python -m bench.gpu.llm.tuning`)."""
+"""Block sizes of the products for each number of rows, measured on an H200 (`python -m
+bench.gpu.llm.tuning`).
+"""
 
 from dataclasses import dataclass, replace
 
@@ -8,8 +10,8 @@ BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 @dataclass(frozen=True)
 class Blocks:
-    """Of one product. `rows`: BM, 1 for the multiply-and-add form; `columns`: BN; `depth`: BK at most; `split`: programs that share
-    K."""
+    """Of one product. `rows`: BM, 1 for the multiply-and-add form; `columns`: BN; `depth`: BK at
+    most; `split`: programs that share K."""
 
     rows: int
     columns: int
@@ -33,9 +35,10 @@ class Tuning:
     attend_warps: int = 4
     attend_stages: int = 2
     pdl: int = 0
-    """Programmatic dependent launch, see `kernels.device`; to send for the weights ahead besides was slower for every number of rows. 1 is
-    quickest for one row, alone: beside it a pass of the flow takes 22 to 26 ms instead of 13, as programs that wait on the device fill
-    it (`python -m bench.gpu --part sharing`)."""
+    """Programmatic dependent launch, see `kernels.device`; to send for the weights ahead besides
+    was slower for every number of rows. 1 is quickest for one row, alone: beside it a pass of the
+    flow takes 22 to 26 ms instead of 13, as programs that wait on the device fill it (`python -m
+    bench.gpu --part sharing`)."""
 
 
 ONE = Tuning(
@@ -101,8 +104,9 @@ EXACT = Tuning(
 
 
 def tuning(rows: int, *, exact: bool = False, invariant: bool = False) -> Tuning:
-    """For one of BUCKETS, and for other numbers of rows what suits the next bucket. exact: matrices are float32. invariant: the same for
-    all buckets, so that a row's numbers do not depend on how many others there are."""
+    """For one of BUCKETS, and for other numbers of rows what suits the next bucket. exact: matrices
+    are float32. invariant: the same for all buckets, so that a row's numbers do not depend on how
+    many others there are."""
     if exact:
         return EXACT
     return INVARIANT if invariant else TABLE[next(bucket for bucket in BUCKETS if rows <= bucket)]

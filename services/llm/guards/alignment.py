@@ -1,6 +1,8 @@
-"""Which speech tokens say which text id: a monotonic Viterbi alignment over a table that a model directory may bring.
+"""Which speech tokens say which text id: a monotonic Viterbi alignment over a table that a model
+directory may bring.
 
-`alignment.npz` holds, for each text id, how its speech tokens look and how long it lasts, as natural logarithms:
+`alignment.npz` holds, for each text id, how its speech tokens look and how long it lasts, as
+natural logarithms:
 
     digits float32 [text vocabulary, 8, 3]   the probability of each value of each of a token's eight ternary digits (FSQ)
     stay   float32 [text vocabulary]         that one more token says the same id
@@ -44,8 +46,12 @@ class AlignmentTable:
 
     @classmethod
     def read(cls, path: Path, text_vocabulary: int) -> "AlignmentTable":
-        """Raises ModelError naming the file when it is malformed or belongs to another text vocabulary."""
-        shapes = {"digits": (text_vocabulary, DIGITS, LEVELS)} | dict.fromkeys(("stay", "leave", "skip"), (text_vocabulary,))
+        """Raises ModelError naming the file when it is malformed or belongs to another text
+        vocabulary.
+        """
+        shapes = {"digits": (text_vocabulary, DIGITS, LEVELS)} | dict.fromkeys(
+            ("stay", "leave", "skip"), (text_vocabulary,)
+        )
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 found = {name: np.asarray(arrays[name], np.float32) for name in shapes}
@@ -59,8 +65,9 @@ class AlignmentTable:
         return cls(**found)
 
     def starts(self, text_ids: tuple[int, ...], tokens: list[int]) -> list[int] | None:
-        """For each text id the number of the speech token with which it begins, rising from 0; an id that no token says begins with the
-        next one that is said, or at the end. None when there are too few tokens for any path."""
+        """For each text id the number of the speech token with which it begins, rising from 0; an
+        id that no token says begins with the next one that is said, or at the end. None when there
+        are too few tokens for any path."""
         ids = np.asarray(text_ids, np.int64)
         said = np.asarray(tokens, np.int64)
         if not len(ids) or not len(said) or said.min() < 0 or said.max() >= SPEECH_VOCABULARY:

@@ -1,11 +1,13 @@
-"""Whether words were said twice: does the speech fit its text better when the text may be taken up again at an earlier place?
+"""Whether words were said twice: does the speech fit its text better when the text may be taken up
+again at an earlier place?
 
-Beside the best monotonic path of `services.llm.guards.alignment` the best one with a single step back is looked for, from any text id to
-one a few before it, for nothing. What such a step gains, in natural logarithms, is large where a word was said once more than the text has
-it, since the tokens of the second time otherwise stand for sounds that they do not look like.
+Beside the best monotonic path of `services.llm.guards.alignment` the best one with a single step
+back is looked for, from any text id to one a few before it, for nothing. What such a step gains, in
+natural logarithms, is large where a word was said once more than the text has it, since the tokens
+of the second time otherwise stand for sounds that they do not look like.
 
-Exact: one pass forward and one backward over the same scores; a step back at a token joins the best beginning that ends there with the
-best ending that goes on behind it.
+Exact: one pass forward and one backward over the same scores; a step back at a token joins the best
+beginning that ends there with the best ending that goes on behind it.
 """
 
 import numpy as np
@@ -15,10 +17,12 @@ from cosyserve.errors import Repeated
 from services.llm.guards.alignment import MOST_SKIPPED, AlignmentTable
 
 FEWEST_IDS = 4
-"""That are said again: the three of `bye`, its stress mark among them, and what divides it from the next word. Fewer sounds are found in
-any drawn-out vowel."""
+"""That are said again: the three of `bye`, its stress mark among them, and what divides it from the
+next word. Fewer sounds are found in any drawn-out vowel."""
 LARGEST_GAIN = 20.0
-"""Of ordinary speech the largest seen is 8; of words said twice 36 to 121, but for a fourth `go` behind three, 10."""
+"""Of ordinary speech the largest seen is 8; of words said twice 36 to 121, but for a fourth `go`
+behind three, 10.
+"""
 Scores = NDArray[np.float64]
 
 
@@ -26,7 +30,10 @@ def require_no_repetition(table: AlignmentTable, text_ids: tuple[int, ...], toke
     """Raises Repeated when the speech fits a text better in which some words stand twice."""
     gain = gain_of_a_step_back(table, text_ids, tokens)
     if gain > LARGEST_GAIN:
-        raise Repeated(f"words are said twice in {len(tokens)} speech tokens: a step back in the text fits them better by {gain:.0f} nats")
+        raise Repeated(
+            f"words are said twice in {len(tokens)} speech tokens: a step back in the text fits them better by "
+            f"{gain:.0f} nats"
+        )
 
 
 def gain_of_a_step_back(table: AlignmentTable, text_ids: tuple[int, ...], tokens: list[int]) -> float:
@@ -38,7 +45,10 @@ def gain_of_a_step_back(table: AlignmentTable, text_ids: tuple[int, ...], tokens
     stay, leave = table.stay[ids].astype(np.float64), table.leave[ids].astype(np.float64)
     skipped = np.concatenate(([0.0], np.cumsum(table.skip[ids], dtype=np.float64)))
     # The cost of going on to the next id but step - 1 that no token says.
-    onward = [leave[:-step] + skipped[step:-1] - skipped[1 : states - step + 1] for step in range(1, min(MOST_SKIPPED + 1, states - 1) + 1)]
+    onward = [
+        leave[:-step] + skipped[step:-1] - skipped[1 : states - step + 1]
+        for step in range(1, min(MOST_SKIPPED + 1, states - 1) + 1)
+    ]
     begin = np.where(np.arange(states) <= MOST_SKIPPED, skipped[:-1], -np.inf)
     end = np.where(np.arange(states) >= states - 1 - MOST_SKIPPED, leave + skipped[-1] - skipped[1:], -np.inf)
     before = _forward(scores, stay, onward, begin)

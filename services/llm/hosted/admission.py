@@ -1,4 +1,6 @@
-"""Who is let in: so many sentences run, so many wait behind them, and as many text streams as both together are open."""
+"""Who is let in: so many sentences run, so many wait behind them, and as many text streams as both
+together are open.
+"""
 
 import asyncio
 import contextlib
@@ -9,7 +11,9 @@ from services.llm.settings import LlmSettings
 
 
 class Places:
-    """Belongs to one event loop. `running` is held while an engine works for a sentence, never while text is awaited."""
+    """Belongs to one event loop. `running` is held while an engine works for a sentence, never
+    while text is awaited.
+    """
 
     def __init__(self, settings: LlmSettings) -> None:
         self._most = settings.max_sequences + settings.max_waiting
@@ -24,11 +28,14 @@ class Places:
 
     @contextlib.contextmanager
     def entered(self, *, text_arrives: bool) -> Iterator[None]:
-        """While the block runs a sentence is in. Raises Overloaded, with the hint when to come back."""
+        """While the block runs a sentence is in. Raises Overloaded, with the hint when to come
+        back.
+        """
         if self._in[text_arrives] >= self._most:
             what = "text streams are open" if text_arrives else "sentences are in"
             raise Overloaded(
-                f"the speech-token engine is full: {self._in[text_arrives]} {what}, no more are taken", retry_after=self._retry_after
+                f"the speech-token engine is full: {self._in[text_arrives]} {what}, no more are taken",
+                retry_after=self._retry_after,
             )
         self._in[text_arrives] += 1
         try:

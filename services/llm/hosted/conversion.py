@@ -1,4 +1,6 @@
-"""A directory that `cosyserve model convert`, or `build llm`, has made: what it is, of which model, and what its ids mean."""
+"""A directory that `cosyserve model convert`, or `build llm`, has made: what it is, of which model,
+and what its ids mean.
+"""
 
 import contextlib
 import json
@@ -16,7 +18,9 @@ HUGGING_FACE, VLLM_EXPORT = "llm-hf", "llm-vllm"
 
 @dataclass(frozen=True)
 class Conversion:
-    """kind: HUGGING_FACE, VLLM_EXPORT and so on. precision: of its weights. head_bias: None where the head itself has it."""
+    """kind: HUGGING_FACE, VLLM_EXPORT and so on. precision: of its weights. head_bias: None where
+    the head itself has it.
+    """
 
     directory: Path
     kind: str
@@ -26,14 +30,18 @@ class Conversion:
 
     @classmethod
     def open(cls, directory: Path, model_hash: str, kinds: tuple[str, ...]) -> "Conversion":
-        """The conversion of this model. Raises ModelError when it is missing, of another model or of a kind that is not one of `kinds`."""
+        """The conversion of this model. Raises ModelError when it is missing, of another model or
+        of a kind that is not one of `kinds`.
+        """
         path = directory / MANIFEST
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
             identity = told["identity"]
             kind, source, precision = (str(identity[name]) for name in ("kind", "source", "precision"))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{path}: no conversion of ours ({type(error).__name__}); make one: cosyserve model convert") from error
+            raise ModelError(
+                f"{path}: no conversion of ours ({type(error).__name__}); make one: cosyserve model convert"
+            ) from error
         if kind not in kinds:
             raise ModelError(f"{directory}: is {kind}, served can be {', '.join(kinds)}")
         if source != model_hash:

@@ -1,4 +1,6 @@
-"""The processes that a hosted library starts while it loads, and a watch over them: an engine may die while no run is in it."""
+"""The processes that a hosted library starts while it loads, and a watch over them: an engine may
+die while no run is in it.
+"""
 
 import asyncio
 import os
@@ -10,15 +12,17 @@ T = TypeVar("T")
 
 
 def loaded_with_processes(load: Callable[[], T]) -> tuple[T, tuple[int, ...]]:
-    """What `load` returns, and the sentinels of the processes that it has started by `multiprocessing` and that are still alive: file
-    descriptors that become readable when their process ends. Raises what `load` raises."""
+    """What `load` returns, and the sentinels of the processes that it has started by
+    `multiprocessing` and that are still alive: file descriptors that become readable when their
+    process ends. Raises what `load` raises."""
     before = set(active_children())
     made = load()
     return made, tuple(process.sentinel for process in active_children() if process not in before)
 
 
 class ProcessWatch:
-    """Calls `on_end` on the event loop, once, as soon as one of the processes has ended. Made and stopped on the event loop.
+    """Calls `on_end` on the event loop, once, as soon as one of the processes has ended. Made and
+    stopped on the event loop.
 
     sentinels: duplicated here, since the library closes its own at the shutdown.
     """

@@ -1,4 +1,5 @@
-"""One vocabulary for text, speech and the marks of the prompt's layout, for engines that know one embedding table and one head.
+"""One vocabulary for text, speech and the marks of the prompt's layout, for engines that know one
+embedding table and one head.
 
     id                             what                       token
     0 to text_ids - 1              text                       the tokenizer's own
@@ -7,7 +8,8 @@
     text_ids + 6564, 6565          start, task                <|sos|> <|task_id|>
     up to rows - 1                 padding                    none
 
-The published tokenizer has 151663 text ids, which makes 158229 tokens and 158336 rows. Source: compatibility specification section 7.1.
+The published tokenizer has 151663 text ids, which makes 158229 tokens and 158336 rows. Source:
+compatibility specification section 7.1.
 """
 
 import json
@@ -20,14 +22,15 @@ from cosyserve.spec import END_OF_SPEECH, FILL, RESERVED_SPEECH, SPEECH_ROWS, SP
 from services.llm.generation.request import Prompt
 
 SIDE_FOLDER = "cosyserve"
-"""Folder, inside a converted directory, of what only this project reads: loaders take every .safetensors file beside the weights for
-weights."""
+"""Folder, inside a converted directory, of what only this project reads: loaders take every
+.safetensors file beside the weights for weights."""
 VOCABULARY_FILE = f"{SIDE_FOLDER}/vocabulary.json"
 HEAD_BIAS_FILE = f"{SIDE_FOLDER}/head_bias.safetensors"
 HEAD_BIAS_TENSOR = "head_bias"
 MASKED = -1e4
-"""Head bias of a row that is no speech token. exp of it is 0 in every float type and float16 can hold it, which is not so of what is
-much smaller; and unlike -inf it makes no NaN of a difference."""
+"""Head bias of a row that is no speech token. exp of it is 0 in every float type and float16 can
+hold it, which is not so of what is much smaller; and unlike -inf it makes no NaN of a difference.
+"""
 _ROWS_MULTIPLE = 128
 
 
@@ -75,15 +78,21 @@ class ExtendedVocabulary:
         return [*speech, "<|eos1|>", "<|eos2|>", "<|eos3|>", "<|sos|>", "<|task_id|>"]
 
     def sequence(self, prompt: Prompt, text: Sequence[int]) -> list[int]:
-        """Ids of what a sentence begins with: start, prompt text and text, task, prompt speech. Source: section 3.2."""
+        """Ids of what a sentence begins with: start, prompt text and text, task, prompt speech.
+        Source: section 3.2.
+        """
         spoken = (self.text_ids + token for token in prompt.speech_tokens)
         return [self.start, *prompt.text_ids, *text, self.task, *spoken]
 
     def speech_id(self, extended: int) -> int:
-        """The speech-side id, 0 to 6563, of a generated one. Raises InternalFault for an id that no head with its bias can give."""
+        """The speech-side id, 0 to 6563, of a generated one. Raises InternalFault for an id that no
+        head with its bias can give.
+        """
         speech = extended - self.text_ids
         if not 0 <= speech < SPEECH_ROWS:
-            raise InternalFault(f"the engine gave id {extended}, which is no speech token: its head runs without its bias")
+            raise InternalFault(
+                f"the engine gave id {extended}, which is no speech token: its head runs without its bias"
+            )
         return speech
 
     def save(self, path: Path) -> None:
@@ -93,22 +102,28 @@ class ExtendedVocabulary:
 
     @classmethod
     def load(cls, path: Path) -> "ExtendedVocabulary":
-        """Raises ModelError naming the file when it is missing, malformed or of another numbering."""
+        """Raises ModelError naming the file when it is missing, malformed or of another
+        numbering.
+        """
         try:
             facts = json.loads(path.read_text(encoding="utf-8"))
             found = cls(int(facts["text_ids"]))
             same = (facts["speech_rows"], facts["tokens"], facts["rows"]) == (SPEECH_ROWS, found.tokens, found.rows)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(f"{path}: no description of an extended vocabulary ({type(error).__name__}: {error})") from error
+            raise ModelError(
+                f"{path}: no description of an extended vocabulary ({type(error).__name__}: {error})"
+            ) from error
         if not same:
             raise ModelError(f"{path}: numbers its tokens in another way than this release; convert the model again")
         return found
 
 
 def side_file(directory: Path, name: str) -> Path:
-    """HEAD_BIAS_FILE or VOCABULARY_FILE of a conversion, or of an engine, where it lies flat. Raises ModelError when it is in neither
-    place."""
+    """HEAD_BIAS_FILE or VOCABULARY_FILE of a conversion, or of an engine, where it lies flat.
+    Raises ModelError when it is in neither place."""
     for path in (directory / name, directory / Path(name).name):
         if path.is_file():
             return path
-    raise ModelError(f"{directory / name}: missing; without it this conversion cannot be served: convert the model again")
+    raise ModelError(
+        f"{directory / name}: missing; without it this conversion cannot be served: convert the model again"
+    )

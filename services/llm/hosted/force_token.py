@@ -1,6 +1,8 @@
-"""A row of an engine's logits before it samples: the head's bias is added, the decision made, and one id left that it can sample.
+"""A row of an engine's logits before it samples: the head's bias is added, the decision made, and
+one id left that it can sample.
 
-Works in whichever process the engine runs its logits processors; see docs/decisions/0009 for why the bias is added here.
+Works in whichever process the engine runs its logits processors; see docs/decisions/0009 for why
+the bias is added here.
 """
 
 import functools
@@ -23,9 +25,10 @@ def speech_bias(path: Path, first: int, device: torch.device) -> Tensor:
 
 
 def leave_one_id(logits: Tensor, decider: Decider, bias: Path | None, first: int) -> None:
-    """logits: [..., rows], one row of a head, any float type; changed in place so that only the id that was decided can be sampled. bias:
-    file of the head's bias, None where the head has it. first: row of speech token 0. Raises ValueError when it is more than one row, or
-    a narrower one."""
+    """logits: [..., rows], one row of a head, any float type; changed in place so that only the id
+    that was decided can be sampled. bias: file of the head's bias, None where the head has it.
+    first: row of speech token 0. Raises ValueError when it is more than one row, or a narrower one.
+    """
     row = logits.reshape(-1) if logits.is_contiguous() else logits.view(-1)
     if row.numel() != logits.shape[-1] or row.numel() < first + SPEECH_ROWS:
         raise ValueError(f"logits are {list(logits.shape)}, expected one row of at least {first + SPEECH_ROWS}")

@@ -1,10 +1,12 @@
-"""The backend on an engine that is not ours: sentences become runs, what comes back goes through the sentence's script.
+"""The backend on an engine that is not ours: sentences become runs, what comes back goes through
+the sentence's script.
 
     script -> inputs as ids of the extended vocabulary, rules -> run -> ids -> script -> ...
 
-A sentence of known text is one run. Text that arrives over time is a run for each block of speech: these engines cannot be fed in the
-middle of a sequence, so each run begins with all that was fed before. Decisions are made in the engine's logits processor
-(`services.llm.hosted.force_token`) by the same rules and draws as everywhere, so equal logits give equal tokens.
+A sentence of known text is one run. Text that arrives over time is a run for each block of speech:
+these engines cannot be fed in the middle of a sequence, so each run begins with all that was fed
+before. Decisions are made in the engine's logits processor (`services.llm.hosted.force_token`) by
+the same rules and draws as everywhere, so equal logits give equal tokens.
 """
 
 import asyncio
@@ -36,9 +38,13 @@ from services.llm.settings import LlmSettings
 
 log = logging.getLogger(__name__)
 MOST_FAILED_RUNS = 3
-"""So many runs that failed one after another, with anything but an error of ours, are no accident."""
+"""So many runs that failed one after another, with anything but an error of ours, are no
+accident.
+"""
 SILENT_SECONDS = 120.0
-"""A run that is given nothing for so long is in an engine that hangs: no more runs are in it than it has places."""
+"""A run that is given nothing for so long is in an engine that hangs: no more runs are in it than
+it has places.
+"""
 T = TypeVar("T")
 
 
@@ -47,7 +53,9 @@ class EngineSilent(Exception):
 
 
 class HostedBackend:
-    """config: of the model directory that the engine was made of. on_fault: told, once, when the engine will not work again."""
+    """config: of the model directory that the engine was made of. on_fault: told, once, when the
+    engine will not work again.
+    """
 
     def __init__(
         self,
@@ -60,7 +68,8 @@ class HostedBackend:
         on_fault: Callable[[str], None] | None = None,
     ) -> None:
         self.identity, self.alignment = identity, alignment
-        # The published embedding has more rows than the tokenizer has ids; the extended vocabulary numbers speech from there on.
+        # The published embedding has more rows than the tokenizer has ids; the extended vocabulary
+        # numbers speech from there on.
         self.text_vocabulary = min(config.text_vocabulary, vocabulary.text_ids)
         self.lengths = config.lengths
         self._runtime, self._vocabulary, self._config = runtime, vocabulary, config
@@ -94,8 +103,8 @@ class HostedBackend:
                         script.feed(ids)
 
     async def warm_up(self) -> None:
-        """One prompt and a few tokens through the engine. From then on its processes are watched: one that ends is a fault at once, whether
-        or not a run is in the engine."""
+        """One prompt and a few tokens through the engine. From then on its processes are watched:
+        one that ends is a fault at once, whether or not a run is in the engine."""
         if self._watch is None:
             self._watch = ProcessWatch(self._runtime.processes, self._process_ended)
         shortest = Generation(prompt=Prompt(), text=(0, 0), sampling=Sampling(), grouping=Grouping(first=4))
@@ -119,10 +128,13 @@ class HostedBackend:
         chooser = RepetitionAwareChooser(config.sampling, SeededDraw(sampling.seed, sampling.sentence_index))
         if isinstance(generation.text, tuple):
             positions_of_whole_text(prompt, len(generation.text), self._max_positions, config.lengths)
-            return WholeText(prompt, generation.text, sampling.profile, chooser, generation.replay, config.lengths), None
+            return WholeText(
+                prompt, generation.text, sampling.profile, chooser, generation.replay, config.lengths
+            ), None
         if sampling.profile is Profile.UPSTREAM:
             raise InvalidRequest(
-                f"profile upstream feeds inputs twice when text arrives over time, which backend {self.identity.backend} cannot repeat; "
+                "profile upstream feeds inputs twice when text arrives over time, which backend "
+                f"{self.identity.backend} cannot repeat; "
                 "backend torch can"
             )
         most = longest_arriving_text(config, prompt, self._max_positions)
@@ -154,7 +166,9 @@ class HostedBackend:
                         return
             # The id that ends a run may be left out by the engine.
             if len(sequence.decisions) >= most:
-                raise InternalFault("the speech-token engine made as many ids as it was asked for and no end among them")
+                raise InternalFault(
+                    "the speech-token engine made as many ids as it was asked for and no end among them"
+                )
             sequence.settle(FILL if rules.fill_at is not None else END_OF_SPEECH)
             for hop in sequence.taken():
                 yield hop

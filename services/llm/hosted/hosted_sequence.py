@@ -1,4 +1,6 @@
-"""A sentence on an engine that is not ours: what it has been fed, what was decided, and its hops on their way to the reader."""
+"""A sentence on an engine that is not ours: what it has been fed, what was decided, and its hops on
+their way to the reader.
+"""
 
 from cosyserve.errors import InternalFault, NonFinite
 from cosyserve.spec import END_OF_SPEECH, FILL, SPEECH_VOCABULARY
@@ -34,11 +36,15 @@ class HostedSequence:
         self.fed += [_extended(vocabulary, item) for item in self.script.take()]
 
     def accept(self, vocabulary: ExtendedVocabulary, extended: list[int]) -> bool:
-        """Decisions of the engine, in order; True when the run is over. Raises NonFinite, and InternalFault for what is no decision."""
+        """Decisions of the engine, in order; True when the run is over. Raises NonFinite, and
+        InternalFault for what is no decision.
+        """
         for one in extended:
             token = vocabulary.speech_id(one)
             if token == NOT_FINITE:
-                raise NonFinite(f"the speech-token model produced non-finite log-probabilities at token {self.script.made}")
+                raise NonFinite(
+                    f"the speech-token model produced non-finite log-probabilities at token {self.script.made}"
+                )
             if token == OVERTAKEN:
                 raise InternalFault("the speech-token engine went on without asking for a decision")
             if token >= SPEECH_VOCABULARY:

@@ -1,6 +1,8 @@
-"""Decisions away from the script: the rules of one run, and how far it has come. Plain data that can be sent to another process.
+"""Decisions away from the script: the rules of one run, and how far it has come. Plain data that
+can be sent to another process.
 
-A run is what an engine does without asking back: from inputs that are fed at once to the next reserved id, or to the longest length.
+A run is what an engine does without asking back: from inputs that are fed at once to the next
+reserved id, or to the longest length.
 """
 
 from collections.abc import Mapping
@@ -15,16 +17,17 @@ from services.llm.generation.sampling import RepetitionAwareChooser, Scores, See
 from services.llm.generation.script import Rules
 
 NOT_FINITE = RESERVED_SPEECH
-"""What a run gives instead of a token when the log-probabilities are no numbers. A reserved id that is chosen comes as END_OF_SPEECH,
-so that this one means nothing else."""
+"""What a run gives instead of a token when the log-probabilities are no numbers. A reserved id that
+is chosen comes as END_OF_SPEECH, so that this one means nothing else."""
 OVERTAKEN = FILL
 """What a run gives when its engine has gone on without asking."""
 
 
 @dataclass
 class Decider:
-    """decisions: all so far, fills included. made: speech tokens among them. sampling, seed, sentence: as `RepetitionAwareChooser` and
-    `SeededDraw` take them; the other fields: as in `Rules`."""
+    """decisions: all so far, fills included. made: speech tokens among them. sampling, seed,
+    sentence: as `RepetitionAwareChooser` and `SeededDraw` take them; the other fields: as in
+    `Rules`."""
 
     sampling: SamplingParameters
     seed: int
@@ -46,7 +49,9 @@ class Decider:
 
     @classmethod
     def of(cls, rules: Rules, made: int, decisions: list[int]) -> "Decider":
-        """For a run by these rules. Raises TypeError for a chooser whose draws are not counter-based."""
+        """For a run by these rules. Raises TypeError for a chooser whose draws are not
+        counter-based.
+        """
         chooser = rules.chooser
         if not isinstance(chooser, RepetitionAwareChooser) or not isinstance(chooser.draw, SeededDraw):
             raise TypeError(f"no run can decide as {type(chooser).__name__} does")
@@ -72,8 +77,9 @@ class Decider:
         return by_length if self.fill_at is None else min(by_length, self.fill_at - len(self.decisions) + 1)
 
     def decide(self, scores: Scores) -> int:
-        """The id by log-probabilities [6564], not masked: a token 0 to 6560, END_OF_SPEECH for any end of the run, NOT_FINITE. What follows
-        an end is the same again, since engines that work ahead ask once more."""
+        """The id by log-probabilities [6564], not masked: a token 0 to 6560, END_OF_SPEECH for any
+        end of the run, NOT_FINITE. What follows an end is the same again, since engines that work
+        ahead ask once more."""
         if self._over is not None:
             return self._over
         if not np.isfinite(scores).all():
@@ -99,7 +105,9 @@ class Decider:
         self.made += len(tokens)
 
     def back_to(self, count: int) -> None:
-        """Only the first `count` decisions of this run count: what came after them the engine has thrown away."""
+        """Only the first `count` decisions of this run count: what came after them the engine has
+        thrown away.
+        """
         dropped = self.decisions[self._begun + count :]
         del self.decisions[self._begun + count :]
         self.made -= sum(one < SPEECH_VOCABULARY for one in dropped)
@@ -126,5 +134,9 @@ class Decider:
     @classmethod
     def from_plain(cls, told: Mapping[str, Any]) -> "Decider":
         """What `plain` gave."""
-        kinds = {"sampling": SamplingParameters(**told["sampling"]), "masked": tuple(told["masked"]), "replay": tuple(told["replay"])}
+        kinds = {
+            "sampling": SamplingParameters(**told["sampling"]),
+            "masked": tuple(told["masked"]),
+            "replay": tuple(told["replay"]),
+        }
         return cls(**{**told, **kinds, "decisions": list(told["decisions"])})

@@ -1,4 +1,6 @@
-"""The seam between `HostedBackend` and a library that owns model, memory and batching: TensorRT-LLM, vLLM."""
+"""The seam between `HostedBackend` and a library that owns model, memory and batching:
+TensorRT-LLM, vLLM.
+"""
 
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
@@ -9,7 +11,9 @@ from services.llm.hosted.run_sampler import Decider
 
 @dataclass(frozen=True)
 class Run:
-    """inputs: ids of the extended vocabulary, all that the sequence has been fed and what is new. The decider makes every decision."""
+    """inputs: ids of the extended vocabulary, all that the sequence has been fed and what is new.
+    The decider makes every decision.
+    """
 
     inputs: list[int]
     decider: Decider
@@ -24,8 +28,8 @@ class Runtime(Protocol):
     """A loaded engine. All but `close` is called on the event loop."""
 
     def ids(self, run: Run) -> AsyncGenerator[list[int]]:
-        """Ids of the extended vocabulary as they are made, those of the decider in order; it is over behind the id that ends the run, which
-        may be left out, or behind `run.most` of them.
+        """Ids of the extended vocabulary as they are made, those of the decider in order; it is
+        over behind the id that ends the run, which may be left out, or behind `run.most` of them.
 
         Closing it aborts the run and frees its memory. May raise anything; see `is_dead`.
         """
@@ -33,8 +37,8 @@ class Runtime(Protocol):
 
     @property
     def processes(self) -> Sequence[int]:
-        """A file descriptor for each process that the engine cannot do without, readable as soon as that process has ended. They are valid
-        until `close` is called."""
+        """A file descriptor for each process that the engine cannot do without, readable as soon as
+        that process has ended. They are valid until `close` is called."""
         ...
 
     def is_dead(self, error: Exception) -> bool:
@@ -42,5 +46,7 @@ class Runtime(Protocol):
         ...
 
     def close(self) -> None:
-        """End all work and release everything. Blocks. May raise anything, what is ours is released all the same."""
+        """End all work and release everything. Blocks. May raise anything, what is ours is released
+        all the same.
+        """
         ...

@@ -1,9 +1,12 @@
-"""The backend on TensorRT-LLM: in-flight batching of its `LLM`, decisions of ours in its logits processor.
+"""The backend on TensorRT-LLM: in-flight batching of its `LLM`, decisions of ours in its logits
+processor.
 
-Two kinds of directory are served: what `cosyserve model convert --target hf` makes, by the PyTorch backend of releases 1.x, and an engine
-of `cosyserve model build llm`, by the releases that have an engine runtime (0.20 to 1.2). This module alone imports the library, late.
+Two kinds of directory are served: what `cosyserve model convert --target hf` makes, by the PyTorch
+backend of releases 1.x, and an engine of `cosyserve model build llm`, by the releases that have an
+engine runtime (0.20 to 1.2). This module alone imports the library, late.
 
-Written against its published sources (`llmapi/llm.py`, `sampling_params.py`, `executor/result.py`); docs/engines.md says what has run.
+Written against its published sources (`llmapi/llm.py`, `sampling_params.py`, `executor/result.py`);
+docs/engines.md says what has run.
 """
 
 import contextlib
@@ -35,15 +38,18 @@ from services.llm.settings import HOSTED_KV_MIB, LlmSettings
 
 log = logging.getLogger(__name__)
 SINGLE_PROCESS = "TLLM_WORKER_USE_SINGLE_PROCESS"
-"""Variable of TensorRT-LLM: 1 runs the engine of one GPU in the calling process, anything else in a process that MPI starts."""
+"""Variable of TensorRT-LLM: 1 runs the engine of one GPU in the calling process, anything else in a
+process that MPI starts.
+"""
 
 
 @dataclass
 class SeededChoice:
-    """The logits processor of one run: TensorRT-LLM calls it with the logits of each step and samples what it leaves.
+    """The logits processor of one run: TensorRT-LLM calls it with the logits of each step and
+    samples what it leaves.
 
-    Where the engine runs in a process of its own (`SINGLE_PROCESS`) it is sent there by pickle. It keeps what it has decided: the token ids
-    that it is given can lag behind where steps overlap.
+    Where the engine runs in a process of its own (`SINGLE_PROCESS`) it is sent there by pickle. It
+    keeps what it has decided: the token ids that it is given can lag behind where steps overlap.
     """
 
     decider: Decider
@@ -54,11 +60,17 @@ class SeededChoice:
     _decided: int = field(default=0, init=False)
 
     def __call__(
-        self, req_id: int, logits: torch.Tensor, token_ids: list[list[int]], stream_ptr: int | None, client_id: int | None
+        self,
+        req_id: int,
+        logits: torch.Tensor,
+        token_ids: list[list[int]],
+        stream_ptr: int | None,
+        client_id: int | None,
     ) -> None:
         """logits: [1, 1, rows], changed in place on the stream, if one is told."""
         external = torch.cuda.stream(torch.cuda.ExternalStream(stream_ptr)) if stream_ptr else contextlib.nullcontext()  # type: ignore[no-untyped-call]
-        # A request that was set aside is begun anew without its processor (`_torch/pyexecutor`, 1.x): told are more ids than were decided.
+        # A request that was set aside is begun anew without its processor (`_torch/pyexecutor`,
+        # 1.x): told are more ids than were decided.
         if len(token_ids[0]) - self.inputs > self._decided:
             self.decider.overtaken()
         self._decided += 1
@@ -69,7 +81,9 @@ class SeededChoice:
 class TensorRtLlm:
     """A `Runtime`. library: the module. llm: its loaded `LLM`."""
 
-    def __init__(self, library: Any, llm: Any, vocabulary: ExtendedVocabulary, bias: Path | None, release: Callable[[], None]) -> None:
+    def __init__(
+        self, library: Any, llm: Any, vocabulary: ExtendedVocabulary, bias: Path | None, release: Callable[[], None]
+    ) -> None:
         self._library, self._llm, self._vocabulary, self._bias, self._release = library, llm, vocabulary, bias, release
 
     async def ids(self, run: Run) -> AsyncGenerator[list[int]]:
@@ -103,11 +117,15 @@ class TensorRtLlm:
 
     @property
     def processes(self) -> Sequence[int]:
-        """As `Runtime.processes`: none, the engine runs in this one. What MPI has started instead cannot be watched from here."""
+        """As `Runtime.processes`: none, the engine runs in this one. What MPI has started instead
+        cannot be watched from here.
+        """
         return ()
 
     def is_dead(self, error: Exception) -> bool:
-        """As `Runtime.is_dead`: the library fails requests one by one, or hangs; it has no sign of death."""
+        """As `Runtime.is_dead`: the library fails requests one by one, or hangs; it has no sign of
+        death.
+        """
         return False
 
     def close(self) -> None:
@@ -119,12 +137,15 @@ class TensorRtLlm:
 
 
 def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
-    """Blocks while the engine is loaded. Raises Unserved with the reason where TensorRT-LLM cannot serve here, ModelError."""
+    """Blocks while the engine is loaded. Raises Unserved with the reason where TensorRT-LLM cannot
+    serve here, ModelError.
+    """
     refusal = tensorrt_llm_refusal(settings)
     if refusal:
         raise Unserved(refusal)
-    # MPI_Comm_spawn fails in a container without rights, in a pod and under some releases of Open MPI; its error ends a thread of mpi4py
-    # and the constructor waits. The library reads the variable when it is imported.
+    # MPI_Comm_spawn fails in a container without rights, in a pod and under some releases of Open
+    # MPI; its error ends a thread of mpi4py and the constructor waits. The library reads the
+    # variable when it is imported.
     os.environ.setdefault(SINGLE_PROCESS, "1")
     (library,) = imported(TENSORRT_LLM, "tensorrt_llm")
     served = ServedModel.read(settings)
@@ -137,13 +158,17 @@ def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
         engine = built_engine(settings, served.model_hash)
         precision, directory = f"{engine.key.facts['precision']}, TensorRT engine", engine.directory
         vocabulary, bias = side_files(engine.directory)
-        loaded = library.LLM if release.startswith("0.") else imported(TENSORRT_LLM, "tensorrt_llm._tensorrt_engine")[0].LLM
+        loaded = (
+            library.LLM if release.startswith("0.") else imported(TENSORRT_LLM, "tensorrt_llm._tensorrt_engine")[0].LLM
+        )
     held = holding(directory)
     try:
         llm = loaded(model=str(directory), skip_tokenizer_init=True, **_arguments(library, settings, served))
     except Exception as error:
         held.close()
-        raise ModelError(f"{directory}: TensorRT-LLM {release} cannot load it: {type(error).__name__}: {error}") from error
+        raise ModelError(
+            f"{directory}: TensorRT-LLM {release} cannot load it: {type(error).__name__}: {error}"
+        ) from error
     identity = Identity(
         model_hash=served.model_hash,
         backend=TENSORRT_LLM,
@@ -155,7 +180,9 @@ def load_trtllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = 
 
 
 def _arguments(library: Any, settings: LlmSettings, served: ServedModel) -> dict[str, Any]:
-    """Of `LLM`. Prefixes are not shared between sentences: how a sum rounds would hang on who was served before."""
+    """Of `LLM`. Prefixes are not shared between sentences: how a sum rounds would hang on who was
+    served before.
+    """
     budget = settings.kv_budget_mib or HOSTED_KV_MIB
     api = library.llmapi
     cache = api.KvCacheConfig(enable_block_reuse=False, max_tokens=served.kv_tokens(budget))
@@ -166,16 +193,22 @@ def _arguments(library: Any, settings: LlmSettings, served: ServedModel) -> dict
         "max_batch_size": settings.max_sequences,
         "max_seq_len": settings.max_positions,
         "max_num_tokens": max(settings.max_positions, 8192),
-        # Nobody is set aside for want of memory: a request that comes back has one step without its logits processor.
-        "scheduler_config": api.SchedulerConfig(capacity_scheduler_policy=api.CapacitySchedulerPolicy.GUARANTEED_NO_EVICT),
-        # A chunk of a prompt would be asked for a decision, and a step that overlaps the one before for one behind the end.
+        # Nobody is set aside for want of memory: a request that comes back has one step without its
+        # logits processor.
+        "scheduler_config": api.SchedulerConfig(
+            capacity_scheduler_policy=api.CapacitySchedulerPolicy.GUARANTEED_NO_EVICT
+        ),
+        # A chunk of a prompt would be asked for a decision, and a step that overlaps the one before
+        # for one behind the end.
         "enable_chunked_prefill": False,
         "disable_overlap_scheduler": True,
     }
 
 
 def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
-    """The engine of the cache that was built for this model and machine. Raises Unserved with what differs."""
+    """The engine of the cache that was built for this model and machine. Raises Unserved with what
+    differs.
+    """
     cache = EngineCache(settings.engines or default_directory())
     gpus = visible_gpus()
     facts = (gpus[0] if gpus else {}) | library_versions("tensorrt_llm", "tensorrt") | {"model": model_hash}
@@ -184,7 +217,11 @@ def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
         if engine.key.component != "llm.engine":
             continue
         built = engine.key.facts
-        wrong = [f"{name} is {value}, it was built for {built.get(name)}" for name, value in facts.items() if built.get(name) != value]
+        wrong = [
+            f"{name} is {value}, it was built for {built.get(name)}"
+            for name, value in facts.items()
+            if built.get(name) != value
+        ]
         wrong += _too_small(built.get("profile", ""), settings)
         if not wrong:
             found = cache.find(engine.key)
@@ -196,9 +233,14 @@ def built_engine(settings: LlmSettings, model_hash: str) -> Engine:
 
 
 def _too_small(profile: str, settings: LlmSettings) -> list[str]:
-    """What these settings ask for beyond the limits that an engine was built with, such as "sentences 64, positions 8192"."""
+    """What these settings ask for beyond the limits that an engine was built with, such as
+    "sentences 64, positions 8192".
+    """
     limits = {name: int(most) for name, most in re.findall(r"(\w+) (\d+)", profile)}
-    asked = {"sentences": ("MAX_SEQUENCES", settings.max_sequences), "positions": ("MAX_POSITIONS", settings.max_positions)}
+    asked = {
+        "sentences": ("MAX_SEQUENCES", settings.max_sequences),
+        "positions": ("MAX_POSITIONS", settings.max_positions),
+    }
     return [
         f"COSYSERVE_LLM_{variable} is {wanted}, it was built for {limits[name]}"
         for name, (variable, wanted) in asked.items()

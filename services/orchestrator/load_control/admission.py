@@ -10,13 +10,16 @@ from services.orchestrator.load_control.wait_estimate import ANYTHING, Departure
 
 
 class Place:
-    """Of a request that was admitted. cut_short: its caller ended it early, so the time it took says nothing about others."""
+    """Of a request that was admitted. cut_short: its caller ended it early, so the time it took
+    says nothing about others.
+    """
 
     cut_short = False
 
 
 class Admission:
-    """Counts requests in flight. There is no queue: a talking agent is better served by another replica now than by this one later.
+    """Counts requests in flight. There is no queue: a talking agent is better served by another
+    replica now than by this one later.
 
     changed: called when a request begins, ends or is refused. now: seconds that only grow.
     """
@@ -42,13 +45,16 @@ class Admission:
 
     @contextlib.contextmanager
     def admit(self, kind: Kind = ANYTHING, size: float = 1.0, lent: LentPlace | None = None) -> Iterator["Place"]:
-        """Hold a place while the block runs. kind, size: what decides how long it takes. lent: the place, when it may be given to another
-        request while it is idle. Raises Overloaded with a retry hint when there is none."""
+        """Hold a place while the block runs. kind, size: what decides how long it takes. lent: the
+        place, when it may be given to another request while it is idle. Raises Overloaded with a
+        retry hint when there is none."""
         self._reclaim()
         if self.active >= self.limit:
             retry = self._departures.next_place(self.limit, self._now())
             self.changed()
-            raise Overloaded(f"{self.active} of {self.limit} {self._what} are in use; try again in {retry:.1f} s", retry_after=retry)
+            raise Overloaded(
+                f"{self.active} of {self.limit} {self._what} are in use; try again in {retry:.1f} s", retry_after=retry
+            )
         self.active += 1
         if lent is not None:
             self._lent.append(lent)
@@ -67,7 +73,9 @@ class Admission:
             self.changed()
 
     def _reclaim(self) -> None:
-        """Take back as many idle places, longest idle first, as make room for one request; none when that would not be enough."""
+        """Take back as many idle places, longest idle first, as make room for one request; none
+        when that would not be enough.
+        """
         missing = self.active - self.limit + 1
         idle = sorted((place for place in self._lent if place.idle), key=lambda place: place.since)
         if not 0 < missing <= len(idle):

@@ -1,4 +1,6 @@
-"""A place that is held by a caller who may have nothing to speak yet: another request gets it when it needs it."""
+"""A place that is held by a caller who may have nothing to speak yet: another request gets it when
+it needs it.
+"""
 
 import asyncio
 import contextlib
@@ -11,8 +13,9 @@ _RETRY_SECONDS = 1.0
 
 
 class LentPlace:
-    """Of a stream whose text arrives over time. Until the first text it is idle; after that, when neither text came nor audio left for
-    `idle_seconds`; never while audio waits for the caller to take it. now: seconds that only grow."""
+    """Of a stream whose text arrives over time. Until the first text it is idle; after that, when
+    neither text came nor audio left for `idle_seconds`; never while audio waits for the caller to
+    take it. now: seconds that only grow."""
 
     def __init__(self, idle_seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._idle_seconds = idle_seconds
@@ -44,7 +47,9 @@ class LentPlace:
 
     @contextlib.contextmanager
     def sending(self) -> Iterator[None]:
-        """The place is in use while the block runs, and until `idle_seconds` after it: audio is being sent, however slowly it is taken."""
+        """The place is in use while the block runs, and until `idle_seconds` after it: audio is
+        being sent, however slowly it is taken.
+        """
         self._sending += 1
         self.used()
         try:

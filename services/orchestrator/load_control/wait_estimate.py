@@ -1,9 +1,11 @@
 """When will a place be free? Learnt from how long requests took, told to those who are refused.
 
-A request of some kind takes time in proportion to its size, such as the bytes of its text; the factor is the mean of the latest requests of
-that kind that were answered to their end. What a place takes in further rounds is the mean of the work that is under way now.
+A request of some kind takes time in proportion to its size, such as the bytes of its text; the
+factor is the mean of the latest requests of that kind that were answered to their end. What a place
+takes in further rounds is the mean of the work that is under way now.
 
-Everybody who is refused is told another moment than those before, as each place can be taken only once.
+Everybody who is refused is told another moment than those before, as each place can be taken only
+once.
 """
 
 from collections.abc import Sequence
@@ -14,7 +16,9 @@ SHORTEST_SECONDS = 0.2
 LONGEST_SECONDS = 30.0
 """Nor later: what is further away is not known."""
 OVERDUE_SHARE = 0.25
-"""A request that takes longer than expected goes on for this share of what it has taken, as far as anybody knows."""
+"""A request that takes longer than expected goes on for this share of what it has taken, as far as
+anybody knows.
+"""
 _NEW_SHARE = 0.1
 """Of the latest request in the mean."""
 _KEPT_SECONDS = 0.5
@@ -65,7 +69,9 @@ class Departures:
         return stay
 
     def ends(self, stay: Stay, now: float, *, completed: bool) -> None:
-        """It is over; completed: it was answered to its end, so its time says something about others."""
+        """It is over; completed: it was answered to its end, so its time says something about
+        others.
+        """
         self._stays.remove(stay)
         if not completed:
             return
@@ -74,7 +80,9 @@ class Departures:
         self._per_size[stay.kind.name] = found if before is None else before + _NEW_SHARE * (found - before)
 
     def next_place(self, limit: int, now: float) -> float:
-        """Seconds until one of `limit` places is expected to be free for one more who is refused now, those told before counted."""
+        """Seconds until one of `limit` places is expected to be free for one more who is refused
+        now, those told before counted.
+        """
         self._promised = [moment for moment in self._promised if moment + _KEPT_SECONDS > now]
         remaining = sorted(self._remaining(stay, now) for stay in self._stays)
         at = max(len(remaining) - limit, 0) + len(self._promised)

@@ -1,4 +1,6 @@
-"""How much the listener of a request still has to play, so that the stages know by when the next sound is due."""
+"""How much the listener of a request still has to play, so that the stages know by when the next
+sound is due.
+"""
 
 import secrets
 import time
@@ -8,9 +10,11 @@ _UTTERANCE_BITS = 63
 
 
 class Playing:
-    """A player that begins with the first sound and waits when it has run dry. now: seconds that only grow.
+    """A player that begins with the first sound and waits when it has run dry. now: seconds that
+    only grow.
 
-    utterance: a number of its own, by which token2wav knows which sentences are played one behind the other.
+    utterance: a number of its own, by which token2wav knows which sentences are played one behind
+    the other.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:

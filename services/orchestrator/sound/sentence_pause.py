@@ -1,16 +1,22 @@
 """How long the silence between two sentences is, beside what the voice leaves by itself."""
 
 SENTENCE_PAUSE_MILLISECONDS = 200
-"""Behind a sentence of LONG_TOKENS: with the 200 to 280 that the bundled voices leave (bench.sentence_pause) it is what readers pause."""
+"""Behind a sentence of LONG_TOKENS: with the 200 to 280 that the bundled voices leave
+(bench.sentence_pause) it is what readers pause.
+"""
 SHORT_TOKENS, LONG_TOKENS = 20, 50
-"""Speech tokens, 40 ms each: up to the first nothing is added, from the second on all, and between them in proportion."""
+"""Speech tokens, 40 ms each: up to the first nothing is added, from the second on all, and between
+them in proportion.
+"""
 
 
 def default_pause(tokens_before: int) -> int:
-    """Milliseconds behind a sentence of so many speech tokens, where the request leaves the pause to us.
+    """Milliseconds behind a sentence of so many speech tokens, where the request leaves the pause
+    to us.
 
-    Speakers run short replies together: the teacher of the bundled voices pauses 70 ms (af_heart) and 50 ms (am_michael) in the median
-    where one of two sentences is a single word, far less than the voices leave by themselves.
+    Speakers run short replies together: the teacher of the bundled voices pauses 70 ms (af_heart)
+    and 50 ms (am_michael) in the median where one of two sentences is a single word, far less than
+    the voices leave by themselves.
     """
     share = (tokens_before - SHORT_TOKENS) / (LONG_TOKENS - SHORT_TOKENS)
     return round(SENTENCE_PAUSE_MILLISECONDS * min(max(share, 0.0), 1.0))

@@ -10,7 +10,9 @@ Play = Callable[[bytes], Awaitable[None]]
 
 
 async def play_silence(milliseconds: int, play: Play) -> None:
-    """Hand so much silence (s16le, 24 kHz) to `play`, a second at a time. None: nothing is played."""
+    """Hand so much silence (s16le, 24 kHz) to `play`, a second at a time. None: nothing is
+    played.
+    """
     for begin in range(0, milliseconds, _PIECE_MILLISECONDS):
         piece = min(_PIECE_MILLISECONDS, milliseconds - begin)
         await play(bytes(2 * (SAMPLE_RATE * piece // 1000)))

@@ -1,11 +1,14 @@
-"""Silence at both ends of an utterance is removed on its way from the pipeline to the encoder: ONSET_TRIMMED of synthesis.proto.
+"""Silence at both ends of an utterance is removed on its way from the pipeline to the encoder:
+ONSET_TRIMMED of synthesis.proto.
 
-Both cuts are decided on the samples of one sentence alone, at 24 kHz and before resampling: at the start on those of the first sentence, at
-the end on those of the last one. So the result depends neither on the cutting of messages nor on when the next sentence becomes known,
-and a request that is resumed is cut at the same samples.
+Both cuts are decided on the samples of one sentence alone, at 24 kHz and before resampling: at the
+start on those of the first sentence, at the end on those of the last one. So the result depends
+neither on the cutting of messages nor on when the next sentence becomes known, and a request that
+is resumed is cut at the same samples.
 
-What is withheld for it: of the first sentence everything in front of its first sample above the level, and of a sentence of which it is
-not known yet whether another one follows, what is quiet for longer than the tail that is kept. Each is bounded by the longest sentence.
+What is withheld for it: of the first sentence everything in front of its first sample above the
+level, and of a sentence of which it is not known yet whether another one follows, what is quiet for
+longer than the tail that is kept. Each is bounded by the longest sentence.
 """
 
 from dataclasses import dataclass, field
@@ -28,14 +31,18 @@ class Trimming:
     removed_start: int = 0
     removed_end: int = 0
     start: int = 0
-    """Place of the first sentence's sound: the length of the pause that the text asks for in front of it."""
+    """Place of the first sentence's sound: the length of the pause that the text asks for in front
+    of it.
+    """
     settled: bool = False
     """Whether it is known how much is removed at the start."""
     sentences: int = 0
     """How many sentences of the text are known; complete or still being written."""
 
     def sent_seconds(self, seconds: float) -> float:
-        """Where a place of the untrimmed utterance lies in what is sent. A place that was removed: where the sound begins."""
+        """Where a place of the untrimmed utterance lies in what is sent. A place that was removed:
+        where the sound begins.
+        """
         start = self.start / spec.SAMPLE_RATE
         return min(seconds, start) if seconds <= start else max(start, seconds - self.removed_start / spec.SAMPLE_RATE)
 
@@ -56,7 +63,9 @@ class _Sentence:
 
 
 class SilenceTrimmer:
-    """Takes the sound of an utterance, sentence by sentence, and hands to `play` what is sent of it (s16le, 24 kHz)."""
+    """Takes the sound of an utterance, sentence by sentence, and hands to `play` what is sent of it
+    (s16le, 24 kHz).
+    """
 
     def __init__(self, play: Play, trimming: Trimming, *, trimmed: bool) -> None:
         """trimming: is filled in meanwhile. trimmed: False sends every sample."""
@@ -80,9 +89,11 @@ class SilenceTrimmer:
         return self._sent > self._sentence.begin
 
     async def pause(self, milliseconds: int, *, closing: bool = False) -> None:
-        """Silence in front of the next sentence or, closing, behind the last one. It is sent in full.
+        """Silence in front of the next sentence or, closing, behind the last one. It is sent in
+        full.
 
-        In front of the first sentence it leaves with the first sound, since what the first message says of the engines is not known before.
+        In front of the first sentence it leaves with the first sound, since what the first message
+        says of the engines is not known before.
         """
         if self._sentence.index < 0:
             self._opening_pause = milliseconds
@@ -91,7 +102,9 @@ class SilenceTrimmer:
         await play_silence(milliseconds, self._send)
 
     def start(self, index: int) -> None:
-        """The sound of this sentence comes next. What was withheld of a failed attempt to speak it is dropped."""
+        """The sound of this sentence comes next. What was withheld of a failed attempt to speak it
+        is dropped.
+        """
         opening = spec.SAMPLE_RATE * self._opening_pause // 1000
         if index == 0:
             self._trimming.start = opening
@@ -114,7 +127,9 @@ class SilenceTrimmer:
         await self._send(self._ready(sentence))
 
     async def end(self) -> None:
-        """The utterance is over: what is withheld behind the tail of its last sentence is removed."""
+        """The utterance is over: what is withheld behind the tail of its last sentence is
+        removed.
+        """
         if self._sentence.audible:
             self._trimming.removed_end += len(self._sentence.withheld) // 2
             self._sentence.withheld.clear()

@@ -1,11 +1,10 @@
-"""What each network is shown of a voice before it speaks: the modes of CosyVoice2 (compatibility specification section 2.4).
+"""What each network is shown of a voice before it speaks: the modes of CosyVoice2 (compatibility
+specification section 2.4).
 
-| | zero_shot | cross_lingual | instruct | sft |
-|---|---|---|---|---|
-| speech-token model: text in front of the text | transcript | - | instruction | - |
-| speech-token model: speech | prompt | - | - | - |
-| decoder: speech tokens and mel (the prompt's last ones where it was cut) | prompt | prompt | prompt | - |
-| decoder: speaker vector | voice's | voice's | voice's | voice's |
+| | zero_shot | cross_lingual | instruct | sft | |---|---|---|---|---| | speech-token model: text in
+front of the text | transcript | - | instruction | - | | speech-token model: speech | prompt | - | -
+| - | | decoder: speech tokens and mel (the prompt's last ones where it was cut) | prompt | prompt |
+prompt | - | | decoder: speaker vector | voice's | voice's | voice's | voice's |
 """
 
 import enum
@@ -36,8 +35,8 @@ class Recording:
 
 @dataclass(frozen=True)
 class Prompting:
-    """Whom a request wants to hear, and how. `recording` stands in place of `voice`; `mode` None: by instruction and voice. allowed: modes
-    that this kind of request has."""
+    """Whom a request wants to hear, and how. `recording` stands in place of `voice`; `mode` None:
+    by instruction and voice. allowed: modes that this kind of request has."""
 
     voice: str = ""
     recording: Recording | None = None
@@ -65,7 +64,9 @@ class Voice:
 
     @property
     def modes(self) -> tuple[PromptMode, ...]:
-        """What it can be shown in, an instruction provided; the first one is how it is shown when nothing else is said."""
+        """What it can be shown in, an instruction provided; the first one is how it is shown when
+        nothing else is said.
+        """
         if self.prompt_speech_tokens and self.prompt_text_ids:
             return tuple(PromptMode)
         if self.prompt_speech_tokens:
@@ -75,22 +76,27 @@ class Voice:
 
 @dataclass(frozen=True)
 class Shown:
-    """One voice in one mode, the same for every sentence of a request and for every replica that speaks it."""
+    """One voice in one mode, the same for every sentence of a request and for every replica that
+    speaks it.
+    """
 
     voice: str
     """Id."""
     text_ids: tuple[int, ...]
     """What the speech-token model reads in front of the text."""
     heard_tokens: tuple[int, ...]
-    """What the speech-token model takes for its own speech, only ever beside the words that are said in it: of speech without them it
-    would take the words for its own and garble those it is to say."""
+    """What the speech-token model takes for its own speech, only ever beside the words that are
+    said in it: of speech without them it would take the words for its own and garble those it is to
+    say."""
     speech_tokens: tuple[int, ...]
     """What the decoder is shown."""
     mel: bytes
     """Of speech_tokens: little-endian float32 [2 * speech_tokens, 80]."""
     speaker_embedding: bytes
     key: str
-    """Under which a decoder may keep the state behind speech_tokens; empty: there is none worth keeping."""
+    """Under which a decoder may keep the state behind speech_tokens; empty: there is none worth
+    keeping.
+    """
 
 
 def show(
@@ -99,7 +105,8 @@ def show(
     instruction_ids: tuple[int, ...] = (),
     allowed: tuple[PromptMode, ...] = tuple(PromptMode),
 ) -> Shown:
-    """`voice` in `mode`, which None leaves to instruction and voice. instruction_ids: of PromptMode.INSTRUCT. allowed: as in `Prompting`.
+    """`voice` in `mode`, which None leaves to instruction and voice. instruction_ids: of
+    PromptMode.INSTRUCT. allowed: as in `Prompting`.
 
     Raises FailedPrecondition when the mode needs what the voice lacks.
     """
@@ -107,7 +114,9 @@ def show(
     if chosen not in voice.modes:
         has = ", ".join(f"PROMPT_MODE_{able.name}" for able in voice.modes if able in allowed)
         lacks = "transcript" if voice.prompt_speech_tokens else "recording"
-        raise FailedPrecondition(f"voice {voice.id!r} has no {lacks}, which PROMPT_MODE_{chosen.name} needs; it can be spoken in {has}")
+        raise FailedPrecondition(
+            f"voice {voice.id!r} has no {lacks}, which PROMPT_MODE_{chosen.name} needs; it can be spoken in {has}"
+        )
     decoder_listens = chosen is not PromptMode.SFT and bool(voice.prompt_speech_tokens)
     text = {PromptMode.ZERO_SHOT: voice.prompt_text_ids, PromptMode.INSTRUCT: instruction_ids}
     return Shown(

@@ -1,4 +1,6 @@
-"""The speech tokens of one sentence while they are being made: written by one task, read by another, read again after a failure."""
+"""The speech tokens of one sentence while they are being made: written by one task, read by
+another, read again after a failure.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -22,8 +24,8 @@ class Made:
 
 
 class TokenStream:
-    """Append-only, so that a replica that takes over in mid-sentence can be told everything from the start. Bounded by the LLM's longest
-    sentence."""
+    """Append-only, so that a replica that takes over in mid-sentence can be told everything from
+    the start. Bounded by the LLM's longest sentence."""
 
     def __init__(self, sentence: Sentence | OpenSentence, seed: int, attempt: int = 0) -> None:
         self.sentence = sentence
@@ -58,8 +60,8 @@ class TokenStream:
         self._wake()
 
     async def judged(self) -> None:
-        """Wait until all is known that the words' times tell: until the last token is there, not at all where there will be none. Raises
-        the fault that ended the tokens."""
+        """Wait until all is known that the words' times tell: until the last token is there, not at
+        all where there will be none. Raises the fault that ended the tokens."""
         while self.made is None and self.fault is None and self.tells_starts is not False:
             await self._changed.wait()
         if self.fault is not None:
@@ -71,7 +73,9 @@ class TokenStream:
             await self._changed.wait()
 
     async def read(self) -> AsyncIterator[list[int]]:
-        """All tokens from the first one, in the pieces in which they are found. Raises the fault that ended them."""
+        """All tokens from the first one, in the pieces in which they are found. Raises the fault
+        that ended them.
+        """
         position = 0
         while True:
             if self.fault is not None:

@@ -10,7 +10,9 @@ from services.orchestrator.speech.conditioning import Prompting
 
 @dataclass(frozen=True)
 class Utterance:
-    """What is to be said and how. `profile`, `growth` and `encoding` carry the numbers of their protobuf enums."""
+    """What is to be said and how. `profile`, `growth` and `encoding` carry the numbers of their
+    protobuf enums.
+    """
 
     text: str
     prompting: Prompting
@@ -31,7 +33,9 @@ class Utterance:
     pronunciations: Mapping[str, str] = field(default_factory=dict)
     """Written form to respelling or /phonemes/; the frontend checks them."""
     sentence_pause_milliseconds: int | None = 0
-    """Silence between two sentences, where the text asks for none. None: as long as suits the sentence before it."""
+    """Silence between two sentences, where the text asks for none. None: as long as suits the
+    sentence before it.
+    """
     by_token: bool = False
     """Sentences are spoken while they are being written."""
     retry: bool = False
@@ -57,7 +61,9 @@ class SpokenWord:
 
 @dataclass(frozen=True)
 class Sentence:
-    """One utterance of the speech-token model: text token ids, and its place in the text. No ids: the silence at its end."""
+    """One utterance of the speech-token model: text token ids, and its place in the text. No ids:
+    the silence at its end.
+    """
 
     index: int
     token_ids: tuple[int, ...]
@@ -67,7 +73,9 @@ class Sentence:
     rate: float = 1.0
     """Speaking rate that the text gives it, beside that of the request."""
     continues: bool = False
-    """Goes on in mid-sentence behind the one before it, from which only its rate or language divides it."""
+    """Goes on in mid-sentence behind the one before it, from which only its rate or language
+    divides it.
+    """
 
     @property
     def silent(self) -> bool:
@@ -80,11 +88,15 @@ class Sentence:
 
 
 class OpenSentence:
-    """A sentence that is being written: its ids come in pieces. Bounded by the frontend, which ends a sentence after 200 of them."""
+    """A sentence that is being written: its ids come in pieces. Bounded by the frontend, which ends
+    a sentence after 200 of them.
+    """
 
     silent = False
 
-    def __init__(self, index: int, pause_before_milliseconds: int = 0, rate: float = 1.0, *, continues: bool = False) -> None:
+    def __init__(
+        self, index: int, pause_before_milliseconds: int = 0, rate: float = 1.0, *, continues: bool = False
+    ) -> None:
         self.index = index
         self.pause_before_milliseconds = pause_before_milliseconds
         self.rate, self.continues = rate, continues
@@ -127,6 +139,8 @@ class OpenSentence:
 
 
 def tokens_to_first_border(prompt_tokens: int, first_hop_tokens: int) -> int:
-    """New tokens up to the first border of the 25-token grid (which starts at the first prompt token) with at least `first_hop_tokens`."""
+    """New tokens up to the first border of the 25-token grid (which starts at the first prompt
+    token) with at least `first_hop_tokens`.
+    """
     border = -(-(prompt_tokens + first_hop_tokens) // spec.CHUNK_TOKENS) * spec.CHUNK_TOKENS
     return border - prompt_tokens

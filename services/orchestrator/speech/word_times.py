@@ -17,7 +17,9 @@ class WordTime:
 
 
 def word_times(stream: TokenStream, first_sample: int, speed: float) -> list[WordTime]:
-    """The words of a sentence whose first sample (24 kHz) is `first_sample` of the utterance; none when its tokens are not aligned."""
+    """The words of a sentence whose first sample (24 kHz) is `first_sample` of the utterance; none
+    when its tokens are not aligned.
+    """
     starts = stream.made.text_starts if stream.made is not None else ()
     sentence = stream.sentence
     ids = sentence.length
@@ -28,4 +30,7 @@ def word_times(stream: TokenStream, first_sample: int, speed: float) -> list[Wor
     def seconds(place: int) -> float:
         return first_sample / spec.SAMPLE_RATE + border[min(place, ids)] / spec.TOKENS_PER_SECOND / speed
 
-    return [WordTime(word.text, seconds(word.first_id), seconds(word.first_id + word.ids), sentence.index) for word in sentence.words]
+    return [
+        WordTime(word.text, seconds(word.first_id), seconds(word.first_id + word.ids), sentence.index)
+        for word in sentence.words
+    ]

@@ -1,7 +1,8 @@
-"""What happens when a stage fails in mid-request: another replica goes on, told everything its predecessor was told.
+"""What happens when a stage fails in mid-request: another replica goes on, told everything its
+predecessor was told.
 
-Every stage is a pure function of its request, so the successor makes the same numbers; nothing that the caller has heard is repeated
-or changed.
+Every stage is a pure function of its request, so the successor makes the same numbers; nothing that
+the caller has heard is repeated or changed.
 """
 
 import asyncio
@@ -34,7 +35,9 @@ class Patience:
 
 
 class Pulse:
-    """Watches that a stage goes on answering. The clock stands still while the stage waits for somebody else."""
+    """Watches that a stage goes on answering. The clock stands still while the stage waits for
+    somebody else.
+    """
 
     def __init__(self, limit: asyncio.Timeout, seconds: float) -> None:
         self._limit = limit
@@ -59,14 +62,20 @@ class Pulse:
 
 
 async def carried_on(
-    replicas: ReplicaSet, patience: Patience, attempt: Callable[[Replica, Pulse], Awaitable[None]], *, under_way: bool = False
+    replicas: ReplicaSet,
+    patience: Patience,
+    attempt: Callable[[Replica, Pulse], Awaitable[None]],
+    *,
+    under_way: bool = False,
 ) -> int:
-    """Run `attempt` on one replica after another until it returns; gives the number of failures that were overcome.
+    """Run `attempt` on one replica after another until it returns; gives the number of failures
+    that were overcome.
 
-    A replica that is gone (UNAVAILABLE) is given up by all until its health is heard anew; one that stalls, is full or is another engine is
-    passed over by this request. under_way: the caller has heard a part already, so a stage without a serving replica is waited for, and
-    when all are full their retry hint is kept to, instead of breaking off. Raises Unavailable when no replica is serving, else the last
-    failure when there is nobody left to ask.
+    A replica that is gone (UNAVAILABLE) is given up by all until its health is heard anew; one that
+    stalls, is full or is another engine is passed over by this request. under_way: the caller has
+    heard a part already, so a stage without a serving replica is waited for, and when all are full
+    their retry hint is kept to, instead of breaking off. Raises Unavailable when no replica is
+    serving, else the last failure when there is nobody left to ask.
     """
     declined: set[Replica] = set()
     failures = 0
@@ -98,7 +107,14 @@ async def carried_on(
                 declined.add(replica)
             failures += 1
             last = error
-            log.warning("%s at %s: %s; attempt %d of %d", replicas.stage, replica.target, error.message, failures, patience.attempts)
+            log.warning(
+                "%s at %s: %s; attempt %d of %d",
+                replicas.stage,
+                replica.target,
+                error.message,
+                failures,
+                patience.attempts,
+            )
             if failures >= patience.attempts:
                 raise
         except errors.InternalFault as error:
@@ -111,7 +127,9 @@ async def carried_on(
 
 @contextlib.contextmanager
 def hung_up(call: Call) -> Iterator[Call]:
-    """End `call` when the block is left, however it is left: hanging up is what makes the stage stop its work."""
+    """End `call` when the block is left, however it is left: hanging up is what makes the stage
+    stop its work.
+    """
     try:
         yield call
     finally:
@@ -129,7 +147,9 @@ async def _watched(stage: str, seconds: float) -> AsyncIterator[Pulse]:
 
 @contextlib.contextmanager
 def _plain_errors(stage: str) -> Iterator[None]:
-    """A failed call as our exception, out of a TaskGroup too. Of several at once the caller's own (playing failed) goes first."""
+    """A failed call as our exception, out of a TaskGroup too. Of several at once the caller's own
+    (playing failed) goes first.
+    """
     try:
         yield
     except grpc.aio.AioRpcError as error:

@@ -30,8 +30,8 @@ class FrontendStage:
         self._patience = patience
 
     async def analyze(self, utterance: Utterance, take: Take, warn: Warn) -> int:
-        """Hand the sentences of the text to `take`, each once and in order, and warnings to `warn`, some perhaps twice. Returns the number
-        of takeovers."""
+        """Hand the sentences of the text to `take`, each once and in order, and warnings to `warn`,
+        some perhaps twice. Returns the number of takeovers."""
         request = frontend_pb2.AnalyzeRequest(setup=_setup(utterance), text=utterance.text)
         taken = TakenSentences(take)
 
@@ -49,8 +49,9 @@ class FrontendStage:
         return await carried_on(self.replicas, self._patience, attempt)
 
     async def analyze_stream(self, utterance: Utterance, text: ArrivingText, take: Take, warn: Warn) -> int:
-        """The same for text that arrives over time; in utterance.by_token a sentence is handed over when it begins. What the frontend needs
-        no more is forgotten, and another replica begins there. Returns the number of takeovers."""
+        """The same for text that arrives over time; in utterance.by_token a sentence is handed over
+        when it begins. What the frontend needs no more is forgotten, and another replica begins
+        there. Returns the number of takeovers."""
         taken = TakenSentences(take)
         setup = _setup(utterance)
         setup.reports_progress, setup.partial_sentences = True, utterance.by_token
@@ -101,8 +102,12 @@ def _sentence(message: frontend_pb2.Sentence, utterance: Utterance) -> Sentence:
     words = tuple(SpokenWord(word.text, word.first_id, word.ids) for word in message.words)
     rate = message.rate or 1.0
     if utterance.profile == profile_pb2.PROFILE_UPSTREAM and rate != 1.0:
-        raise InvalidRequest(f"SSML: prosody rate makes {rate:g} of the speed of a sentence; PROFILE_UPSTREAM has only 1.0")
-    return Sentence(message.index, tuple(message.token_ids), message.pause_before_milliseconds, words, rate, message.continues)
+        raise InvalidRequest(
+            f"SSML: prosody rate makes {rate:g} of the speed of a sentence; PROFILE_UPSTREAM has only 1.0"
+        )
+    return Sentence(
+        message.index, tuple(message.token_ids), message.pause_before_milliseconds, words, rate, message.continues
+    )
 
 
 def _warning(message: warning_pb2.TextWarning) -> TextWarning:
@@ -110,10 +115,16 @@ def _warning(message: warning_pb2.TextWarning) -> TextWarning:
 
 
 async def _pour(
-    call: AnalyzeCall, setup: frontend_pb2.AnalyzeSetup, text: ArrivingText, read: asyncio.Event, told: asyncio.Event, pulse: Pulse
+    call: AnalyzeCall,
+    setup: frontend_pb2.AnalyzeSetup,
+    text: ArrivingText,
+    read: asyncio.Event,
+    told: asyncio.Event,
+    pulse: Pulse,
 ) -> None:
-    """Write the setup and, once it is accepted, the text as it comes; each piece when the one before it is read, so that no more than one
-    waits at the stage. `read` is set when it is; `told` gets set when all is written.
+    """Write the setup and, once it is accepted, the text as it comes; each piece when the one
+    before it is read, so that no more than one waits at the stage. `read` is set when it is; `told`
+    gets set when all is written.
 
     A write on a dead call is passed over, as in token2wav_stage.
     """
@@ -127,7 +138,9 @@ async def _pour(
             if piece is None:
                 break
             if isinstance(piece, Flush):
-                request = frontend_pb2.AnalyzeStreamRequest(flush=frontend_pb2.AnalyzeFlush(least_words=piece.least_words))
+                request = frontend_pb2.AnalyzeStreamRequest(
+                    flush=frontend_pb2.AnalyzeFlush(least_words=piece.least_words)
+                )
             else:
                 request = frontend_pb2.AnalyzeStreamRequest(text=piece)
             read.clear()

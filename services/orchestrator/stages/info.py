@@ -1,7 +1,7 @@
 """What the stages say of themselves, and their warm-up, through the orchestrator.
 
-A target that is a name with several addresses, as of a headless service, stands for as many processes; calls are spread over them, and
-here each is asked by itself.
+A target that is a name with several addresses, as of a headless service, stands for as many
+processes; calls are spread over them, and here each is asked by itself.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from services.orchestrator.load_control.adaptive_limit import StageLoad
 PATIENCE_SECONDS = 2.0
 WARM_UP_SECONDS = 120.0
 KEPT_ROUNDS = 30
-"""So many rounds in a row the last load of a replica that serves and does not answer is taken for its present one: it may have no time to
-answer because it has too much to speak."""
+"""So many rounds in a row the last load of a replica that serves and does not answer is taken for
+its present one: it may have no time to answer because it has too much to speak."""
 T = TypeVar("T")
 
 
@@ -37,7 +37,9 @@ class Answer(NamedTuple, Generic[T]):
 
 
 class _Known(NamedTuple):
-    """load: what a replica said last. silent_rounds: so many times in a row it has not answered since."""
+    """load: what a replica said last. silent_rounds: so many times in a row it has not answered
+    since.
+    """
 
     load: StageLoad
     silent_rounds: int = 0
@@ -54,13 +56,18 @@ class StageInfo:
         """What each replica says of itself, and who did not answer: `stage: STATUS`."""
         answers = await self._of_all(lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=PATIENCE_SECONDS))
         told = [answer.told.info for answer in answers if isinstance(answer.told, info_pb2.GetInfoResponse)]
-        silent = [(answer.stage.stage, answer.told) for answer in answers if isinstance(answer.told, grpc.aio.AioRpcError)]
+        silent = [
+            (answer.stage.stage, answer.told) for answer in answers if isinstance(answer.told, grpc.aio.AioRpcError)
+        ]
         return told, [f"{stage}: {error.code().name}" for stage, error in silent]
 
     async def loads(self, *, everywhere: bool) -> list[StageLoad]:
-        """What speech costs each replica that serves. everywhere: on any device, otherwise on CPUs, where speech is slow enough for it to
-        be a limit; fakes cost nothing. One that does not answer is taken to cost what it said last, `KEPT_ROUNDS` times in a row."""
-        answers = await self._of_all(lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=PATIENCE_SECONDS), serving=True)
+        """What speech costs each replica that serves. everywhere: on any device, otherwise on CPUs,
+        where speech is slow enough for it to be a limit; fakes cost nothing. One that does not
+        answer is taken to cost what it said last, `KEPT_ROUNDS` times in a row."""
+        answers = await self._of_all(
+            lambda stub: stub.GetInfo(info_pb2.GetInfoRequest(), timeout=PATIENCE_SECONDS), serving=True
+        )
         known: dict[tuple[str, str], _Known] = {}
         for stage, address, answer in answers:
             before = self._known.get((stage.stage, address))
@@ -73,15 +80,21 @@ class StageInfo:
         return [one.load for one in known.values()]
 
     async def warm_up(self) -> None:
-        """Warm up every replica that serves. Raises what the first one that fails says, Unavailable when a stage has none."""
+        """Warm up every replica that serves. Raises what the first one that fails says, Unavailable
+        when a stage has none.
+        """
         for stage in self._stages:
             if not stage.serving:
                 raise Unavailable(f"{stage.stage} has no replica that serves", retry_after=1.0)
-        answers = await self._of_all(lambda stub: stub.WarmUp(info_pb2.WarmUpRequest(), timeout=WARM_UP_SECONDS), serving=True)
+        answers = await self._of_all(
+            lambda stub: stub.WarmUp(info_pb2.WarmUpRequest(), timeout=WARM_UP_SECONDS), serving=True
+        )
         warm = {stage for stage, _, answer in answers if not isinstance(answer, grpc.aio.AioRpcError)}
         for stage, _, answer in answers:
             # One of several behind a name that is still loading warms up by itself.
-            if isinstance(answer, grpc.aio.AioRpcError) and not (stage in warm and answer.code() is grpc.StatusCode.UNAVAILABLE):
+            if isinstance(answer, grpc.aio.AioRpcError) and not (
+                stage in warm and answer.code() is grpc.StatusCode.UNAVAILABLE
+            ):
                 raise as_error(answer, stage.stage)
 
     async def _of_all(
@@ -98,7 +111,11 @@ class StageInfo:
                 answers = await asyncio.gather(*map(one, channels.values()))
                 return [Answer(stage, address, answer) for address, answer in zip(channels, answers, strict=True)]
 
-        pairs = [(stage, replica) for stage in self._stages for replica in (stage.serving_replicas() if serving else stage.replicas())]
+        pairs = [
+            (stage, replica)
+            for stage in self._stages
+            for replica in (stage.serving_replicas() if serving else stage.replicas())
+        ]
         return [answer for answers in await asyncio.gather(*(each(*pair) for pair in pairs)) for answer in answers]
 
 
@@ -108,7 +125,9 @@ def _costs_much(info: info_pb2.ServiceInfo) -> bool:
 
 
 def _load_of(info: info_pb2.ServiceInfo) -> Load | None:
-    """What speech costs a replica; None where it reports no cost that is possible, as before it has spoken."""
+    """What speech costs a replica; None where it reports no cost that is possible, as before it has
+    spoken.
+    """
     if not info.HasField("load") or not 0 < info.load.real_time_factor < math.inf:
         return None
     return Load(info.load.real_time_factor, info.load.pieces, info.load.late_pieces)
@@ -122,12 +141,15 @@ async def doors(replica: Replica) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
         yield {(found or [replica.target])[0]: replica.channel}
         return
     async with contextlib.AsyncExitStack() as held:
-        yield {address: await held.enter_async_context(grpc.aio.insecure_channel(address, options=channel_options())) for address in found}
+        yield {
+            address: await held.enter_async_context(grpc.aio.insecure_channel(address, options=channel_options()))
+            for address in found
+        }
 
 
 async def addresses(target: str) -> list[str]:
-    """host:port of each address behind host:port or dns:///host:port, of the kind that comes first: a process that has one of IPv4 and one
-    of IPv6 is one process. None where nobody knows."""
+    """host:port of each address behind host:port or dns:///host:port, of the kind that comes first:
+    a process that has one of IPv4 and one of IPv6 is one process. None where nobody knows."""
     host, _, port = target.removeprefix("dns:///").rpartition(":")
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):

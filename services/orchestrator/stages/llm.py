@@ -1,4 +1,6 @@
-"""The speech-token LLM as the pipeline calls it: one sentence's text ids, all of them or as they come, to its speech tokens."""
+"""The speech-token LLM as the pipeline calls it: one sentence's text ids, all of them or as they
+come, to its speech tokens.
+"""
 
 import asyncio
 import time
@@ -23,7 +25,9 @@ GenerateCall = grpc.aio.StreamStreamCall[llm_pb2.GenerateStreamRequest, llm_pb2.
 
 
 class LlmStage:
-    """Generation is carried on by another replica when one fails: it is told the tokens already made and goes on behind them."""
+    """Generation is carried on by another replica when one fails: it is told the tokens already
+    made and goes on behind them.
+    """
 
     def __init__(self, replicas: ReplicaSet, patience: Patience, guards: bool) -> None:
         self.replicas = replicas
@@ -32,8 +36,8 @@ class LlmStage:
         """Whether tokens and the times of words are checked."""
 
     async def generate(self, utterance: Utterance, shown: Shown, stream: TokenStream, engines: Engines) -> int:
-        """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of takeovers. Raises the SpeechFault that the
-        stage or the times of the words give away."""
+        """Write the speech tokens of `stream.sentence` into `stream`. Returns the number of
+        takeovers. Raises the SpeechFault that the stage or the times of the words give away."""
         setup = _setup(utterance, shown, stream, self.guards)
         if engines.llm is not None:
             setup.expected_identity.CopyFrom(to_message(engines.llm))
@@ -83,8 +87,9 @@ class LlmStage:
 
 
 async def _pour(call: GenerateCall, setup: llm_pb2.GenerateSetup, sentence: OpenSentence, pulse: Pulse) -> None:
-    """Write the setup and, once it is accepted, the ids as they come. While the sentence is open the stage may wait for text, so it owes
-    nothing. A write on a dead call is passed over, as in token2wav_stage.
+    """Write the setup and, once it is accepted, the ids as they come. While the sentence is open
+    the stage may wait for text, so it owes nothing. A write on a dead call is passed over, as in
+    token2wav_stage.
     """
     try:
         await call.write(llm_pb2.GenerateStreamRequest(setup=setup))
@@ -106,7 +111,8 @@ def _setup(utterance: Utterance, shown: Shown, stream: TokenStream, guards: bool
         guards=guards,
         sentence_index=stream.sentence.index,
         profile=cast("profile_pb2.Profile.ValueType", utterance.profile),
-        # The decoder can begin when the first hop and its look-ahead are there: a message then, not a token sooner or later.
+        # The decoder can begin when the first hop and its look-ahead are there: a message then, not
+        # a token sooner or later.
         first_message_tokens=first_hop + spec.LOOKAHEAD_TOKENS,
         message_tokens=spec.CHUNK_TOKENS,
     )

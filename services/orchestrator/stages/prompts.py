@@ -1,4 +1,6 @@
-"""The frontend as the source of what the networks are shown: voices, recordings and instructions."""
+"""The frontend as the source of what the networks are shown: voices, recordings and
+instructions.
+"""
 
 import asyncio
 
@@ -22,21 +24,30 @@ class PromptStage:
         self._reading = reading
 
     async def shown(self, prompting: Prompting) -> Shown:
-        """What the networks are shown. Raises FailedPrecondition when the voice or the model lacks what is asked for, NotFound when there
-        is no such voice, InvalidRequest for a recording or an instruction that nothing can be made of."""
+        """What the networks are shown. Raises FailedPrecondition when the voice or the model lacks
+        what is asked for, NotFound when there is no such voice, InvalidRequest for a recording or
+        an instruction that nothing can be made of."""
         async with asyncio.TaskGroup() as group:
-            voice = group.create_task(self.voice(prompting.voice) if prompting.recording is None else self.recording(prompting.recording))
+            voice = group.create_task(
+                self.voice(prompting.voice) if prompting.recording is None else self.recording(prompting.recording)
+            )
             instruction = group.create_task(self.instruction(prompting.instruction)) if prompting.instruction else None
-        return show(voice.result(), prompting.mode, () if instruction is None else instruction.result(), prompting.allowed)
+        return show(
+            voice.result(), prompting.mode, () if instruction is None else instruction.result(), prompting.allowed
+        )
 
     async def voice(self, name: str) -> Voice:
         """The voice `name` with its content; NotFound when there is none."""
         request = pb.GetVoiceRequest(id=name)
-        answer = await ask(self.replicas, self._patience, lambda stub: stub.GetVoice(request, metadata=telemetry.outgoing()))
+        answer = await ask(
+            self.replicas, self._patience, lambda stub: stub.GetVoice(request, metadata=telemetry.outgoing())
+        )
         return _voice(answer.voice)
 
     async def recording(self, recording: Recording) -> Voice:
-        """The voice of a recording. Overloaded, with a retry hint, when all frontends read as many as they can."""
+        """The voice of a recording. Overloaded, with a retry hint, when all frontends read as many
+        as they can.
+        """
         told = voice_pb2.PromptRecording(
             audio=recording.audio,
             transcript=recording.transcript,
@@ -44,19 +55,27 @@ class PromptStage:
             cut_prompt=recording.cut_prompt,
         )
         request = pb.ReadRecordingRequest(recording=told)
-        answer = await ask(self.replicas, self._reading, lambda stub: stub.ReadRecording(request, metadata=telemetry.outgoing()))
+        answer = await ask(
+            self.replicas, self._reading, lambda stub: stub.ReadRecording(request, metadata=telemetry.outgoing())
+        )
         return _voice(answer.voice)
 
     async def instruction(self, text: str) -> tuple[int, ...]:
         """The text ids of an instruction; FailedPrecondition when the model knows none."""
         request = pb.ReadInstructionRequest(instruction=text)
-        answer = await ask(self.replicas, self._patience, lambda stub: stub.ReadInstruction(request, metadata=telemetry.outgoing()))
+        answer = await ask(
+            self.replicas, self._patience, lambda stub: stub.ReadInstruction(request, metadata=telemetry.outgoing())
+        )
         return tuple(answer.token_ids)
 
     async def speech(self, audio: bytes) -> tuple[int, ...]:
-        """The speech tokens, 25 per second, of the bytes of a sound file. Overloaded as in `recording`."""
+        """The speech tokens, 25 per second, of the bytes of a sound file. Overloaded as in
+        `recording`.
+        """
         request = pb.ReadSpeechRequest(audio=audio)
-        answer = await ask(self.replicas, self._reading, lambda stub: stub.ReadSpeech(request, metadata=telemetry.outgoing()))
+        answer = await ask(
+            self.replicas, self._reading, lambda stub: stub.ReadSpeech(request, metadata=telemetry.outgoing())
+        )
         if not answer.speech_tokens:
             raise InternalFault("the frontend read no speech token out of a recording")
         return tuple(answer.speech_tokens)

@@ -1,4 +1,6 @@
-"""token2wav as the pipeline calls it: one sentence's speech tokens, as they come, to 24 kHz sound."""
+"""token2wav as the pipeline calls it: one sentence's speech tokens, as they come, to 24 kHz
+sound.
+"""
 
 import asyncio
 import contextlib
@@ -35,15 +37,17 @@ class Decoded:
 
 @dataclass(frozen=True)
 class Listener:
-    """Who plays the sentences of a request. utterance: the number of the request. seconds: what is to be played in front of a sentence,
-    asked whenever a replica begins it."""
+    """Who plays the sentences of a request. utterance: the number of the request. seconds: what is
+    to be played in front of a sentence, asked whenever a replica begins it."""
 
     utterance: int
     seconds: Callable[[], float]
 
 
 class Token2WavStage:
-    """Decoding is carried on by another replica when one fails: it is told all tokens again and sends only what was not yet heard."""
+    """Decoding is carried on by another replica when one fails: it is told all tokens again and
+    sends only what was not yet heard.
+    """
 
     def __init__(self, replicas: ReplicaSet, patience: Patience, guards: bool) -> None:
         self.replicas = replicas
@@ -61,8 +65,8 @@ class Token2WavStage:
         listener: Listener | None = None,
         may_be_silent: bool = False,
     ) -> Decoded:
-        """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat. listener: by when it is due.
-        may_be_silent: silence is no fault."""
+        """Hand the audio of a sentence (s16le, 24 kHz) to `play` in order, without gap or repeat.
+        listener: by when it is due. may_be_silent: silence is no fault."""
         setup = _setup(utterance, shown, stream, self._guards and not may_be_silent)
         if engines.token2wav is not None:
             setup.expected_identity.CopyFrom(to_message(engines.token2wav))
@@ -75,8 +79,13 @@ class Token2WavStage:
             if listener is not None:
                 setup.utterance, setup.listener_seconds = listener.utterance, listener.seconds()
             setup.caller_streams = sum(each.calls for each in self.replicas.replicas())
-            stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
-            with hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call, pulse.paused() if silent else contextlib.nullcontext():
+            stub = cast(
+                "token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel)
+            )
+            with (
+                hung_up(stub.DecodeStream(metadata=telemetry.outgoing())) as call,
+                pulse.paused() if silent else contextlib.nullcontext(),
+            ):
                 async with asyncio.TaskGroup() as group:
                     group.create_task(_pour(call, setup, stream, pulse))
                     async for response in messages(call):
@@ -95,12 +104,18 @@ class Token2WavStage:
             if not finished:
                 raise InternalFault(f"{self.replicas.stage} ended a sentence without its summary")
 
-        decoded.takeovers = await carried_on(self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0)
+        decoded.takeovers = await carried_on(
+            self.replicas, self._patience, attempt, under_way=stream.sentence.index > 0
+        )
         return decoded
 
     async def warm(self, replica: Replica, shown: Shown) -> None:
-        """Let `replica` say one token to nobody, so that it keeps the state behind the voice's prompt."""
-        stub = cast("token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel))
+        """Let `replica` say one token to nobody, so that it keeps the state behind the voice's
+        prompt.
+        """
+        stub = cast(
+            "token2wav_pb2_grpc.Token2WavServiceAsyncStub", token2wav_pb2_grpc.Token2WavServiceStub(replica.channel)
+        )
         request = token2wav_pb2.DecodeRequest(setup=_shown_setup(shown), speech_tokens=[0])
         try:
             with hung_up(stub.Decode(request, timeout=_WARM_SECONDS)) as call:
@@ -109,9 +124,13 @@ class Token2WavStage:
         except grpc.aio.AioRpcError as error:
             raise as_error(error, self.replicas.stage) from error
 
-    def _check_place(self, news: token2wav_pb2.DecodedAudio, setup: token2wav_pb2.DecodeSetup, replica: Replica) -> None:
+    def _check_place(
+        self, news: token2wav_pb2.DecodedAudio, setup: token2wav_pb2.DecodeSetup, replica: Replica
+    ) -> None:
         if news.start_sample != setup.start_sample:
-            raise InternalFault(f"{self.replicas.stage} sent audio from sample {news.start_sample}, expected {setup.start_sample}")
+            raise InternalFault(
+                f"{self.replicas.stage} sent audio from sample {news.start_sample}, expected {setup.start_sample}"
+            )
 
 
 def is_served_profile(utterance: Utterance) -> bool:
@@ -122,8 +141,9 @@ def is_served_profile(utterance: Utterance) -> bool:
 async def _pour(call: DecodeCall, setup: token2wav_pb2.DecodeSetup, stream: TokenStream, pulse: Pulse) -> None:
     """Write the setup and, once it is accepted, the tokens as they are made.
 
-    A write on a dead call is passed over: reading tells why it died. That is also why acceptance, which the initial metadata tell, is
-    awaited: grpc.aio replaces the status of a refusal by its own when a write crosses it.
+    A write on a dead call is passed over: reading tells why it died. That is also why acceptance,
+    which the initial metadata tell, is awaited: grpc.aio replaces the status of a refusal by its
+    own when a write crosses it.
     """
     try:
         await call.write(token2wav_pb2.DecodeStreamRequest(setup=setup))

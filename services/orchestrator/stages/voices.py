@@ -15,7 +15,9 @@ Answer = TypeVar("Answer")
 
 
 class VoiceStage:
-    """Every call is repeated on another replica when one fails: all of them keep the same voices."""
+    """Every call is repeated on another replica when one fails: all of them keep the same
+    voices.
+    """
 
     def __init__(self, replicas: ReplicaSet, patience: Patience, making: Patience) -> None:
         """making: as `patience`, for the analysis of a recording."""
@@ -35,11 +37,17 @@ class VoiceStage:
         return (await self._call(lambda stub: stub.DescribeVoice(request, metadata=telemetry.outgoing()))).voice
 
     async def create(self, draft: voice_pb2.VoiceDraft) -> voice_pb2.VoiceDetails:
-        """Make a voice. The draft needs an id and a request_id: they make a second try find what the first one made."""
+        """Make a voice. The draft needs an id and a request_id: they make a second try find what
+        the first one made.
+        """
         request = frontend_pb2.FrontendServiceCreateVoiceRequest(draft=draft)
-        return (await self._call(lambda stub: stub.CreateVoice(request, metadata=telemetry.outgoing()), making=True)).voice
+        return (
+            await self._call(lambda stub: stub.CreateVoice(request, metadata=telemetry.outgoing()), making=True)
+        ).voice
 
-    async def update(self, voice_id: str, metadata: voice_pb2.VoiceMetadata, fields: Sequence[str]) -> voice_pb2.VoiceDetails:
+    async def update(
+        self, voice_id: str, metadata: voice_pb2.VoiceMetadata, fields: Sequence[str]
+    ) -> voice_pb2.VoiceDetails:
         """Change what people call a voice: `fields` of `metadata`, all when none is named."""
         request = frontend_pb2.FrontendServiceUpdateVoiceRequest(id=voice_id, metadata=metadata)
         request.update_mask.paths.extend(fields)
@@ -68,9 +76,13 @@ class VoiceStage:
 
 
 async def ask(
-    replicas: ReplicaSet, patience: Patience, call: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Awaitable[Answer]]"
+    replicas: ReplicaSet,
+    patience: Patience,
+    call: "Callable[[frontend_pb2_grpc.FrontendServiceAsyncStub], Awaitable[Answer]]",
 ) -> Answer:
-    """The answer to `call` from one of the frontend's `replicas`, of another one if one fails (see `carried_on`)."""
+    """The answer to `call` from one of the frontend's `replicas`, of another one if one fails (see
+    `carried_on`).
+    """
     answers: list[Answer] = []
 
     async def attempt(replica: Replica, _: Pulse) -> None:

@@ -1,4 +1,6 @@
-"""What the caller of a StreamingSynthesize says after its setup: text, flush, cancel, the end; or nothing for too long."""
+"""What the caller of a StreamingSynthesize says after its setup: text, flush, cancel, the end; or
+nothing for too long.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,10 +36,14 @@ class Fragment:
     cancel: bool = False
 
 
-async def listen(fragments: AsyncIterator[Fragment], text: ArrivingText, waiting: Waiting, most_characters: int) -> None:
-    """Write what `fragments` brings into `text` until their end. While too much of it waits to be spoken nothing is read.
+async def listen(
+    fragments: AsyncIterator[Fragment], text: ArrivingText, waiting: Waiting, most_characters: int
+) -> None:
+    """Write what `fragments` brings into `text` until their end. While too much of it waits to be
+    spoken nothing is read.
 
-    Raises CancelledByCaller; InvalidRequest when there are more than `most_characters`; DeadlineExceeded when nothing comes in time.
+    Raises CancelledByCaller; InvalidRequest when there are more than `most_characters`;
+    DeadlineExceeded when nothing comes in time.
     """
     while True:
         await text.room()
@@ -48,7 +54,9 @@ async def listen(fragments: AsyncIterator[Fragment], text: ArrivingText, waiting
         if fragment.cancel:
             raise CancelledByCaller
         if text.received + len(fragment.text) > most_characters:
-            raise InvalidRequest(f"text has {text.received + len(fragment.text)} characters in all, allowed are 1 to {most_characters}")
+            raise InvalidRequest(
+                f"text has {text.received + len(fragment.text)} characters in all, allowed are 1 to {most_characters}"
+            )
         if fragment.text:
             text.feed(fragment.text)
         if fragment.flush:
@@ -56,8 +64,9 @@ async def listen(fragments: AsyncIterator[Fragment], text: ArrivingText, waiting
 
 
 async def _next(fragments: AsyncIterator[Fragment], text: ArrivingText, waiting: Waiting) -> Fragment | None:
-    """The next message, None at the end. Waits for it with one read, which is never cancelled: that may swallow a message, and keeps native
-    memory (cosyserve.rpc.reads). A read that is not waited for any longer ends with the call."""
+    """The next message, None at the end. Waits for it with one read, which is never cancelled: that
+    may swallow a message, and keeps native memory (cosyserve.rpc.reads). A read that is not waited
+    for any longer ends with the call."""
     reading = asyncio.ensure_future(anext(fragments, None))
     reading.add_done_callback(_seen)
     if waiting.delay_seconds is not None and waiting.delay_seconds < waiting.idle_seconds:
@@ -81,6 +90,8 @@ async def _done(reading: "asyncio.Future[Fragment | None]", seconds: float) -> b
 
 
 def _seen(reading: "asyncio.Future[Fragment | None]") -> None:
-    """Has the error of a read that is not waited for any longer not logged as one that was forgotten: the call is over."""
+    """Has the error of a read that is not waited for any longer not logged as one that was
+    forgotten: the call is over.
+    """
     if not reading.cancelled():
         reading.exception()

@@ -1,4 +1,6 @@
-"""What of a text's sentences has been handed on, so that a frontend that tells them again is listened to only where it tells news."""
+"""What of a text's sentences has been handed on, so that a frontend that tells them again is
+listened to only where it tells news.
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,7 +8,9 @@ from services.orchestrator.speech.utterance import OpenSentence, Sentence
 
 
 class TakenSentences:
-    """Each sentence is handed to `take` once and in order: whole, or when its first ids are there."""
+    """Each sentence is handed to `take` once and in order: whole, or when its first ids are
+    there.
+    """
 
     def __init__(self, take: Callable[[Sentence | OpenSentence], Awaitable[None]]) -> None:
         self._take = take
@@ -20,7 +24,9 @@ class TakenSentences:
         self._told = 0
 
     async def add(self, news: Sentence, *, whole: bool, unfinished: bool) -> None:
-        """`news`: a sentence, or unless `whole` the ids that continue it; `unfinished`: more of them follow."""
+        """`news`: a sentence, or unless `whole` the ids that continue it; `unfinished`: more of
+        them follow.
+        """
         if whole:
             if news.index == self._sentences:
                 self._sentences += 1

@@ -1,4 +1,6 @@
-"""The text of a request while it arrives: written by whoever hears the caller, read by the frontend's stage, again after a failure."""
+"""The text of a request while it arrives: written by whoever hears the caller, read by the
+frontend's stage, again after a failure.
+"""
 
 import asyncio
 from collections import deque
@@ -9,7 +11,9 @@ _LONGEST_PIECE = 4_000
 
 @dataclass(frozen=True)
 class Flush:
-    """Sentences are wanted out of the text up to here. least_words: as AnalyzeFlush of frontend.proto."""
+    """Sentences are wanted out of the text up to here. least_words: as AnalyzeFlush of
+    frontend.proto.
+    """
 
     least_words: int = 0
 
@@ -23,8 +27,8 @@ class Place:
 
 
 class ArrivingText:
-    """Append-only, and forgotten at its start as far as the frontend needs it no more. What is kept is bounded by `most_waiting` characters
-    and one fragment: who feeds it waits for `room`."""
+    """Append-only, and forgotten at its start as far as the frontend needs it no more. What is kept
+    is bounded by `most_waiting` characters and one fragment: who feeds it waits for `room`."""
 
     def __init__(self, most_waiting: int) -> None:
         self.received = 0
@@ -45,8 +49,12 @@ class ArrivingText:
         self._wake()
 
     def flush(self, flush: Flush) -> None:
-        """A flush where nothing waits, or where there is one already, says nothing new: so there are no more flushes than characters."""
-        if self.received == self.begin or (self._flushes and self._flushes[-1] in ((self.received, flush), (self.received, Flush()))):
+        """A flush where nothing waits, or where there is one already, says nothing new: so there
+        are no more flushes than characters.
+        """
+        if self.received == self.begin or (
+            self._flushes and self._flushes[-1] in ((self.received, flush), (self.received, Flush()))
+        ):
             return
         self._flushes.append((self.received, flush))
         self._wake()
@@ -56,7 +64,9 @@ class ArrivingText:
         self._wake()
 
     async def room(self) -> None:
-        """Wait until less than `most_waiting` characters are kept. A document is kept whole: the frontend bounds it."""
+        """Wait until less than `most_waiting` characters are kept. A document is kept whole: the
+        frontend bounds it.
+        """
         while len(self._kept) >= self._most_waiting and not self._is_document:
             await self._changed.wait()
 
@@ -65,7 +75,9 @@ class ArrivingText:
         return Place(self.begin, self._flushes_forgotten)
 
     async def read(self, place: Place) -> str | Flush | None:
-        """What comes next behind `place`, which is moved on: text, in pieces of at most 4000 characters, a flush, or None at the end."""
+        """What comes next behind `place`, which is moved on: text, in pieces of at most 4000
+        characters, a flush, or None at the end.
+        """
         while True:
             place.flushes = max(place.flushes, self._flushes_forgotten)
             ahead = place.flushes - self._flushes_forgotten
@@ -83,7 +95,9 @@ class ArrivingText:
             await self._changed.wait()
 
     def forget(self, until: int) -> None:
-        """Text up to this place is needed no more, neither are the flushes up to there: nothing waits at them."""
+        """Text up to this place is needed no more, neither are the flushes up to there: nothing
+        waits at them.
+        """
         self._kept = self._kept[until - self.begin :]
         self.begin = until
         while self._flushes and self._flushes[0][0] <= until:

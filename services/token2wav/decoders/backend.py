@@ -1,4 +1,6 @@
-"""Engines by name: `torch` computes CosyVoice2, `tensorrt` and `onnxruntime` do by exported graphs, `fake` hums without weights."""
+"""Engines by name: `torch` computes CosyVoice2, `tensorrt` and `onnxruntime` do by exported graphs,
+`fake` hums without weights.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -14,12 +16,16 @@ from services.token2wav.inputs.request import Profile
 Decoders = Mapping[Profile, Decoder[Any]]
 BACKENDS = ("torch", "tensorrt", "onnxruntime", "fake")
 FAKE_FAULTS = ("silence", "pause", "non_finite", "saturated")
-"""A silent sentence; four silent seconds after the first half second; samples that are no numbers after it."""
+"""A silent sentence; four silent seconds after the first half second; samples that are no numbers
+after it.
+"""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """A loaded engine. euler_steps: how many have been begun since the start, all streams together."""
+    """A loaded engine. euler_steps: how many have been begun since the start, all streams
+    together.
+    """
 
     identity: Identity
     decoders: Decoders
@@ -34,18 +40,23 @@ class Backend:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSettings:
-    """model: model directory; the fake needs none. device: as torch names it. threads: of one operation on the CPU; one suits the bundled
-    model, with the published sizes take the cores there are. widest_step: streams that share a step, None: 1 on the CPU, where they would
-    be computed one after the other, 16 elsewhere, 32 with the paged engine. prompt_cache_bytes: memory for states behind prompts.
-    state_bytes: memory for the state of streams. gpu_engine: on a GPU, `paged` (kernels and graphs of our own), `readable`
-    (the CPU's arithmetic there), or `auto`: paged where it can run. gpu_precision: of the paged engine's products and state, bfloat16 or
-    float32. gpu_vocoder: of the paged engine, `windowed` (kernels and graphs too) or `readable`. first_hop_tokens: prompts are cut at
-    their start for a first hop of so many tokens, see `inputs.prompt_trimming`; 0: as they come. engines: directory of
-    the engine cache, None: `cosyserve.engines.engine_cache`'s; engine_precision: of the exported estimator, fp32, fp16, bf16 or fp8;
-    engine_estimator: `own`, or `published` for the file that comes with the model and knows full attention only; engine_compatibility: what
-    plans of TensorRT were built for beside this machine, none, hardware, version or hardware+version; engine_contexts: places of execution,
-    each with a stream and memory of its own. fake_token_seconds: time that the fake takes for a token. fake_fault: how the fake misbehaves,
-    one of FAKE_FAULTS, or empty; fake_fault_share: for which share of all (seed, sentence) it does."""
+    """model: model directory; the fake needs none. device: as torch names it. threads: of one
+    operation on the CPU; one suits the bundled model, with the published sizes take the cores there
+    are. widest_step: streams that share a step, None: 1 on the CPU, where they would be computed
+    one after the other, 16 elsewhere, 32 with the paged engine. prompt_cache_bytes: memory for
+    states behind prompts. state_bytes: memory for the state of streams. gpu_engine: on a GPU,
+    `paged` (kernels and graphs of our own), `readable` (the CPU's arithmetic there), or `auto`:
+    paged where it can run. gpu_precision: of the paged engine's products and state, bfloat16 or
+    float32. gpu_vocoder: of the paged engine, `windowed` (kernels and graphs too) or `readable`.
+    first_hop_tokens: prompts are cut at their start for a first hop of so many tokens, see
+    `inputs.prompt_trimming`; 0: as they come. engines: directory of the engine cache, None:
+    `cosyserve.engines.engine_cache`'s; engine_precision: of the exported estimator, fp32, fp16,
+    bf16 or fp8; engine_estimator: `own`, or `published` for the file that comes with the model and
+    knows full attention only; engine_compatibility: what plans of TensorRT were built for beside
+    this machine, none, hardware, version or hardware+version; engine_contexts: places of execution,
+    each with a stream and memory of its own. fake_token_seconds: time that the fake takes for a
+    token. fake_fault: how the fake misbehaves, one of FAKE_FAULTS, or empty; fake_fault_share: for
+    which share of all (seed, sentence) it does."""
 
     model: Path | None = None
     device: str = "cpu"
@@ -68,10 +79,14 @@ class EngineSettings:
 
 
 def load_backend(name: str, settings: EngineSettings) -> Backend:
-    """Blocks while the weights are read. Raises SettingsError for settings that do not go together, ModelError for an unusable model."""
+    """Blocks while the weights are read. Raises SettingsError for settings that do not go together,
+    ModelError for an unusable model.
+    """
     check_first_hop(settings.first_hop_tokens)
     backend = _load(name, settings)
-    if settings.first_hop_tokens:  # part of what decides the samples: another replica must cut alike to go on with a sentence
+    if (
+        settings.first_hop_tokens
+    ):  # part of what decides the samples: another replica must cut alike to go on with a sentence
         precision = f"{backend.identity.precision}, first hop of {settings.first_hop_tokens} tokens"
         backend = replace(backend, identity=replace(backend.identity, precision=precision))
     return backend

@@ -1,8 +1,10 @@
-"""The profile that is served: one grid block at a time, every stage carried on, so that samples do not depend on the hops.
+"""The profile that is served: one grid block at a time, every stage carried on, so that samples do
+not depend on the hops.
 
-Whatever the hops are, a stream goes through the same calls in the same order: block k of the flow, then stretch and vocoder with the
-frames of block k. Blocks that lie inside the prompt are worked off before the first token arrives, and kept for the next request. Streams
-of one voice that begin together take each such block from the one that has it first.
+Whatever the hops are, a stream goes through the same calls in the same order: block k of the flow,
+then stretch and vocoder with the frames of block k. Blocks that lie inside the prompt are worked
+off before the first token arrives, and kept for the next request. Streams of one voice that begin
+together take each such block from the one that has it first.
 """
 
 import time
@@ -32,13 +34,19 @@ _NO_SAMPLES = np.zeros(0, np.float32)
 
 
 class ContinuousDecoder:
-    """widest_step: streams that share a step. prompt_cache_bytes: memory for states behind prompts, which streams then share. ahead: where
-    there is a core to make blocks early on."""
+    """widest_step: streams that share a step. prompt_cache_bytes: memory for states behind prompts,
+    which streams then share. ahead: where there is a core to make blocks early on."""
 
     goes_on_without_room = False
 
     def __init__(
-        self, flow: Flow, vocoder: Vocoder, *, widest_step: int, prompt_cache_bytes: int, ahead: BlocksAhead | None = None
+        self,
+        flow: Flow,
+        vocoder: Vocoder,
+        *,
+        widest_step: int,
+        prompt_cache_bytes: int,
+        ahead: BlocksAhead | None = None,
     ) -> None:
         self.widest_step = widest_step
         self._flow = flow
@@ -53,7 +61,8 @@ class ContinuousDecoder:
         return MEL_FRAMES_PER_TOKEN * self._flow.config.state_bytes_per_frame(self._flow.estimator.dtype)
 
     def start(self, sentence: Sentence) -> ContinuousState:
-        """A stream at the first prompt token, or at the last border inside the prompt when the state there is kept.
+        """A stream at the first prompt token, or at the last border inside the prompt when the
+        state there is kept.
 
         Raises InvalidRequest for a voice that the model cannot use.
         """
@@ -78,7 +87,9 @@ class ContinuousDecoder:
         return self._prompts.stats
 
     def start_bytes(self, voice: Voice) -> int:
-        """Bytes for the prompt, 0 when its state is kept and shared. May be called from any thread."""
+        """Bytes for the prompt, 0 when its state is kept and shared. May be called from any
+        thread.
+        """
         if voice.state_key in self._prompts:
             return 0
         return len(voice.tokens) * self.token_bytes
@@ -100,7 +111,9 @@ class ContinuousDecoder:
         ]
 
     def _made(self, strides: Sequence[Stride[ContinuousState]]) -> tuple[list[Tensor | None], list[Span]]:
-        """The mel of each stream's block, and when the flow made it; blocks that follow are begun."""
+        """The mel of each stream's block, and when the flow made it; blocks that follow are
+        begun.
+        """
         found = [taken(stride.state, stride.until) for stride in strides]
         began = time.time_ns()
         missing = iter(self._blocks([stride for stride, early in zip(strides, found, strict=True) if early is None]))
@@ -112,7 +125,9 @@ class ContinuousDecoder:
         return [mel for mel, _ in blocks], [span or now for _, span in blocks]
 
     def _blocks(self, strides: Sequence[Stride[ContinuousState]]) -> list[Tensor | None]:
-        """The mel [80, 2n] of each stream's grid block, prompt frames included; none of them for a block that another stream made."""
+        """The mel [80, 2n] of each stream's grid block, prompt frames included; none of them for a
+        block that another stream made.
+        """
         mels: list[Tensor | None] = [None] * len(strides)
         ours, theirs, claimed = [], [], set[tuple[str, int]]()
         for at, stride in enumerate(strides):
@@ -179,7 +194,9 @@ class ContinuousDecoder:
         prompt = max(len(stride.state.prompt) - start, 0)
         return None if mel is None else mel[:, MEL_FRAMES_PER_TOKEN * prompt :]
 
-    def _sound(self, strides: Sequence[Stride[ContinuousState]], fresh: list[Tensor | None]) -> list[NDArray[np.float32] | None]:
+    def _sound(
+        self, strides: Sequence[Stride[ContinuousState]], fresh: list[Tensor | None]
+    ) -> list[NDArray[np.float32] | None]:
         """Stretch and vocode the streams that have new frames, all in one vocoder step."""
         samples: list[NDArray[np.float32] | None] = [None if mel is None else _NO_SAMPLES for mel in fresh]
         work = [(i, strides[i], mel) for i, mel in enumerate(fresh) if mel is not None and mel.shape[1]]
@@ -197,4 +214,6 @@ class ContinuousDecoder:
 
 def as_prompt(voice: Voice) -> VoicePrompt:
     """The voice as tensors."""
-    return VoicePrompt(torch.from_numpy(voice.tokens), torch.from_numpy(voice.mel), torch.from_numpy(voice.embedding), voice.key)
+    return VoicePrompt(
+        torch.from_numpy(voice.tokens), torch.from_numpy(voice.mel), torch.from_numpy(voice.embedding), voice.key
+    )

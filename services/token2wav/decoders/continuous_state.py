@@ -14,11 +14,13 @@ from services.token2wav.vocoder.time_stretch import StretchState
 
 @dataclass(eq=False)
 class ContinuousState:
-    """One stream. prompt: int64 [P]. key: where its state behind the prompt is kept, empty: nowhere.
+    """One stream. prompt: int64 [P]. key: where its state behind the prompt is kept, empty:
+    nowhere.
 
-    kept: the state in the prompt cache that this one goes on from, for as long as the cache has it: its bytes are counted there. When the
-    cache has dropped it, they are counted with each stream that still uses them. begun: the state inside the prompt that it shares with
-    streams of the same voice; holding it is what keeps it. prompt_cached: see `StreamState`.
+    kept: the state in the prompt cache that this one goes on from, for as long as the cache has it:
+    its bytes are counted there. When the cache has dropped it, they are counted with each stream
+    that still uses them. begun: the state inside the prompt that it shares with streams of the same
+    voice; holding it is what keeps it. prompt_cached: see `StreamState`.
     """
 
     prompt: Tensor
@@ -51,16 +53,22 @@ class ContinuousState:
         return next_border(self.position, end)
 
     def early(self, tokens: int) -> int:
-        """The last border inside the prompt whose look-ahead is known, `tokens` generated tokens counted in."""
+        """The last border inside the prompt whose look-ahead is known, `tokens` generated tokens
+        counted in.
+        """
         return last_border(len(self.prompt), tokens)
 
     @property
     def inside(self) -> int:
-        """The last border inside the prompt whose look-ahead is prompt too: up to there the voice alone decides."""
+        """The last border inside the prompt whose look-ahead is prompt too: up to there the voice
+        alone decides.
+        """
         return last_border(len(self.prompt))
 
     def cancel(self) -> None:
-        """Flow and vocoder leave this stream out from the next Euler step or window on. May be called from any thread."""
+        """Flow and vocoder leave this stream out from the next Euler step or window on. May be
+        called from any thread.
+        """
         self.flow.cancelled = True
         self.vocoder.cancelled = True
         if (ahead := self.ahead) is not None:

@@ -1,7 +1,8 @@
-"""A decoder without a model: each token is a tone. For development, tests and load tests of everything around the engine.
+"""A decoder without a model: each token is a tone. For development, tests and load tests of
+everything around the engine.
 
-It obeys the laws of the real one: the same cuts, the same lengths at every speed, samples that depend on the request alone. It
-needs no tensor library.
+It obeys the laws of the real one: the same cuts, the same lengths at every speed, samples that
+depend on the request alone. It needs no tensor library.
 """
 
 import math
@@ -16,7 +17,13 @@ from numpy.typing import NDArray
 from cosyserve import philox
 from cosyserve.engines.identity import Identity
 from cosyserve.errors import CosyserveError
-from cosyserve.spec import MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SAMPLES_PER_MEL_FRAME, SAMPLES_PER_TOKEN, SPEECH_VOCABULARY
+from cosyserve.spec import (
+    MEL_FRAMES_PER_TOKEN,
+    SAMPLE_RATE,
+    SAMPLES_PER_MEL_FRAME,
+    SAMPLES_PER_TOKEN,
+    SPEECH_VOCABULARY,
+)
 from services.token2wav.decoders.backend import Backend
 from services.token2wav.decoders.interface import Decoded, Stride
 from services.token2wav.inputs.chunking import next_border
@@ -56,7 +63,9 @@ class FakeState:
 
 
 class FakeDecoder:
-    """token_seconds: simulated work per token, given up at once when the stream is cancelled. fault, share: see `EngineSettings`."""
+    """token_seconds: simulated work per token, given up at once when the stream is cancelled.
+    fault, share: see `EngineSettings`.
+    """
 
     widest_step = 1
     goes_on_without_room = False
@@ -111,7 +120,9 @@ class FakeDecoder:
 
 
 def tone(tokens: NDArray[np.int64], sentence: Sentence, begin: int, end: int) -> NDArray[np.float32]:
-    """Samples begin to end of the sentence: a token names a pitch of 200 to 1000 Hz, seed and sentence its loudness."""
+    """Samples begin to end of the sentence: a token names a pitch of 200 to 1000 Hz, seed and
+    sentence its loudness.
+    """
     places = np.arange(begin, end)
     spoken = np.minimum((places * sentence.speed).astype(np.int64) // SAMPLES_PER_TOKEN, len(tokens) - 1)
     pitch = 200.0 + 800.0 * tokens[spoken] / SPEECH_VOCABULARY

@@ -1,7 +1,9 @@
-"""The whole sentence at once under full attention: quality over latency. Nothing leaves before all tokens are known.
+"""The whole sentence at once under full attention: quality over latency. Nothing leaves before all
+tokens are known.
 
-A cancelled sentence is given up before its next Euler step or, in the vocoder, before the next second of noise or convolution; the
-longest piece that cannot be interrupted is one Euler step, or one layer of the vocoder, over the whole sentence.
+A cancelled sentence is given up before its next Euler step or, in the vocoder, before the next
+second of noise or convolution; the longest piece that cannot be interrupted is one Euler step, or
+one layer of the vocoder, over the whole sentence.
 
 Source: compatibility specification sections 4.6 and 6.2.
 """

@@ -1,4 +1,6 @@
-"""Flow state behind a voice's prompt: kept for the next request with the same voice, shared by those that compute it at the same time."""
+"""Flow state behind a voice's prompt: kept for the next request with the same voice, shared by
+those that compute it at the same time.
+"""
 
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -9,7 +11,9 @@ from services.token2wav.flow.state import FlowState
 
 @dataclass(frozen=True)
 class PromptCacheStats:
-    """Since the start: streams that found their prompt's state and that did not, states dropped for room. bytes, states: now."""
+    """Since the start: streams that found their prompt's state and that did not, states dropped for
+    room. bytes, states: now.
+    """
 
     hits: int
     misses: int
@@ -21,8 +25,9 @@ class PromptCacheStats:
 class PromptCache:
     """Least recently used states are dropped when all together exceed `limit_bytes`; 0 keeps none.
 
-    A state on its way through the prompt is begun, not kept: it lives for as long as a stream holds it, so that streams of one voice that
-    come together compute each block once, and nothing stays when all of them hang up in the middle.
+    A state on its way through the prompt is begun, not kept: it lives for as long as a stream holds
+    it, so that streams of one voice that come together compute each block once, and nothing stays
+    when all of them hang up in the middle.
 
     Changed by one thread; any may ask what is in it.
     """
@@ -57,7 +62,9 @@ class PromptCache:
         return found
 
     def further(self, key: str, position: int) -> FlowState | None:
-        """The state of `key` that has come furthest, kept or begun, if that is beyond `position` tokens; fork it before use."""
+        """The state of `key` that has come furthest, kept or begun, if that is beyond `position`
+        tokens; fork it before use.
+        """
         found = self._kept.get(key) or self._begun.get(key)
         return found if found is not None and found.position > position else None
 

@@ -1,6 +1,8 @@
-"""The reference's own streaming, call for call: every hop computed from the first token on, the last one without streaming masks.
+"""The reference's own streaming, call for call: every hop computed from the first token on, the
+last one without streaming masks.
 
-For comparison. Its audio depends on the hops. Source: compatibility specification sections 6.1 and 6.2.
+For comparison. Its audio depends on the hops. Source: compatibility specification sections 6.1 and
+6.2.
 """
 
 import time
@@ -68,7 +70,9 @@ class UpstreamDecoder:
         known = stride.until - prompt + (0 if stride.final else LOOKAHEAD_TOKENS)
         tokens = torch.from_numpy(stride.tokens[:known])
         try:
-            mel = self._flow.prefix(state.voice, tokens, streaming=not stride.final, final=stride.final, stop=state.stop)
+            mel = self._flow.prefix(
+                state.voice, tokens, streaming=not stride.final, final=stride.final, stop=state.stop
+            )
             middle = time.time_ns()
             new = mel[:, MEL_FRAMES_PER_TOKEN * spoken :]
             samples = self._vocoder.step_upstream(state.vocoder, new, stride.final, stop=state.stop)

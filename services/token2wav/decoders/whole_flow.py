@@ -1,4 +1,6 @@
-"""What the profiles need that compute a hop, or a sentence, from the first token on: the torch path or engines."""
+"""What the profiles need that compute a hop, or a sentence, from the first token on: the torch path
+or engines.
+"""
 
 from typing import Protocol
 
@@ -13,4 +15,6 @@ class WholeFlow(Protocol):
 
     def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor: ...
 
-    def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never) -> Tensor: ...
+    def prefix(
+        self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never
+    ) -> Tensor: ...

@@ -1,4 +1,6 @@
-"""What the decoders have in common that take a hop, or a whole sentence, in one step from the first token on."""
+"""What the decoders have in common that take a hop, or a whole sentence, in one step from the first
+token on.
+"""
 
 from dataclasses import dataclass
 
@@ -7,7 +9,9 @@ from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 @dataclass(eq=False, kw_only=True)
 class OneStepState:
-    """One stream; little or nothing is kept between its steps. position counts from the first prompt token."""
+    """One stream; little or nothing is kept between its steps. position counts from the first
+    prompt token.
+    """
 
     voice: VoicePrompt
     position: int

@@ -1,1 +1,3 @@
-"""The exported graphs behind the decoder's seam, whoever executes them: TensorRT, ONNX Runtime, or a test."""
+"""The exported graphs behind the decoder's seam, whoever executes them: TensorRT, ONNX Runtime, or
+a test.
+"""

@@ -1,5 +1,5 @@
-"""What tools have made and a service uses: found in the engine cache, held for as long as it serves, or named with the command that makes
-it. Nothing is built here."""
+"""What tools have made and a service uses: found in the engine cache, held for as long as it
+serves, or named with the command that makes it. Nothing is built here."""
 
 import contextlib
 import logging
@@ -13,29 +13,43 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from services.token2wav.decoders.backend import EngineSettings
 from services.token2wav.engines.build_commands import build_command, export_command
-from services.token2wav.engines.cache_keys import OWN, PUBLISHED, PUBLISHED_FILE, graphs_key, plan_key, published_estimator
+from services.token2wav.engines.cache_keys import (
+    OWN,
+    PUBLISHED,
+    PUBLISHED_FILE,
+    graphs_key,
+    plan_key,
+    published_estimator,
+)
 from services.token2wav.engines.shapes import Profile
 
 log = logging.getLogger(__name__)
 
 
 class Stored:
-    """graphs: those of the model with the precision and estimator of the settings. held: what is handed out is held until this is closed.
+    """graphs: those of the model with the precision and estimator of the settings. held: what is
+    handed out is held until this is closed.
 
     Raises ModelError when there are none that may be loaded.
     """
 
-    def __init__(self, model: Path, model_hash: str, settings: EngineSettings, streams: int, held: contextlib.ExitStack) -> None:
+    def __init__(
+        self, model: Path, model_hash: str, settings: EngineSettings, streams: int, held: contextlib.ExitStack
+    ) -> None:
         self._model, self._settings, self._streams, self._held = model, settings, streams, held
         self._cache = EngineCache(settings.engines or default_directory(), on_wait=log.info)
         key = graphs_key(model_hash, settings.engine_precision, self._estimator())
         self.graphs = self._found(key, export_command(model, *self._choices()))
 
     def plan(self, component: str, machine: Mapping[str, str], built: Sequence[Profile]) -> Engine:
-        """The plan of a graph for this machine and these profiles. Raises ModelError when there is none that may be loaded."""
+        """The plan of a graph for this machine and these profiles. Raises ModelError when there is
+        none that may be loaded.
+        """
         settings, streams = self._settings, self._streams
         compatibility = settings.engine_compatibility
-        command = build_command(self._model, *self._choices(), streams=streams, compatibility=compatibility, device=settings.device)
+        command = build_command(
+            self._model, *self._choices(), streams=streams, compatibility=compatibility, device=settings.device
+        )
         return self._found(plan_key(component, self.graphs.key, machine, built, compatibility), command)
 
     def _estimator(self) -> str:
@@ -50,10 +64,18 @@ class Stored:
     def _choices(self) -> tuple[str, Path | None, Path | None]:
         """What export and build share: precision, the published estimator's file, the cache."""
         settings = self._settings
-        return settings.engine_precision, self._model / PUBLISHED_FILE if settings.engine_estimator == PUBLISHED else None, settings.engines
+        return (
+            settings.engine_precision,
+            self._model / PUBLISHED_FILE if settings.engine_estimator == PUBLISHED else None,
+            settings.engines,
+        )
 
     def _found(self, key: EngineKey, command: str) -> Engine:
-        with contextlib.suppress(OSError):  # held first, so that what is checked is what is loaded; what is wrong with it is told below
+        with contextlib.suppress(
+            OSError
+            # held first, so that what is checked is what is loaded; what is wrong with it is told
+            # below
+        ):
             self._held.enter_context(engine_held(self._cache.root / key.directory_name))
         entry = self._cache.find(key)
         if isinstance(entry, Engine):
@@ -62,5 +84,7 @@ class Stored:
             why = f"{entry.directory}: {entry.reason}"
         else:
             others = "; ".join(f"{other.directory.name}: {other.reason}" for other in self._cache.refused(key)[:3])
-            why = f"{self._cache.root}: no {key.component} for this model and machine" + (f" ({others})" if others else "")
+            why = f"{self._cache.root}: no {key.component} for this model and machine" + (
+                f" ({others})" if others else ""
+            )
         raise ModelError(f"{why}; make it with: {command}")

@@ -38,7 +38,9 @@ log = logging.getLogger(__name__)
 
 
 def load_onnx(model: Path, settings: EngineSettings) -> Backend:
-    """The exported graphs by ONNX Runtime. Raises SettingsError without the library, ModelError without graphs of this model."""
+    """The exported graphs by ONNX Runtime. Raises SettingsError without the library, ModelError
+    without graphs of this model.
+    """
     device = device_of(settings.device)
     from services.token2wav.engines.onnx_runtime import OnnxEngine, onnx_library
 
@@ -50,8 +52,11 @@ def load_onnx(model: Path, settings: EngineSettings) -> Backend:
     return assemble(model, settings, device, "onnxruntime", load, f", onnxruntime {version}")
 
 
-def assemble(model: Path, settings: EngineSettings, device: torch.device, runtime: str, load: Load, rounding: str = "") -> Backend:
-    """The three profiles over engines that `load` gives. rounding: what beside precision and batch decides it, for the identity.
+def assemble(
+    model: Path, settings: EngineSettings, device: torch.device, runtime: str, load: Load, rounding: str = ""
+) -> Backend:
+    """The three profiles over engines that `load` gives. rounding: what beside precision and batch
+    decides it, for the identity.
 
     Raises SettingsError and ModelError as `load_backend`.
     """
@@ -68,13 +73,17 @@ def assemble(model: Path, settings: EngineSettings, device: torch.device, runtim
             for component in COMPONENTS
         }
         slots = Slots(device, settings.engine_contexts)
-        flow = EngineFlow(config, engines["encoder"], engines["estimator"], _speaker(directory, device), slots, device, streams)
+        flow = EngineFlow(
+            config, engines["encoder"], engines["estimator"], _speaker(directory, device), slots, device, streams
+        )
         vocoder = load_vocoder(directory, device)
         # Called in two places only, and with these two signatures.
         vocoder.f0 = EnginePitch(engines["pitch"], slots)  # type: ignore[assignment]
         vocoder.filter = EngineFilter(vocoder.config, engines["filter"], slots)  # type: ignore[assignment]
         release = held.pop_all().close
-    continuous: Decoder[Any] = PrefixDecoder(flow, vocoder, widest_step=streams, slots=slots.count) if flow.masked else NotOffered()
+    continuous: Decoder[Any] = (
+        PrefixDecoder(flow, vocoder, widest_step=streams, slots=slots.count) if flow.masked else NotOffered()
+    )
     if not flow.masked:
         log.warning("%s: the published estimator has full attention only; PROFILE_CONTINUOUS is refused", model)
     attention = "" if flow.masked else f", {stored.graphs.key.facts['estimator']}, full attention only"
@@ -109,7 +118,9 @@ def _speaker(directory: ModelDirectory, device: torch.device) -> Linear:
     """The one map of the flow that is in no graph."""
     tensors = read_tensors(directory.file("flow.pt"))
     try:
-        weight, bias = (tensors[f"spk_embed_affine_layer.{kind}"].to(device, torch.float32).clone() for kind in ("weight", "bias"))
+        weight, bias = (
+            tensors[f"spk_embed_affine_layer.{kind}"].to(device, torch.float32).clone() for kind in ("weight", "bias")
+        )
     except KeyError as error:
         raise ModelError(f"{directory.path}/flow.pt: missing tensor {error.args[0]}") from error
     return Linear(weight, bias)

@@ -1,4 +1,6 @@
-"""The commands that make what is looked for in the engine cache, for who is told that it is not there."""
+"""The commands that make what is looked for in the engine cache, for who is told that it is not
+there.
+"""
 
 import shlex
 from pathlib import Path
@@ -7,12 +9,21 @@ from services.token2wav.engines.cache_keys import NO_COMPATIBILITY
 
 
 def export_command(model: Path, precision: str, published: Path | None, engines: Path | None) -> str:
-    """published: the estimator's file where it is not our own. engines: directory of the cache, None: the usual one."""
+    """published: the estimator's file where it is not our own. engines: directory of the cache,
+    None: the usual one.
+    """
     return _command("export", model, _graphs(precision, published, engines))
 
 
 def build_command(
-    model: Path, precision: str, published: Path | None, engines: Path | None, *, streams: int, compatibility: str, device: str
+    model: Path,
+    precision: str,
+    published: Path | None,
+    engines: Path | None,
+    *,
+    streams: int,
+    compatibility: str,
+    device: str,
 ) -> str:
     """The plans' too: most streams in a batch, one of COMPATIBILITIES, and the GPU."""
     options = ["--streams", str(streams)]

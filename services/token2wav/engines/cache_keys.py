@@ -1,4 +1,6 @@
-"""Under which facts graphs and plans of a model lie in the engine cache: what the tools write is what the service looks for."""
+"""Under which facts graphs and plans of a model lie in the engine cache: what the tools write is
+what the service looks for.
+"""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,9 @@ OWN, PUBLISHED = "own", "published"
 PUBLISHED_FILE = "flow.decoder.estimator.fp32.onnx"
 NO_COMPATIBILITY, HARDWARE, VERSION = "none", "hardware", "version"
 COMPATIBILITIES = (NO_COMPATIBILITY, HARDWARE, VERSION, f"{HARDWARE}+{VERSION}")
-"""Plans for this machine alone, for GPUs from Ampere on, for every TensorRT of the same first number, or both; the latter are slower."""
+"""Plans for this machine alone, for GPUs from Ampere on, for every TensorRT of the same first
+number, or both; the latter are slower.
+"""
 PRECISIONS = ("fp32", "fp16", "bf16", "fp8")
 
 
@@ -37,15 +41,21 @@ def published_estimator(file: Path) -> str:
 
 
 def graphs_key(model_hash: str, precision: str, estimator: str = OWN) -> EngineKey:
-    """precision: of the estimator. estimator: `own`, or what `published_estimator` says of the file that came with the model."""
+    """precision: of the estimator. estimator: `own`, or what `published_estimator` says of the file
+    that came with the model.
+    """
     return EngineKey(GRAPHS, {"model": model_hash, "precision": precision, "estimator": estimator, "writer": WRITER})
 
 
 def plan_key(
-    component: str, graphs: EngineKey, machine: Mapping[str, str], profiles: Sequence["Profile"], compatibility: str = NO_COMPATIBILITY
+    component: str,
+    graphs: EngineKey,
+    machine: Mapping[str, str],
+    profiles: Sequence["Profile"],
+    compatibility: str = NO_COMPATIBILITY,
 ) -> EngineKey:
-    """machine: gpu, compute_capability, tensorrt, driver. compatibility: one of COMPATIBILITIES; what a plan does not depend on is no
-    fact."""
+    """machine: gpu, compute_capability, tensorrt, driver. compatibility: one of COMPATIBILITIES;
+    what a plan does not depend on is no fact."""
     facts = dict(graphs.facts) | dict(machine)
     facts |= {"profile": " | ".join(profile.text for profile in profiles), "compatibility": compatibility}
     if HARDWARE in compatibility:

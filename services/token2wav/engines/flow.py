@@ -1,8 +1,9 @@
-"""Speech tokens to mel by engines, always from the first prompt token on: what `Flow.prefix` computes, for several streams at
-once.
+"""Speech tokens to mel by engines, always from the first prompt token on: what `Flow.prefix`
+computes, for several streams at once.
 
-Nothing is kept between calls, so a call costs as much as the whole prefix is long. Lengths are padded to those that engines are built
-and graphs are recorded for (`shapes.padded`); a mask keeps the padding out of everything that is real.
+Nothing is kept between calls, so a call costs as much as the whole prefix is long. Lengths are
+padded to those that engines are built and graphs are recorded for (`shapes.padded`); a mask keeps
+the padding out of everything that is real.
 """
 
 import threading
@@ -32,7 +33,8 @@ _LONGEST_KEPT = MEL_FRAMES_PER_TOKEN * USUAL_TOKENS
 
 @dataclass(frozen=True)
 class Prefix:
-    """Of one stream. ids: int64 [n], the prompt's and all that is computed. ahead: int64, the next 0..3. speaker: float32 [80].
+    """Of one stream. ids: int64 [n], the prompt's and all that is computed. ahead: int64, the next
+    0..3. speaker: float32 [80].
 
     mel: the prompt's, float32 [2P, 80]. stop: whether nobody wants the result any more.
     """
@@ -45,18 +47,27 @@ class Prefix:
 
 
 class EngineFlow:
-    """encoder, estimator: engines of `tools.model.graphs`, or the published estimator. speaker: the map of the
-    voice's embedding. batch: most streams in a call."""
+    """encoder, estimator: engines of `tools.model.graphs`, or the published estimator. speaker: the
+    map of the voice's embedding. batch: most streams in a call."""
 
     def __init__(
-        self, config: FlowConfig, encoder: Engine, estimator: Engine, speaker: Linear, slots: Slots, device: torch.device, batch: int
+        self,
+        config: FlowConfig,
+        encoder: Engine,
+        estimator: Engine,
+        speaker: Linear,
+        slots: Slots,
+        device: torch.device,
+        batch: int,
     ) -> None:
         self.config = config
         self.device = device
         self.stats = SolverStats()
         self._counting = threading.Lock()
         self.masked = any(port.name == "attention" for port in estimator.inputs)
-        """Whether the estimator honours streaming masks; the published one does not, and takes one stream at a time."""
+        """Whether the estimator honours streaming masks; the published one does not, and takes one
+        stream at a time.
+        """
         self.batch = batch if self.masked else 1
         self._encoder, self._estimator, self._speaker, self.slots = encoder, estimator, speaker, slots
         self._noise = (config.temperature * noise_table()).contiguous().to(device)
@@ -65,16 +76,21 @@ class EngineFlow:
         self._kept_masks = lru_cache(maxsize=64)(self._made_mask)
 
     def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor:
-        """Whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For `stop` and errors see `prefix`."""
+        """Whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For `stop`
+        and errors see `prefix`.
+        """
         return self.prefix(voice, tokens, streaming=False, final=True, stop=stop)
 
     def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never) -> Tensor:
-        """See `Flow.prefix`. With the published estimator `streaming` is without effect on it, as in the reference."""
+        """See `Flow.prefix`. With the published estimator `streaming` is without effect on it, as
+        in the reference.
+        """
         check_voice(voice, self.config)
         check_tokens(tokens, self.config.vocabulary)
         if not final and tokens.numel() <= LOOKAHEAD_TOKENS:
             raise InvalidRequest(
-                f"{tokens.numel()} tokens and more to come; a call needs more than the {LOOKAHEAD_TOKENS} of its look-ahead"
+                f"{tokens.numel()} tokens and more to come; a call needs more than the {LOOKAHEAD_TOKENS} of its "
+                "look-ahead"
             )
         check_length(voice.tokens.numel() + tokens.numel())
         ids = torch.cat((voice.tokens, tokens.cpu()))
@@ -88,8 +104,8 @@ class EngineFlow:
 
     @torch.inference_mode()
     def prefixes(self, streams: Sequence[Prefix], *, streaming: bool) -> list[Tensor | None]:
-        """Streams of one padded length, at most `batch`: mel float32 [80, 2n] of each, the prompt's frames too; None for one that was
-        stopped before the last Euler step. Waits for a slot."""
+        """Streams of one padded length, at most `batch`: mel float32 [80, 2n] of each, the prompt's
+        frames too; None for one that was stopped before the last Euler step. Waits for a slot."""
         tokens = padded(max(stream.ids.numel() for stream in streams))
         with self.slots.lease() as slot:
             mu = self._mu(slot, streams, tokens, streaming)
@@ -117,16 +133,24 @@ class EngineFlow:
             ids[row, :length], ids[row, length:seen] = stream.ids, stream.ahead
             known[row, :seen], mask[row, :, :length] = 1.0, 1.0
         filled(encoder.inputs, {"tokens": ids, "known": known, "mask": mask})
-        filled(encoder.inputs, {"attention": self._masks(tokens, streaming and CHUNK_TOKENS), "positions": self._positions(tokens)})
         filled(
             encoder.inputs,
-            {"attention_frames": self._masks(frames, streaming and CHUNK_FRAMES), "positions_frames": self._positions(frames)},
+            {"attention": self._masks(tokens, streaming and CHUNK_TOKENS), "positions": self._positions(tokens)},
+        )
+        filled(
+            encoder.inputs,
+            {
+                "attention_frames": self._masks(frames, streaming and CHUNK_FRAMES),
+                "positions_frames": self._positions(frames),
+            },
         )
         encoder.run()
         return encoder.outputs["mu"]
 
     def _solved(self, slot: Slot, streams: Sequence[Prefix], mu: Tensor, tokens: int, streaming: bool) -> Tensor | None:
-        """The mel of all streams [streams, 80, 2 * tokens]; None as soon as all of them are stopped before an Euler step."""
+        """The mel of all streams [streams, 80, 2 * tokens]; None as soon as all of them are stopped
+        before an Euler step.
+        """
         count, frames = len(streams), MEL_FRAMES_PER_TOKEN * tokens
         shapes = estimator_shapes(ROWS * count, frames, masked=self.masked)
         estimator = slot.at(self._estimator, shapes, {"estimator_out": (ROWS * count, MEL_BINS, frames)})

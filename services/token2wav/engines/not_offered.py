@@ -19,7 +19,8 @@ class NotOffered:
     def start_bytes(self, voice: Voice) -> NoReturn:
         """Raises FailedPrecondition."""
         raise FailedPrecondition(
-            "this server's estimator is the published one, which has full attention only: PROFILE_CONTINUOUS needs streaming masks; "
+            "this server's estimator is the published one, which has full attention only: PROFILE_CONTINUOUS needs "
+            "streaming masks; "
             "ask for PROFILE_OFFLINE or PROFILE_UPSTREAM"
         )
 

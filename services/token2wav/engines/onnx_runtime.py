@@ -1,5 +1,5 @@
-"""Graphs by ONNX Runtime: on the CPU, and on CUDA where its wheel for that is installed. Tensors go in and out by address, as with
-TensorRT.
+"""Graphs by ONNX Runtime: on the CPU, and on CUDA where its wheel for that is installed. Tensors go
+in and out by address, as with TensorRT.
 
 onnxruntime is imported late: only this file and this engine need it.
 """
@@ -33,14 +33,18 @@ def onnx_library() -> Any:
 
 
 class OnnxEngine:
-    """One graph. built: shapes it may be asked for, None: any. Raises SettingsError without the library or its CUDA half, and for a graph
-    that it has no kernels for."""
+    """One graph. built: shapes it may be asked for, None: any. Raises SettingsError without the
+    library or its CUDA half, and for a graph that it has no kernels for."""
 
-    def __init__(self, name: str, path: Path, device: torch.device, threads: int = 1, built: Sequence[Profile] | None = None) -> None:
+    def __init__(
+        self, name: str, path: Path, device: torch.device, threads: int = 1, built: Sequence[Profile] | None = None
+    ) -> None:
         onnxruntime = onnx_library()
         provider = "CUDAExecutionProvider" if device.type == "cuda" else "CPUExecutionProvider"
         if provider not in onnxruntime.get_available_providers():
-            raise SettingsError(f"onnxruntime {onnxruntime.__version__} has no {provider}: pip install onnxruntime-gpu in its place")
+            raise SettingsError(
+                f"onnxruntime {onnxruntime.__version__} has no {provider}: pip install onnxruntime-gpu in its place"
+            )
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.log_severity_level = 3
@@ -56,14 +60,21 @@ class OnnxEngine:
                 f"onnxruntime {onnxruntime.__version__} cannot run the {name} graph on {device.type}: {why}; "
                 "choose another engine_precision: fp32 runs everywhere, bf16 and fp8 are for TensorRT"
             ) from error
-        self._numpy = {entry.name: _TYPES[entry.type][1] for entry in (*self._session.get_inputs(), *self._session.get_outputs())}
+        self._numpy = {
+            entry.name: _TYPES[entry.type][1] for entry in (*self._session.get_inputs(), *self._session.get_outputs())
+        }
         self.inputs = [_port(entry) for entry in self._session.get_inputs()]
         self.outputs = [_port(entry) for entry in self._session.get_outputs()]
-        if provider not in self._session.get_providers():  # it says nothing and would compute on the CPU
-            raise SettingsError(f"onnxruntime {onnxruntime.__version__} cannot set up its {provider} here; its own lines say why")
+        # it says nothing and would compute on the CPU
+        if provider not in self._session.get_providers():
+            raise SettingsError(
+                f"onnxruntime {onnxruntime.__version__} cannot set up its {provider} here; its own lines say why"
+            )
 
     def refusal(self, shapes: Shapes) -> str:
-        """See `Engine`. A graph takes any length; the range is the one that engines are built for."""
+        """See `Engine`. A graph takes any length; the range is the one that engines are built
+        for.
+        """
         if self._built is None or covering(self._built, shapes) is not None:
             return ""
         return f"no profile covers {dict(shapes)}"
@@ -98,4 +109,6 @@ class _OnnxContext:
 
 
 def _port(entry: Any) -> Port:
-    return Port(entry.name, _TYPES[entry.type][0], tuple(length if isinstance(length, int) else None for length in entry.shape))
+    return Port(
+        entry.name, _TYPES[entry.type][0], tuple(length if isinstance(length, int) else None for length in entry.shape)
+    )

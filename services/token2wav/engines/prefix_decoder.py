@@ -1,8 +1,9 @@
 """The served profile by engines: each block with everything before it, under streaming masks.
 
-What a block sees does not depend on hops, since every step is one block of the grid, computed in the shape that its end alone decides. So
-the law holds as with kept state: streamed = whole. The price is that a block costs as much as its whole prefix: a sentence of n
-blocks costs about n / 2 times what it costs with kept state (`docs/engines.md` has figures).
+What a block sees does not depend on hops, since every step is one block of the grid, computed in
+the shape that its end alone decides. So the law holds as with kept state: streamed = whole. The
+price is that a block costs as much as its whole prefix: a sentence of n blocks costs about n / 2
+times what it costs with kept state (`docs/engines.md` has figures).
 """
 
 import time
@@ -45,17 +46,21 @@ class PrefixState(OneStepState):
         return self.stretch.bytes + self.vocoder.bytes
 
     def reach(self, end: int) -> int:
-        """The next border of the grid, at most `end`; the prompt's own borders are passed over, as nothing is kept there."""
+        """The next border of the grid, at most `end`; the prompt's own borders are passed over, as
+        nothing is kept there.
+        """
         return next_border(self.position, end)
 
     def cancel(self) -> None:
-        """Flow and vocoder leave this stream out as soon as they can. May be called from any thread."""
+        """Flow and vocoder leave this stream out as soon as they can. May be called from any
+        thread.
+        """
         self.cancelled = self.vocoder.cancelled = True
 
 
 class PrefixDecoder:
-    """Streams whose prefixes are padded to one length are a batch; batches of a step run beside each other in as many slots as there
-    are."""
+    """Streams whose prefixes are padded to one length are a batch; batches of a step run beside
+    each other in as many slots as there are."""
 
     goes_on_without_room = False
     token_bytes = 0
@@ -67,7 +72,9 @@ class PrefixDecoder:
         self._threads = ThreadPoolExecutor(slots, thread_name_prefix="token2wav-slot")
 
     def start(self, sentence: Sentence) -> PrefixState:
-        """A stream behind its prompt; nothing is computed yet. Raises InvalidRequest for a voice that the model cannot use."""
+        """A stream behind its prompt; nothing is computed yet. Raises InvalidRequest for a voice
+        that the model cannot use.
+        """
         voice = as_prompt(sentence.voice)
         check_voice(voice, self.flow.config)
         check_length(len(voice.tokens))
@@ -101,7 +108,9 @@ class PrefixDecoder:
             if mel is None or stride.state.cancelled:
                 continue
             if not bool(torch.isfinite(mel).all()):
-                results[at] = NonFinite(f"the flow produced values that are not finite behind token {stride.state.position}")
+                results[at] = NonFinite(
+                    f"the flow produced values that are not finite behind token {stride.state.position}"
+                )
                 continue
             work.append((at, stride, mel[:, MEL_FRAMES_PER_TOKEN * stride.state.position :]))
         sounds = self._vocoder.step(
@@ -138,7 +147,9 @@ class PrefixDecoder:
             most = self.flow.batch if length <= USUAL_TOKENS else 1
             batches += [members[first : first + most] for first in range(0, len(members), most)]
         mels: list[Tensor | None] = [None] * len(prefixes)
-        made = self._threads.map(lambda batch: self.flow.prefixes([prefixes[at] for at in batch], streaming=True), batches)
+        made = self._threads.map(
+            lambda batch: self.flow.prefixes([prefixes[at] for at in batch], streaming=True), batches
+        )
         for batch, rows in zip(batches, made, strict=True):
             for at, mel in zip(batch, rows, strict=True):
                 mels[at] = mel

@@ -1,6 +1,7 @@
 """The seam to who executes a graph: tensors go in and out by address, work is queued on a stream.
 
-Everything is checked here before the call, because behind it a wrong shape or type is at best an error without a name.
+Everything is checked here before the call, because behind it a wrong shape or type is at best an
+error without a name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +27,9 @@ class Port:
 
     def takes(self, shape: Shape) -> bool:
         """Whether rank and fixed lengths agree."""
-        return len(shape) == len(self.shape) and all(mine in (None, given) for mine, given in zip(self.shape, shape, strict=True))
+        return len(shape) == len(self.shape) and all(
+            mine in (None, given) for mine, given in zip(self.shape, shape, strict=True)
+        )
 
 
 class Context(Protocol):
@@ -43,7 +46,9 @@ class Context(Protocol):
         """Memory for `scratch_bytes`; nobody else may use it while an execution is under way."""
 
     def enqueue(self, stream: int) -> None:
-        """Queue one execution on a CUDA stream (0 on a CPU, where it is done on return). Raises InternalFault when the runtime refuses."""
+        """Queue one execution on a CUDA stream (0 on a CPU, where it is done on return). Raises
+        InternalFault when the runtime refuses.
+        """
 
 
 class Engine(Protocol):
@@ -60,29 +65,40 @@ class Engine(Protocol):
 
     @property
     def recordable(self) -> bool:
-        """Whether a CUDA graph can hold an execution: all of it goes to the stream that was given."""
+        """Whether a CUDA graph can hold an execution: all of it goes to the stream that was
+        given.
+        """
 
     def refusal(self, shapes: Shapes) -> str:
-        """Why these input shapes are outside of what was built, in words; empty when they are inside."""
+        """Why these input shapes are outside of what was built, in words; empty when they are
+        inside.
+        """
 
     def context(self, shapes: Shapes, stream: int) -> Context:
         """For executions at these input shapes. Raises InternalFault when the runtime refuses."""
 
 
 def check_tensors(engine: Engine, inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> None:
-    """Raise InternalFault unless exactly the engine's tensors are there, each of its type, rank and fixed lengths, contiguous, on one
-    device, and of shapes that were built for."""
+    """Raise InternalFault unless exactly the engine's tensors are there, each of its type, rank and
+    fixed lengths, contiguous, on one device, and of shapes that were built for."""
     for kind, ports, given in (("input", engine.inputs, inputs), ("output", engine.outputs, outputs)):
         names = {port.name for port in ports}
         if names != given.keys():
-            raise InternalFault(f"engine {engine.name}: {kind}s are {', '.join(sorted(names))}; given are {', '.join(sorted(given))}")
+            raise InternalFault(
+                f"engine {engine.name}: {kind}s are {', '.join(sorted(names))}; given are {', '.join(sorted(given))}"
+            )
         for port in ports:
             tensor = given[port.name]
             shape = tuple(tensor.shape)
             if not port.takes(shape):
-                raise InternalFault(f"engine {engine.name}: {kind} {port.name} is {list(shape)}, built for {list(port.shape)} (None: any)")
+                raise InternalFault(
+                    f"engine {engine.name}: {kind} {port.name} is {list(shape)}, built for {list(port.shape)} (None: "
+                    "any)"
+                )
             if tensor.dtype != port.dtype:
-                raise InternalFault(f"engine {engine.name}: {kind} {port.name} is {tensor.dtype}, built for {port.dtype}")
+                raise InternalFault(
+                    f"engine {engine.name}: {kind} {port.name} is {tensor.dtype}, built for {port.dtype}"
+                )
             if not tensor.is_contiguous():
                 raise InternalFault(f"engine {engine.name}: {kind} {port.name} is not contiguous")
     if len({tensor.device for tensor in (*inputs.values(), *outputs.values())}) > 1:

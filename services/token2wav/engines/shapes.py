@@ -1,4 +1,6 @@
-"""Every shape that the graphs are run with, from the schedule of cuts; what engines are built for follows from it."""
+"""Every shape that the graphs are run with, from the schedule of cuts; what engines are built for
+follows from it.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +14,9 @@ USUAL_TOKENS = 1000
 _FINE_BLOCKS = 20
 """Up to 20 seconds lengths are padded to whole seconds, then to steps of a tenth or less."""
 CONTEXT_FRAMES = 15
-"""Mel frames beside a stretch of sound that decide it, on each side: 14 of convolution, 14.3 of excitation."""
+"""Mel frames beside a stretch of sound that decide it, on each side: 14 of convolution, 14.3 of
+excitation.
+"""
 STRETCH_FRAMES = 50
 """Longest stretch of sound that the filter network is asked for at once."""
 SOURCE_MARGIN = 8
@@ -20,7 +24,9 @@ SOURCE_MARGIN = 8
 
 
 def padded(tokens: int) -> int:
-    """The length in tokens that a prefix of `tokens` is computed with: whole blocks of 25, longer ones in steps of 2, 4, 8, ... blocks."""
+    """The length in tokens that a prefix of `tokens` is computed with: whole blocks of 25, longer
+    ones in steps of 2, 4, 8, ... blocks.
+    """
     blocks = -(-tokens // CHUNK_TOKENS)
     step = 1
     while blocks > _FINE_BLOCKS * step:
@@ -56,7 +62,14 @@ def encoder_shapes(streams: int, tokens: int, width: int) -> dict[str, Shape]:
 def estimator_shapes(rows: int, frames: int, *, masked: bool = True) -> dict[str, Shape]:
     """Inputs of the estimator; rows: two for each stream. masked: whether it takes `attention`."""
     wide = (rows, MEL_BINS, frames)
-    shapes: dict[str, Shape] = {"x": wide, "mask": (rows, 1, frames), "mu": wide, "t": (rows,), "spks": (rows, MEL_BINS), "cond": wide}
+    shapes: dict[str, Shape] = {
+        "x": wide,
+        "mask": (rows, 1, frames),
+        "mu": wide,
+        "t": (rows,),
+        "spks": (rows, MEL_BINS),
+        "cond": wide,
+    }
     return shapes | ({"attention": (frames, frames)} if masked else {})
 
 
@@ -70,7 +83,9 @@ def filter_shapes(streams: int, frames: int) -> dict[str, Shape]:
 
 @dataclass(frozen=True)
 class Profile:
-    """Shapes of an engine's inputs: every length between least and most may be asked for, usual is what it is tuned for."""
+    """Shapes of an engine's inputs: every length between least and most may be asked for, usual is
+    what it is tuned for.
+    """
 
     least: Shapes
     usual: Shapes
@@ -79,7 +94,10 @@ class Profile:
     def covers(self, shapes: Shapes) -> bool:
         """Whether each length lies between least and most."""
         return shapes.keys() == self.most.keys() and all(
-            all(low <= length <= high for low, length, high in zip(self.least[name], shape, self.most[name], strict=True))
+            all(
+                low <= length <= high
+                for low, length, high in zip(self.least[name], shape, self.most[name], strict=True)
+            )
             for name, shape in shapes.items()
         )
 
@@ -87,7 +105,8 @@ class Profile:
     def text(self) -> str:
         """For the key of an engine."""
         return " ".join(
-            f"{name}:{_text(self.least[name])}/{_text(self.usual[name])}/{_text(self.most[name])}" for name in sorted(self.most)
+            f"{name}:{_text(self.least[name])}/{_text(self.usual[name])}/{_text(self.most[name])}"
+            for name in sorted(self.most)
         )
 
 
@@ -96,17 +115,25 @@ def _text(shape: Shape) -> str:
 
 
 def profiles(component: str, streams: int, width: int = 0, *, masked: bool = True) -> list[Profile]:
-    """What an engine is built for, the first profile that covers a shape is used. streams: most in a batch. width: of the encoder.
+    """What an engine is built for, the first profile that covers a shape is used. streams: most in
+    a batch. width: of the encoder.
 
-    encoder, estimator: batches up to 40 seconds, and one stream up to the longest request, whose memory no other length then pays for.
-    masked: False is the published estimator, whose batch is one stream.
+    encoder, estimator: batches up to 40 seconds, and one stream up to the longest request, whose
+    memory no other length then pays for. masked: False is the published estimator, whose batch is
+    one stream.
     """
     few = max(1, streams // 2)
     usual, tuned = USUAL_TOKENS, 10 * CHUNK_TOKENS
     if component == "encoder":
         return [
-            Profile(encoder_shapes(1, 1, width), encoder_shapes(few, tuned, width), encoder_shapes(streams, usual, width)),
-            Profile(encoder_shapes(1, 1, width), encoder_shapes(1, 2 * usual, width), encoder_shapes(1, LONGEST_TOKENS, width)),
+            Profile(
+                encoder_shapes(1, 1, width), encoder_shapes(few, tuned, width), encoder_shapes(streams, usual, width)
+            ),
+            Profile(
+                encoder_shapes(1, 1, width),
+                encoder_shapes(1, 2 * usual, width),
+                encoder_shapes(1, LONGEST_TOKENS, width),
+            ),
         ]
     if component == "estimator":
 
@@ -114,7 +141,10 @@ def profiles(component: str, streams: int, width: int = 0, *, masked: bool = Tru
             return estimator_shapes(2 * count, MEL_FRAMES_PER_TOKEN * tokens, masked=masked)
 
         batch, few = (streams, few) if masked else (1, 1)
-        return [Profile(at(1, 1), at(few, tuned), at(batch, usual)), Profile(at(1, 1), at(1, 2 * usual), at(1, LONGEST_TOKENS))]
+        return [
+            Profile(at(1, 1), at(few, tuned), at(batch, usual)),
+            Profile(at(1, 1), at(1, 2 * usual), at(1, LONGEST_TOKENS)),
+        ]
     if component == "pitch":
         most = STRETCH_FRAMES + 2 * CONTEXT_FRAMES
         return [Profile(pitch_shapes(1, 1), pitch_shapes(few, 20), pitch_shapes(streams, most))]

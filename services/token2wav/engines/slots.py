@@ -1,4 +1,6 @@
-"""Places of execution: a fixed number, each with a stream, contexts and memory of its own, lent to one thread at a time."""
+"""Places of execution: a fixed number, each with a stream, contexts and memory of its own, lent to
+one thread at a time.
+"""
 
 import contextlib
 import threading
@@ -14,19 +16,30 @@ from services.token2wav.engines.work_queue import Stream, Work, stream_on
 from services.token2wav.inputs.cancellation import Cancelled
 
 RUNS_BEFORE_GRAPH = 2
-"""Executions at a shape before it is recorded as a CUDA graph: the first ones choose and load what the later ones only repeat."""
+"""Executions at a shape before it is recorded as a CUDA graph: the first ones choose and load what
+the later ones only repeat.
+"""
 MOST_SHAPES = 32
-"""Shapes of each engine that a slot keeps contexts, buffers and graphs for. Every block of a growing sentence is another shape of each
-engine, so a number that a sentence goes beyond would find nothing again: up to 40 seconds alone have fewer."""
+"""Shapes of each engine that a slot keeps contexts, buffers and graphs for. Every block of a
+growing sentence is another shape of each engine, so a number that a sentence goes beyond would find
+nothing again: up to 40 seconds alone have fewer."""
 MOST_BYTES = 1 << 30
 """Of the buffers that a slot keeps, all engines together."""
 
 
 class Fixed:
-    """An engine at one set of shapes in one slot: buffers whose addresses never change, and the work that reads and writes them."""
+    """An engine at one set of shapes in one slot: buffers whose addresses never change, and the
+    work that reads and writes them.
+    """
 
     def __init__(
-        self, engine: Engine, context: Context, inputs: dict[str, Tensor], outputs: dict[str, Tensor], scratch: Tensor, stream: Stream
+        self,
+        engine: Engine,
+        context: Context,
+        inputs: dict[str, Tensor],
+        outputs: dict[str, Tensor],
+        scratch: Tensor,
+        stream: Stream,
     ) -> None:
         self.inputs, self.outputs = inputs, outputs
         self.bytes = sum(tensor.numel() * tensor.element_size() for tensor in (*inputs.values(), *outputs.values()))
@@ -74,7 +87,9 @@ class Slot:
         self._scratch = self._scratch.new_zeros(0)
 
     def _make_room(self, engine: Engine) -> None:
-        """What was not used for longest goes, as far as `engine` has too many shapes or all have too many bytes; the newest stays."""
+        """What was not used for longest goes, as far as `engine` has too many shapes or all have
+        too many bytes; the newest stays.
+        """
         going = [key for key in self._fixed if key[0] is engine][:-MOST_SHAPES]
         kept = [key for key in self._fixed if key not in going]
         held = sum(self._fixed[key].bytes for key in kept)
@@ -96,7 +111,8 @@ class Slot:
         check_tensors(engine, given, made)
         context = engine.context(inputs, self.stream.handle)
         if context.scratch_bytes > self._scratch.numel():
-            # Contexts and recordings that hold the address of the one before keep it; doubled, all of them are at most twice the last.
+            # Contexts and recordings that hold the address of the one before keep it; doubled, all
+            # of them are at most twice the last.
             size = max(context.scratch_bytes, 2 * self._scratch.numel())
             self._scratch = torch.zeros(size, dtype=torch.uint8, device=self._device)
         if context.scratch_bytes:
@@ -105,7 +121,8 @@ class Slot:
 
 
 class Slots:
-    """count: places there are. Who finds none free waits until one is, first come first served by the operating system's lock.
+    """count: places there are. Who finds none free waits until one is, first come first served by
+    the operating system's lock.
 
     on_wait: told each time somebody has to wait. stream: makes a place's stream.
     """
@@ -147,7 +164,8 @@ class Slots:
             slot.stream.synchronise()
             raise
         except BaseException:
-            with contextlib.suppress(RuntimeError):  # of a device that is lost; the first error is the one to tell
+            # of a device that is lost; the first error is the one to tell
+            with contextlib.suppress(RuntimeError):
                 slot.stream.synchronise()
             slot.forget()
             raise

@@ -1,8 +1,9 @@
 """Graphs by TensorRT: plans from the engine cache behind the seam of `engines.runtime`.
 
-`tensorrt` is imported late and only here and in the tool that builds; written for TensorRT 10.13, checked against the types of that
-release. Each context is made for one set of shapes and gets its scratch memory from the slot that runs it, so that a recorded CUDA graph,
-which holds addresses, stays true for as long as the context lives.
+`tensorrt` is imported late and only here and in the tool that builds; written for TensorRT 10.13,
+checked against the types of that release. Each context is made for one set of shapes and gets its
+scratch memory from the slot that runs it, so that a recorded CUDA graph, which holds addresses,
+stays true for as long as the context lives.
 """
 
 import contextlib
@@ -35,7 +36,9 @@ NO_START = "its own log says why; mostly the driver is too old for its CUDA, whi
 
 def on_device(device: torch.device) -> AbstractContextManager[None]:
     """Inside, what TensorRT makes is made on this GPU: it takes the thread's current one."""
-    inside: AbstractContextManager[None] = torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+    inside: AbstractContextManager[None] = (
+        torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+    )
     return inside
 
 
@@ -56,8 +59,9 @@ def tensorrt_library() -> Any:
 
 
 def load_tensorrt(model: Path, settings: EngineSettings) -> Backend:
-    """The three profiles over the plans of this model and machine. Raises SettingsError without the library or a GPU, ModelError for plans
-    that are not there or not this machine's, with the reason and the command that builds them."""
+    """The three profiles over the plans of this model and machine. Raises SettingsError without the
+    library or a GPU, ModelError for plans that are not there or not this machine's, with the reason
+    and the command that builds them."""
     trt = tensorrt_library()
     device = device_of(settings.device)
     if device.type != "cuda":
@@ -66,19 +70,31 @@ def load_tensorrt(model: Path, settings: EngineSettings) -> Backend:
 
     def load(component: str, stored: Stored, built: Sequence[Profile]) -> Engine:
         plan = stored.plan(component, machine, built)
-        return TensorRTEngine(component, plan.file(plan_file(component)), device, built, host_code=VERSION in settings.engine_compatibility)
+        return TensorRTEngine(
+            component,
+            plan.file(plan_file(component)),
+            device,
+            built,
+            host_code=VERSION in settings.engine_compatibility,
+        )
 
-    return assemble(model, settings, device, "tensorrt", load, f", TensorRT {trt.__version__}, driver {machine['driver']}")
+    return assemble(
+        model, settings, device, "tensorrt", load, f", TensorRT {trt.__version__}, driver {machine['driver']}"
+    )
 
 
 class TensorRTEngine:
-    """One plan. built: the shapes that it must have been built for, profile by profile. host_code: the plan was built for several versions
-    of TensorRT and carries code for the CPU that runs it; no other plan may.
+    """One plan. built: the shapes that it must have been built for, profile by profile. host_code:
+    the plan was built for several versions of TensorRT and carries code for the CPU that runs it;
+    no other plan may.
 
-    Raises ModelError for a plan that this TensorRT cannot read, or that has other profiles, SettingsError where TensorRT cannot begin.
+    Raises ModelError for a plan that this TensorRT cannot read, or that has other profiles,
+    SettingsError where TensorRT cannot begin.
     """
 
-    def __init__(self, name: str, path: Path, device: torch.device, built: Sequence[Profile], *, host_code: bool = False) -> None:
+    def __init__(
+        self, name: str, path: Path, device: torch.device, built: Sequence[Profile], *, host_code: bool = False
+    ) -> None:
         import tensorrt as trt
 
         self.name, self.recordable = name, True
@@ -117,7 +133,9 @@ class TensorRTEngine:
             context = self._engine.create_execution_context(trt.ExecutionContextAllocationStrategy.USER_MANAGED)
         if context is None:
             raise InternalFault(f"engine {self.name}: no execution context; the GPU may be out of memory")
-        return _TensorRTContext(self.name, context, shapes, profile, stream, self._engine.get_device_memory_size_for_profile_v2(profile))
+        return _TensorRTContext(
+            self.name, context, shapes, profile, stream, self._engine.get_device_memory_size_for_profile_v2(profile)
+        )
 
     def output_shapes(self, shapes: Shapes, stream: int) -> dict[str, Shape]:
         """What an execution at these input shapes gives."""
@@ -138,42 +156,61 @@ class TensorRTEngine:
         kind = self._engine.get_tensor_dtype(name)
         if kind not in types:
             raise ModelError(f"engine {self.name}: {name} is {kind}, which no caller gives")
-        return Port(name, types[kind], tuple(None if length < 0 else length for length in _lengths(self._engine.get_tensor_shape(name))))
+        return Port(
+            name,
+            types[kind],
+            tuple(None if length < 0 else length for length in _lengths(self._engine.get_tensor_shape(name))),
+        )
 
     def _check_profiles(self, path: Path) -> None:
         if self._engine.num_optimization_profiles != len(self._built):
-            raise ModelError(f"{path}: {self._engine.num_optimization_profiles} profiles, {len(self._built)} are needed")
+            raise ModelError(
+                f"{path}: {self._engine.num_optimization_profiles} profiles, {len(self._built)} are needed"
+            )
         for at, profile in enumerate(self._built):
             if profile.most.keys() != {port.name for port in self.inputs}:
-                raise ModelError(f"{path}: inputs are {[port.name for port in self.inputs]}, {sorted(profile.most)} are needed")
+                raise ModelError(
+                    f"{path}: inputs are {[port.name for port in self.inputs]}, {sorted(profile.most)} are needed"
+                )
             for name in profile.most:
                 least, _, most = (_lengths(shape) for shape in self._engine.get_tensor_profile_shape(name, at))
                 if (least, most) != (profile.least[name], profile.most[name]):
                     raise ModelError(
-                        f"{path}: profile {at} takes {name} from {least} to {most}, needed is {profile.least[name]} to {profile.most[name]}"
+                        f"{path}: profile {at} takes {name} from {least} to {most}, needed is {profile.least[name]} to "
+                        f"{profile.most[name]}"
                     )
 
 
 class _TensorRTContext:
-    """Made, used and dropped by the thread that holds the slot. most_scratch: bytes of scratch memory at the profile's largest shapes."""
+    """Made, used and dropped by the thread that holds the slot. most_scratch: bytes of scratch
+    memory at the profile's largest shapes.
+    """
 
-    def __init__(self, name: str, context: "trt.IExecutionContext", shapes: Shapes, profile: int, stream: int, most_scratch: int) -> None:
+    def __init__(
+        self, name: str, context: "trt.IExecutionContext", shapes: Shapes, profile: int, stream: int, most_scratch: int
+    ) -> None:
         self._name, self._context = name, context
         # These two raise RuntimeError where others return False.
         try:
             context.set_optimization_profile_async(profile, stream)
             for input_name, shape in shapes.items():
-                self._require(context.set_input_shape(input_name, list(shape)), f"{input_name} was not taken as {list(shape)}")
+                self._require(
+                    context.set_input_shape(input_name, list(shape)), f"{input_name} was not taken as {list(shape)}"
+                )
             unknown = context.infer_shapes()
         except RuntimeError as error:
             raise InternalFault(
-                f"engine {name}: profile {profile} or its shapes were not taken ({error}); TensorRT's log has the details"
+                f"engine {name}: profile {profile} or its shapes were not taken ({error}); TensorRT's log has the "
+                "details"
             ) from error
         self._require(not unknown, f"shapes of {', '.join(unknown)} do not follow from the inputs'")
         self._shapes = dict(shapes)
         self.scratch_bytes: int = context.update_device_memory_size_for_shapes()
         # 0 is also what it returns for an error.
-        self._require(self.scratch_bytes > 0 or most_scratch == 0, "the scratch memory that these shapes need could not be worked out")
+        self._require(
+            self.scratch_bytes > 0 or most_scratch == 0,
+            "the scratch memory that these shapes need could not be worked out",
+        )
 
     def shape(self, name: str) -> Shape:
         """Of an input or output at the shapes that the context is for."""

@@ -15,7 +15,9 @@ from services.token2wav.vocoder.receptive_field import Plan, plan
 
 
 class EnginePitch:
-    """`F0Predictor` by an engine, in float32. Long sentences go in stretches of equal length, each with the frames beside it."""
+    """`F0Predictor` by an engine, in float32. Long sentences go in stretches of equal length, each
+    with the frames beside it.
+    """
 
     reach = F0Predictor.reach
 
@@ -37,14 +39,16 @@ class EnginePitch:
 
 
 class EngineFilter:
-    """`FilterNetwork` by an engine. A stretch of sound is computed from the frames and the excitation that decide it, and the rest of what
-    the engine makes is thrown away."""
+    """`FilterNetwork` by an engine. A stretch of sound is computed from the frames and the
+    excitation that decide it, and the rest of what the engine makes is thrown away."""
 
     def __init__(self, config: VocoderConfig, engine: Engine, slots: Slots) -> None:
         self._config, self._engine, self._slots = config, engine, slots
 
     def __call__(self, mel: Tensor, source: Tensor, first: int, last: int, stop: Stop = never) -> Tensor:
-        """See `FilterNetwork`: samples [B, 480 * (last - first)] of frames first..last-1. Asks `stop` before each stretch."""
+        """See `FilterNetwork`: samples [B, 480 * (last - first)] of frames first..last-1. Asks
+        `stop` before each stretch.
+        """
         made = []
         with self._slots.lease() as slot:
             for begin, end in stretches(last - first):
@@ -52,7 +56,9 @@ class EngineFilter:
                 begin, end = first + begin, first + end
                 from_frame, to_frame = max(0, begin - CONTEXT_FRAMES), min(mel.shape[2], end + CONTEXT_FRAMES)
                 count, frames = mel.shape[0], to_frame - from_frame
-                network = slot.at(self._engine, filter_shapes(count, frames), {"samples": (count, SAMPLES_PER_MEL_FRAME * frames)})
+                network = slot.at(
+                    self._engine, filter_shapes(count, frames), {"samples": (count, SAMPLES_PER_MEL_FRAME * frames)}
+                )
                 excitation = _excitation(source, from_frame, to_frame, mel.shape[2])
                 filled(network.inputs, {"mel": mel[:, :, from_frame:to_frame], "source": excitation})
                 network.run()
@@ -71,9 +77,11 @@ def stretches(frames: int) -> list[tuple[int, int]]:
 
 
 def _excitation(source: Tensor, from_frame: int, to_frame: int, frames: int) -> Tensor:
-    """The excitation of some frames of a sentence with a margin on each side: its neighbours, or at the sentence's ends its mirror image.
+    """The excitation of some frames of a sentence with a margin on each side: its neighbours, or at
+    the sentence's ends its mirror image.
 
-    What `source` [B, n] does not reach yet is zeros; a plan has made sure that nothing depends on it.
+    What `source` [B, n] does not reach yet is zeros; a plan has made sure that nothing depends on
+    it.
     """
     begin, end = SAMPLES_PER_MEL_FRAME * from_frame - SOURCE_MARGIN, SAMPLES_PER_MEL_FRAME * to_frame + SOURCE_MARGIN
     length = SAMPLES_PER_MEL_FRAME * frames

@@ -1,4 +1,6 @@
-"""Where the work of one slot is queued: nowhere on a CPU, where it is done on return, or a CUDA stream."""
+"""Where the work of one slot is queued: nowhere on a CPU, where it is done on return, or a CUDA
+stream.
+"""
 
 import contextlib
 import threading
@@ -20,10 +22,14 @@ class Stream(Protocol):
         """The stream as a runtime takes it; 0 on a CPU."""
 
     def active(self) -> AbstractContextManager[None]:
-        """Inside, torch queues its work here too, behind what the caller's stream was given so far."""
+        """Inside, torch queues its work here too, behind what the caller's stream was given so
+        far.
+        """
 
     def record(self, work: Work) -> Work | None:
-        """What `work` queues, as something that queues it again at once; None where there is no such thing."""
+        """What `work` queues, as something that queues it again at once; None where there is no
+        such thing.
+        """
 
     def synchronise(self) -> None:
         """Wait for what was queued."""
@@ -62,7 +68,8 @@ class CudaStream:
 
     def record(self, work: Work) -> Work:
         graph = torch.cuda.CUDAGraph()
-        # The other slots' threads go on meanwhile, but beginning a recording synchronises the device, which ends another that is under way.
+        # The other slots' threads go on meanwhile, but beginning a recording synchronises the
+        # device, which ends another that is under way.
         with _recording, torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
             work()
         return graph.replay

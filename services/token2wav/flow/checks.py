@@ -39,18 +39,25 @@ def check_length(tokens: int) -> None:
     """Raise InvalidRequest for more tokens, the prompt's included, than there is noise for."""
     if tokens > _MAX_TOKENS:
         raise InvalidRequest(
-            f"{tokens} speech tokens with the prompt's, allowed are {_MAX_TOKENS}: the flow's noise ends after {MAX_FLOW_FRAMES} frames"
+            f"{tokens} speech tokens with the prompt's, allowed are {_MAX_TOKENS}: the flow's noise ends after "
+            f"{MAX_FLOW_FRAMES} frames"
         )
 
 
 def check_block(state: FlowState, block: Tensor, ahead: Tensor, vocabulary: int) -> None:
-    """Raise InternalFault for a block off the grid, InvalidRequest for ids or a length that the model does not have."""
+    """Raise InternalFault for a block off the grid, InvalidRequest for ids or a length that the
+    model does not have.
+    """
     check_tokens(block, vocabulary)
     if ahead.numel():
         check_tokens(ahead, vocabulary, "look-ahead token")
     count, seen = block.numel(), ahead.numel()
     if state.position % CHUNK_TOKENS:
-        raise InternalFault(f"a block after the last: the stream ended off the grid of {CHUNK_TOKENS} tokens, at {state.position}")
+        raise InternalFault(
+            f"a block after the last: the stream ended off the grid of {CHUNK_TOKENS} tokens, at {state.position}"
+        )
     if count > CHUNK_TOKENS or seen > LOOKAHEAD_TOKENS or (count < CHUNK_TOKENS and seen):
-        raise InternalFault(f"a block of {count} tokens with {seen} behind it; blocks have {CHUNK_TOKENS} and see {LOOKAHEAD_TOKENS}")
+        raise InternalFault(
+            f"a block of {count} tokens with {seen} behind it; blocks have {CHUNK_TOKENS} and see {LOOKAHEAD_TOKENS}"
+        )
     check_length(state.position + count)

@@ -1,7 +1,9 @@
-"""Conformer layer with relative-position attention, without convolution module (compatibility specification sections 4.2, 4.3).
+"""Conformer layer with relative-position attention, without convolution module (compatibility
+specification sections 4.2, 4.3).
 
-Attention scores by content and by distance as in Transformer-XL: Dai et al., "Transformer-XL", ACL 2019; the layer is that of
-Gulati et al., "Conformer", Interspeech 2020, reduced to attention and one feed-forward.
+Attention scores by content and by distance as in Transformer-XL: Dai et al., "Transformer-XL", ACL
+2019; the layer is that of Gulati et al., "Conformer", Interspeech 2020, reduced to attention and
+one feed-forward.
 """
 
 import math
@@ -17,7 +19,8 @@ _QUERIES_AT_ONCE = 512
 
 
 def relative_positions(keys: int, queries: int, width: int, device: torch.device) -> Tensor:
-    """Sinusoids [keys + queries - 1, width] of the distances keys - 1 down to 1 - queries, sine and cosine interleaved.
+    """Sinusoids [keys + queries - 1, width] of the distances keys - 1 down to 1 - queries, sine and
+    cosine interleaved.
 
     Made for the distances asked for, so no length is too long for it.
     """
@@ -28,9 +31,11 @@ def relative_positions(keys: int, queries: int, width: int, device: torch.device
 
 
 def _of_each_key(by_distance: Tensor) -> Tensor:
-    """Scores [..., queries, keys + queries - 1] by falling distance -> [..., queries, keys]: query i starts queries - 1 - i columns in.
+    """Scores [..., queries, keys + queries - 1] by falling distance -> [..., queries, keys]: query
+    i starts queries - 1 - i columns in.
 
-    A view: in row-major memory, going down one row and back one column is one step shorter than a row. Gradients pass as slices.
+    A view: in row-major memory, going down one row and back one column is one step shorter than a
+    row. Gradients pass as slices.
     """
     queries, distances = by_distance.shape[-2:]
     if queries == 1:
@@ -52,33 +57,42 @@ class RelativeAttention:
         self._distance_bias = tensors["pos_bias_v"][:, None]
 
     def __call__(self, x: Tensor, window: Window, positions: list[Tensor], allowed: Tensor | None) -> Tensor:
-        """x [streams, queries, width]; positions per stream [keys + queries - 1, width]; allowed bool [queries, keys]."""
+        """x [streams, queries, width]; positions per stream [keys + queries - 1, width]; allowed
+        bool [queries, keys].
+        """
         streams, queries, width = x.shape
         projected = self._in(x).view(streams, queries, 3, self._heads, width // self._heads).permute(2, 0, 3, 1, 4)
         # Split and unbound, not indexed: the gradient of an index is the whole tensor in zeros.
         asked, new = projected.split_with_sizes((1, 2))
         attended = [
             self._attend(query, known, self._position(table), allowed)
-            for query, known, table in zip(window.split(asked.squeeze(0)), window.keys_values(new), positions, strict=True)
+            for query, known, table in zip(
+                window.split(asked.squeeze(0)), window.keys_values(new), positions, strict=True
+            )
         ]
         joined = attended[0] if len(attended) == 1 else torch.cat(attended)
         return self._out(joined.transpose(1, 2).reshape(streams, queries, width))
 
     def _attend(self, query: Tensor, known: Tensor, position: Tensor, allowed: Tensor | None) -> Tensor:
-        """In slices of queries, so that memory grows with the number of keys and not with its square."""
+        """In slices of queries, so that memory grows with the number of keys and not with its
+        square.
+        """
         queries, keys, width = query.shape[2], known.shape[3], query.shape[3]
         all_keys, all_values = known.unbind()
         by_distance = position.view(-1, self._heads, width).permute(1, 2, 0)
         parts = []
         for first in range(0, queries, _QUERIES_AT_ONCE):
             part = query if queries <= _QUERIES_AT_ONCE else query[:, :, first : first + _QUERIES_AT_ONCE]
-            # Query i and key j are (keys - queries + i) - j apart, which is row queries - 1 - i + j of the table.
+            # Query i and key j are (keys - queries + i) - j apart, which is row queries - 1 - i + j
+            # of the table.
             last = queries - 1 - first
             seen = by_distance[:, :, last + 1 - part.shape[2] : last + keys]
             score = _of_each_key((part + self._distance_bias) @ seen) / math.sqrt(width)
             if allowed is not None:
                 score = score.masked_fill(~allowed[first : first + _QUERIES_AT_ONCE], float("-inf"))
-            parts.append(F.scaled_dot_product_attention(part + self._content_bias, all_keys, all_values, attn_mask=score))
+            parts.append(
+                F.scaled_dot_product_attention(part + self._content_bias, all_keys, all_values, attn_mask=score)
+            )
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
 

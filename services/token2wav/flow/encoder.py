@@ -1,4 +1,6 @@
-"""Upsampling conformer encoder: 25 speech tokens a second in, 50 frames a second out (compatibility specification section 4.2)."""
+"""Upsampling conformer encoder: 25 speech tokens a second in, 50 frames a second out (compatibility
+specification section 4.2).
+"""
 
 import math
 
@@ -42,18 +44,23 @@ class Encoder:
     def __call__(self, x: Tensor, ahead: Tensor, before: list[int], window: Window, *, chunked: bool = False) -> Tensor:
         """Encode the tokens of a block, or of everything.
 
-        x [streams, tokens, width] and ahead [streams, 3, width]: embedded tokens and their look-ahead, zeros where there is none.
-        before: tokens done, per stream. chunked: put streaming masks over a pass that holds more than one block.
-        Returns [streams, 2 * tokens, width].
+        x [streams, tokens, width] and ahead [streams, 3, width]: embedded tokens and their
+        look-ahead, zeros where there is none. before: tokens done, per stream. chunked: put
+        streaming masks over a pass that holds more than one block. Returns [streams, 2 * tokens,
+        width].
         """
-        x = self._stack(self.layers, self.pre_lookahead(x, ahead, window), before, window, CHUNK_TOKENS if chunked else None)
+        x = self._stack(
+            self.layers, self.pre_lookahead(x, ahead, window), before, window, CHUNK_TOKENS if chunked else None
+        )
         x = x.repeat_interleave(MEL_FRAMES_PER_TOKEN, dim=1)
         x = self._up_embed(self._up(window.before(x, self._up.reach)))
         before = [MEL_FRAMES_PER_TOKEN * tokens for tokens in before]
         return self._norm(self._stack(self._up_layers, x, before, window, CHUNK_FRAMES if chunked else None))
 
     def pre_lookahead(self, x: Tensor, ahead: Tensor, window: Window) -> Tensor:
-        """Let each token see the three after it, then smooth over the three up to it; same shape as x."""
+        """Let each token see the three after it, then smooth over the three up to it; same shape as
+        x.
+        """
         seen = F.leaky_relu(self._ahead(torch.cat((x, ahead), dim=1)), 0.01)
         return self._smooth(window.before(seen, self._smooth.reach)) + x
 

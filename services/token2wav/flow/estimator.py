@@ -1,7 +1,8 @@
-"""Causal estimator of the flow's velocity, a U-Net of one level (compatibility specification section 4.5).
+"""Causal estimator of the flow's velocity, a U-Net of one level (compatibility specification
+section 4.5).
 
-Everything in it is strictly causal but the attention, so under streaming masks a block of frames needs no mask: it sees its own
-frames and all before it.
+Everything in it is strictly causal but the attention, so under streaming masks a block of frames
+needs no mask: it sees its own frames and all before it.
 """
 
 import math
@@ -52,7 +53,9 @@ class Resnet:
         self._beside = Linear(ordered(tensors["res_conv.weight"].squeeze(2)), tensors["res_conv.bias"])
 
     def time(self, embedding: Tensor) -> Tensor:
-        """What a time adds between the blocks: embedding [rows or 1, 4 * channels] -> [rows or 1, 1, channels]."""
+        """What a time adds between the blocks: embedding [rows or 1, 4 * channels] -> [rows or 1,
+        1, channels].
+        """
         return self._time(F.mish(embedding))[:, None]
 
     def __call__(self, x: Tensor, time: Tensor, window: Window, mask: Mask | None) -> Tensor:
@@ -136,11 +139,15 @@ class Estimator:
         return self._time_out(F.silu(self._time_in(self.time_sinusoid(t).to(self.dtype))))
 
     def times(self, embedding: Tensor) -> list[Tensor]:
-        """What a time is to each level, [rows or 1, 1, channels], from its embedding [rows or 1, 4 * channels]."""
+        """What a time is to each level, [rows or 1, 1, channels], from its embedding [rows or 1, 4
+        * channels].
+        """
         return [level.resnet.time(embedding) for level in (self._down, *self._middle, self._up)]
 
     def __call__(self, inputs: Tensor, time: Tensor, window: Window, mask: Mask | None = None) -> Tensor:
-        """inputs [rows, time, 320]: x, mu, speaker, condition side by side; time [rows or 1, 4 * channels] -> velocity [rows, time, 80]."""
+        """inputs [rows, time, 320]: x, mu, speaker, condition side by side; time [rows or 1, 4 *
+        channels] -> velocity [rows, time, 80].
+        """
         return self.velocity(inputs, self.times(time), window, mask)
 
     def velocity(self, inputs: Tensor, times: Sequence[Tensor], window: Window, mask: Mask | None = None) -> Tensor:

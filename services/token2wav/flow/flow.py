@@ -1,8 +1,9 @@
 """Speech tokens to mel: the flow of CosyVoice2 (compatibility specification section 4).
 
-`offline` and `prefix` recompute everything, as the reference does; `blocks` goes on from what it kept. A state holds keys and values
-of every attention, Euler step and guidance row: with the published sizes (56 attentions 512 wide) 4.6 MB for each mel frame in
-float32, 2.3 MB with a half-precision estimator, that is 231 MB or 116 MB for each second of sound, prompt included
+`offline` and `prefix` recompute everything, as the reference does; `blocks` goes on from what it
+kept. A state holds keys and values of every attention, Euler step and guidance row: with the
+published sizes (56 attentions 512 wide) 4.6 MB for each mel frame in float32, 2.3 MB with a
+half-precision estimator, that is 231 MB or 116 MB for each second of sound, prompt included
 (`FlowConfig.state_bytes_per_frame`).
 """
 
@@ -29,7 +30,9 @@ from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 
 def load_flow(directory: ModelDirectory, device: torch.device, dtype: torch.dtype = torch.float32) -> "Flow":
-    """Load `flow.pt` by the sizes in the yaml; `dtype` is the estimator's. Raises ModelError naming file and tensor."""
+    """Load `flow.pt` by the sizes in the yaml; `dtype` is the estimator's. Raises ModelError naming
+    file and tensor.
+    """
     config = FlowConfig.read(directory)
     return Flow(config, read_flow_tensors(directory, config, device, dtype), device)
 
@@ -37,9 +40,10 @@ def load_flow(directory: ModelDirectory, device: torch.device, dtype: torch.dtyp
 class Flow:
     """Weights only; safe to share: calls from several threads take turns.
 
-    batch_invariant: each stream of `blocks` is computed alone in shapes that depend on nothing but its own content, so its mel is the
-    same to the bit whatever runs beside it. Otherwise blocks of equal length are one batch, equal to the singles within 2e-5 in
-    float32. Default: on for the CPU, off for other devices.
+    batch_invariant: each stream of `blocks` is computed alone in shapes that depend on nothing but
+    its own content, so its mel is the same to the bit whatever runs beside it. Otherwise blocks of
+    equal length are one batch, equal to the singles within 2e-5 in float32. Default: on for the
+    CPU, off for other devices.
     """
 
     def __init__(self, config: FlowConfig, tensors: dict[str, Tensor], device: torch.device) -> None:
@@ -61,22 +65,26 @@ class Flow:
         return self._solver.stats
 
     def offline(self, voice: VoicePrompt, tokens: Tensor, *, stop: Stop = never) -> Tensor:
-        """Whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For `stop` and errors see `prefix`."""
+        """Whole sentence under full attention: tokens int64 [T] -> mel float32 [80, 2T]. For `stop`
+        and errors see `prefix`.
+        """
         return self.prefix(voice, tokens, streaming=False, final=True, stop=stop)
 
     @torch.inference_mode()
     def prefix(self, voice: VoicePrompt, tokens: Tensor, *, streaming: bool, final: bool, stop: Stop = never) -> Tensor:
         """One call of the reference's streaming schedule (section 4.6), everything computed anew.
 
-        tokens: int64 [T], all generated so far; unless final, the last 3 are looked at only. streaming: chunk masks.
-        Returns mel float32 [80, 2 * T] or [80, 2 * (T - 3)], the prompt's frames cut off. Raises InvalidRequest before any work,
-        NonFinite when the result is not finite, Cancelled when `stop` answers true before an Euler step.
+        tokens: int64 [T], all generated so far; unless final, the last 3 are looked at only.
+        streaming: chunk masks. Returns mel float32 [80, 2 * T] or [80, 2 * (T - 3)], the prompt's
+        frames cut off. Raises InvalidRequest before any work, NonFinite when the result is not
+        finite, Cancelled when `stop` answers true before an Euler step.
         """
         check_voice(voice, self.config)
         check_tokens(tokens, self.config.vocabulary)
         if not final and tokens.numel() <= LOOKAHEAD_TOKENS:
             raise InvalidRequest(
-                f"{tokens.numel()} tokens and more to come; a call needs more than the {LOOKAHEAD_TOKENS} of its look-ahead"
+                f"{tokens.numel()} tokens and more to come; a call needs more than the {LOOKAHEAD_TOKENS} of its "
+                "look-ahead"
             )
         check_length(voice.tokens.numel() + tokens.numel())
         with self._turn:
@@ -90,10 +98,14 @@ class Flow:
             ahead = ids[:0]
         frames = MEL_FRAMES_PER_TOKEN * ids.numel()
         mu = self.mu([ids], [ahead], [0], Window.whole(1), chunked=streaming)
-        inputs = Solver.inputs(mu, self.speaker(voice)[None], self._condition(voice.mel.to(self.device), 0, frames)[None])
+        inputs = Solver.inputs(
+            mu, self.speaker(voice)[None], self._condition(voice.mel.to(self.device), 0, frames)[None]
+        )
         mask = None
         if streaming:
-            mask = Mask(mu.new_ones(ROWS, frames, 1, dtype=self.estimator.dtype), chunk_mask(frames, CHUNK_FRAMES, self.device))
+            mask = Mask(
+                mu.new_ones(ROWS, frames, 1, dtype=self.estimator.dtype), chunk_mask(frames, CHUNK_FRAMES, self.device)
+            )
         mel = self._solver.solve(self.noise[None, :frames], inputs, mask, stop)
         if mel is None:
             raise Cancelled("stopped between two Euler steps")
@@ -103,13 +115,19 @@ class Flow:
 
     @torch.inference_mode()
     def start(self, voice: VoicePrompt) -> FlowState:
-        """A stream with nothing computed yet. Raises InvalidRequest for a voice that cannot be used."""
+        """A stream with nothing computed yet. Raises InvalidRequest for a voice that cannot be
+        used.
+        """
         check_voice(voice, self.config)
         check_length(voice.tokens.numel())
-        return FlowState(voice=voice, speaker=self.speaker(voice), condition=voice.mel.to(self.device, torch.float32, copy=True))
+        return FlowState(
+            voice=voice, speaker=self.speaker(voice), condition=voice.mel.to(self.device, torch.float32, copy=True)
+        )
 
     def fork(self, state: FlowState) -> FlowState:
-        """A second stream that stands where `state` stands; the past is shared, since no block ever writes to it."""
+        """A second stream that stands where `state` stands; the past is shared, since no block ever
+        writes to it.
+        """
         return FlowState(
             voice=state.voice,
             speaker=state.speaker,
@@ -122,19 +140,24 @@ class Flow:
 
     @torch.inference_mode()
     def blocks(self, states: list[FlowState], tokens: list[Tensor], lookahead: list[Tensor]) -> list[Tensor | None]:
-        """The next block of each stream, exact under streaming masks because nothing later is visible to it.
+        """The next block of each stream, exact under streaming masks because nothing later is
+        visible to it.
 
-        tokens[i]: int64 [n] of the grid that starts at the first prompt token, n = 25 or, at the end of the sentence, 1..25.
-        lookahead[i]: int64, the next 3 tokens or, at the end, the 0..2 there are. Returns mel float32 [80, 2n] per stream, the
-        prompt's frames too; None for a stream seen cancelled and for one that has a `fault`, which then says why (the others go on).
-        Raises InvalidRequest and InternalFault before any work for what a caller should have checked; then no state has changed.
+        tokens[i]: int64 [n] of the grid that starts at the first prompt token, n = 25 or, at the
+        end of the sentence, 1..25. lookahead[i]: int64, the next 3 tokens or, at the end, the 0..2
+        there are. Returns mel float32 [80, 2n] per stream, the prompt's frames too; None for a
+        stream seen cancelled and for one that has a `fault`, which then says why (the others go
+        on). Raises InvalidRequest and InternalFault before any work for what a caller should have
+        checked; then no state has changed.
         """
         for state, block, ahead in zip(states, tokens, lookahead, strict=True):
             check_block(state, block, ahead, self.config.vocabulary)
         results: list[Tensor | None] = [None] * len(states)
         for group in self._groups(tokens):
             with self._turn:
-                made = self._advance([states[at] for at in group], [tokens[at] for at in group], [lookahead[at] for at in group])
+                made = self._advance(
+                    [states[at] for at in group], [tokens[at] for at in group], [lookahead[at] for at in group]
+                )
             for at, mel in zip(group, made, strict=True):
                 results[at] = mel
         return results
@@ -147,10 +170,16 @@ class Flow:
         """Token ids [..., n] on any device -> the encoder's input, float32 [..., n, width]."""
         return self._network.embed(ids.to(self.device))
 
-    def mu(self, ids: list[Tensor], ahead: list[Tensor], before: list[int], window: Window, *, chunked: bool = False) -> Tensor:
-        """Tokens, as many per stream, and their look-ahead -> float32 [streams, 2n, 80]; missing look-ahead is zeros once embedded."""
+    def mu(
+        self, ids: list[Tensor], ahead: list[Tensor], before: list[int], window: Window, *, chunked: bool = False
+    ) -> Tensor:
+        """Tokens, as many per stream, and their look-ahead -> float32 [streams, 2n, 80]; missing
+        look-ahead is zeros once embedded.
+        """
         padded = torch.stack([F.pad(some, (0, LOOKAHEAD_TOKENS - some.numel())) for some in ahead]).to(self.device)
-        known = torch.tensor([[at < some.numel() for at in range(LOOKAHEAD_TOKENS)] for some in ahead], device=self.device)
+        known = torch.tensor(
+            [[at < some.numel() for at in range(LOOKAHEAD_TOKENS)] for some in ahead], device=self.device
+        )
         return self._network.mu(torch.stack(ids).to(self.device), padded, known, before, window, chunked=chunked)
 
     def _advance(self, states: list[FlowState], tokens: list[Tensor], lookahead: list[Tensor]) -> list[Tensor | None]:
@@ -163,7 +192,9 @@ class Flow:
         mu = self.mu([tokens[at] for at in live], [lookahead[at] for at in live], before, window)
         encoders = dict(zip(live, window.after(), strict=True))
         firsts = [MEL_FRAMES_PER_TOKEN * position for position in before]
-        conditions = torch.stack([self._condition(states[at].condition, first, frames) for at, first in zip(live, firsts, strict=True)])
+        conditions = torch.stack(
+            [self._condition(states[at].condition, first, frames) for at, first in zip(live, firsts, strict=True)]
+        )
         inputs = Solver.inputs(mu, torch.stack([states[at].speaker for at in live]), conditions)
         x = torch.stack([self.noise[first : first + frames] for first in firsts])
         steps: dict[int, list[Past]] = {at: [] for at in live}
@@ -183,7 +214,9 @@ class Flow:
         for row, at in enumerate(live):
             state = states[at]
             if not good[row]:
-                state.fault = NonFinite(f"the flow produced values that are not finite, or beyond any mel behind token {state.position}")
+                state.fault = NonFinite(
+                    f"the flow produced values that are not finite, or beyond any mel behind token {state.position}"
+                )
                 state.release()
                 continue
             state.encoder, state.steps = encoders[at], tuple(steps[at])

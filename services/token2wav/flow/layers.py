@@ -1,4 +1,6 @@
-"""The four kinds of weights the flow is made of, time-major: activations are [rows, time, channels]."""
+"""The four kinds of weights the flow is made of, time-major: activations are [rows, time,
+channels].
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +30,8 @@ class Tensors:
 def mish(x: Tensor) -> Tensor:
     """x tanh(softplus(x)), [...] -> the same shape.
 
-    On a CPU by tanh(log(1 + e)) = 1 - 2 / ((1 + e)^2 + 1) with e = exp(x), which takes a third of the time of three functions.
+    On a CPU by tanh(log(1 + e)) = 1 - 2 / ((1 + e)^2 + 1) with e = exp(x), which takes a third of
+    the time of three functions.
     """
     if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
         return F.mish(x)
@@ -39,7 +42,9 @@ def mish(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Linear:
-    """weight [out, in], bias [out] or none. `of` and `joined` give it the order in memory with which short blocks are fastest."""
+    """weight [out, in], bias [out] or none. `of` and `joined` give it the order in memory with
+    which short blocks are fastest.
+    """
 
     weight: Tensor
     bias: Tensor | None
@@ -59,7 +64,9 @@ class Linear:
 
 
 def ordered(weight: Tensor) -> Tensor:
-    """The same [out, in]; on a CPU, outside training, the outputs of an input lie side by side: a tenth faster for a hundred rows."""
+    """The same [out, in]; on a CPU, outside training, the outputs of an input lie side by side: a
+    tenth faster for a hundred rows.
+    """
     if weight.device.type != "cpu" or weight.requires_grad:
         return weight
     return weight.t().contiguous().t()
@@ -83,7 +90,9 @@ class LayerNorm:
 
 @dataclass(frozen=True)
 class Convolution:
-    """Convolution over time without padding: [rows, time + taps - 1, in] -> [rows, time, out]. weight [out, in, taps]."""
+    """Convolution over time without padding: [rows, time + taps - 1, in] -> [rows, time, out].
+    weight [out, in, taps].
+    """
 
     weight: Tensor
     bias: Tensor
@@ -104,8 +113,8 @@ class Convolution:
 class ProductConvolution:
     """The same as one matrix product: time-major, the taps of a frame lie side by side in memory.
 
-    Four times as fast on the CPU for the estimator's short blocks, and full float32 on a GPU, where convolutions default to TF32;
-    sums are rounded in another order.
+    Four times as fast on the CPU for the estimator's short blocks, and full float32 on a GPU, where
+    convolutions default to TF32; sums are rounded in another order.
     """
 
     def __init__(self, convolution: Convolution) -> None:
@@ -124,7 +133,8 @@ class ProductConvolution:
 
     def __call__(self, x: Tensor) -> Tensor:
         rows, time, channels = x.shape
-        if torch.is_grad_enabled():  # the same matrix, by a view whose gradient is sums and no scattering
+        # the same matrix, by a view whose gradient is sums and no scattering
+        if torch.is_grad_enabled():
             return self._map(x.unfold(1, self.reach + 1, 1).transpose(2, 3).flatten(2).contiguous())
         shape = (rows, time - self.reach, (self.reach + 1) * channels)
         return self._map(x.contiguous().as_strided(shape, (time * channels, channels, 1)).contiguous())

@@ -1,6 +1,8 @@
-"""The flow's weights, put together from named tensors (compatibility specification sections 4.1 and 4.7).
+"""The flow's weights, put together from named tensors (compatibility specification sections 4.1 and
+4.7).
 
-Everything here is differentiable and takes any number of streams, so that training builds the very network that is served.
+Everything here is differentiable and takes any number of streams, so that training builds the very
+network that is served.
 """
 
 from collections.abc import Mapping
@@ -22,24 +24,33 @@ class Network:
         weights = Tensors(tensors)
         self.encoder = Encoder(weights.within("encoder"), heads=config.encoder_heads, layers=config.encoder_layers)
         self.estimator = Estimator(
-            weights.within(ESTIMATOR[:-1]), heads=config.estimator_heads, transformers=config.transformers, middle=config.middle
+            weights.within(ESTIMATOR[:-1]),
+            heads=config.estimator_heads,
+            transformers=config.transformers,
+            middle=config.middle,
         )
         self._tokens = weights["input_embedding.weight"]
         self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
         self._project = Linear.of(weights.within("encoder_proj"))
 
     def speaker(self, embedding: Tensor) -> Tensor:
-        """float32 [..., 192] of any length but zero -> [..., 80]: the embedding at unit length, projected."""
+        """float32 [..., 192] of any length but zero -> [..., 80]: the embedding at unit length,
+        projected.
+        """
         return self._speaker(F.normalize(embedding, dim=-1))
 
     def embed(self, ids: Tensor) -> Tensor:
         """Token ids [..., n] -> the encoder's input, float32 [..., n, width]."""
         return self.encoder.embed(F.embedding(ids, self._tokens))
 
-    def mu(self, ids: Tensor, ahead: Tensor, known: Tensor, before: list[int], window: Window, *, chunked: bool = False) -> Tensor:
-        """Token ids [rows, n] and their look-ahead [rows, 3], of which bool `known` [rows, 3] exists -> float32 [rows, 2n, 80].
+    def mu(
+        self, ids: Tensor, ahead: Tensor, known: Tensor, before: list[int], window: Window, *, chunked: bool = False
+    ) -> Tensor:
+        """Token ids [rows, n] and their look-ahead [rows, 3], of which bool `known` [rows, 3]
+        exists -> float32 [rows, 2n, 80].
 
-        Look-ahead that is missing is zeros once embedded. before, window and chunked: as the encoder takes them.
+        Look-ahead that is missing is zeros once embedded. before, window and chunked: as the
+        encoder takes them.
         """
         seen = self.embed(ahead) * known[:, :, None]
         return self._project(self.encoder(self.embed(ids), seen, before, window, chunked=chunked))

@@ -1,7 +1,8 @@
-"""Euler steps along the flow with classifier-free guidance, from a fixed table of noise (compatibility specification section 4.4).
+"""Euler steps along the flow with classifier-free guidance, from a fixed table of noise
+(compatibility specification section 4.4).
 
-Conditional flow matching: Lipman et al., "Flow Matching for Generative Modeling", ICLR 2023; guidance: Ho and Salimans,
-"Classifier-Free Diffusion Guidance", 2022.
+Conditional flow matching: Lipman et al., "Flow Matching for Generative Modeling", ICLR 2023;
+guidance: Ho and Salimans, "Classifier-Free Diffusion Guidance", 2022.
 """
 
 import hashlib
@@ -25,16 +26,19 @@ ROWS = 2
 
 
 def noise_table() -> Tensor:
-    """The noise float32 [80, 15000] every sentence starts from, frame by frame from the first prompt frame.
+    """The noise float32 [80, 15000] every sentence starts from, frame by frame from the first
+    prompt frame.
 
-    Drawn from a generator of its own; raises ModelError where this build of torch draws other numbers than the published model expects.
+    Drawn from a generator of its own; raises ModelError where this build of torch draws other
+    numbers than the published model expects.
     """
     table = torch.randn(1, MEL_BINS, MAX_FLOW_FRAMES, generator=torch.Generator("cpu").manual_seed(0))[0]
     found = hashlib.sha256(table.numpy().tobytes()).hexdigest()
     if found != NOISE_SHA256:
         raise ModelError(
             f"the flow's noise table has sha256 {found}, expected {NOISE_SHA256}: torch {torch.__version__} "
-            f"({torch.backends.cpu.get_cpu_capability()}) draws other numbers from seed 0 than the published model is used with"
+            f"({torch.backends.cpu.get_cpu_capability()}) draws other numbers from seed 0 than the published model is "
+            "used with"
         )
     return table
 
@@ -45,7 +49,9 @@ def time_grid() -> Tensor:
 
 
 def euler_schedule() -> list[tuple[float, float]]:
-    """The ten (t, dt). t is what has accumulated in float32, and dt leads from there to the next point of the grid."""
+    """The ten (t, dt). t is what has accumulated in float32, and dt leads from there to the next
+    point of the grid.
+    """
     grid = time_grid()
     t, dt = grid[0], grid[1] - grid[0]
     schedule = []
@@ -59,7 +65,9 @@ def euler_schedule() -> list[tuple[float, float]]:
 
 @dataclass
 class SolverStats:
-    """What has been done since the start; written by the thread that owns the engine, readable from any."""
+    """What has been done since the start; written by the thread that owns the engine, readable from
+    any.
+    """
 
     euler_steps: int = 0
     """Euler steps begun, counted for each stream."""
@@ -80,9 +88,11 @@ class Solver:
 
     @staticmethod
     def inputs(mu: Tensor, speaker: Tensor, condition: Tensor) -> Tensor:
-        """What stays the same over the steps: mu, condition [streams, frames, 80], speaker [streams, 80] -> [streams, 2, frames, 320].
+        """What stays the same over the steps: mu, condition [streams, frames, 80], speaker
+        [streams, 80] -> [streams, 2, frames, 320].
 
-        Row 0 of each stream carries the condition, row 1 zeros; the first 80 channels are left for x.
+        Row 0 of each stream carries the condition, row 1 zeros; the first 80 channels are left for
+        x.
         """
         streams, frames, _ = mu.shape
         rows = mu.new_zeros(streams, ROWS, frames, 4 * MEL_BINS)
@@ -90,16 +100,22 @@ class Solver:
         return rows
 
     def step(self, at: int, x: Tensor, inputs: Tensor, window: Window, mask: Mask | None = None) -> Tensor:
-        """Euler step `at` (0..9) of x float32 [streams, frames, 80]; writes x into the first channels of `inputs`."""
+        """Euler step `at` (0..9) of x float32 [streams, frames, 80]; writes x into the first
+        channels of `inputs`.
+        """
         with self._measured(x.shape[0]):
             inputs[..., :MEL_BINS] = x[:, None]
             rows = inputs.flatten(0, 1).to(self._estimator.dtype)
-            velocity = self._estimator.velocity(rows, self._times[at], window, mask).float().view(-1, ROWS, *x.shape[1:])
+            velocity = (
+                self._estimator.velocity(rows, self._times[at], window, mask).float().view(-1, ROWS, *x.shape[1:])
+            )
             guided: Tensor = (1.0 + self._guidance) * velocity[:, 0] - self._guidance * velocity[:, 1]
             return x + self._dt[at] * guided
 
     def solve(self, x: Tensor, inputs: Tensor, mask: Mask | None, stop: Stop) -> Tensor | None:
-        """All steps over everything at once for one stream; None as soon as `stop` says so before a step."""
+        """All steps over everything at once for one stream; None as soon as `stop` says so before a
+        step.
+        """
         for at in range(EULER_STEPS):
             if stop():
                 return None

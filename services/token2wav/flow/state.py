@@ -15,9 +15,11 @@ NOTHING_PER_STEP = (NOTHING,) * EULER_STEPS
 
 @dataclass(eq=False)
 class FlowState:
-    """Passed in and advanced by `Flow.blocks`; owned by one thread, only `cancelled` may be set from another.
+    """Passed in and advanced by `Flow.blocks`; owned by one thread, only `cancelled` may be set
+    from another.
 
-    speaker: projected embedding, float32 [80]. condition: the prompt's mel, float32 [2P, 80], on the flow's device.
+    speaker: projected embedding, float32 [80]. condition: the prompt's mel, float32 [2P, 80], on
+    the flow's device.
     """
 
     voice: VoicePrompt
@@ -26,7 +28,9 @@ class FlowState:
     position: int = 0
     """Tokens done, those of the prompt included."""
     cancelled: bool = False
-    """Read before every Euler step; a stream seen cancelled gives its memory back and makes nothing any more."""
+    """Read before every Euler step; a stream seen cancelled gives its memory back and makes nothing
+    any more.
+    """
     fault: InternalFault | None = None
     """Why this stream, and no other of its batch, can go no further."""
     encoder: Past = NOTHING

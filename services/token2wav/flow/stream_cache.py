@@ -1,8 +1,9 @@
 """What a pass over a block leaves for the next block of the same stream.
 
-Under streaming masks a block sees everything before it and nothing after it, so all it needs of the past are the last input frames
-of each causal convolution and the keys and values of each attention. Layers are met in the same order in every pass; the n-th
-convolution of a pass finds what the n-th convolution of the pass before left.
+Under streaming masks a block sees everything before it and nothing after it, so all it needs of the
+past are the last input frames of each causal convolution and the keys and values of each attention.
+Layers are met in the same order in every pass; the n-th convolution of a pass finds what the n-th
+convolution of the pass before left.
 """
 
 import math
@@ -18,8 +19,8 @@ from torch import Tensor
 class Past:
     """Of one stream and one network; never written to, so a fork may share it.
 
-    convolutions: per convolution [rows, reach, channels]. attentions: per attention one tensor per block,
-    [2 (keys, values), rows, heads, frames of the block, head width].
+    convolutions: per convolution [rows, reach, channels]. attentions: per attention one tensor per
+    block, [2 (keys, values), rows, heads, frames of the block, head width].
     """
 
     convolutions: tuple[Tensor, ...] = ()
@@ -33,8 +34,9 @@ class Past:
 
 
 class Workspace:
-    """Memory that one attention after the other puts its keys and values into: it stays in the processor's cache, where fresh memory would
-    be asked of the system, page by page, for each of them."""
+    """Memory that one attention after the other puts its keys and values into: it stays in the
+    processor's cache, where fresh memory would be asked of the system, page by page, for each of
+    them."""
 
     def __init__(self) -> None:
         self._flat = torch.empty(0)
@@ -51,13 +53,17 @@ class Workspace:
 
 
 class Window:
-    """One pass over the next block of several streams, whose rows lie together: stream i has rows [i * rows, (i + 1) * rows).
+    """One pass over the next block of several streams, whose rows lie together: stream i has rows
+    [i * rows, (i + 1) * rows).
 
-    Tensors that go into `Past` are copied out of the batch, so that a stream's memory is its own and starts aligned.
-    workspace: where what an attention of a lone stream looks at is put together; none: in fresh memory, as on a GPU.
+    Tensors that go into `Past` are copied out of the batch, so that a stream's memory is its own
+    and starts aligned. workspace: where what an attention of a lone stream looks at is put
+    together; none: in fresh memory, as on a GPU.
     """
 
-    def __init__(self, pasts: Sequence[Past], rows: int, *, keep: bool = True, workspace: Workspace | None = None) -> None:
+    def __init__(
+        self, pasts: Sequence[Past], rows: int, *, keep: bool = True, workspace: Workspace | None = None
+    ) -> None:
         self._workspace = workspace
         self._pasts = list(pasts)
         self._rows = rows
@@ -78,10 +84,14 @@ class Window:
         return self._rows
 
     def before(self, x: Tensor, reach: int) -> Tensor:
-        """x [all rows, time, channels] preceded by the `reach` frames before it; zeros where the stream begins."""
+        """x [all rows, time, channels] preceded by the `reach` frames before it; zeros where the
+        stream begins.
+        """
         at = self._convolution
         self._convolution += 1
-        left = [p.convolutions[at] if p.convolutions else x.new_zeros(self._rows, reach, x.shape[2]) for p in self._pasts]
+        left = [
+            p.convolutions[at] if p.convolutions else x.new_zeros(self._rows, reach, x.shape[2]) for p in self._pasts
+        ]
         joined = torch.cat([left[0] if len(left) == 1 else torch.cat(left), x], dim=1)
         if self._keep:
             for stream, kept in enumerate(self._convolutions):
@@ -89,7 +99,9 @@ class Window:
         return joined
 
     def keys_values(self, new: Tensor) -> list[Tensor]:
-        """Per stream all keys and values up to the end of the block, [2, rows, heads, so far, width], from those of the block."""
+        """Per stream all keys and values up to the end of the block, [2, rows, heads, so far,
+        width], from those of the block.
+        """
         at = self._attention
         self._attention += 1
         if not self._keep:
@@ -103,8 +115,13 @@ class Window:
         return found
 
     def _joined(self, blocks: tuple[Tensor, ...]) -> Tensor:
-        # The streams of a batch are looked at after each other, when all are joined: there is one workspace.
-        return self._workspace.joined(blocks, dim=3) if self._workspace and len(self._pasts) == 1 else torch.cat(blocks, dim=3)
+        # The streams of a batch are looked at after each other, when all are joined: there is one
+        # workspace.
+        return (
+            self._workspace.joined(blocks, dim=3)
+            if self._workspace and len(self._pasts) == 1
+            else torch.cat(blocks, dim=3)
+        )
 
     def split(self, x: Tensor) -> list[Tensor]:
         """x [all rows, ...] per stream."""
@@ -119,6 +136,8 @@ class Window:
 
 
 def chunk_mask(frames: int, chunk: int, device: torch.device) -> Tensor:
-    """bool [frames, frames]: query i may see key j where j < (i // chunk + 1) * chunk (compatibility specification section 4.2)."""
+    """bool [frames, frames]: query i may see key j where j < (i // chunk + 1) * chunk
+    (compatibility specification section 4.2).
+    """
     at = torch.arange(frames, device=device)
     return at[None, :] < (at[:, None] // chunk + 1) * chunk

@@ -1,4 +1,6 @@
-"""`flow.pt` and its part of the yaml: sizes, names, shapes (compatibility specification sections 1 and 4.7)."""
+"""`flow.pt` and its part of the yaml: sizes, names, shapes (compatibility specification sections 1
+and 4.7).
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,7 +53,9 @@ _FIXED = {
 
 @dataclass(frozen=True, kw_only=True)
 class FlowConfig:
-    """Layer sizes. encoder_*: conformer; estimator_*: U-Net, whose attention is heads * head_width wide."""
+    """Layer sizes. encoder_*: conformer; estimator_*: U-Net, whose attention is heads * head_width
+    wide.
+    """
 
     vocabulary: int
     speaker: int
@@ -71,15 +75,20 @@ class FlowConfig:
 
     @classmethod
     def read(cls, directory: ModelDirectory) -> "FlowConfig":
-        """From the yaml; ModelError names a key that is missing, or whose value is none this code computes."""
+        """From the yaml; ModelError names a key that is missing, or whose value is none this code
+        computes.
+        """
         flow = _Section(directory)
         for key, value in _FIXED.items():
             if flow[key] != value:
-                raise ModelError(f"{directory.path}: the yaml has flow.{key} = {flow[key]!r}; only {value!r} is implemented")
+                raise ModelError(
+                    f"{directory.path}: the yaml has flow.{key} = {flow[key]!r}; only {value!r} is implemented"
+                )
         channels = flow["decoder.estimator.channels"]
         if not isinstance(channels, list) or len(channels) != 1:
             raise ModelError(
-                f"{directory.path}: the yaml has flow.decoder.estimator.channels = {channels!r}; only one level is implemented"
+                f"{directory.path}: the yaml has flow.decoder.estimator.channels = {channels!r}; only one level is "
+                "implemented"
             )
         config = cls(
             vocabulary=flow.size("vocab_size"),
@@ -105,18 +114,28 @@ class FlowConfig:
         return config
 
     def state_bytes_per_frame(self, estimator_dtype: torch.dtype = torch.float32) -> int:
-        """What a stream's keys and values grow by with each mel frame; the encoder's are float32, one row, half of them per token."""
+        """What a stream's keys and values grow by with each mel frame; the encoder's are float32,
+        one row, half of them per token.
+        """
         inner = self.estimator_heads * self.head_width
         estimator = EULER_STEPS * ROWS * (self.middle + 2) * self.transformers * inner * estimator_dtype.itemsize
-        encoder = (self.encoder_layers / MEL_FRAMES_PER_TOKEN + UPSAMPLED_LAYERS) * self.encoder_width * torch.float32.itemsize
+        encoder = (
+            (self.encoder_layers / MEL_FRAMES_PER_TOKEN + UPSAMPLED_LAYERS)
+            * self.encoder_width
+            * torch.float32.itemsize
+        )
         return int(2 * (estimator + encoder))
 
 
 def _temperature(directory: ModelDirectory) -> float:
-    """The reference's inference argument of that name, 1 where the yaml has no such key, as in the published one."""
+    """The reference's inference argument of that name, 1 where the yaml has no such key, as in the
+    published one.
+    """
     value = directory.section("flow", "decoder").get("temperature", 1.0)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ModelError(f"{directory.path}: the yaml has flow.decoder.temperature = {value!r}, expected a number from 0 to 1")
+        raise ModelError(
+            f"{directory.path}: the yaml has flow.decoder.temperature = {value!r}, expected a number from 0 to 1"
+        )
     return float(value)
 
 
@@ -129,7 +148,9 @@ def expected_tensors(config: FlowConfig) -> dict[str, tuple[int, ...]]:
         shapes |= _linear(f"encoder.{name}.out.0", width, inner) | _norm(f"encoder.{name}.out.1", width)
     shapes |= _convolution("encoder.pre_lookahead_layer.conv1", width, width, LOOKAHEAD_TOKENS + 1)
     shapes |= _convolution("encoder.pre_lookahead_layer.conv2", width, width, 3)
-    shapes |= _convolution("encoder.up_layer.conv", width, width, 2 * MEL_FRAMES_PER_TOKEN + 1) | _norm("encoder.after_norm", width)
+    shapes |= _convolution("encoder.up_layer.conv", width, width, 2 * MEL_FRAMES_PER_TOKEN + 1) | _norm(
+        "encoder.after_norm", width
+    )
     for stack, layers in (("encoders", config.encoder_layers), ("up_encoders", UPSAMPLED_LAYERS)):
         for layer in range(layers):
             shapes |= _conformer(f"encoder.{stack}.{layer}", config)
@@ -153,7 +174,11 @@ def _estimator(config: FlowConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     channels, time = config.channels, 4 * config.channels
     yield from _linear("time_mlp.linear_1", time, 4 * MEL_BINS).items()
     yield from _linear("time_mlp.linear_2", time, time).items()
-    levels = {"down_blocks.0": 4 * MEL_BINS} | {f"mid_blocks.{at}": channels for at in range(config.middle)} | {"up_blocks.0": 2 * channels}
+    levels = (
+        {"down_blocks.0": 4 * MEL_BINS}
+        | {f"mid_blocks.{at}": channels for at in range(config.middle)}
+        | {"up_blocks.0": 2 * channels}
+    )
     for level, into in levels.items():
         yield from _linear(f"{level}.0.mlp.1", channels, time).items()
         for block, width in (("block1", into), ("block2", channels)):
@@ -172,7 +197,9 @@ def _transformer(prefix: str, config: FlowConfig) -> dict[str, tuple[int, ...]]:
     channels, inner = config.channels, config.estimator_heads * config.head_width
     shapes: dict[str, tuple[int, ...]] = {f"{prefix}.attn1.to_{name}.weight": (inner, channels) for name in "qkv"}
     shapes |= _linear(f"{prefix}.attn1.to_out.0", channels, inner)
-    shapes |= _linear(f"{prefix}.ff.net.0.proj", 4 * channels, channels) | _linear(f"{prefix}.ff.net.2", channels, 4 * channels)
+    shapes |= _linear(f"{prefix}.ff.net.0.proj", 4 * channels, channels) | _linear(
+        f"{prefix}.ff.net.2", channels, 4 * channels
+    )
     return shapes | _norm(f"{prefix}.norm1", channels) | _norm(f"{prefix}.norm3", channels)
 
 

@@ -1,1 +1,3 @@
-"""token2wav on a GPU: block-exact flow over paged state, static shapes, one CUDA graph per batch size."""
+"""token2wav on a GPU: block-exact flow over paged state, static shapes, one CUDA graph per batch
+size.
+"""

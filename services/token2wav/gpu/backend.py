@@ -1,4 +1,6 @@
-"""The paged engine put together: pool by the budget, graphs of every batch size recorded before the first caller."""
+"""The paged engine put together: pool by the budget, graphs of every batch size recorded before the
+first caller.
+"""
 
 import logging
 import time
@@ -28,15 +30,21 @@ from services.token2wav.vocoder.weights import load_weights
 SLOTS = 1024
 """Streams whose mel and phase the vocoder remembers; 41 KB each."""
 LONGEST_RECOMPUTED = 128
-"""Blocks of a sentence, its prompt included, that can be made again where there is no room to keep them: 128 seconds."""
+"""Blocks of a sentence, its prompt included, that can be made again where there is no room to keep
+them: 128 seconds.
+"""
 log = logging.getLogger(__name__)
 
 
-def load_paged(directory: ModelDirectory, device: torch.device, settings: EngineSettings, flow: Flow, vocoder: Vocoder) -> Backend:
-    """Streams go through pages and graphs, `upstream` and offline sentences through `flow` and `vocoder`.
+def load_paged(
+    directory: ModelDirectory, device: torch.device, settings: EngineSettings, flow: Flow, vocoder: Vocoder
+) -> Backend:
+    """Streams go through pages and graphs, `upstream` and offline sentences through `flow` and
+    `vocoder`.
 
-    The device is one that `suitability.check_device` lets pass. Raises SettingsError for a budget that does not hold two seconds of sound
-    or exceeds the device beside the engine itself, Unsuitable where the kernels cannot be compiled.
+    The device is one that `suitability.check_device` lets pass. Raises SettingsError for a budget
+    that does not hold two seconds of sound or exceeds the device beside the engine itself,
+    Unsuitable where the kernels cannot be compiled.
     """
     dtype: torch.dtype = getattr(torch, settings.gpu_precision)
     config, budget = FlowConfig.read(directory), settings.state_bytes + settings.prompt_cache_bytes
@@ -49,7 +57,12 @@ def load_paged(directory: ModelDirectory, device: torch.device, settings: Engine
         if settings.gpu_vocoder == "windowed":
             sounding = _windowed(directory, device, paged, WINDOWED_OPERANDS[settings.gpu_precision])
         paged.capture()
-    log.info("token2wav: %d pages of %d bytes, graphs recorded after %.1f s", pages - 1, paged.page_bytes, time.perf_counter() - began)
+    log.info(
+        "token2wav: %d pages of %d bytes, graphs recorded after %.1f s",
+        pages - 1,
+        paged.page_bytes,
+        time.perf_counter() - began,
+    )
     widest, kept = settings.widest_step or paged.buckets[-1], settings.prompt_cache_bytes // paged.page_bytes
     decoder = PagedDecoder(paged, sounding, pages=pages, slots=SLOTS, widest_step=widest, prompt_pages=kept)
     return Backend(
@@ -59,7 +72,11 @@ def load_paged(directory: ModelDirectory, device: torch.device, settings: Engine
             paged_precision_text(settings.gpu_precision, settings.gpu_vocoder, widest),
             f"{device_text(device, settings.threads)}, triton {triton.__version__}",
         ),
-        {Profile.CONTINUOUS: decoder, Profile.UPSTREAM: UpstreamDecoder(flow, vocoder), Profile.OFFLINE: OfflineDecoder(flow, vocoder)},
+        {
+            Profile.CONTINUOUS: decoder,
+            Profile.UPSTREAM: UpstreamDecoder(flow, vocoder),
+            Profile.OFFLINE: OfflineDecoder(flow, vocoder),
+        },
         lambda: flow.stats.euler_steps + paged.stats.euler_steps,
         buckets=paged.buckets,
     )
@@ -67,6 +84,8 @@ def load_paged(directory: ModelDirectory, device: torch.device, settings: Engine
 
 def _windowed(directory: ModelDirectory, device: torch.device, paged: PagedFlow, precision: str) -> WindowedVocoder:
     config = read_config(directory)
-    made = WindowedVocoder(config, load_weights(directory, config), device, slots=SLOTS, precision=precision, launch=paged.launch)
+    made = WindowedVocoder(
+        config, load_weights(directory, config), device, slots=SLOTS, precision=precision, launch=paged.launch
+    )
     made.capture()
     return made

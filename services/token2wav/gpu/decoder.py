@@ -1,6 +1,8 @@
-"""The served profile on a GPU: the blocks of all streams of a step as one batch through the flow, their windows as one through the vocoder.
+"""The served profile on a GPU: the blocks of all streams of a step as one batch through the flow,
+their windows as one through the vocoder.
 
-Same seam, same samples within rounding as `continuous.ContinuousDecoder`, which stays the readable definition and serves the CPU.
+Same seam, same samples within rounding as `continuous.ContinuousDecoder`, which stays the readable
+definition and serves the CPU.
 """
 
 import time
@@ -37,12 +39,21 @@ _NO_SAMPLES = np.zeros(0, np.float32)
 
 
 class PagedDecoder:
-    """widest_step: streams in a step. prompt_pages: pages that prompts may keep when nobody speaks them."""
+    """widest_step: streams in a step. prompt_pages: pages that prompts may keep when nobody speaks
+    them.
+    """
 
     goes_on_without_room = True
 
     def __init__(
-        self, flow: "PagedFlow", vocoder: "WindowedVocoder | Vocoder", *, pages: int, slots: int, widest_step: int, prompt_pages: int
+        self,
+        flow: "PagedFlow",
+        vocoder: "WindowedVocoder | Vocoder",
+        *,
+        pages: int,
+        slots: int,
+        widest_step: int,
+        prompt_pages: int,
     ) -> None:
         self.widest_step = widest_step
         self._flow = flow
@@ -70,19 +81,24 @@ class PagedDecoder:
         return self._prompts.stats
 
     def start_bytes(self, voice: Voice) -> int:
-        """Bytes for the prompt, 0 when its state is kept and shared. May be called from any thread."""
+        """Bytes for the prompt, 0 when its state is kept and shared. May be called from any
+        thread.
+        """
         return 0 if voice.state_key in self._prompts else len(voice.tokens) * self.token_bytes
 
     @torch.inference_mode()
     def start(self, sentence: Sentence) -> PagedState:
-        """A stream at the first prompt token, or at the last border inside the prompt when the state there is kept."""
+        """A stream at the first prompt token, or at the last border inside the prompt when the
+        state there is kept.
+        """
         voice = as_prompt(sentence.voice)
         check_voice(voice, self._flow.config)
         check_length(len(voice.tokens))
         key = sentence.voice.state_key if border(len(voice.tokens)) > 0 else ""
         kept = self._prompts.get(key) if key else None
         begun = 0 if kept is None else len(kept.pages)
-        # The conditions of all blocks, kept ones too: a stream that loses its pages is made again from its first.
+        # The conditions of all blocks, kept ones too: a stream that loses its pages is made again
+        # from its first.
         conditions = self._conditions(voice.mel) if kept is None else kept.conditions
         speaker = self._flow.speaker(voice.embedding) if kept is None else kept.speaker
         stretch = MelStretch.start(sentence.speed, self._flow.device)
@@ -146,9 +162,13 @@ class PagedDecoder:
         state = turn.state
         if state.cancelled or turn.idle:
             return None
-        if not all((largest <= LARGEST).all() for largest in turn.largest):  # neither are numbers that are none
-            state.fault = NonFinite(f"the flow produced values that are not finite, or beyond any mel behind token {turn.start}")
-        # Copied, as the next step writes there; within the audio limit, so that a sum is finite when all are.
+        # neither are numbers that are none
+        if not all((largest <= LARGEST).all() for largest in turn.largest):
+            state.fault = NonFinite(
+                f"the flow produced values that are not finite, or beyond any mel behind token {turn.start}"
+            )
+        # Copied, as the next step writes there; within the audio limit, so that a sum is finite
+        # when all are.
         samples = np.concatenate(turn.samples) if turn.samples else _NO_SAMPLES
         if state.fault is None and not np.isfinite(samples.sum()):
             state.fault = NonFinite(f"the vocoder produced samples that are not finite before frame {state.rendered}")

@@ -1,4 +1,6 @@
-"""The flow's share of a step: pages for blocks, prompts that streams share, and blocks made again where there is no room."""
+"""The flow's share of a step: pages for blocks, prompts that streams share, and blocks made again
+where there is no room.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -28,7 +30,9 @@ class Blocks:
         """Blocks made again because there was no room to keep them."""
 
     def make(self, turns: list[Turn]) -> None:
-        """Take each stream to its stride's end, all blocks of all streams in as few passes as their number allows."""
+        """Take each stream to its stride's end, all blocks of all streams in as few passes as their
+        number allows.
+        """
         leaders: dict[tuple[str, int], Turn] = {}
         followers: list[Turn] = []
         work: list[tuple[Turn, Unit]] = []
@@ -56,16 +60,21 @@ class Blocks:
         for turn in followers:
             leader = leaders[turn.state.key, turn.stride.until]
             turn.idle = not self._taken_over(turn, of=leader.state)
-            # Pages that are not finite fault whoever goes on from them, so that nobody keeps them for the next.
+            # Pages that are not finite fault whoever goes on from them, so that nobody keeps them
+            # for the next.
             turn.largest += leader.largest
 
     def _kept(self, mels: Tensor) -> tuple[Tensor, NDArray[np.float32]]:
-        """A copy of mels [units, 50, 80], which the next pass overwrites; and each frame's largest magnitude, when the step has waited."""
+        """A copy of mels [units, 50, 80], which the next pass overwrites; and each frame's largest
+        magnitude, when the step has waited.
+        """
         largest: NDArray[np.float32] = self._landing.receive(mels.abs().amax(dim=2)).numpy()
         return mels.clone(), largest
 
     def _taken_over(self, turn: Turn, of: PagedState | None = None) -> bool:
-        """Go on from the pages of the prompt cache, or of a stream of the same voice, instead of making them."""
+        """Go on from the pages of the prompt cache, or of a stream of the same voice, instead of
+        making them.
+        """
         state, until = turn.state, turn.stride.until
         if not state.key or until > state.inside or state.recomputing:
             return False
@@ -84,7 +93,9 @@ class Blocks:
         return torch.cat([turn.state.prompt, torch.from_numpy(turn.stride.tokens)])
 
     def _units(self, turn: Turn) -> list[Unit] | None:
-        """The blocks up to the stride's end, with pages taken for them; None when there are no pages."""
+        """The blocks up to the stride's end, with pages taken for them; None when there are no
+        pages.
+        """
         state, until = turn.state, turn.stride.until
         if state.recomputing:
             return None
@@ -111,12 +122,15 @@ class Blocks:
         return Unit(pages, known[CHUNK_TOKENS * at : end], ahead, state.speaker, condition)
 
     def _recompute(self, turn: Turn) -> None:
-        """All blocks up to the stride's end over scratch pages; those from the position on are new."""
+        """All blocks up to the stride's end over scratch pages; those from the position on are
+        new.
+        """
         state, until = turn.state, turn.stride.until
         count, first = -(-until // CHUNK_TOKENS), turn.start // CHUNK_TOKENS
         if count > self._flow.most:
             state.fault = Overloaded(
-                f"no room to keep the state of a sentence of {until} tokens, and at most {CHUNK_TOKENS * self._flow.most} are made again"
+                f"no room to keep the state of a sentence of {until} tokens, and at most "
+                f"{CHUNK_TOKENS * self._flow.most} are made again"
             )
             return
         known = self._known(turn)
@@ -137,7 +151,9 @@ class Blocks:
             turn.frames += last - first
 
     def remember(self, turn: Turn) -> None:
-        """Keep the pages inside the prompt when they are complete, for the next stream of the voice."""
+        """Keep the pages inside the prompt when they are complete, for the next stream of the
+        voice.
+        """
         state = turn.state
         if (
             not state.key

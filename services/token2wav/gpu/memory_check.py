@@ -11,19 +11,26 @@ from services.token2wav.gpu.paged_flow.page_layout import Layout
 
 
 def pages_within(budget: int, config: FlowConfig, dtype: torch.dtype, device: torch.device) -> int:
-    """Pages in `budget` bytes. Raises SettingsError when they hold less than two seconds of sound or exceed the free memory."""
+    """Pages in `budget` bytes. Raises SettingsError when they hold less than two seconds of sound
+    or exceed the free memory.
+    """
     one = Layout(config).elements * dtype.itemsize
     free, _ = torch.cuda.mem_get_info(device)
     if budget > free:
         raise SettingsError(f"state_bytes and prompt_cache_bytes are {budget} together; {device} has {free} free")
     if budget < 2 * one:
-        raise SettingsError(f"state_bytes and prompt_cache_bytes are {budget} together; a second of sound takes {one}, two are the least")
+        raise SettingsError(
+            f"state_bytes and prompt_cache_bytes are {budget} together; a second of sound takes {one}, two are the "
+            "least"
+        )
     return budget // one
 
 
 @contextmanager
 def room_beside(budget: int, device: torch.device) -> Iterator[None]:
-    """While weights are read and graphs recorded beside `budget` bytes of pages; raises SettingsError where memory runs out."""
+    """While weights are read and graphs recorded beside `budget` bytes of pages; raises
+    SettingsError where memory runs out.
+    """
     try:
         yield
     except RuntimeError as error:

@@ -19,7 +19,9 @@ class Turn:
     mels: list[Tensor] = field(default_factory=list)
     """Frames behind the prompt, float32 [n, 80] each."""
     largest: list[NDArray[np.float32]] = field(default_factory=list)
-    """Magnitudes in each frame, no numbers where it has some; on their way from the device until the step has waited."""
+    """Magnitudes in each frame, no numbers where it has some; on their way from the device until
+    the step has waited.
+    """
     frames: int = 0
     samples: list[NDArray[np.float32]] = field(default_factory=list)
     """On their way too."""

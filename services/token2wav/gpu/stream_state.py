@@ -11,7 +11,9 @@ from services.token2wav.vocoder.state import VocoderState
 from services.token2wav.vocoder.time_stretch import StretchState
 
 BLOCKS_AT_ONCE = 16
-"""Grid blocks of one stream in a step, so that a long prompt takes few steps and others still get their turn."""
+"""Grid blocks of one stream in a step, so that a long prompt takes few steps and others still get
+their turn.
+"""
 
 
 class Slots:
@@ -31,8 +33,9 @@ class Slots:
 
 @dataclass(eq=False)
 class PagedState:
-    """One stream. prompt: int64 [P]. speaker: float32 [80] on the device. conditions: of the blocks in which the prompt
-    has frames, float32 [blocks, 50, 80] there. Its pages and its slot go back when it is dropped, on whatever thread."""
+    """One stream. prompt: int64 [P]. speaker: float32 [80] on the device. conditions: of the blocks
+    in which the prompt has frames, float32 [blocks, 50, 80] there. Its pages and its slot go back
+    when it is dropped, on whatever thread."""
 
     pool: Pages
     page_bytes: int
@@ -48,7 +51,9 @@ class PagedState:
     position: int = 0
     """Tokens decoded, those of the prompt included."""
     pages: list[int] = field(default_factory=list)
-    """One for each block that is done; empty from when there was no room for them, see `recomputing`."""
+    """One for each block that is done; empty from when there was no room for them, see
+    `recomputing`.
+    """
     recomputing: bool = False
     """No pages: every step makes all blocks again."""
     received: int = 0
@@ -64,7 +69,9 @@ class PagedState:
 
     @property
     def bytes(self) -> int:
-        """Memory held, without what the prompt cache holds as well; its part of pages that streams of the voice share without that."""
+        """Memory held, without what the prompt cache holds as well; its part of pages that streams
+        of the voice share without that.
+        """
         inside = self.inside // CHUNK_TOKENS if self.key else 0
         own = max(len(self.pages) - inside, 0)
         return own * self.page_bytes + int(self.pool.part(self.pages[:inside]) * self.page_bytes)
@@ -74,7 +81,9 @@ class PagedState:
         return min((self.position // CHUNK_TOKENS + BLOCKS_AT_ONCE) * CHUNK_TOKENS, end)
 
     def early(self, tokens: int) -> int:
-        """The last border inside the prompt whose look-ahead is known, `tokens` generated tokens counted in."""
+        """The last border inside the prompt whose look-ahead is known, `tokens` generated tokens
+        counted in.
+        """
         return border(len(self.prompt), tokens)
 
     @property
@@ -99,5 +108,7 @@ class PagedState:
 
 
 def border(prompt: int, tokens: int = 0) -> int:
-    """Tokens up to the last border inside a prompt of `prompt` tokens whose look-ahead is known when `tokens` come after it."""
+    """Tokens up to the last border inside a prompt of `prompt` tokens whose look-ahead is known
+    when `tokens` come after it.
+    """
     return max(min(prompt, prompt + tokens - LOOKAHEAD_TOKENS), 0) // CHUNK_TOKENS * CHUNK_TOKENS

@@ -40,7 +40,9 @@ class Sounding:
         while due:
             writes = [(turn, mel[:WINDOW_FRAMES]) for turn in due if len(mel := fresh[id(turn)])]
             if writes:
-                self._vocoder.write([t.state.slot for t, _ in writes], [t.state.received for t, _ in writes], [mel for _, mel in writes])
+                self._vocoder.write(
+                    [t.state.slot for t, _ in writes], [t.state.received for t, _ in writes], [mel for _, mel in writes]
+                )
             for turn, mel in writes:
                 turn.state.received += len(mel)
                 fresh[id(turn)] = fresh[id(turn)][WINDOW_FRAMES:]
@@ -67,11 +69,15 @@ class Sounding:
 
     @staticmethod
     def _window(state: PagedState, count: int) -> Render:
-        return Render(state.slot, state.rendered, count, state.received if state.ended else None, state.seed, state.sentence)
+        return Render(
+            state.slot, state.rendered, count, state.received if state.ended else None, state.seed, state.sentence
+        )
 
 
 class ReadableSounding:
-    """The same by the readable vocoder, whose state each stream carries; windows are whole blocks where frames come in blocks."""
+    """The same by the readable vocoder, whose state each stream carries; windows are whole blocks
+    where frames come in blocks.
+    """
 
     def __init__(self, vocoder: Vocoder) -> None:
         self._vocoder = vocoder
@@ -86,12 +92,17 @@ class ReadableSounding:
         due = [
             (turn, turn.state.vocoder)
             for turn in turns
-            if turn.state.vocoder is not None and not turn.state.cancelled and turn.state.fault is None and (turn.mels or turn.stride.final)
+            if turn.state.vocoder is not None
+            and not turn.state.cancelled
+            and turn.state.fault is None
+            and (turn.mels or turn.stride.final)
         ]
         if not due:
             return
         mels, finals = [_stretched(turn).T for turn, _ in due], [turn.stride.final for turn, _ in due]
-        for (turn, state), samples in zip(due, self._vocoder.step([state for _, state in due], mels, finals), strict=True):
+        for (turn, state), samples in zip(
+            due, self._vocoder.step([state for _, state in due], mels, finals), strict=True
+        ):
             turn.state.fault = turn.state.fault or state.fault
             if samples is not None:
                 turn.samples.append(samples.cpu().numpy())

@@ -13,6 +13,8 @@ LEAD_SAMPLES = SAMPLE_RATE * LEAD_MILLISECONDS // 1000
 
 
 def audible_from(samples: NDArray[np.float32]) -> int | None:
-    """First of `samples`, float32 [n] at 24 kHz, that is played if leading silence is left out; None: none of them is audible."""
+    """First of `samples`, float32 [n] at 24 kHz, that is played if leading silence is left out;
+    None: none of them is audible.
+    """
     loud = np.flatnonzero(np.abs(samples) > AUDIBLE)
     return max(int(loud[0]) - LEAD_SAMPLES, 0) if loud.size else None

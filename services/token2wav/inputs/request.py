@@ -35,7 +35,9 @@ class Growth(Enum):
 
 @dataclass(frozen=True)
 class Hops:
-    """Where the caller wants the cuts. growth None: fixed in continuous, exponential in upstream."""
+    """Where the caller wants the cuts. growth None: fixed in continuous, exponential in
+    upstream.
+    """
 
     first_hop_tokens: int = 1
     growth: Growth | None = None
@@ -63,8 +65,9 @@ class Voice:
     def state_key(self) -> str:
         """Name of the state behind the prompt, empty when it must not be kept.
 
-        The caller's key alone would let one request decide what another hears, so what came under that key is part of the name,
-        each part behind its length: without it bytes could move from one part into the next under the same name.
+        The caller's key alone would let one request decide what another hears, so what came under
+        that key is part of the name, each part behind its length: without it bytes could move from
+        one part into the next under the same name.
         """
         if not self.key:
             return ""
@@ -77,18 +80,24 @@ class Voice:
 
     @classmethod
     def from_bytes(cls, tokens: list[int], mel: bytes, embedding: bytes, key: str) -> "Voice":
-        """mel, embedding: little-endian float32. Raises InvalidRequest for sizes and values that do not fit."""
+        """mel, embedding: little-endian float32. Raises InvalidRequest for sizes and values that do
+        not fit.
+        """
         if len(tokens) > MAX_PROMPT_TOKENS:
-            raise InvalidRequest(f"prompt_speech_tokens has {len(tokens)} tokens; at most {MAX_PROMPT_TOKENS} are allowed")
+            raise InvalidRequest(
+                f"prompt_speech_tokens has {len(tokens)} tokens; at most {MAX_PROMPT_TOKENS} are allowed"
+            )
         frames = MEL_FRAMES_PER_TOKEN * len(tokens)
         needed = frames * MEL_BINS * 4
         if len(mel) != needed:
             raise InvalidRequest(
-                f"prompt_mel has {len(mel)} bytes; {len(tokens)} prompt tokens need float32 [{frames}, {MEL_BINS}] = {needed} bytes"
+                f"prompt_mel has {len(mel)} bytes; {len(tokens)} prompt tokens need float32 [{frames}, {MEL_BINS}] = "
+                f"{needed} bytes"
             )
         if len(embedding) != SPEAKER_DIMENSION * 4:
             raise InvalidRequest(
-                f"speaker_embedding has {len(embedding)} bytes; float32 [{SPEAKER_DIMENSION}] = {SPEAKER_DIMENSION * 4} bytes are needed"
+                f"speaker_embedding has {len(embedding)} bytes; float32 [{SPEAKER_DIMENSION}] = "
+                f"{SPEAKER_DIMENSION * 4} bytes are needed"
             )
         return cls(
             checked_tokens("prompt_speech_tokens", tokens),
@@ -100,7 +109,9 @@ class Voice:
 
 @dataclass(frozen=True)
 class Sentence:
-    """Everything that, with the tokens, decides the samples of one sentence, and where they are cut."""
+    """Everything that, with the tokens, decides the samples of one sentence, and where they are
+    cut.
+    """
 
     voice: Voice
     seed: int = 0
@@ -144,7 +155,9 @@ def checked_tokens(name: str, tokens: list[int]) -> NDArray[np.int64]:
     ids = np.asarray(tokens, dtype=np.int64)
     wrong = np.flatnonzero((ids < 0) | (ids >= SPEECH_VOCABULARY))
     if wrong.size:
-        raise InvalidRequest(f"{name}[{wrong[0]}] is {ids[wrong[0]]}; speech token ids are 0 to {SPEECH_VOCABULARY - 1}")
+        raise InvalidRequest(
+            f"{name}[{wrong[0]}] is {ids[wrong[0]]}; speech token ids are 0 to {SPEECH_VOCABULARY - 1}"
+        )
     return ids
 
 

@@ -1,4 +1,6 @@
-"""Reading a file of tensors: data only, and every way in which a file can be something else is named."""
+"""Reading a file of tensors: data only, and every way in which a file can be something else is
+named.
+"""
 
 import warnings
 from pathlib import Path
@@ -10,15 +12,19 @@ from cosyserve.errors import ModelError
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a `torch.save`d dictionary by name, on the CPU, all floating point. Raises ModelError naming file and entry."""
+    """The tensors of a `torch.save`d dictionary by name, on the CPU, all floating point. Raises
+    ModelError naming file and entry.
+    """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about an unusual pickle protocol: what cannot be read raises
+            # about an unusual pickle protocol: what cannot be read raises
+            warnings.simplefilter("ignore", UserWarning)
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file makes the unpickler raise nearly anything
         reason = str(error).partition("\n")[0].partition(". ")[0]
         raise ModelError(
-            f"{path}: not a file of tensors that torch.load(weights_only=True) accepts: {type(error).__name__}: {reason}"
+            f"{path}: not a file of tensors that torch.load(weights_only=True) accepts: {type(error).__name__}: "
+            f"{reason}"
         ) from error
     if not isinstance(content, dict):
         raise ModelError(f"{path}: holds a {type(content).__name__}, expected a mapping of names to tensors")

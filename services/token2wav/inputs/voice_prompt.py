@@ -9,8 +9,9 @@ from torch import Tensor
 class VoicePrompt:
     """The voice as tensors, on the CPU.
 
-    tokens: int64 [P], 25 Hz. mel: float32 [2P, 80], 50 Hz, time-major. embedding: float32 [192], not normalised.
-    key: the voice's content hash, under which prompt state may be shared between requests; empty: never shared.
+    tokens: int64 [P], 25 Hz. mel: float32 [2P, 80], 50 Hz, time-major. embedding: float32 [192],
+    not normalised. key: the voice's content hash, under which prompt state may be shared between
+    requests; empty: never shared.
     """
 
     tokens: Tensor

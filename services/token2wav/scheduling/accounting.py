@@ -14,10 +14,13 @@ Results = Sequence[Decoded | CosyserveError | None]
 
 
 def account(works: Sequence[Work], results: Results, seconds: float, costs: StepCosts, load: EngineLoad) -> None:
-    """Tell `costs` and `load` of a step that took so long. `load` is told of a step that made no sound when its streams make some, not
-    when they are cancelled before."""
+    """Tell `costs` and `load` of a step that took so long. `load` is told of a step that made no
+    sound when its streams make some, not when they are cancelled before."""
     if _tells_costs(works, results):
-        costs.add(sum(work.worked for work in works), max([seconds, *(_alone(one) for one in results if isinstance(one, Decoded))]))
+        costs.add(
+            sum(work.worked for work in works),
+            max([seconds, *(_alone(one) for one in results if isinstance(one, Decoded))]),
+        )
     if not _makes_kept_prompt(works):
         _cost_of_speech(works, results, seconds, load)
 
@@ -36,13 +39,17 @@ def _cost_of_speech(works: Sequence[Work], results: Results, seconds: float, loa
 
 
 def _alone(decoded: Decoded) -> float:
-    """Seconds that the step would have taken if no part of it had been made early: the next one may have to make everything."""
+    """Seconds that the step would have taken if no part of it had been made early: the next one may
+    have to make everything.
+    """
     spans = (decoded.flow_ns, decoded.vocoder_ns or (0, 0))
     return sum(end - begin for begin, end in spans) / 1e9
 
 
 def _tells_costs(works: Sequence[Work], results: Results) -> bool:
-    """Whether the time is that of steps of the served profile; where a step takes one stream, only one that made sound says it."""
+    """Whether the time is that of steps of the served profile; where a step takes one stream, only
+    one that made sound says it.
+    """
     if works[0].lane.sentence.profile is not Profile.CONTINUOUS:
         return False
     first = results[0]
@@ -50,5 +57,10 @@ def _tells_costs(works: Sequence[Work], results: Results) -> bool:
 
 
 def _makes_kept_prompt(works: Sequence[Work]) -> bool:
-    """Whether a step did nothing but work on prompts whose state is kept: done once for a voice, it is no part of what speech costs."""
-    return all(work.stride.state.prompt_cached is False and work.stride.until <= work.lane.schedule.prompt_tokens for work in works)
+    """Whether a step did nothing but work on prompts whose state is kept: done once for a voice, it
+    is no part of what speech costs.
+    """
+    return all(
+        work.stride.state.prompt_cached is False and work.stride.until <= work.lane.schedule.prompt_tokens
+        for work in works
+    )

@@ -1,8 +1,10 @@
-"""One thread owns the engine and takes the due work of all streams through it, one grid block per stream and step.
+"""One thread owns the engine and takes the due work of all streams through it, one grid block per
+stream and step.
 
-A new stream waits for no more than the step under way: who goes next, and how many together, is decided by when players run dry
-(deadlines). A first piece waits for the second where that one would come too late (holding). A sentence of the offline profile is one long
-step and goes when no stream has work to do. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
+A new stream waits for no more than the step under way: who goes next, and how many together, is
+decided by when players run dry (deadlines). A first piece waits for the second where that one would
+come too late (holding). A sentence of the offline profile is one long step and goes when no stream
+has work to do. Nothing polls: the thread sleeps until tokens, a reader or a new stream wake it.
 """
 
 import logging
@@ -35,7 +37,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Stats:
-    """streams, state_bytes: now. The others since the start; longest_step_seconds is how long a cancelled stream may linger at most."""
+    """streams, state_bytes: now. The others since the start; longest_step_seconds is how long a
+    cancelled stream may linger at most.
+    """
 
     streams: int
     state_bytes: int
@@ -47,8 +51,9 @@ class Stats:
 class Batcher:
     """All methods but `close` return at once and may be called from the event loop.
 
-    on_fault: told when the engine is broken: its thread has died, or three steps in a row failed with what is no CosyserveError.
-    hold_seconds: see `Holding`. clock: what time is; where one is given, whoever gives it calls `serve` in a thread of his own.
+    on_fault: told when the engine is broken: its thread has died, or three steps in a row failed
+    with what is no CosyserveError. hold_seconds: see `Holding`. clock: what time is; where one is
+    given, whoever gives it calls `serve` in a thread of his own.
     """
 
     def __init__(
@@ -81,7 +86,8 @@ class Batcher:
     def open(self, sentence: Sentence, deliver: Deliver) -> Lane:
         """Admit a stream; `deliver` gets its finished hops and, in the end, what went wrong.
 
-        Raises Overloaded when all places are taken or its prompt and reserve do not fit into the state budget, Unavailable when closing.
+        Raises Overloaded when all places are taken or its prompt and reserve do not fit into the
+        state budget, Unavailable when closing.
         """
         decoder = self._decoders[sentence.profile]
         prompt = decoder.start_bytes(sentence.voice)
@@ -92,14 +98,19 @@ class Batcher:
                 raise Unavailable("the decoder is closing")
             ahead, behind = neighbours(sentence, self._lanes)
             self._budget.check_room(self._lanes, needed, follows=ahead is not None or behind is not None)
-            lane, now = Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load), self._clock.now()
+            lane, now = (
+                Lane(sentence, decoder, cuts, deliver, reserved=needed, bytes=prompt, load=self.load),
+                self._clock.now(),
+            )
             lane.opens(now, ahead, behind)
             self._lanes.append(lane)
             self._changed.notify()
         return lane
 
     def feed(self, lane: Lane, tokens: NDArray[np.int64]) -> None:
-        """More generated tokens, int64 [n] at 25 Hz, already checked; without effect on a stream that is over."""
+        """More generated tokens, int64 [n] at 25 Hz, already checked; without effect on a stream
+        that is over.
+        """
         with self._changed:
             lane.tokens, now = np.concatenate([lane.tokens, tokens]), self._clock.now()
             if lane.fed is not None:
@@ -114,13 +125,17 @@ class Batcher:
             self._changed.notify()
 
     def taken(self, lane: Lane) -> None:
-        """The reader has one more of the delivered hops; with the last of them the next one may begin."""
+        """The reader has one more of the delivered hops; with the last of them the next one may
+        begin.
+        """
         with self._changed:
             lane.untaken = max(lane.untaken - 1, 0)
             self._changed.notify()
 
     def cancel(self, lane: Lane) -> None:
-        """Stop and forget a stream: at once, or, if it is being computed, before its next Euler step."""
+        """Stop and forget a stream: at once, or, if it is being computed, before its next Euler
+        step.
+        """
         with self._changed:
             lane.cancelled = True
             if lane.state is not None:
@@ -162,7 +177,9 @@ class Batcher:
                     self._end(lane, error)
 
     def _turn(self) -> bool:
-        """One step; False when closing. Its frame must not outlive it: it holds the states of streams that may be over."""
+        """One step; False when closing. Its frame must not outlive it: it holds the states of
+        streams that may be over.
+        """
         if (works := self._next()) is not None:
             self._step(works)
         return works is not None
@@ -221,7 +238,9 @@ class Batcher:
             self._keep(work, decoded, now)
 
     def _keep(self, work: Work, decoded: Decoded | CosyserveError | None, now: float) -> None:
-        """What a step made for a stream. It is handed out at once unless it may be held; then the next turn decides."""
+        """What a step made for a stream. It is handed out at once unless it may be held; then the
+        next turn decides.
+        """
         lane = work.lane
         if isinstance(decoded, CosyserveError):
             self._end(lane, decoded)

@@ -13,10 +13,14 @@ class Clock(Protocol):
         """Seconds since some fixed moment."""
 
     def after(self, seconds: float, call: Callable[[], None]) -> Callable[[], None]:
-        """Let `call` happen in `seconds`, in whatever thread; it must not block. Returns what prevents that."""
+        """Let `call` happen in `seconds`, in whatever thread; it must not block. Returns what
+        prevents that.
+        """
 
     def wait(self, changed: threading.Condition, seconds: float | None) -> None:
-        """Sleep, `changed` held, until it is notified or `seconds` are over; None: until it is notified."""
+        """Sleep, `changed` held, until it is notified or `seconds` are over; None: until it is
+        notified.
+        """
 
 
 class MonotonicClock:

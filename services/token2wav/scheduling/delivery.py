@@ -1,5 +1,5 @@
-"""Hands out finished sound as soon as it need not be held any longer: when a step begins, and while one is under way that takes one stream,
-which may take longer than a first piece plays."""
+"""Hands out finished sound as soon as it need not be held any longer: when a step begins, and while
+one is under way that takes one stream, which may take longer than a first piece plays."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -11,11 +11,16 @@ from services.token2wav.scheduling.stream_slot import Lane
 
 
 class HandingOut:
-    """Guarded by `changed`, which every method but an alarm is called with. lanes: all streams, as the batcher changes them. forget: called
-    with a stream that has given its last sound."""
+    """Guarded by `changed`, which every method but an alarm is called with. lanes: all streams, as
+    the batcher changes them. forget: called with a stream that has given its last sound."""
 
     def __init__(
-        self, holding: Holding, clock: Clock, changed: threading.Condition, lanes: Sequence[Lane], forget: Callable[[Lane], None]
+        self,
+        holding: Holding,
+        clock: Clock,
+        changed: threading.Condition,
+        lanes: Sequence[Lane],
+        forget: Callable[[Lane], None],
     ) -> None:
         self._forget = forget
         self.holding, self._clock, self._changed, self._lanes = holding, clock, changed, lanes
@@ -29,7 +34,9 @@ class HandingOut:
         return self._release(())
 
     def begins(self, works: Sequence[Work]) -> None:
-        """Hand out what may go when this step begins, or before it ends. No works: streams are started before the next one."""
+        """Hand out what may go when this step begins, or before it ends. No works: streams are
+        started before the next one.
+        """
         if not works:
             self.between_steps()
             return
@@ -46,7 +53,9 @@ class HandingOut:
         self.holding.ends()
 
     def hand_out(self, lane: Lane, now: float) -> None:
-        """Give what is held of `lane` to its reader, after what is held of the sentence in front of it."""
+        """Give what is held of `lane` to its reader, after what is held of the sentence in front of
+        it.
+        """
         if lane.follows is not None and lane.follows.held is not None and lane.follows.is_spoken:
             self.hand_out(lane.follows, now)
         hop = lane.hand_out(now)

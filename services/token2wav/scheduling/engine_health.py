@@ -7,11 +7,15 @@ from cosyserve.errors import CosyserveError, InternalFault, Overloaded
 
 log = logging.getLogger(__name__)
 FAULTS_IN_A_ROW = 3
-"""Steps that may fail one after the other before the engine counts as broken: a device error stays until the process ends."""
+"""Steps that may fail one after the other before the engine counts as broken: a device error stays
+until the process ends.
+"""
 
 RETRY_AFTER_SECONDS = 1.0
 OnFault = Callable[[str], None]
-"""Told once, with the reason, that the engine is broken. Called from the engine's thread; must not block."""
+"""Told once, with the reason, that the engine is broken. Called from the engine's thread; must not
+block.
+"""
 
 
 class EngineHealth:
@@ -28,14 +32,17 @@ class EngineHealth:
     def failed(self, error: Exception, work: str) -> CosyserveError:
         """`work`, a step or a start, raised `error`; returns what its streams are told.
 
-        A CosyserveError is about the request, so it says nothing for or against the engine; nor does a GPU whose memory is full: a whole
-        sentence at once needs some beside the streams that are there.
+        A CosyserveError is about the request, so it says nothing for or against the engine; nor
+        does a GPU whose memory is full: a whole sentence at once needs some beside the streams that
+        are there.
         """
         if isinstance(error, CosyserveError):
             return error
         if type(error).__name__ == "OutOfMemoryError":  # torch's; here it may not even be installed
             log.warning("%s needed more memory than the device has left", work)
-            return Overloaded("the device has no memory left for this sentence beside the others", retry_after=RETRY_AFTER_SECONDS)
+            return Overloaded(
+                "the device has no memory left for this sentence beside the others", retry_after=RETRY_AFTER_SECONDS
+            )
         log.error("%s failed", work, exc_info=error)
         self._in_a_row += 1
         if self._in_a_row >= FAULTS_IN_A_ROW:

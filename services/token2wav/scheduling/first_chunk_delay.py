@@ -1,7 +1,10 @@
-"""A first piece may be so short that its player would run dry before the second is made: then it waits until that is no longer so.
+"""A first piece may be so short that its player would run dry before the second is made: then it
+waits until that is no longer so.
 
-Nothing is computed later for it, and no sample changes; only the moment at which sound that is finished is handed out. A piece lasts as
-long as can be heard of it (`services.token2wav.scheduling.stream_slot.Lane.held_seconds`), as leading silence may not be played.
+Nothing is computed later for it, and no sample changes; only the moment at which sound that is
+finished is handed out. A piece lasts as long as can be heard of it
+(`services.token2wav.scheduling.stream_slot.Lane.held_seconds`), as leading silence may not be
+played.
 """
 
 import math
@@ -16,28 +19,37 @@ from services.token2wav.scheduling.stream_slot import Lane
 from services.token2wav.scheduling.token_pace import TokenPace
 
 HOLD_SECONDS = 0.5
-"""Longest wait of a first piece unless a setting says otherwise, in an engine whose steps take several streams."""
+"""Longest wait of a first piece unless a setting says otherwise, in an engine whose steps take
+several streams.
+"""
 SINGLE_HOLD_SECONDS = 2.0
-"""The same in an engine that takes one stream at a time, where the second piece comes behind the steps of others."""
+"""The same in an engine that takes one stream at a time, where the second piece comes behind the
+steps of others.
+"""
 LONGEST_HOLD_SECONDS = 5.0
 """Most that a setting may say."""
 MARGIN_SECONDS = 0.0075
-"""By which the second piece should be made before the first has been played, times the root of how many streams there are on all replicas:
-its way to the player is longer where many speak, and all speak through one orchestrator. Seen on an H200 (`python -m bench.gpu --part
-closed`): 0.042 s are enough for 32 streams, 0.04 for 64, 0.08 for 128; 0.026 for 32 and 0.04 for 128 are not. With two replicas and the
-margin of the 32 streams of each, 1 % of the players of 64 ran dry (`python -m bench.token2wav_schedule --replicas 2`)."""
+"""By which the second piece should be made before the first has been played, times the root of how
+many streams there are on all replicas: its way to the player is longer where many speak, and all
+speak through one orchestrator. Seen on an H200 (`python -m bench.gpu --part closed`): 0.042 s are
+enough for 32 streams, 0.04 for 64, 0.08 for 128; 0.026 for 32 and 0.04 for 128 are not. With two
+replicas and the margin of the 32 streams of each, 1 % of the players of 64 ran dry (`python -m
+bench.token2wav_schedule --replicas 2`)."""
 SINGLE_MARGIN_SECONDS = 0.015
-"""The same in an engine of single steps, beyond the worst of its latest forecasts, for a stream that is alone."""
+"""The same in an engine of single steps, beyond the worst of its latest forecasts, for a stream
+that is alone.
+"""
 CROWD_MARGIN_SECONDS = 0.04
-"""And for each further stream: whose steps come in between is decided later. With 0.015 for any number five of 200 players that keep 40 ms
-ran dry for up to 86 ms at four streams on two cores (`python -m bench.gaps`)."""
+"""And for each further stream: whose steps come in between is decided later. With 0.015 for any
+number five of 200 players that keep 40 ms ran dry for up to 86 ms at four streams on two cores
+(`python -m bench.gaps`)."""
 LOOK_AGAIN_SECONDS = 0.005
 """What is late is looked at no more often than that."""
 
 
 class Holding:
-    """longest: seconds that a first piece waits at most; 0: none waits; None: as suits an engine whose steps take several streams
-    (`batches`) or one."""
+    """longest: seconds that a first piece waits at most; 0: none waits; None: as suits an engine
+    whose steps take several streams (`batches`) or one."""
 
     def __init__(self, longest: float | None, costs: StepCosts, pace: TokenPace, *, batches: bool) -> None:
         by_engine = HOLD_SECONDS if batches else SINGLE_HOLD_SECONDS
@@ -47,13 +59,14 @@ class Holding:
         self._errors = ForecastErrors()
 
     def applies(self, lane: Lane) -> bool:
-        """Whether the finished sound of this stream may wait at all: not when its listener hears something already (it was resumed, or is a
-        later sentence of its request)."""
+        """Whether the finished sound of this stream may wait at all: not when its listener hears
+        something already (it was resumed, or is a later sentence of its request)."""
         return self._longest > 0 and lane.sentence.profile is Profile.CONTINUOUS and not lane.is_heard
 
     def may_hold(self, lane: Lane) -> bool:
-        """Whether sound of `lane` that has just been finished may wait. A whole sentence in one piece does where steps take one stream and
-        the next sentence has been begun: the player may have played it before that one sounds."""
+        """Whether sound of `lane` that has just been finished may wait. A whole sentence in one
+        piece does where steps take one stream and the next sentence has been begun: the player may
+        have played it before that one sounds."""
         return self.applies(lane) and (not lane.is_spoken or _awaited_follower(lane) is not None)
 
     def begins(self, works: Sequence[Work], now: float) -> None:
@@ -65,8 +78,8 @@ class Holding:
         self._second.ends()
 
     def over(self, lanes: Sequence[Lane], works: Sequence[Work], now: float) -> list[Lane]:
-        """Streams whose held sound may go. `works`: the step that begins now, if one does. Nothing waits for one of another profile, which
-        may take seconds."""
+        """Streams whose held sound may go. `works`: the step that begins now, if one does. Nothing
+        waits for one of another profile, which may take seconds."""
         blocks, begun = sum(work.due.blocks for work in works), {work.lane for work in works}
         soon = now + self._costs.slow(blocks) + _margin(lanes)
         decoder = works[0].lane.decoder if works else None
@@ -99,15 +112,19 @@ class Holding:
             return last  # of a first request, and safe
         if not _batches(lane):
             return self._until_single(lane, behind, lanes, now)
-        # What has yet to come comes while some step is under way and goes with the one after it; what is there may not fit into the next.
+        # What has yet to come comes while some step is under way and goes with the one after it;
+        # what is there may not fit into the next.
         there = max(now, (lane.fed or now) + missing * self._pace.expected) if missing else now
         until = there + self._costs.two_more + _margin(lanes) - lane.held_seconds
         if until <= now or until > last:  # the second piece comes in time, or waiting cannot help
             return now
-        return until if there > now else last  # overdue: released when tokens or a step change the forecast
+        # overdue: released when tokens or a step change the forecast
+        return until if there > now else last
 
     def _until_single(self, lane: Lane, behind: Lane, lanes: Sequence[Lane], now: float) -> float:
-        """In an engine of single steps, by a forecast and by how wrong forecasts were. behind: the stream that makes the next piece."""
+        """In an engine of single steps, by a forecast and by how wrong forecasts were. behind: the
+        stream that makes the next piece.
+        """
         last, streams = lane.held_since + self._longest, len(lanes)
         made = self._second.expected(behind, lanes, now)
         until = made + self._errors.worst(streams, made - now) + _single_margin(streams) - lane.held_seconds
@@ -119,8 +136,8 @@ class Holding:
 
 
 def _awaited_follower(lane: Lane) -> Lane | None:
-    """The stream of the next sentence, in an engine that takes one stream at a time, if some of its tokens are there: text that somebody
-    is still writing is not waited for."""
+    """The stream of the next sentence, in an engine that takes one stream at a time, if some of its
+    tokens are there: text that somebody is still writing is not waited for."""
     behind = lane.followed_by
     return None if behind is None or behind.over or behind.fed is None or _batches(lane) else behind
 
@@ -134,6 +151,8 @@ def _single_margin(streams: int) -> float:
 
 
 def _margin(lanes: Sequence[Lane]) -> float:
-    """lanes: in the order in which they were opened; what the latest setup says of the caller holds for all."""
+    """lanes: in the order in which they were opened; what the latest setup says of the caller holds
+    for all.
+    """
     told = lanes[-1].sentence.caller_streams if lanes else 0
     return MARGIN_SECONDS * math.sqrt(max(len(lanes), told))

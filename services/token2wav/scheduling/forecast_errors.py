@@ -1,4 +1,6 @@
-"""How wrong the forecasts of second pieces were lately: what a device, its other users and the token stream do to them is not modelled."""
+"""How wrong the forecasts of second pieces were lately: what a device, its other users and the
+token stream do to them is not modelled.
+"""
 
 from collections import deque
 
@@ -12,7 +14,9 @@ _CAUTION = 0.5
 
 
 class ForecastErrors:
-    """Seconds by which second pieces were made later than forecast, negative when earlier, by how many streams there were."""
+    """Seconds by which second pieces were made later than forecast, negative when earlier, by how
+    many streams there were.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[int, deque[float]] = {}
@@ -22,8 +26,9 @@ class ForecastErrors:
         self._seen.setdefault(bucket(streams), deque(maxlen=_REMEMBERED)).append(seconds)
 
     def worst(self, streams: int, forecast_seconds: float) -> float:
-        """By how much a piece that is forecast to take so long may be late: the largest of the latest errors with about so many streams;
-        before there are enough of them at least a share of the forecast."""
+        """By how much a piece that is forecast to take so long may be late: the largest of the
+        latest errors with about so many streams; before there are enough of them at least a share
+        of the forecast."""
         seen = self._seen.get(bucket(streams), deque[float]())
         if len(seen) >= _ENOUGH:
             return max(seen)

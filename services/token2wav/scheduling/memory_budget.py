@@ -13,14 +13,15 @@ RETRY_AFTER_SECONDS = 1.0
 class Limits:
     """How many streams there may be, and how much memory their state may take.
 
-    max_streams: open at once. state_bytes: memory of all streams together. reserve_tokens: what is set aside for each stream beside its
-    prompt, in generated tokens at 25 Hz.
+    max_streams: open at once. state_bytes: memory of all streams together. reserve_tokens: what is
+    set aside for each stream beside its prompt, in generated tokens at 25 Hz.
 
-    A stream is admitted when its prompt and its reserve fit beside what the others hold or have reserved, whichever is more; one stream
-    alone is always admitted. Sentences that stay within the reserve never exceed state_bytes together. Longer ones may: from then on only
-    the oldest stream that has work to do goes on. That bounds how many grow, not the sum: while the oldest waits for its reader or for
-    tokens the next one grows, so that readers that keep all their streams waiting let each of them grow in turn.
-    A stream that goes on without kept state claims nothing.
+    A stream is admitted when its prompt and its reserve fit beside what the others hold or have
+    reserved, whichever is more; one stream alone is always admitted. Sentences that stay within the
+    reserve never exceed state_bytes together. Longer ones may: from then on only the oldest stream
+    that has work to do goes on. That bounds how many grow, not the sum: while the oldest waits for
+    its reader or for tokens the next one grows, so that readers that keep all their streams waiting
+    let each of them grow in turn. A stream that goes on without kept state claims nothing.
     """
 
     max_streams: int
@@ -37,16 +38,21 @@ class Budget:
         """Most bytes held at once since the start."""
 
     def check_room(self, lanes: Sequence[Lane], needed: int, *, follows: bool = False) -> None:
-        """Raise Overloaded unless a stream that needs `needed` bytes, its reserve included, may be opened beside `lanes`.
+        """Raise Overloaded unless a stream that needs `needed` bytes, its reserve included, may be
+        opened beside `lanes`.
 
-        follows: it is of a request that has a stream among them, where one of them does not count: each request may have one ahead.
+        follows: it is of a request that has a stream among them, where one of them does not count:
+        each request may have one ahead.
         """
         if not follows and sum(lane.follows is None or lane.follows.over for lane in lanes) >= self._limits.max_streams:
-            raise Overloaded(f"all {self._limits.max_streams} streams of the decoder are taken", retry_after=RETRY_AFTER_SECONDS)
+            raise Overloaded(
+                f"all {self._limits.max_streams} streams of the decoder are taken", retry_after=RETRY_AFTER_SECONDS
+            )
         claimed = sum(max(lane.bytes, lane.reserved) for lane in lanes)
         if lanes and claimed + needed > self._limits.state_bytes:
             raise Overloaded(
-                f"the streams claim {claimed} of {self._limits.state_bytes} bytes of decoder state and this one needs {needed}",
+                f"the streams claim {claimed} of {self._limits.state_bytes} bytes of decoder state and this one needs "
+                f"{needed}",
                 retry_after=RETRY_AFTER_SECONDS,
             )
 
@@ -59,8 +65,9 @@ class Budget:
         return held(lanes) >= self._limits.state_bytes
 
     def account(self, lanes: Sequence[Lane]) -> None:
-        """Count anew what each stream holds: a step makes its streams grow, the prompt cache takes over what they made or drops what they
-        only shared, and a stream that gives its memory back will not ask for any again."""
+        """Count anew what each stream holds: a step makes its streams grow, the prompt cache takes
+        over what they made or drops what they only shared, and a stream that gives its memory back
+        will not ask for any again."""
         for lane in lanes:
             if lane.state is None:
                 continue

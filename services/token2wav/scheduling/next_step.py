@@ -1,4 +1,6 @@
-"""The next step: what all streams could do, in the order of their deadlines, as far as one step takes it."""
+"""The next step: what all streams could do, in the order of their deadlines, as far as one step
+takes it.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,24 +24,36 @@ class Work:
 
     @property
     def worked(self) -> int:
-        """Grid blocks that were worked on, when the step is over: a stream may have had to give its memory back in it."""
+        """Grid blocks that were worked on, when the step is over: a stream may have had to give its
+        memory back in it.
+        """
         return _blocks(0, self.stride) if self.stride.state.recomputing else self.due.blocks
 
 
 class NextStep:
-    """Guarded by the batcher's lock. batches: whether some decoder takes several streams in a step."""
+    """Guarded by the batcher's lock. batches: whether some decoder takes several streams in a
+    step.
+    """
 
     def __init__(self, costs: StepCosts, budget: Budget, *, batches: bool) -> None:
         self._costs, self._budget, self._batches = costs, budget, batches
 
     def of(self, lanes: Sequence[Lane], now: float) -> list[Work]:
-        """Streams of one decoder, at most as many as it takes at once; empty when all have to wait. `lanes`: oldest first."""
+        """Streams of one decoder, at most as many as it takes at once; empty when all have to wait.
+        `lanes`: oldest first.
+        """
         works = [self._work(lane, stride, now) for lane in lanes if (stride := lane.next_stride()) is not None]
         if not works:
             return []
         if self._budget.used_up(lanes) and not any(work.lane.decoder.goes_on_without_room for work in works):
             return works[:1]
-        works.sort(key=lambda work: (work.lane.sentence.profile is Profile.OFFLINE, work.due.by, work.lane.served if self._batches else 0))
+        works.sort(
+            key=lambda work: (
+                work.lane.sentence.profile is Profile.OFFLINE,
+                work.due.by,
+                work.lane.served if self._batches else 0,
+            )
+        )
         if not self._batches:
             works = self._silent_first(works, now)
         decoder = works[0].lane.decoder
@@ -56,8 +70,9 @@ class NextStep:
         return Work(lane, stride, Due(_blocks(stride.state.position, stride), by, lane.has_sound))
 
     def _silent_first(self, works: list[Work], now: float) -> list[Work]:
-        """For an engine that takes one stream at a time: who hears nothing, because nothing has been handed out or the player has run dry,
-        goes before all who do, unless one of those would run dry for it. `works` are sorted by deadline."""
+        """For an engine that takes one stream at a time: who hears nothing, because nothing has
+        been handed out or the player has run dry, goes before all who do, unless one of those would
+        run dry for it. `works` are sorted by deadline."""
         silent = [work for work in works if not work.due.sounded or work.due.by < now]
         playing = [work for work in works if work.due.sounded and work.due.by >= now]
         if not silent or silent[0].lane.sentence.profile is Profile.OFFLINE:
@@ -71,5 +86,7 @@ class NextStep:
 
 
 def _blocks(position: int, stride: Stride[StreamState]) -> int:
-    """Grid blocks from `position` to the stride's end; all of them for a stream that is made again."""
+    """Grid blocks from `position` to the stride's end; all of them for a stream that is made
+    again.
+    """
     return grid_blocks(0 if stride.state.recomputing else position, stride.until)

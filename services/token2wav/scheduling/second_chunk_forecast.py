@@ -1,6 +1,7 @@
 """When the piece behind the first will be made, in an engine that takes one stream at a time.
 
-What goes before it is counted: the step under way, tokens that have yet to come, and the steps of streams that are served first.
+What goes before it is counted: the step under way, tokens that have yet to come, and the steps of
+streams that are served first.
 """
 
 from collections.abc import Sequence
@@ -13,7 +14,9 @@ from services.token2wav.scheduling.token_pace import TokenPace
 
 
 class SecondPiece:
-    """Guarded by the batcher's lock; moments and seconds of its clock. costs: of single steps that made sound."""
+    """Guarded by the batcher's lock; moments and seconds of its clock. costs: of single steps that
+    made sound.
+    """
 
     def __init__(self, costs: StepCosts, pace: TokenPace) -> None:
         self._costs, self._pace = costs, pace
@@ -30,7 +33,9 @@ class SecondPiece:
         self._under_way, self._free_at = None, 0.0
 
     def expected(self, lane: Lane, lanes: Sequence[Lane], now: float) -> float:
-        """When the piece behind what `lane` holds is made if all goes on as lately; never before `now`."""
+        """When the piece behind what `lane` holds is made if all goes on as lately; never before
+        `now`.
+        """
         free = max(self._free_at, now)
         own = self._steps(lane)
         if self._under_way is lane:
@@ -46,7 +51,9 @@ class SecondPiece:
         return begins + own
 
     def _steps(self, lane: Lane) -> float:
-        """Seconds of the steps to the end of the next hop of `lane`, or of the one that is being spoken."""
+        """Seconds of the steps to the end of the next hop of `lane`, or of the one that is being
+        spoken.
+        """
         if lane.state is None or lane.state.recomputing or lane.hop is None:
             return self._costs.typical(1)
         begin = lane.state.position - lane.schedule.prompt_tokens
@@ -55,7 +62,9 @@ class SecondPiece:
         return grid_blocks(prompt + begin, prompt + end) * self._costs.typical(1)
 
     def _goes_first(self, other: Lane, lane: Lane, lanes: Sequence[Lane], now: float) -> bool:
-        """Whether a step of `other` may come before the next one of `lane`, see `services.token2wav.scheduling.next_step`."""
+        """Whether a step of `other` may come before the next one of `lane`, see
+        `services.token2wav.scheduling.next_step`.
+        """
         if other is self._under_way or other.is_spoken or other.missing_tokens() > 0:
             return False
         if not other.has_sound and other.follows is None:

@@ -1,11 +1,17 @@
-"""How long steps take, by the number of grid blocks in them: learnt from the steps of this engine, under the load that it is in."""
+"""How long steps take, by the number of grid blocks in them: learnt from the steps of this engine,
+under the load that it is in.
+"""
 
 from collections import deque
 
 _REMEMBERED = 9
-"""Steps of each size that count: few, so that a change of load shows at once, and enough for a median without outliers."""
+"""Steps of each size that count: few, so that a change of load shows at once, and enough for a
+median without outliers.
+"""
 _PER_DOUBLING = 1.4
-"""What twice the blocks cost where that has not been seen yet; seen on GPUs: 1.2 for small batches, 1.6 for large ones."""
+"""What twice the blocks cost where that has not been seen yet; seen on GPUs: 1.2 for small batches,
+1.6 for large ones.
+"""
 
 
 def bucket(blocks: int) -> int:
@@ -35,18 +41,24 @@ class StepCosts:
         return bucket(blocks) in self._seen
 
     def typical(self, blocks: int) -> float:
-        """The median of what such a step took lately, guessed from its neighbours in size where there was none; 0 before the first step."""
+        """The median of what such a step took lately, guessed from its neighbours in size where
+        there was none; 0 before the first step.
+        """
         size = bucket(blocks)
         known, doublings = self._nearest(size)
         return sorted(known)[len(known) // 2] * _PER_DOUBLING**doublings if known else 0.0
 
     def slow(self, blocks: int) -> float:
-        """Hardly any such step takes longer: the longest of the latest ones; without any, as if twice the blocks cost twice as much."""
+        """Hardly any such step takes longer: the longest of the latest ones; without any, as if
+        twice the blocks cost twice as much.
+        """
         known, doublings = self._nearest(bucket(blocks))
         return float(max(known) * 2**doublings) if known else 0.0
 
     def _nearest(self, size: int) -> tuple[deque[float], int]:
-        """Steps of that size or, if there were none, of the next smaller one and how often it is to be doubled, else of the next larger."""
+        """Steps of that size or, if there were none, of the next smaller one and how often it is to
+        be doubled, else of the next larger.
+        """
         smaller = max((seen for seen in self._seen if seen <= size), default=None)
         if smaller is not None:
             return self._seen[smaller], (size // smaller).bit_length() - 1
@@ -55,6 +67,8 @@ class StepCosts:
 
     @property
     def two_more(self) -> float:
-        """What two steps may take now, whatever their sizes: the longest and the upper quartile of the latest ones; 0 before the first."""
+        """What two steps may take now, whatever their sizes: the longest and the upper quartile of
+        the latest ones; 0 before the first.
+        """
         latest = sorted(self._latest)
         return latest[-1] + latest[3 * len(latest) // 4] if latest else 0.0

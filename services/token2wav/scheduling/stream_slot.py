@@ -1,4 +1,6 @@
-"""One stream as the batcher sees it: which tokens are known, which hop is being spoken, what waits for the reader."""
+"""One stream as the batcher sees it: which tokens are known, which hop is being spoken, what waits
+for the reader.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -18,11 +20,13 @@ from services.token2wav.inputs.request import Sentence
 from services.token2wav.scheduling.deadlines import FIRST_SOUND_SECONDS
 
 PROMPT_CACHED = "prompt_cached"
-"""Attribute of a sentence's first span: whether the state behind its voice's prompt was kept when it started."""
+"""Attribute of a sentence's first span: whether the state behind its voice's prompt was kept when
+it started.
+"""
 
 LEAST_SECONDS = 0.25
-"""What an engine needs at least between the moment in which a hop can be begun and that in which its player runs dry; without it the tokens
-or the reader were late."""
+"""What an engine needs at least between the moment in which a hop can be begun and that in which
+its player runs dry; without it the tokens or the reader were late."""
 _SEEN_SECONDS = 0.001
 """Waits that are longer have a span of their own."""
 
@@ -47,19 +51,25 @@ class HopAudio:
 
 
 Deliver = Callable[["HopAudio | Exception"], None]
-"""Takes each finished hop, or the error that ends the stream. Called from the batcher's thread; must not block."""
+"""Takes each finished hop, or the error that ends the stream. Called from the batcher's thread;
+must not block.
+"""
 
 
 @dataclass(eq=False)
 class Lane:
-    """Written by the event loop and the batcher's thread under the batcher's lock; `state` is touched by the batcher's thread only."""
+    """Written by the event loop and the batcher's thread under the batcher's lock; `state` is
+    touched by the batcher's thread only.
+    """
 
     sentence: Sentence
     decoder: Decoder[Any]
     schedule: Schedule
     deliver: Deliver
     reserved: int
-    """Bytes of memory it was promised when it was admitted: for its prompt and the first tokens behind it."""
+    """Bytes of memory it was promised when it was admitted: for its prompt and the first tokens
+    behind it.
+    """
     bytes: int
     """Memory counted for this stream: what its prompt needs at first, what it holds later."""
     load: EngineLoad = field(default_factory=EngineLoad)
@@ -71,28 +81,44 @@ class Lane:
     """The hop that is being spoken, or the last one that was."""
     speaking: bool = False
     untaken: int = 0
-    """Hops handed out that the reader has not taken. One is begun while one waits, none while two do."""
+    """Hops handed out that the reader has not taken. One is begun while one waits, none while two
+    do.
+    """
     cancelled: bool = False
     due_at: float | None = None
     """When the hop that is being spoken could be begun; None: it is not known."""
     asked: float | None = None
-    """When it had work for the first time, in seconds of the batcher's clock, as all moments here."""
+    """When it had work for the first time, in seconds of the batcher's clock, as all moments
+    here.
+    """
     fed: float | None = None
     """When tokens came last."""
     has_sound: bool = False
-    """Its listener plays: sound has been handed out that the caller does not know yet, or an earlier sentence is still being played."""
+    """Its listener plays: sound has been handed out that the caller does not know yet, or an
+    earlier sentence is still being played.
+    """
     is_heard: bool = False
-    """Something audible has been handed out, or the listener has heard something before this stream."""
+    """Something audible has been handed out, or the listener has heard something before this
+    stream.
+    """
     plays_until: float = 0.0
-    """When the player that runs dry first does so, with what has been handed out: one that begins with the first audible sample."""
+    """When the player that runs dry first does so, with what has been handed out: one that begins
+    with the first audible sample.
+    """
     held: HopAudio | None = None
-    """Finished sound that is not handed out yet, see `services.token2wav.scheduling.first_chunk_delay`."""
+    """Finished sound that is not handed out yet, see
+    `services.token2wav.scheduling.first_chunk_delay`.
+    """
     held_since: float = 0.0
     held_hops: int = 0
     held_seconds: float = 0.0
-    """How long what is held can be played: while nothing has been heard, from its first audible sample on, or all of it if it has none."""
+    """How long what is held can be played: while nothing has been heard, from its first audible
+    sample on, or all of it if it has none.
+    """
     follows: "Lane | None" = None
-    """The stream of an earlier sentence of the same request while it is not over: the player plays that one first."""
+    """The stream of an earlier sentence of the same request while it is not over: the player plays
+    that one first.
+    """
     followed_by: "Lane | None" = None
     """The stream that follows it, if one was begun."""
     over: bool = False
@@ -104,14 +130,17 @@ class Lane:
     _spoken: int = 0
     """Samples made before those that are held."""
     silent_seconds: float = 0.0
-    """Its share of steps that made no sound for any stream; they are part of what speech costs as soon as it has made some."""
+    """Its share of steps that made no sound for any stream; they are part of what speech costs as
+    soon as it has made some.
+    """
     served: int = 0
     """Number of the last step that this stream took part in."""
     made: list[Decoded] = field(default_factory=list)
 
     def opens(self, now: float, follows: "Lane | None" = None, followed_by: "Lane | None" = None) -> None:
-        """It is admitted. Its listener may have heard something of the request, and still play it. follows, followed_by: streams of the
-        sentences of the request before and behind it that are not over."""
+        """It is admitted. Its listener may have heard something of the request, and still play it.
+        follows, followed_by: streams of the sentences of the request before and behind it that are
+        not over."""
         self.is_heard, self.follows, self.followed_by = self.sentence.is_continued, follows, followed_by
         if followed_by is not None:
             followed_by.keep_up(now)
@@ -131,7 +160,9 @@ class Lane:
         return self.hop is not None and self.hop.final and not self.speaking
 
     def keep_up(self, now: float) -> None:
-        """Shift the moment at which its player runs dry by what has become known of the sentence in front of it."""
+        """Shift the moment at which its player runs dry by what has become known of the sentence in
+        front of it.
+        """
         if self.follows is None:
             return
         begins_at = self.follows.plays_until if self.follows.over else self.follows.expected_end(now)
@@ -142,12 +173,18 @@ class Lane:
 
     def expected_end(self, now: float) -> float:
         """When the player will have played the whole sentence, as far as its tokens are known."""
-        begun = self.plays_until if self.has_sound or self.follows is not None else (self.asked or now) + FIRST_SOUND_SECONDS
+        begun = (
+            self.plays_until
+            if self.has_sound or self.follows is not None
+            else (self.asked or now) + FIRST_SOUND_SECONDS
+        )
         seconds = len(self.tokens) / TOKENS_PER_SECOND / self.sentence.speed
         return max(begun, now) + max(seconds - self._spoken / SAMPLE_RATE, 0.0)
 
     def next_stride(self) -> Stride[StreamState] | None:
-        """The next piece of work; None when the stream is not started yet, has to wait for tokens or the reader, or has made all."""
+        """The next piece of work; None when the stream is not started yet, has to wait for tokens
+        or the reader, or has made all.
+        """
         if self.state is None or self.is_spoken:
             return None
         if not self.speaking and self.untaken < 2:
@@ -159,16 +196,23 @@ class Lane:
             until = self.state.reach(end)
             return Stride(self.state, self.tokens, until, self.hop.final and until == end)
         early = self.state.early(len(self.tokens))
-        return Stride(self.state, self.tokens, self.state.reach(early), final=False) if early > self.state.position else None
+        return (
+            Stride(self.state, self.tokens, self.state.reach(early), final=False)
+            if early > self.state.position
+            else None
+        )
 
     def missing_tokens(self) -> int:
-        """Tokens that have yet to come for the hop after the last one that was spoken or begun; 0 when it can be computed."""
+        """Tokens that have yet to come for the hop after the last one that was spoken or begun; 0
+        when it can be computed.
+        """
         if self.speaking or self.schedule.next(self.hop, len(self.tokens), self.finished) is not None:
             return 0
         return self.schedule.needed(self.hop) - len(self.tokens)
 
     def add(self, decoded: Decoded, until: int, now: float) -> bool:
-        """Keep what a step made; whether the hop is finished with it. Then it is held, together with what is held already.
+        """Keep what a step made; whether the hop is finished with it. Then it is held, together
+        with what is held already.
 
         until: the position that the step reached, in tokens from the first prompt token.
         """
@@ -217,14 +261,21 @@ class Lane:
             # What began later than the player had run dry was awaited from the caller.
             in_time = self.due_at is None or self.due_at > self.plays_until - LEAST_SECONDS or now <= self.plays_until
             self.load.handed_out(late=not in_time)
-        # A player that has run dry waits and then goes on from now; one that leaves out leading silence begins now.
+        # A player that has run dry waits and then goes on from now; one that leaves out leading
+        # silence begins now.
         self.plays_until = (now if begins else max(self.plays_until, now)) + self._playing_seconds(samples)
         self.has_sound, self.is_heard = True, self.is_heard or begins
 
 
 def neighbours(sentence: Sentence, lanes: Sequence[Lane]) -> tuple[Lane | None, Lane | None]:
-    """Of the streams of the same request, those nearest in front of `sentence` and behind it; None where there is none."""
-    same = [lane for lane in lanes if lane.sentence.utterance == sentence.utterance and not lane.cancelled] if sentence.utterance else []
+    """Of the streams of the same request, those nearest in front of `sentence` and behind it; None
+    where there is none.
+    """
+    same = (
+        [lane for lane in lanes if lane.sentence.utterance == sentence.utterance and not lane.cancelled]
+        if sentence.utterance
+        else []
+    )
     ahead = [lane for lane in same if lane.sentence.sentence_index < sentence.sentence_index]
     behind = [lane for lane in same if lane.sentence.sentence_index > sentence.sentence_index]
     return (
@@ -237,5 +288,9 @@ def _timings(hop: int, decoded: Decoded) -> list[Timing]:
     flow = Timing("token2wav.flow", *decoded.flow_ns, {"hop": hop, "tokens": decoded.tokens, "frames": decoded.frames})
     if decoded.vocoder_ns is None:
         return [flow]
-    attributes: dict[str, int | float | str] = {"hop": hop, "frames": decoded.frames, "samples": int(decoded.samples.size)}
+    attributes: dict[str, int | float | str] = {
+        "hop": hop,
+        "frames": decoded.frames,
+        "samples": int(decoded.samples.size),
+    }
     return [flow, Timing("token2wav.vocoder", *decoded.vocoder_ns, attributes)]

@@ -8,7 +8,9 @@ _SLOWER_THAN = 0.8
 
 
 class TokenPace:
-    """Seconds from token to token, over the latest messages of all streams; the first message of a stream says nothing about it."""
+    """Seconds from token to token, over the latest messages of all streams; the first message of a
+    stream says nothing about it.
+    """
 
     def __init__(self) -> None:
         self._seen: deque[float] = deque(maxlen=_REMEMBERED)

@@ -19,7 +19,8 @@ EDGE_KERNEL = 7
 class VocoderConfig:
     """Yaml section `hift` under its own key names (compatibility specification sections 1 and 5).
 
-    Everything of the filter network is free but the frame: 80 mel bins in, 480 samples of 24 kHz out.
+    Everything of the filter network is free but the frame: 80 mel bins in, 480 samples of 24 kHz
+    out.
     """
 
     base_channels: int
@@ -67,7 +68,9 @@ class VocoderConfig:
 
 
 def read_config(directory: ModelDirectory) -> VocoderConfig:
-    """Raises ModelError naming the yaml key that is missing, of the wrong kind, or that this vocoder cannot follow."""
+    """Raises ModelError naming the yaml key that is missing, of the wrong kind, or that this
+    vocoder cannot follow.
+    """
     path = directory.path
     hift = directory.section("hift")
     istft = directory.section("hift", "istft_params")
@@ -120,7 +123,9 @@ def read_config(directory: ModelDirectory) -> VocoderConfig:
         (f0, "in_channels", MEL_BINS),
         (f0, "num_class", 1),
     )
-    problems = [f"{key} must be {value}, not {section.get(key)!r}" for section, key, value in fixed if section.get(key) != value]
+    problems = [
+        f"{key} must be {value}, not {section.get(key)!r}" for section, key, value in fixed if section.get(key) != value
+    ]
     problems += _inconsistencies(config)
     if problems:
         raise ModelError(f"{path}: yaml section hift: {'; '.join(problems)}")
@@ -140,7 +145,10 @@ def _inconsistencies(config: VocoderConfig) -> list[str]:
     elif any((k - r) % 2 or k < r for k, r in zip(config.upsample_kernel_sizes, config.upsample_rates, strict=True)):
         problems.append("each upsample kernel must exceed its rate by an even number")
     for kind in ("", "source_"):
-        kernels, dilations = getattr(config, f"{kind}resblock_kernel_sizes"), getattr(config, f"{kind}resblock_dilation_sizes")
+        kernels, dilations = (
+            getattr(config, f"{kind}resblock_kernel_sizes"),
+            getattr(config, f"{kind}resblock_dilation_sizes"),
+        )
         if len(kernels) != len(dilations) or not kernels:
             problems.append(f"{kind}resblock_dilation_sizes must have one list per {kind}resblock kernel")
         if any(kernel % 2 == 0 for kernel in kernels):

@@ -1,4 +1,6 @@
-"""Fundamental frequency from mel: five convolutions and a linear layer. Source: compatibility specification section 5.1."""
+"""Fundamental frequency from mel: five convolutions and a linear layer. Source: compatibility
+specification section 5.1.
+"""
 
 import torch
 from torch import Tensor
@@ -8,8 +10,9 @@ from services.token2wav.vocoder.config import F0_KERNEL, F0_LAYERS
 
 
 class F0Predictor:
-    """Reckons in float64: frequency is summed up into phase, so a rounding that differs between batch shapes would grow with time.
-    Training, which compares frequencies alone, may ask for another type."""
+    """Reckons in float64: frequency is summed up into phase, so a rounding that differs between
+    batch shapes would grow with time. Training, which compares frequencies alone, may ask for
+    another type."""
 
     reach = F0_LAYERS * (F0_KERNEL // 2)
     """Mel frames seen on each side."""
@@ -23,7 +26,9 @@ class F0Predictor:
         self._weight, self._bias = read("classifier.weight"), read("classifier.bias")
 
     def __call__(self, mel: Tensor) -> Tensor:
-        """[B, 80, T] -> [B, T] float32 in Hz, not negative. Outside the given frames is silence to every layer."""
+        """[B, 80, T] -> [B, T] float32 in Hz, not negative. Outside the given frames is silence to
+        every layer.
+        """
         x = mel.to(self._dtype)
         for at in range(F0_LAYERS):
             x = self.layer(x, at)

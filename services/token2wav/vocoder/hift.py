@@ -1,9 +1,11 @@
 """The HiFT filter network: mel and source in, samples out.
 
-Source: compatibility specification section 5.3; Li et al., "HiFTNet", 2023. Weight norm is fused, so every layer is a plain convolution.
+Source: compatibility specification section 5.3; Li et al., "HiFTNet", 2023. Weight norm is fused,
+so every layer is a plain convolution.
 
-Activations are [B, C, T]. On a CPU the channels of a column lie side by side in memory: oneDNN's convolutions take 0.6 to 0.9 of the time
-that they take with the columns of a channel side by side, and do not pad 24 channels to 32.
+Activations are [B, C, T]. On a CPU the channels of a column lie side by side in memory: oneDNN's
+convolutions take 0.6 to 0.9 of the time that they take with the columns of a channel side by side,
+and do not pad 24 channels to 32.
 """
 
 from collections.abc import Callable
@@ -26,8 +28,8 @@ Activation = Callable[[Tensor], Callable[[Tensor], Tensor]]
 
 
 def cut(x: Tensor, held: Span, wanted: Span) -> Tensor:
-    """Columns `wanted` of a layer of which x [B, C, held] is at hand. A plan holds back nothing but what lies beyond the ends of the
-    sentence, and there are zeros."""
+    """Columns `wanted` of a layer of which x [B, C, held] is at hand. A plan holds back nothing but
+    what lies beyond the ends of the sentence, and there are zeros."""
     inside = wanted.within(held.stop)
     start = max(inside.start, held.start)
     piece = x[..., start - held.start : inside.stop - held.start]
@@ -42,7 +44,9 @@ def columnwise(x: Tensor) -> Tensor:
 
 
 class Convolution:
-    """Over columns, without padding: weight [out, in, taps], bias [out]; [B, in, T] -> [B, out, columns]."""
+    """Over columns, without padding: weight [out, in, taps], bias [out]; [B, in, T] -> [B, out,
+    columns].
+    """
 
     def __init__(self, weights: Weights, name: str, *, stride: int = 1, dilation: int = 1) -> None:
         self._weight, self._bias = _ordered(weights[f"{name}.weight"]), weights[f"{name}.bias"]
@@ -52,25 +56,36 @@ class Convolution:
 
     def __call__(self, x: Tensor) -> Tensor:
         if self._direct:
-            # On one thread torch takes a kernel of its own for small ones, which is up to twice as slow.
-            y = torch.mkldnn_convolution(x[:, :, None], self._weight, self._bias, (0, 0), self._stride, self._dilation, 1)
+            # On one thread torch takes a kernel of its own for small ones, which is up to twice as
+            # slow.
+            y = torch.mkldnn_convolution(
+                x[:, :, None], self._weight, self._bias, (0, 0), self._stride, self._dilation, 1
+            )
         else:
             y = F.conv2d(x[:, :, None], self._weight, self._bias, self._stride, dilation=self._dilation)
         return y[:, :, 0]
 
 
 class TransposedConvolution:
-    """Over columns, without trimming: weight [in, out, taps], bias [out]; [B, in, T] -> [B, out, (T - 1) * stride + taps]."""
+    """Over columns, without trimming: weight [in, out, taps], bias [out]; [B, in, T] -> [B, out, (T
+    - 1) * stride + taps].
+    """
 
     def __init__(self, weights: Weights, name: str, stride: int) -> None:
-        self._weight, self._bias, self._stride = _ordered(weights[f"{name}.weight"]), weights[f"{name}.bias"], (1, stride)
+        self._weight, self._bias, self._stride = (
+            _ordered(weights[f"{name}.weight"]),
+            weights[f"{name}.bias"],
+            (1, stride),
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         return F.conv_transpose2d(x[:, :, None], self._weight, self._bias, self._stride)[:, :, 0]
 
 
 def _ordered(weight: Tensor) -> Tensor:
-    """[a, b, taps] -> [a, b, 1, taps]: a convolution over an image of one row, which has an order of memory that one over a line lacks."""
+    """[a, b, taps] -> [a, b, 1, taps]: a convolution over an image of one row, which has an order
+    of memory that one over a line lacks.
+    """
     image = weight[:, :, None]
     return image.contiguous(memory_format=torch.channels_last) if weight.device.type == "cpu" else image
 
@@ -111,7 +126,9 @@ class ResidualBlock:
         ]
 
     def __call__(self, x: Tensor, held: Span, wanted: Span, length: int, stop: Stop = never) -> Tensor:
-        """x [B, C, held] -> [B, C, wanted] of a layer that is `length` columns long. Asks `stop` before each dilation."""
+        """x [B, C, held] -> [B, C, wanted] of a layer that is `length` columns long. Asks `stop`
+        before each dilation.
+        """
         ahead = self.reach
         for dilation, snake1, spread, snake2, plain in self._layers:
             unless(stop)
@@ -160,7 +177,11 @@ class Level:
         y = self._up(F.leaky_relu(x, self._slope))
         start = plan.raised.start + self._trim - plan.inputs.start * self._rate
         y = y[..., start : start + plan.raised.stop - plan.raised.start]
-        return torch.cat([y[:, :, None, 1:2], y[:, :, None]], dim=-1)[:, :, 0] if self._last and plan.merged.start == 0 else y
+        return (
+            torch.cat([y[:, :, None, 1:2], y[:, :, None]], dim=-1)[:, :, 0]
+            if self._last and plan.merged.start == 0
+            else y
+        )
 
     def _excite(self, spectrum: Tensor, held: Span, plan: LevelPlan, stop: Stop) -> Tensor:
         start = plan.excitation.start * self._stride - self._stride // 2
@@ -172,7 +193,9 @@ class Level:
 class FilterNetwork:
     """Weights only; works on any stretch of a sentence."""
 
-    def __init__(self, config: VocoderConfig, weights: Weights, device: torch.device, snake: Activation = Snake) -> None:
+    def __init__(
+        self, config: VocoderConfig, weights: Weights, device: torch.device, snake: Activation = Snake
+    ) -> None:
         """snake: another way of reckoning the same activation, as training has."""
         weights = {name: tensor.to(device) for name, tensor in weights.items() if not name.startswith("f0_predictor.")}
         self._config = config
@@ -184,12 +207,14 @@ class FilterNetwork:
     def __call__(self, mel: Tensor, source: Tensor, first: int, last: int, stop: Stop = never) -> Tensor:
         """Samples of frames first..last-1: [B, 480 * (last - first)] within the audio limit.
 
-        mel [B, 80, T] and source [B, n], both from frame 0 on. The ends of mel are taken for the ends of the sentence; frames that
-        are further away than the receptive field change nothing. n may stop short of 480 * T where the plan does not reach.
-        Raises Cancelled when `stop` says so between two convolutions.
+        mel [B, 80, T] and source [B, n], both from frame 0 on. The ends of mel are taken for the
+        ends of the sentence; frames that are further away than the receptive field change nothing.
+        n may stop short of 480 * T where the plan does not reach. Raises Cancelled when `stop` says
+        so between two convolutions.
         """
         walk = self.plan(first, last, mel.shape[2])
-        # TensorFloat-32 rounds differently from one batch shape to the next: 2e-4 in the samples, against 2e-7 in full float32.
+        # TensorFloat-32 rounds differently from one batch shape to the next: 2e-4 in the samples,
+        # against 2e-7 in full float32.
         with torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False):
             x = self.conv_post(mel, source, walk, stop)
         return self.unlimited(x, walk, first, last).clamp_(-self._limit, self._limit)
@@ -213,7 +238,9 @@ class FilterNetwork:
         return self._post(cut(x, plan.levels[-1].out, plan.post.widened(EDGE_KERNEL // 2)))
 
     def unlimited(self, planes: Tensor, plan: Plan, first: int, last: int) -> Tensor:
-        """Planes of `conv_post` [B, 18, plan.post] -> samples [B, 480 * (last - first)], which may exceed the audio limit."""
+        """Planes of `conv_post` [B, 18, plan.post] -> samples [B, 480 * (last - first)], which may
+        exceed the audio limit.
+        """
         magnitude = torch.exp(planes[:, : self._bins]).clamp(max=LARGEST_MAGNITUDE)
         angle = torch.sin(planes[:, self._bins :])
         samples = Span(first * SAMPLES_PER_MEL_FRAME, last * SAMPLES_PER_MEL_FRAME)

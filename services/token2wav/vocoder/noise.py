@@ -9,9 +9,11 @@ from services.token2wav.inputs.cancellation import Stop, never, unless
 
 
 def draw(seed: int, sentence: int, first: int, end: int, harmonics: int, stop: Stop = never) -> Tensor:
-    """Standard normal draws, float32 [end - first, harmonics] on the CPU, for the samples first..end-1 of a sentence.
+    """Standard normal draws, float32 [end - first, harmonics] on the CPU, for the samples
+    first..end-1 of a sentence.
 
-    Drawn a second at a time, which gives the same draws, with `stop` asked before each: raises Cancelled when it says so.
+    Drawn a second at a time, which gives the same draws, with `stop` asked before each: raises
+    Cancelled when it says so.
     """
     seconds = []
     for at in range(first, max(end, first + 1), SAMPLE_RATE):

@@ -1,7 +1,8 @@
 """Which columns of each layer a stretch of sound depends on.
 
-Walking from the samples back to mel and source gives, for every layer, the columns it must make. Rendering then makes no column
-that is thrown away, and the walk over an endless sentence is the receptive field.
+Walking from the samples back to mel and source gives, for every layer, the columns it must make.
+Rendering then makes no column that is thrown away, and the walk over an endless sentence is the
+receptive field.
 """
 
 from dataclasses import dataclass
@@ -30,8 +31,9 @@ class Span:
 
 @dataclass(frozen=True)
 class LevelPlan:
-    """One upsampling level: `inputs` -> transposed convolution -> `raised`; `spectrum` -> strided convolution -> `excitation`
-    -> source block -> sum on `merged` -> residual blocks -> `out`. `length` is the level's full length."""
+    """One upsampling level: `inputs` -> transposed convolution -> `raised`; `spectrum` -> strided
+    convolution -> `excitation` -> source block -> sum on `merged` -> residual blocks -> `out`.
+    `length` is the level's full length."""
 
     inputs: Span
     raised: Span
@@ -55,13 +57,16 @@ class Plan:
 
 
 def residual_reach(kernel: int, dilations: tuple[int, ...]) -> int:
-    """Columns a residual block sees on each side: each dilated convolution is followed by a plain one."""
+    """Columns a residual block sees on each side: each dilated convolution is followed by a plain
+    one.
+    """
     return (kernel // 2) * sum(dilation + 1 for dilation in dilations)
 
 
 @lru_cache(maxsize=1024)
 def plan(config: VocoderConfig, first: int, last: int, frames: int) -> Plan:
-    """The walk back from the samples of frames first..last-1 of a sentence of `frames`; 0 <= first < last <= frames.
+    """The walk back from the samples of frames first..last-1 of a sentence of `frames`; 0 <= first
+    < last <= frames.
 
     Convolutions see zeros beyond the ends, the transform sees the mirror image.
     """
@@ -95,11 +100,14 @@ def _level(config: VocoderConfig, level: int, out: Span, frames: int) -> LevelPl
     out = out.within(length)
     blocks = zip(config.resblock_kernel_sizes, config.resblock_dilation_sizes, strict=True)
     merged = out.widened(max(residual_reach(size, dilations) for size, dilations in blocks)).within(length)
-    source_reach = residual_reach(config.source_resblock_kernel_sizes[level], config.source_resblock_dilation_sizes[level])
+    source_reach = residual_reach(
+        config.source_resblock_kernel_sizes[level], config.source_resblock_dilation_sizes[level]
+    )
     excitation = merged.widened(source_reach).within(length)
     begin = excitation.start * stride - stride // 2
     spectrum = Span(begin, begin + (excitation.stop - excitation.start - 1) * stride + config.source_kernel(level))
-    # The last level is one column longer: column 0 mirrors column 2, and column j is column j - 1 of the transposed convolution.
+    # The last level is one column longer: column 0 mirrors column 2, and column j is column j - 1
+    # of the transposed convolution.
     raised = Span(merged.start - 1, merged.stop - 1).within(full) if last else merged
     inputs = Span(-((kernel - 1 - trim - raised.start) // rate), (raised.stop - 1 + trim) // rate + 1)
     return LevelPlan(
@@ -115,7 +123,9 @@ def _level(config: VocoderConfig, level: int, out: Span, frames: int) -> LevelPl
 
 @dataclass(frozen=True)
 class Context:
-    """What the samples of one frame depend on beside the frame itself, by the kernels, dilations and rates of the configuration."""
+    """What the samples of one frame depend on beside the frame itself, by the kernels, dilations
+    and rates of the configuration.
+    """
 
     mel_before: int
     mel_after: int
@@ -130,7 +140,9 @@ class Context:
         return max(self.mel_before, -(-self.source_before // SAMPLES_PER_MEL_FRAME))
 
     def hold_back(self, f0_reach: int) -> int:
-        """Mel frames after, through source and f0 as well: a sample in the second half of a frame needs the next frame's f0."""
+        """Mel frames after, through source and f0 as well: a sample in the second half of a frame
+        needs the next frame's f0.
+        """
         last = SAMPLES_PER_MEL_FRAME + self.source_after - 1
         return max(self.mel_after, (last + SAMPLES_PER_MEL_FRAME // 2) // SAMPLES_PER_MEL_FRAME + f0_reach)
 

@@ -1,8 +1,10 @@
-"""Harmonic-plus-noise source: nine sine waves that follow f0, plus noise, merged into one excitation signal.
+"""Harmonic-plus-noise source: nine sine waves that follow f0, plus noise, merged into one
+excitation signal.
 
-The phase moves linearly between frame centres, so a frame's frequency shapes the sound from the previous centre to its own; before the
-first centre and behind the last it stands still. The random initial phase of the published network never reaches a sample and is
-left out. Source: compatibility specification section 5.2; Wang, Takaki, Yamagishi, "Neural source-filter waveform models", 2019.
+The phase moves linearly between frame centres, so a frame's frequency shapes the sound from the
+previous centre to its own; before the first centre and behind the last it stands still. The random
+initial phase of the published network never reaches a sample and is left out. Source: compatibility
+specification section 5.2; Wang, Takaki, Yamagishi, "Neural source-filter waveform models", 2019.
 """
 
 import math
@@ -50,22 +52,26 @@ class Source:
         self._weight = weights["m_source.l_linear.weight"].to(device)
         self._bias = weights["m_source.l_linear.bias"].to(device)
         self._multiples = torch.arange(1, config.harmonics + 1, dtype=torch.float32, device=device)
-        # On CUDA torch multiplies by the reciprocal of a number, and divides by a tensor: phases add up, and would drift from the CPU's.
+        # On CUDA torch multiplies by the reciprocal of a number, and divides by a tensor: phases
+        # add up, and would drift from the CPU's.
         self._rate = torch.tensor(SAMPLE_RATE, dtype=torch.float32, device=device)
         steps = torch.arange(SAMPLES_PER_MEL_FRAME, dtype=torch.float64, device=device)
         self._fraction = ((steps + 0.5) / SAMPLES_PER_MEL_FRAME)[:, None]
 
     @staticmethod
     def span(frames_before: int, frames: int, ended: bool) -> tuple[int, int]:
-        """First sample, and the one behind the last, that `generate` makes for `frames` frames after `frames_before` others."""
+        """First sample, and the one behind the last, that `generate` makes for `frames` frames
+        after `frames_before` others.
+        """
         first = SAMPLES_PER_MEL_FRAME * frames_before - HALF_FRAME if frames_before else 0
         return first, SAMPLES_PER_MEL_FRAME * (frames_before + frames) - (0 if ended else HALF_FRAME)
 
     def generate(self, f0: Tensor, before: Phase | None, noise: Tensor, ended: bool) -> tuple[Tensor, Phase]:
         """The samples that new frames settle.
 
-        f0: [B, n] Hz, n > 0. before: the phase after the frames before, None at the start of a sentence. noise: standard normal
-        [B, count, harmonics] for the samples of `span`; half a frame more if the sentence has `ended`. Returns [B, count] and the phase.
+        f0: [B, n] Hz, n > 0. before: the phase after the frames before, None at the start of a
+        sentence. noise: standard normal [B, count, harmonics] for the samples of `span`; half a
+        frame more if the sentence has `ended`. Returns [B, count] and the phase.
         """
         waves, voiced, phase = self.waves(f0, before, ended)
         config = self._config
@@ -73,7 +79,9 @@ class Source:
         return torch.tanh(F.linear(waves + level * noise, self._weight, self._bias)).squeeze(-1), phase
 
     def waves(self, f0: Tensor, before: Phase | None, ended: bool) -> tuple[Tensor, Tensor, Phase]:
-        """Sine waves [B, count, harmonics], silent where unvoiced; the voiced flag [B, count, 1] as 0 or 1; the phase behind them."""
+        """Sine waves [B, count, harmonics], silent where unvoiced; the voiced flag [B, count, 1] as
+        0 or 1; the phase behind them.
+        """
         turns_per_sample = torch.remainder(f0[..., None] * self._multiples / self._rate, 1.0).to(torch.float64)
         turns = turns_per_sample * SAMPLES_PER_MEL_FRAME
         centres = torch.cumsum(turns, dim=1)
@@ -91,7 +99,9 @@ class Source:
             pieces.append(centres[:, -1:].expand(-1, HALF_FRAME, -1))
         sines = torch.sin(torch.cat(pieces, dim=1) * (2 * math.pi)).to(torch.float32)
         held = f0 if before is None else torch.cat([before.f0, f0], dim=1)
-        voiced = (held > self._config.nsf_voiced_threshold).to(torch.float32).repeat_interleave(SAMPLES_PER_MEL_FRAME, dim=1)
+        voiced = (
+            (held > self._config.nsf_voiced_threshold).to(torch.float32).repeat_interleave(SAMPLES_PER_MEL_FRAME, dim=1)
+        )
         first = 0 if before is None else HALF_FRAME
         voiced = voiced[:, first : first + sines.shape[1], None]
         return sines * self._config.nsf_alpha * voiced, voiced, Phase(centres[:, -1], f0[:, -1:])

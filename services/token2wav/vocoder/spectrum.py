@@ -1,4 +1,6 @@
-"""Short-time Fourier transform and its inverse on any stretch of a sentence: periodic Hann window, centred frames."""
+"""Short-time Fourier transform and its inverse on any stretch of a sentence: periodic Hann window,
+centred frames.
+"""
 
 import torch
 from torch import Tensor
@@ -8,14 +10,18 @@ from services.token2wav.vocoder.receptive_field import Span
 
 
 class Spectrum:
-    """Frame k is centred on sample k * hop. Beyond the ends of the sentence its mirror image is analysed."""
+    """Frame k is centred on sample k * hop. Beyond the ends of the sentence its mirror image is
+    analysed.
+    """
 
     def __init__(self, n_fft: int, hop: int, device: torch.device) -> None:
         self._n_fft, self._hop = n_fft, hop
         self._window = torch.hann_window(n_fft, periodic=True, device=device)
 
     def analyse(self, signal: Tensor, frames: Span, length: int) -> Tensor:
-        """signal [B, n] of a sentence of `length` samples -> [B, n_fft + 2, frames], real parts above imaginary parts."""
+        """signal [B, n] of a sentence of `length` samples -> [B, n_fft + 2, frames], real parts
+        above imaginary parts.
+        """
         half = self._n_fft // 2
         wanted = Span(frames.start * self._hop - half, (frames.stop - 1) * self._hop + half)
         inside = wanted.within(length)
@@ -27,7 +33,9 @@ class Spectrum:
         return torch.cat([spectrum.real, spectrum.imag], dim=-1).transpose(1, 2)
 
     def synthesise(self, magnitude: Tensor, angle: Tensor, held: Span, samples: Span) -> Tensor:
-        """magnitude and angle [B, n_fft / 2 + 1, held] -> [B, samples]: overlap-add over the summed squared window."""
+        """magnitude and angle [B, n_fft / 2 + 1, held] -> [B, samples]: overlap-add over the summed
+        squared window.
+        """
         frames = torch.fft.irfft(torch.polar(magnitude, angle).transpose(1, 2), n=self._n_fft) * self._window
         energy = self._window.square().expand(1, frames.shape[1], -1)
         start = samples.start + self._n_fft // 2 - held.start * self._hop

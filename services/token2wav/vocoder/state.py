@@ -15,7 +15,8 @@ def _bytes(*tensors: Tensor | None) -> int:
 
 @dataclass(kw_only=True)
 class VocoderState:
-    """`continuous` profile. Set `cancelled` from any thread: no window is started after it is seen, and the memory is freed.
+    """`continuous` profile. Set `cancelled` from any thread: no window is started after it is seen,
+    and the memory is freed.
 
     Frames and samples are counted from the start of the sentence.
     """

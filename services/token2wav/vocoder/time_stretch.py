@@ -15,7 +15,9 @@ SLOWEST, FASTEST = 0.5, 2.0
 
 @dataclass(kw_only=True)
 class StretchState:
-    """One sentence being stretched; `tail` [80, n] are the frames from `kept` on that a later output frame may need."""
+    """One sentence being stretched; `tail` [80, n] are the frames from `kept` on that a later
+    output frame may need.
+    """
 
     speed: float
     tail: Tensor
@@ -30,12 +32,15 @@ class StretchState:
 
 
 class MelStretch:
-    """Linear interpolation along time. Speed 1.25 makes T frames into int(T / 1.25); allowed 0.5 to 2.0."""
+    """Linear interpolation along time. Speed 1.25 makes T frames into int(T / 1.25); allowed 0.5 to
+    2.0.
+    """
 
     @staticmethod
     def offline(mel: Tensor, speed: float) -> Tensor:
-        """[80, T] -> [80, max(1, int(T / speed))] by the reference's rule (compatibility specification section 6.2): the whole
-        input is spread over the whole output, so positions differ a little from `step`'s."""
+        """[80, T] -> [80, max(1, int(T / speed))] by the reference's rule (compatibility
+        specification section 6.2): the whole input is spread over the whole output, so positions
+        differ a little from `step`'s."""
         _check(speed)
         if speed == 1.0 or mel.shape[1] == 0:
             return mel
@@ -51,8 +56,8 @@ class MelStretch:
     def step(state: StretchState, mel: Tensor, final: bool) -> Tensor:
         """The output frames that `mel` [80, n] (n may be 0) settles, [80, m].
 
-        Frame i is read at position (i + 0.5) * speed - 0.5; int(T / speed) frames in all, at least one if there was input, however
-        the input was cut. Speed 1.0 hands frames through untouched.
+        Frame i is read at position (i + 0.5) * speed - 0.5; int(T / speed) frames in all, at least
+        one if there was input, however the input was cut. Speed 1.0 hands frames through untouched.
         """
         if state.ended:
             raise InternalFault("mel stretch: a step after the final one")
@@ -70,7 +75,8 @@ class MelStretch:
         left = [math.floor(position) for position in positions]
         right = [min(i + 1, received - 1) for i in left]
         weight = torch.tensor([p - i for p, i in zip(positions, left, strict=True)], dtype=mel.dtype, device=mel.device)
-        # Two products and a sum, not lerp: fused multiply-add would round differently in the tail of a vector register.
+        # Two products and a sum, not lerp: fused multiply-add would round differently in the tail
+        # of a vector register.
         made = _at(state, left) * (1 - weight) + _at(state, right) * weight
         state.made = max(stop, state.made)
         drop = min(max(0, math.floor(_position(state.made, state.speed)) - state.kept), state.tail.shape[1])

@@ -1,8 +1,9 @@
 """The HiFT vocoder: mel frames in, 24 kHz samples out, whole or as the frames arrive.
 
-Streaming recomputes context instead of keeping the state of some hundred convolutions: each layer makes just the columns that a window
-depends on (`receptive_field`), every window in the same shape, while phase and source samples are carried. What windows of 50 frames cost,
-and of 10, beside the whole rendered at once: docs/decisions/0003-vocoder-hold-back.md.
+Streaming recomputes context instead of keeping the state of some hundred convolutions: each layer
+makes just the columns that a window depends on (`receptive_field`), every window in the same shape,
+while phase and source samples are carried. What windows of 50 frames cost, and of 10, beside the
+whole rendered at once: docs/decisions/0003-vocoder-hold-back.md.
 """
 
 import contextlib
@@ -34,28 +35,39 @@ class VocoderStats:
 
     windows: int = 0
     longest_seconds: float = 0.0
-    """Longest time one batch of windows took: what a cancelled stream may still have to wait for."""
+    """Longest time one batch of windows took: what a cancelled stream may still have to wait
+    for.
+    """
 
 
 def load_vocoder(directory: ModelDirectory, device: torch.device, hold_back_frames: int | None = None) -> "Vocoder":
-    """Read `cosyvoice2.yaml` section hift and `hift.pt`; raises ModelError naming file and key or tensor for anything wrong.
+    """Read `cosyvoice2.yaml` section hift and `hift.pt`; raises ModelError naming file and key or
+    tensor for anything wrong.
 
-    hold_back_frames: None holds back what the samples really depend on; a smaller number trades exactness for an earlier first sound.
+    hold_back_frames: None holds back what the samples really depend on; a smaller number trades
+    exactness for an earlier first sound.
     """
     config = read_config(directory)
     return Vocoder(config, load_weights(directory, config), device, hold_back_frames)
 
 
 class Vocoder:
-    """Weights and counters; every sentence's state is handed in and changed there. For one owner thread.
+    """Weights and counters; every sentence's state is handed in and changed there. For one owner
+    thread.
 
-    Noise is philox.normal(seed, sentence, absolute sample, harmonic), so samples are a function of mel, seed and sentence.
+    Noise is philox.normal(seed, sentence, absolute sample, harmonic), so samples are a function of
+    mel, seed and sentence.
 
-    `step` always renders the same windows of frames, each from the same frames around it; how mel was cut only decides when.
+    `step` always renders the same windows of frames, each from the same frames around it; how mel
+    was cut only decides when.
     """
 
     def __init__(
-        self, config: VocoderConfig, weights: dict[str, Tensor], device: torch.device, hold_back_frames: int | None = None
+        self,
+        config: VocoderConfig,
+        weights: dict[str, Tensor],
+        device: torch.device,
+        hold_back_frames: int | None = None,
     ) -> None:
         self.device = device
         self.config = config
@@ -64,7 +76,9 @@ class Vocoder:
         self.source = Source(config, weights, device)
         self.filter = FilterNetwork(config, weights, device)
         self.batch_invariant = device.type == "cpu"
-        """Streams are rendered one by one, so a stream's samples do not depend on its neighbours, to the last bit."""
+        """Streams are rendered one by one, so a stream's samples do not depend on its neighbours,
+        to the last bit.
+        """
         self._harmonics = config.harmonics
         self._context = context(config)
         self._crossfade_window = hamming_window().to(device)
@@ -75,10 +89,12 @@ class Vocoder:
 
     @torch.inference_mode()
     def offline(self, mel: Tensor, seed: int, sentence: int, *, stop: Stop = never) -> Tensor:
-        """[80, T] at 50 Hz -> float32 [480 T] at 24 kHz within +-0.99, all at once: the reference's arithmetic.
+        """[80, T] at 50 Hz -> float32 [480 T] at 24 kHz within +-0.99, all at once: the reference's
+        arithmetic.
 
-        Raises NonFinite on non-numbers, Cancelled when `stop` says so: it is asked before each second of noise, before
-        pitch and source and between the convolutions of the filter, which go over the whole sentence.
+        Raises NonFinite on non-numbers, Cancelled when `stop` says so: it is asked before each
+        second of noise, before pitch and source and between the convolutions of the filter, which
+        go over the whole sentence.
         """
         frames = mel.shape[1]
         if not frames:
@@ -89,15 +105,19 @@ class Vocoder:
         return _checked(self.filter(mel, source, 0, frames, stop))[0]
 
     def noise(self, seed: int, sentence: int, first: int, end: int, stop: Stop = never) -> Tensor:
-        """Standard normal draws [1, end - first, harmonics] for the samples first..end-1 of a sentence; see `draw`."""
+        """Standard normal draws [1, end - first, harmonics] for the samples first..end-1 of a
+        sentence; see `draw`.
+        """
         return draw(seed, sentence, first, end, self._harmonics, stop).to(self.device)[None]
 
     def start(self, seed: int, sentence: int, chunk_phase: int = 0, window_frames: int = SHORT_FRAMES) -> VocoderState:
         """A sentence in the `continuous` profile.
 
-        chunk_phase: after how many frames, modulo 50, the chunks of mel end. The windows are laid so that nothing that is settled by
-        such a chunk waits for the next one; any other cutting works as well, with up to a window of extra delay. window_frames: length of
-        the windows, a divisor of 50 (`window.window_frames`); longer ones are less work, and the same samples within rounding.
+        chunk_phase: after how many frames, modulo 50, the chunks of mel end. The windows are laid
+        so that nothing that is settled by such a chunk waits for the next one; any other cutting
+        works as well, with up to a window of extra delay. window_frames: length of the windows, a
+        divisor of 50 (`window.window_frames`); longer ones are less work, and the same samples
+        within rounding.
         """
         return VocoderState(
             seed=seed,
@@ -110,16 +130,20 @@ class Vocoder:
 
     @torch.inference_mode()
     def step(self, states: list[VocoderState], mels: list[Tensor], final: list[bool]) -> list[Tensor | None]:
-        """The samples that new frames settle, for each stream: float32 [480 * frames], 480 * all frames in total after the final step.
+        """The samples that new frames settle, for each stream: float32 [480 * frames], 480 * all
+        frames in total after the final step.
 
-        mels[i]: [80, n], n may be 0. None for a stream that was seen cancelled, and for one whose samples are not finite: its `fault`
-        then says so and the others go on. Raises InternalFault for a step after the final one, before any state has changed.
+        mels[i]: [80, n], n may be 0. None for a stream that was seen cancelled, and for one whose
+        samples are not finite: its `fault` then says so and the others go on. Raises InternalFault
+        for a step after the final one, before any state has changed.
         """
         for index, (state, mel) in enumerate(zip(states, mels, strict=True)):
             if state.ended and not state.cancelled:
                 raise InternalFault(f"vocoder: stream {index} got a step after its final one")
             if mel.ndim != 2 or mel.shape[0] != MEL_BINS:
-                raise InternalFault(f"vocoder: mel of stream {index} has shape {list(mel.shape)}, expected [{MEL_BINS}, n]")
+                raise InternalFault(
+                    f"vocoder: mel of stream {index} has shape {list(mel.shape)}, expected [{MEL_BINS}, n]"
+                )
         for state, mel, ended in zip(states, mels, final, strict=True):
             if _alive(state):
                 state.mel = torch.cat([state.mel, mel.to(self.device, torch.float32)], dim=1)
@@ -130,7 +154,9 @@ class Vocoder:
                 for group in [[index] for index in indices] if self.batch_invariant else [indices]:
                     alive = [index for index in group if _alive(states[index])]
                     with contextlib.suppress(Cancelled):
-                        for index, samples in zip(alive, self._render(window, [states[i] for i in alive]) if alive else [], strict=True):
+                        for index, samples in zip(
+                            alive, self._render(window, [states[i] for i in alive]) if alive else [], strict=True
+                        ):
                             made[index].append(samples)
         return [self._hand_out(state, samples) for state, samples in zip(states, made, strict=True)]
 
@@ -152,7 +178,9 @@ class Vocoder:
         return list(groups.items())
 
     def _render(self, window: Window, states: list[VocoderState]) -> list[Tensor]:
-        """Samples of a window of each stream. Raises Cancelled when all of them were cancelled meanwhile; then they are of no more use."""
+        """Samples of a window of each stream. Raises Cancelled when all of them were cancelled
+        meanwhile; then they are of no more use.
+        """
         began = time.monotonic()
         mel = torch.stack([state.mel[:, : window.frames] for state in states])
         start = max(0, window.pitched - F0Predictor.reach)
@@ -168,18 +196,23 @@ class Vocoder:
             state.rendered += window.last - window.first
             state.phase = phase.row(row)
         if self.filter.plan(window.first, window.last, window.frames).source.stop > source.shape[1]:
-            # Only with a hold-back below the exact one: the rest of the source as if the sentence ended here, used once and forgotten.
+            # Only with a hold-back below the exact one: the rest of the source as if the sentence
+            # ended here, used once and forgotten.
             rest, _ = self._generate(states, f0[:, settled:], phase, ended=True)
             source = torch.cat([source, rest], dim=1)
         samples = self.filter(mel, source, window.first, window.last, lambda: all(state.cancelled for state in states))
         for state, finite in zip(states, torch.isfinite(samples).all(dim=1).tolist(), strict=True):
             if not finite:
-                state.fault = NonFinite(f"the vocoder produced samples that are not finite before frame {state.rendered}")
+                state.fault = NonFinite(
+                    f"the vocoder produced samples that are not finite before frame {state.rendered}"
+                )
         self.stats.windows += len(states)
         self.stats.longest_seconds = max(self.stats.longest_seconds, time.monotonic() - began)
         return list(samples)
 
-    def _generate(self, states: list[VocoderState], f0: Tensor, before: Phase | None, ended: bool) -> tuple[Tensor, Phase]:
+    def _generate(
+        self, states: list[VocoderState], f0: Tensor, before: Phase | None, ended: bool
+    ) -> tuple[Tensor, Phase]:
         noise = []
         for state in states:
             first, stop = self.source.span(state.pitched, f0.shape[1], ended)
@@ -199,17 +232,21 @@ class Vocoder:
 
     @torch.inference_mode()
     def step_upstream(self, state: UpstreamVocoderState, mel: Tensor, final: bool, *, stop: Stop = never) -> Tensor:
-        """One call of the reference's schedule (compatibility specification section 6.2): [80, n] new frames -> float32 [m].
+        """One call of the reference's schedule (compatibility specification section 6.2): [80, n]
+        new frames -> float32 [m].
 
-        8 frames and their source are repeated from the call before, the phase starts anew, the seam is cross-faded, and 3840 samples
-        are held back unless final. In a seam samples reach 0.99 * 1.08: clip before making integers of them. Raises InvalidRequest
-        for a first call that is neither final nor 8 frames long, InternalFault for a call after the final one and NonFinite on non-numbers,
-        Cancelled when `stop` says so: the state is then of no more use.
+        8 frames and their source are repeated from the call before, the phase starts anew, the seam
+        is cross-faded, and 3840 samples are held back unless final. In a seam samples reach 0.99 *
+        1.08: clip before making integers of them. Raises InvalidRequest for a first call that is
+        neither final nor 8 frames long, InternalFault for a call after the final one and NonFinite
+        on non-numbers, Cancelled when `stop` says so: the state is then of no more use.
         """
         if state.ended:
             raise InternalFault("vocoder: a step after the final one")
         if mel.shape[1] < OVERLAP_FRAMES and state.mel is None and not final:
-            raise InvalidRequest(f"the first hop gives {mel.shape[1]} mel frames; profile upstream needs {OVERLAP_FRAMES} or more")
+            raise InvalidRequest(
+                f"the first hop gives {mel.shape[1]} mel frames; profile upstream needs {OVERLAP_FRAMES} or more"
+            )
         mel = mel.to(self.device, torch.float32)
         whole = mel if state.mel is None else torch.cat([state.mel, mel], dim=1)
         first = SAMPLES_PER_MEL_FRAME * (state.frames + mel.shape[1] - whole.shape[1])
@@ -229,9 +266,10 @@ class Vocoder:
     def render_upstream(
         self, mel: Tensor, noise: Tensor, source: Tensor | None, speech: Tensor | None, *, stop: Stop = never
     ) -> tuple[Tensor, Tensor]:
-        """Arithmetic of one such call: mel [80, T] with the repeated frames, noise [1, 480 T, harmonics], the cached source [n] that
-        overwrites the first samples of the new one, the cached speech to fade from. Returns samples and source, both [480 T]. Raises
-        NonFinite on non-numbers, Cancelled when `stop` says so."""
+        """Arithmetic of one such call: mel [80, T] with the repeated frames, noise [1, 480 T,
+        harmonics], the cached source [n] that overwrites the first samples of the new one, the
+        cached speech to fade from. Returns samples and source, both [480 T]. Raises NonFinite on
+        non-numbers, Cancelled when `stop` says so."""
         made = self._whole_source(mel.contiguous()[None], noise, stop)
         if source is not None:
             made = torch.cat([source[None], made[:, source.shape[0] :]], dim=1)

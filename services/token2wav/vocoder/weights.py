@@ -1,8 +1,8 @@
 """`hift.pt`: names, shapes, and weight norm fused once.
 
-Three namings are read: `<m>.parametrizations.weight.original0/1` (what current torch writes), `<m>.weight_g` / `<m>.weight_v`
-(older snapshots), and an already fused `<m>.weight`; each with or without the `generator.` prefix of the GAN wrapper.
-Source: compatibility specification section 5.5.
+Three namings are read: `<m>.parametrizations.weight.original0/1` (what current torch writes),
+`<m>.weight_g` / `<m>.weight_v` (older snapshots), and an already fused `<m>.weight`; each with or
+without the `generator.` prefix of the GAN wrapper. Source: compatibility specification section 5.5.
 """
 
 from collections.abc import Iterator, Mapping
@@ -55,7 +55,10 @@ def _normed_modules(config: VocoderConfig) -> dict[str, tuple[Shape, int]]:
     base = config.base_channels
     modules: dict[str, tuple[Shape, int]] = {"conv_pre": ((base, MEL_BINS, EDGE_KERNEL), base)}
     for level, kernel in enumerate(config.upsample_kernel_sizes):
-        modules[f"ups.{level}"] = ((config.channels(level), config.channels(level + 1), kernel), config.channels(level + 1))
+        modules[f"ups.{level}"] = (
+            (config.channels(level), config.channels(level + 1), kernel),
+            config.channels(level + 1),
+        )
     for block, width, kernel, dilations in residual_blocks(config):
         for i in range(len(dilations)):
             modules |= {f"{block}.{convs}.{i}": ((width, width, kernel), width) for convs in ("convs1", "convs2")}
@@ -67,9 +70,11 @@ def _normed_modules(config: VocoderConfig) -> dict[str, tuple[Shape, int]]:
 
 
 def load_weights(directory: ModelDirectory, config: VocoderConfig) -> dict[str, Tensor]:
-    """Every tensor in float32 on the CPU, weight norm fused: `<module>.weight` replaces gain and direction.
+    """Every tensor in float32 on the CPU, weight norm fused: `<module>.weight` replaces gain and
+    direction.
 
-    Raises ModelError naming the file and each tensor that is missing, extra, misshapen, not floating point or not finite.
+    Raises ModelError naming the file and each tensor that is missing, extra, misshapen, not
+    floating point or not finite.
     """
     path = directory.file(FILE)
     found = _canonical(path, read_tensors(path))
@@ -92,13 +97,17 @@ def is_gain(name: str) -> bool:
 
 
 def fused(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same tensors with `<module>.weight` in place of each pair of gain and direction; gradients flow through."""
+    """The same tensors with `<module>.weight` in place of each pair of gain and direction;
+    gradients flow through.
+    """
     weights = dict(tensors)
     for name in tensors:
         if is_gain(name):
             module = name.removesuffix(_GAIN)
             gain, direction = weights.pop(name), weights.pop(f"{module}{_DIRECTION}")
-            weights[f"{module}.weight"] = gain * direction / torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
+            weights[f"{module}.weight"] = (
+                gain * direction / torch.linalg.vector_norm(direction, dim=(1, 2), keepdim=True)
+            )
     return weights
 
 

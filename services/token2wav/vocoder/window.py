@@ -1,7 +1,8 @@
 """The fixed grid of windows that the `continuous` vocoder renders, however its mel was cut.
 
-A window becomes due when its last frame and the hold-back behind it are there, and it looks at exactly those frames: rendering it
-sooner or later gives the same samples. What the end of the sentence leaves over is rendered as one piece.
+A window becomes due when its last frame and the hold-back behind it are there, and it looks at
+exactly those frames: rendering it sooner or later gives the same samples. What the end of the
+sentence leaves over is rendered as one piece.
 """
 
 from dataclasses import dataclass
@@ -11,18 +12,22 @@ from services.token2wav.vocoder.f0 import F0Predictor
 from services.token2wav.vocoder.state import VocoderState
 
 SHORT_FRAMES = 10
-"""Of a window where chunks of mel end anywhere, as stretched speech has them: at most 9 settled frames wait for the next chunk."""
+"""Of a window where chunks of mel end anywhere, as stretched speech has them: at most 9 settled
+frames wait for the next chunk.
+"""
 
 
 def window_frames(speed: float) -> int:
-    """Length of the windows of a sentence. At speed 1 each chunk of the flow settles just one window of its own length: nothing waits, and
-    context is computed once for 50 frames."""
+    """Length of the windows of a sentence. At speed 1 each chunk of the flow settles just one
+    window of its own length: nothing waits, and context is computed once for 50 frames."""
     return CHUNK_FRAMES if speed == 1.0 else SHORT_FRAMES
 
 
 @dataclass(frozen=True)
 class Window:
-    """One piece of rendering, in frames counted from the oldest one kept. Equal windows have equal shapes and can share a batch."""
+    """One piece of rendering, in frames counted from the oldest one kept. Equal windows have equal
+    shapes and can share a batch.
+    """
 
     first: int
     last: int
@@ -39,12 +44,16 @@ class Window:
 
 
 def first_window(chunk_phase: int, hold_back: int, frames: int) -> int:
-    """Length of the first window, so that windows of `frames` end where chunks of 50 frames, cut at `chunk_phase`, settle them."""
+    """Length of the first window, so that windows of `frames` end where chunks of 50 frames, cut at
+    `chunk_phase`, settle them.
+    """
     return (chunk_phase - hold_back) % CHUNK_FRAMES % frames or frames
 
 
 def next_window(state: VocoderState, hold_back: int, frames_before: int) -> Window | None:
-    """The window that is due, if one is. frames_before: how far left of a window the filter network looks."""
+    """The window that is due, if one is. frames_before: how far left of a window the filter network
+    looks.
+    """
     first = state.rendered
     last = first + state.window_frames if first else state.first_stop
     end, ended = last + hold_back, False

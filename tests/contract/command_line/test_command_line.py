@@ -16,7 +16,12 @@ TEXT = "What a script hears is what a person hears."
 
 def _cosyserve(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "cosyserve", *arguments], cwd=ROOT, input=stdin, capture_output=True, timeout=120, check=False
+        [sys.executable, "-m", "cosyserve", *arguments],
+        cwd=ROOT,
+        input=stdin,
+        capture_output=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -31,7 +36,11 @@ def test_say_writes_a_wav_file_and_says_what_it_cost(endpoint: str, tmp_path: Pa
         audio = file.readframes(file.getnframes())
     assert told["seed"] == 4
     assert 0 < told["first_sound_seconds"] <= told["real_time_factor"] * told["seconds"]
-    assert told["first_sound_seconds"] <= told["first_audible_seconds"] < told["real_time_factor"] * told["seconds"] + told["seconds"]
+    assert (
+        told["first_sound_seconds"]
+        <= told["first_audible_seconds"]
+        < told["real_time_factor"] * told["seconds"] + told["seconds"]
+    )
     assert told["onset"] == "trimmed"
     assert set(told["server"]["first_sound"]) == {"frontend", "llm_prefill", "llm_decode", "flow", "vocoder"}
 
@@ -56,7 +65,9 @@ def test_say_in_every_mode(endpoint: str, tmp_path: Path) -> None:
     modes = [("--prompt-mode", mode) for mode in ("zero_shot", "cross_lingual", "sft")]
     for options in (*modes, ("--instruction", "Slowly.")):
         target = tmp_path / "out.wav"
-        spoken = _cosyserve("say", TEXT, "-o", str(target), "--voice", "zs_a", *options, "--retry", "--server", endpoint)
+        spoken = _cosyserve(
+            "say", TEXT, "-o", str(target), "--voice", "zs_a", *options, "--retry", "--server", endpoint
+        )
         assert spoken.returncode == 0, spoken.stderr
         assert target.stat().st_size > 10_000
         target.unlink()
@@ -64,7 +75,9 @@ def test_say_in_every_mode(endpoint: str, tmp_path: Path) -> None:
 
 def test_a_word_is_read_as_it_is_pronounced(endpoint: str) -> None:
     options = ("-o", "-", "--seed", "1", "--server", endpoint)
-    told = _cosyserve("say", "A cosy voice.", *options, "--pronounce", "cosy=very long and winding", "--allow-control-tokens")
+    told = _cosyserve(
+        "say", "A cosy voice.", *options, "--pronounce", "cosy=very long and winding", "--allow-control-tokens"
+    )
     assert told.returncode == 0, told.stderr
     assert told.stdout == _cosyserve("say", "A very long and winding voice.", *options).stdout
     assert told.stdout != _cosyserve("say", "A cosy voice.", *options).stdout
@@ -79,7 +92,9 @@ def test_what_is_not_spoken_as_it_is_written_is_told_beside_the_sound(endpoint: 
         assert done.stderr.decode() == f"warning: sentence 0: {message}: 'emphasis'\n"
         (told,) = json.loads(done.stdout)["server"]["warnings"]
         assert told == {"kind": "unsupported_markup", "message": message, "left_out": ["emphasis"], "sentence": 0}
-    wrong = _cosyserve("say", "<speak>A <break time='9ms'/></speak>", "-o", str(tmp_path / "none.wav"), "--server", endpoint)
+    wrong = _cosyserve(
+        "say", "<speak>A <break time='9ms'/></speak>", "-o", str(tmp_path / "none.wav"), "--server", endpoint
+    )
     assert wrong.returncode == 1
     assert b"SSML, line 1, column 10: break: time is 9 ms, allowed are 10 to 5000 ms" in wrong.stderr
 
@@ -112,18 +127,29 @@ def test_voices(endpoint: str) -> None:
     [
         (("say", "...", "-o", "{file}"), "cosyserve: INVALID_ARGUMENT: text has nothing to speak"),
         (("say", TEXT, "-o", "{file}", "--voice", "nobody"), "cosyserve: NOT_FOUND: "),
-        (("say", TEXT, "-o", "{file}", "--rate", "7999"), "cosyserve: INVALID_ARGUMENT: audio_format.sample_rate_hertz is 7999"),
-        (("say", TEXT, "-o", "/nowhere/out.wav"), "cosyserve: /nowhere/out.wav: cannot be written, /nowhere is no directory"),
+        (
+            ("say", TEXT, "-o", "{file}", "--rate", "7999"),
+            "cosyserve: INVALID_ARGUMENT: audio_format.sample_rate_hertz is 7999",
+        ),
+        (
+            ("say", TEXT, "-o", "/nowhere/out.wav"),
+            "cosyserve: /nowhere/out.wav: cannot be written, /nowhere is no directory",
+        ),
         (("say", TEXT, "-o", "/usr"), "cosyserve: /usr: cannot be written, it is a directory"),
         (("convert", "/nowhere/in.wav", "-o", "{file}"), "cosyserve: /nowhere/in.wav: No such file or directory"),
         (("say", TEXT, "-o", "{file}", "--prompt-mode", "zero_shot"), "cosyserve: FAILED_PRECONDITION: server at "),
         (("say", TEXT, "-o", "{file}", "--prompt", "README.md"), "cosyserve: INVALID_ARGUMENT: "),
         (("convert", "README.md", "-o", "{file}"), "cosyserve: INVALID_ARGUMENT: "),
-        (("convert", "/dev/null", "-o", "{file}"), "cosyserve: INVALID_ARGUMENT: /dev/null has 0 bytes, allowed 1 to 10485760"),
+        (
+            ("convert", "/dev/null", "-o", "{file}"),
+            "cosyserve: INVALID_ARGUMENT: /dev/null has 0 bytes, allowed 1 to 10485760",
+        ),
         (("voices", "--server", "127.0.0.1:1"), "cosyserve: UNAVAILABLE: server at 127.0.0.1:1: "),
     ],
 )
-def test_an_error_is_one_line_and_leaves_no_file(endpoint: str, tmp_path: Path, arguments: tuple[str, ...], line: str) -> None:
+def test_an_error_is_one_line_and_leaves_no_file(
+    endpoint: str, tmp_path: Path, arguments: tuple[str, ...], line: str
+) -> None:
     target = tmp_path / "out.wav"
     filled = [argument.format(file=target) for argument in arguments]
     done = _cosyserve(*filled, *(() if "--server" in filled else ("--server", endpoint)))
@@ -144,21 +170,35 @@ def test_an_error_is_one_line_and_leaves_no_file(endpoint: str, tmp_path: Path, 
         (("say", "x", "-o", "y", "--seed", "-1"), "argument --seed: -1 is not allowed: 0 to 18446744073709551615"),
         (("say", "x", "-o", "y", "--rate", "fast"), "argument --rate: 'fast' is no whole number"),
         (("say", "x", "-o", "y", "--timeout", "0"), "argument --timeout: 0 is not allowed: more than 0 seconds"),
-        (("say", "x", "-o", "y", "--server", "localhost:99999"), "the port of 'localhost:99999' is 99999, allowed 1 to 65535"),
+        (
+            ("say", "x", "-o", "y", "--server", "localhost:99999"),
+            "the port of 'localhost:99999' is 99999, allowed 1 to 65535",
+        ),
         (("voices", "list", "--server", "localhost"), "'localhost' is not of the form HOST:PORT"),
         (("say", "x", "--play", "--encoding", "mulaw"), "--play plays linear16, and no other encoding"),
         (("say", "x", "-o", "y", "--encoding", "mp3"), "'mp3' is none of linear16, mulaw, alaw"),
         (("say", "x", "-o", "y", "--pronounce", "cosy"), "'cosy' is not of the form WRITTEN=SPOKEN"),
-        (("say", "x", "-o", "y", "--transcript", "what"), "--transcript, --prompt-language and --cut-prompt need --prompt"),
-        (("convert", "x.wav", "-o", "y", "--voice", "a", "--prompt", "z"), "--voice and --prompt: speak like one of them"),
+        (
+            ("say", "x", "-o", "y", "--transcript", "what"),
+            "--transcript, --prompt-language and --cut-prompt need --prompt",
+        ),
+        (
+            ("convert", "x.wav", "-o", "y", "--voice", "a", "--prompt", "z"),
+            "--voice and --prompt: speak like one of them",
+        ),
         (("convert", "x.wav", "-o", "y", "--prompt-mode", "instruct"), "invalid choice: 'instruct'"),
         (("up", "--replicas", "llm"), "'llm' is not of the form token2wav=2,llm=1"),
-        (("up", "--replicas", "gateway=2"), "'gateway' has no replicas; services that can have some: frontend, llm, token2wav"),
+        (
+            ("up", "--replicas", "gateway=2"),
+            "'gateway' has no replicas; services that can have some: frontend, llm, token2wav",
+        ),
         (("up", "--replicas", "llm=17"), "17 replicas of llm were asked for, allowed are 1 to 16"),
         (("up", "--listen", "50051"), "'50051' is not an address to listen on"),
     ],
 )
-def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_usage_is_exit_code_2(
+    arguments: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     from cosyserve.__main__ import main
 
     if arguments[0] == "up":
@@ -185,7 +225,9 @@ def test_say_speaks_standard_input_while_it_is_written(endpoint: str, tmp_path: 
     whole = _cosyserve("say", "--stream", "-o", "-", *options, stdin=b"One. Two sentences.")
     assert whole.returncode == 0, whole.stderr
     command = [sys.executable, "-m", "cosyserve", "say", "--stream", "-o", "-", *options]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"One. T")

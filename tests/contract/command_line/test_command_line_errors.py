@@ -1,4 +1,6 @@
-"""What the command line says when something is not there or not right, to people and to programs."""
+"""What the command line says when something is not there or not right, to people and to
+programs.
+"""
 
 import json
 import os
@@ -15,7 +17,13 @@ from cosyserve.__main__ import main
 from tests.contract.command_line.test_command_line import TEXT, _cosyserve
 from tests.stacks.up_process import ROOT
 
-COMMANDS = [("say", "x", "-o", "-"), ("convert", "README.md", "-o", "-"), ("voices",), ("voices", "show", "x"), ("info",)]
+COMMANDS = [
+    ("say", "x", "-o", "-"),
+    ("convert", "README.md", "-o", "-"),
+    ("voices",),
+    ("voices", "show", "x"),
+    ("info",),
+]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -45,7 +53,9 @@ def test_an_address_that_takes_connections_and_says_nothing(silent_address: str,
     assert time.monotonic() - begin < 15
     assert done.returncode == 1
     # A second may be over before the first answer of the address could have come.
-    assert b"is it running? cosyserve up" in done.stderr or (given and b"not over within the 1 s of --timeout" in done.stderr)
+    assert b"is it running? cosyserve up" in done.stderr or (
+        given and b"not over within the 1 s of --timeout" in done.stderr
+    )
 
 
 def test_a_timeout_bounds_everything(endpoint: str, tmp_path: Path) -> None:
@@ -125,6 +135,8 @@ def test_words_need_no_quotes(endpoint: str) -> None:
 def test_figures_have_one_style(endpoint: str, tmp_path: Path) -> None:
     told = _cosyserve("info", "--server", endpoint).stdout.decode()
     assert "e+" not in told
-    done = json.loads(_cosyserve("say", TEXT, "-o", str(tmp_path / "out.wav"), "--server", endpoint, "--json").stdout, parse_float=str)
+    done = json.loads(
+        _cosyserve("say", TEXT, "-o", str(tmp_path / "out.wav"), "--server", endpoint, "--json").stdout, parse_float=str
+    )
     figures = [done["seconds"], done["real_time_factor"], *done["server"]["total"].values()]
     assert all(len(figure.partition(".")[2]) <= 6 for figure in figures if isinstance(figure, str))

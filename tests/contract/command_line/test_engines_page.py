@@ -15,13 +15,23 @@ PAGE = (ROOT / "docs" / "engines.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINES = [line for block in BLOCK.findall(PAGE) for line in block.splitlines() if line.startswith("cosyserve model")]
 NEEDS_A_GPU = ("cosyserve model build models", "cosyserve model build token2wav")
-MIRRORED = ("cosyvoice2.yaml", "llm.pt", "flow.pt", "hift.pt", "campplus.onnx", "speech_tokenizer_v2.onnx", "CosyVoice-BlankEN/config.json")
+MIRRORED = (
+    "cosyvoice2.yaml",
+    "llm.pt",
+    "flow.pt",
+    "hift.pt",
+    "campplus.onnx",
+    "speech_tokenizer_v2.onnx",
+    "CosyVoice-BlankEN/config.json",
+)
 TOKENIZER = ("vocab.json", "merges.txt", "tokenizer_config.json")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A working directory with the bundled model, and a mirror: that model with the small one's tokenizer, which it has none of."""
+    """A working directory with the bundled model, and a mirror: that model with the small one's
+    tokenizer, which it has none of.
+    """
     folder = tmp_path_factory.mktemp("page")
     (folder / "models").symlink_to(ROOT / "models")
     for name in MIRRORED:
@@ -36,7 +46,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_shows_every_step_that_runs_without_a_gpu() -> None:
-    assert {line.split()[2] for line in LINES} >= {"download", "inspect", "convert", "build", "prune", "export", "verify"}
+    assert {line.split()[2] for line in LINES} >= {
+        "download",
+        "inspect",
+        "convert",
+        "build",
+        "prune",
+        "export",
+        "verify",
+    }
     assert {line.split()[2] for line in LINES} <= set(_STEPS)
 
 

@@ -17,9 +17,26 @@ FAKES = {"COSYSERVE_LLM_BACKEND": "fake", "COSYSERVE_TOKEN2WAV_BACKEND": "fake"}
 
 
 def start(tmp_path: Path, *options: str, **environ: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "cosyserve", "start", "--listen", "127.0.0.1:0", "--voices", str(tmp_path / "voices"), *options]
-    environment = {**os.environ, "COSYSERVE_TOKEN2WAV_ENGINES": str(tmp_path / "engines"), "PATH": str(tmp_path), **environ}
-    return subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-m",
+        "cosyserve",
+        "start",
+        "--listen",
+        "127.0.0.1:0",
+        "--voices",
+        str(tmp_path / "voices"),
+        *options,
+    ]
+    environment = {
+        **os.environ,
+        "COSYSERVE_TOKEN2WAV_ENGINES": str(tmp_path / "engines"),
+        "PATH": str(tmp_path),
+        **environ,
+    }
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def test_it_measures_then_serves(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""`cosyserve up` and the stack below it: real processes that are killed, starved and interrupted."""
+"""`cosyserve up` and the stack below it: real processes that are killed, starved and
+interrupted.
+"""
 
 import asyncio
 import shutil
@@ -29,8 +31,14 @@ def _gone(processes: list[psutil.Process], seconds: float = 20) -> bool:
 
 def test_one_log_stream_and_one_ctrl_c() -> None:
     up = Up("--replicas", "token2wav=2")
-    assert up.line_with("ready: ").endswith("(frontend.0, llm.0, token2wav.0, token2wav.1, orchestrator.0); Ctrl-C stops all")
-    for service, label in (("LlmService", "llm.0"), ("Token2WavService", "token2wav.1"), ("SynthesisService", "orchestrator.0")):
+    assert up.line_with("ready: ").endswith(
+        "(frontend.0, llm.0, token2wav.0, token2wav.1, orchestrator.0); Ctrl-C stops all"
+    )
+    for service, label in (
+        ("LlmService", "llm.0"),
+        ("Token2WavService", "token2wav.1"),
+        ("SynthesisService", "orchestrator.0"),
+    ):
         assert any(line.startswith(f"{label} ") and f"cosyserve.v1.{service} is loaded" in line for line in up.lines)
         assert up.line_with(f"{label} serving after")
     assert up.line_with("try: ") == f'try: cosyserve say "It works." --output it-works.wav --server {up.address}'
@@ -100,7 +108,9 @@ TEXT = "One of the services is going to die while this sentence is being spoken,
 
 async def test_a_replica_that_dies_is_replaced() -> None:
     reports, roster = Reports(), Roster()
-    async with running_stack(TINY, replicas={"token2wav": 2}, backend="fake", environ=SLOW_TOKENS, log=roster, report=reports) as stack:
+    async with running_stack(
+        TINY, replicas={"token2wav": 2}, backend="fake", environ=SLOW_TOKENS, log=roster, report=reports
+    ) as stack:
         await roster.complete(token2wav=2)
         ports = {(child.name, child.replica): child.port for child in stack.children}
         async with Client(stack.address) as client:
@@ -114,12 +124,19 @@ async def test_a_replica_that_dies_is_replaced() -> None:
             assert speech.summary is not None
             assert speech.summary.resumptions == 1
         await reports.holds("token2wav.0 serving", 2)
-        assert any("token2wav.0 was killed by SIGKILL; another replica lives, starting it again in 0.5 s" in line for line in reports.lines)
+        assert any(
+            "token2wav.0 was killed by SIGKILL; another replica lives, starting it again in 0.5 s" in line
+            for line in reports.lines
+        )
         assert {(child.name, child.replica): child.port for child in stack.children} == ports
 
 
-async def _heard_over(stack: Stack, client: Client, service: str, number: signal.Signals) -> tuple[bytes, Speech, list[str]]:
-    """The audio of TEXT, spoken while `service` gets a signal behind its first chunk; and the processes that are alive then."""
+async def _heard_over(
+    stack: Stack, client: Client, service: str, number: signal.Signals
+) -> tuple[bytes, Speech, list[str]]:
+    """The audio of TEXT, spoken while `service` gets a signal behind its first chunk; and the
+    processes that are alive then.
+    """
     speech, heard = client.synthesize(TEXT, seed=11), []
     async for chunk in speech:
         heard.append(chunk.audio)
@@ -130,12 +147,17 @@ async def _heard_over(stack: Stack, client: Client, service: str, number: signal
 
 async def test_an_utterance_is_the_same_when_a_single_process_is_killed_or_frozen() -> None:
     reports = Reports()
-    async with running_stack(TINY, backend="fake", environ=SLOW_TOKENS, report=reports) as stack, Client(stack.address) as client:
+    async with (
+        running_stack(TINY, backend="fake", environ=SLOW_TOKENS, report=reports) as stack,
+        Client(stack.address) as client,
+    ):
         whole = await client.synthesize(TEXT, seed=11).read()
         audio, speech, _ = await _heard_over(stack, client, "orchestrator", signal.SIGKILL)
         assert audio == whole
         assert speech.resumed >= 1, "the client has taken up the stream of a server that came back"
-        await reports.holds("orchestrator.0 was killed by SIGKILL; no other orchestrator serves, starting it again in 0.5 s")
+        await reports.holds(
+            "orchestrator.0 was killed by SIGKILL; no other orchestrator serves, starting it again in 0.5 s"
+        )
         audio, speech, _ = await _heard_over(stack, client, "llm", signal.SIGKILL)
         assert audio == whole
         await reports.holds("llm.0 was killed by SIGKILL; no other llm serves, starting it again in 0.5 s")
@@ -150,7 +172,10 @@ async def test_an_utterance_is_the_same_when_a_single_process_is_killed_or_froze
 
 async def test_a_text_that_is_being_written_outlives_the_orchestrator() -> None:
     reports = Reports()
-    async with running_stack(TINY, backend="fake", environ=SLOW_TOKENS, report=reports) as stack, Client(stack.address) as client:
+    async with (
+        running_stack(TINY, backend="fake", environ=SLOW_TOKENS, report=reports) as stack,
+        Client(stack.address) as client,
+    ):
         written = f"{TEXT} And a second one."
 
         async def fragments(*, killing: bool) -> AsyncIterator[str]:
@@ -181,11 +206,16 @@ async def test_a_service_that_cannot_come_back_ends_all_with_its_reason(monkeypa
         stack.kill("token2wav", 1)
         await reports.holds("token2wav.1 serving", 2)
         stack.kill("token2wav", 1)
-        await reports.holds("token2wav.1 was killed by SIGKILL, 1 restarts did not help; the other replicas of token2wav go on without it")
+        await reports.holds(
+            "token2wav.1 was killed by SIGKILL, 1 restarts did not help; the other replicas of token2wav go on without "
+            "it"
+        )
         stack.kill("llm")
         await reports.holds("llm.0 serving", 2)
         stack.kill("llm")
-        with pytest.raises(StackFailed, match=r"llm\.0 was killed by SIGKILL, 1 restarts did not help; its last lines:(.|\n)*is loaded"):
+        with pytest.raises(
+            StackFailed, match=r"llm\.0 was killed by SIGKILL, 1 restarts did not help; its last lines:(.|\n)*is loaded"
+        ):
             await asyncio.wait_for(stack.wait(), 60)
         await stack.stop()
         assert await asyncio.to_thread(_gone, processes, 0)

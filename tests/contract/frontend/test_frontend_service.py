@@ -127,7 +127,9 @@ def refused_for(refusal: tuple[grpc.StatusCode, str]) -> str:
         ),
     ],
 )
-async def test_a_stream_out_of_order_is_refused(stub: Any, requests: list[pb.AnalyzeStreamRequest], message: str) -> None:
+async def test_a_stream_out_of_order_is_refused(
+    stub: Any, requests: list[pb.AnalyzeStreamRequest], message: str
+) -> None:
     assert await refused(conversation(stub.AnalyzeStream(), requests)) == (grpc.StatusCode.INVALID_ARGUMENT, message)
 
 
@@ -137,7 +139,9 @@ async def test_fragments_do_not_show_and_units_are_analyzed_alone(stub: Any) -> 
     assert await stream(stub, [TEXT[:7], "", TEXT[7:31], TEXT[31:]]) == whole
     units = Units(400)
     alone = [sentence for unit in (*units.feed(TEXT), units.finish()) for sentence in await analyze(stub, unit)]
-    assert [(s.text, list(s.token_ids), s.language) for s in alone] == [(s.text, list(s.token_ids), s.language) for s in whole]
+    assert [(s.text, list(s.token_ids), s.language) for s in alone] == [
+        (s.text, list(s.token_ids), s.language) for s in whole
+    ]
     assert [s.index for s in whole] == [0, 1, 2, 3]
 
 
@@ -154,7 +158,10 @@ async def test_a_sentence_leaves_while_text_still_comes(stub: Any) -> None:
 
 async def test_voices(stub: Any) -> None:
     listed = (await stub.ListVoices(pb.FrontendServiceListVoicesRequest())).voices
-    assert [(voice.id, voice.is_default, voice.prompt_seconds) for voice in listed] == [("spk_a", False, 0.0), ("zs_a", True, 0.8)]
+    assert [(voice.id, voice.is_default, voice.prompt_seconds) for voice in listed] == [
+        ("spk_a", False, 0.0),
+        ("zs_a", True, 0.8),
+    ]
     voice = (await stub.GetVoice(pb.GetVoiceRequest())).voice
     assert (voice.id, voice.content_hash) == ("zs_a", listed[1].content_hash)
     assert (len(voice.prompt_text_ids), len(voice.prompt_speech_tokens), len(voice.prompt_mel)) == (9, 20, 40 * 80 * 4)
@@ -202,14 +209,30 @@ async def test_the_span_carries_length_and_language_and_no_text(stub: Any, monke
     ("variables", "status", "message"),
     [
         ({"LISTEN": "127.0.0.1:0"}, 2, "COSYSERVE_FRONTEND_MODEL is not set"),
-        ({"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "NORMALIZER": "magic"}, 2, "NORMALIZER is 'magic', expected one of wetext, none"),
-        ({"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "MAX_CHARACTERS": "0"}, 2, "MAX_CHARACTERS is 0, allowed 1 to 20000"),
-        ({"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "DEFAULT_VOICE": "x"}, 2, "COSYSERVE_FRONTEND_DEFAULT_VOICE: there is no voice 'x'"),
+        (
+            {"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "NORMALIZER": "magic"},
+            2,
+            "NORMALIZER is 'magic', expected one of wetext, none",
+        ),
+        (
+            {"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "MAX_CHARACTERS": "0"},
+            2,
+            "MAX_CHARACTERS is 0, allowed 1 to 20000",
+        ),
+        (
+            {"LISTEN": "127.0.0.1:0", "MODEL": str(TINY), "DEFAULT_VOICE": "x"},
+            2,
+            "COSYSERVE_FRONTEND_DEFAULT_VOICE: there is no voice 'x'",
+        ),
         ({"LISTEN": "127.0.0.1:0", "MODEL": "/nowhere"}, 3, "/nowhere: no such model directory"),
     ],
 )
 def test_a_bad_start_ends_with_a_line(
-    variables: dict[str, str], status: int, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    variables: dict[str, str],
+    status: int,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(f"COSYSERVE_FRONTEND_{name}", value)
@@ -218,7 +241,9 @@ def test_a_bad_start_ends_with_a_line(
 
 
 @pytest.mark.parametrize("partial", [False, True])
-async def test_text_of_which_nothing_is_spoken_is_read_in_slices(monkeypatch: pytest.MonkeyPatch, partial: bool) -> None:
+async def test_text_of_which_nothing_is_spoken_is_read_in_slices(
+    monkeypatch: pytest.MonkeyPatch, partial: bool
+) -> None:
     """The worker gives way between two of them."""
     fed: list[int] = []
     feed = WrittenText.feed
@@ -252,7 +277,9 @@ async def test_text_of_which_nothing_is_spoken_is_read_in_slices(monkeypatch: py
     assert steps >= 101
 
 
-def test_a_corrupt_speaker_file_ends_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_corrupt_speaker_file_ends_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(TINY / "CosyVoice-BlankEN", tmp_path / "CosyVoice-BlankEN")
     (tmp_path / "spk2info.pt").write_bytes(b"damaged")
     monkeypatch.setenv("COSYSERVE_FRONTEND_LISTEN", "127.0.0.1:0")

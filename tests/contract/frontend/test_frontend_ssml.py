@@ -1,4 +1,6 @@
-"""SSML documents and warnings over real gRPC: what a caller of the frontend is told, and with which status."""
+"""SSML documents and warnings over real gRPC: what a caller of the frontend is told, and with which
+status.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -33,7 +35,9 @@ async def refusal(answer: Any) -> str:
 
 
 def warnings(responses: list[Any]) -> list[tuple[int, tuple[str, ...], int]]:
-    return [(found.kind, tuple(found.left_out), found.sentence) for response in responses for found in response.warnings]
+    return [
+        (found.kind, tuple(found.left_out), found.sentence) for response in responses for found in response.warnings
+    ]
 
 
 async def test_rates_joints_and_pauses_are_told_with_their_sentences(stub: Any) -> None:
@@ -77,9 +81,16 @@ async def test_a_text_of_which_nothing_is_left_is_refused_with_the_reason(stub: 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("<speak>Hi <break time='9ms'/></speak>", "SSML, line 1, column 11: break: time is 9 ms, allowed are 10 to 5000 ms"),
+        (
+            "<speak>Hi <break time='9ms'/></speak>",
+            "SSML, line 1, column 11: break: time is 9 ms, allowed are 10 to 5000 ms",
+        ),
         ("<speak>Hi", "SSML, line 1, column 10: no element found"),
-        ("<speak/>", "text holds only punctuation, blanks or what this model cannot read; there is nothing to speak; the model reads en"),
+        (
+            "<speak/>",
+            "text holds only punctuation, blanks or what this model cannot read; there is nothing to speak; the model "
+            "reads en",
+        ),
         ("<!DOCTYPE speak><speak>Hi</speak>", "SSML, line 1, column 16: a document type declaration is not allowed"),
     ],
 )
@@ -92,11 +103,15 @@ async def test_bad_documents_are_refused_alike_by_both(stub: Any, text: str, rea
 async def test_the_speed_of_the_request_bounds_rates(stub: Any) -> None:
     text = '<speak><prosody rate="x-slow">Hi.</prosody></speak>'
     assert len(await analyze(stub, text, speed=1.0)) == 1
-    assert "rate 0.5 times speed 0.8 of the request is 0.4, allowed are 0.5 to 2" in await refusal(analyze(stub, text, speed=0.8))
+    assert "rate 0.5 times speed 0.8 of the request is 0.4, allowed are 0.5 to 2" in await refusal(
+        analyze(stub, text, speed=0.8)
+    )
 
 
 async def test_of_a_document_nothing_is_settled_before_its_end(stub: Any) -> None:
-    """So a call that takes over is told all of it, and gives the same sentences with the same numbers."""
+    """So a call that takes over is told all of it, and gives the same sentences with the same
+    numbers.
+    """
     responses = await stream(stub, list(DOCUMENT), reports_progress=True)
     progress = [response.progress for response in responses if response.HasField("progress")]
     assert [found for found in progress if found.characters or found.sentences] == []

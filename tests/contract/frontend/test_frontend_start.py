@@ -1,4 +1,6 @@
-"""How the frontend starts with a storage of voices: what is refused, and what is none of its faults."""
+"""How the frontend starts with a storage of voices: what is refused, and what is none of its
+faults.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -28,12 +30,16 @@ def test_a_default_voice_that_nobody_could_make_is_refused_with_a_storage_too(
     assert f"COSYSERVE_FRONTEND_DEFAULT_VOICE: there is no voice {name!r}" in capsys.readouterr().err
 
 
-async def test_a_storage_that_is_down_at_start_leaves_the_presets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_storage_that_is_down_at_start_leaves_the_presets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     # A file where the folder of names should be: what a listing of a store out of reach comes to.
     (tmp_path / voice_model(ModelDirectory(TINY))).mkdir()
     names = tmp_path / voice_model(ModelDirectory(TINY)) / "names"
     names.touch()
-    settings = FrontendSettings(listen="127.0.0.1:0", model=TINY, voices_url=str(tmp_path), default_voice="zs_a", drain_seconds=1)
+    settings = FrontendSettings(
+        listen="127.0.0.1:0", model=TINY, voices_url=str(tmp_path), default_voice="zs_a", drain_seconds=1
+    )
     async with (
         running(SERVICE, settings, lambda service: load(service, settings)) as service,
         grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
@@ -42,7 +48,9 @@ async def test_a_storage_that_is_down_at_start_leaves_the_presets(tmp_path: Path
         assert "the voice storage could not list names: NotADirectoryError" in caplog.text
         assert (await stub.GetVoice(pb.GetVoiceRequest())).voice.id == "zs_a"
         assert (await stub.GetVoice(pb.GetVoiceRequest(id="spk_a"))).voice.id == "spk_a"
-        assert [response.sentence.text async for response in stub.Analyze(pb.AnalyzeRequest(text="Hello."))] == ["Hello."]
+        assert [response.sentence.text async for response in stub.Analyze(pb.AnalyzeRequest(text="Hello."))] == [
+            "Hello."
+        ]
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.ListVoices(pb.FrontendServiceListVoicesRequest())
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -35,7 +35,10 @@ async def test_pauses_in_a_stream_are_those_of_the_whole(stub: Any, step: int) -
     streamed = await stream(stub, [TEXT[place : place + step] for place in range(0, len(TEXT), step)])
 
     def heard(responses: list[Any]) -> list[tuple[str, int, int]]:
-        return [(r.sentence.text.strip(), r.sentence.pause_before_milliseconds, r.closing_pause_milliseconds) for r in responses]
+        return [
+            (r.sentence.text.strip(), r.sentence.pause_before_milliseconds, r.closing_pause_milliseconds)
+            for r in responses
+        ]
 
     assert heard(streamed) == heard(whole)
 
@@ -43,7 +46,9 @@ async def test_pauses_in_a_stream_are_those_of_the_whole(stub: Any, step: int) -
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize("step", [1, 7])
 async def test_a_call_that_goes_on_from_another_tells_the_pause_that_waits(stub: Any, step: int, partial: bool) -> None:
-    """Wherever the first call is left, what is told of sentences and pauses behind its progress is what the whole would have told."""
+    """Wherever the first call is left, what is told of sentences and pauses behind its progress is
+    what the whole would have told.
+    """
     text = "[pause 1s] One here.[pause 200ms][pause 300ms] Two. [pause 400ms]"
     fragments = [text[place : place + step] for place in range(0, len(text), step)]
 
@@ -71,7 +76,9 @@ async def test_a_call_that_goes_on_from_another_tells_the_pause_that_waits(stub:
 
 
 async def test_a_call_that_goes_on_from_another_counts_no_sentence_of_the_open_unit(stub: Any) -> None:
-    """A unit that is longer than the model's longest sentence has several, of which all are told again."""
+    """A unit that is longer than the model's longest sentence has several, of which all are told
+    again.
+    """
     text = "One here. " + "extraordinary " * 25
 
     def heard(responses: list[Any]) -> dict[int, list[int]]:
@@ -90,7 +97,9 @@ async def test_a_call_that_goes_on_from_another_counts_no_sentence_of_the_open_u
 
 
 @pytest.mark.parametrize("partial", [False, True])
-async def test_a_call_that_goes_on_from_another_reads_digits_in_the_language_before_it(stub: Any, partial: bool) -> None:
+async def test_a_call_that_goes_on_from_another_reads_digits_in_the_language_before_it(
+    stub: Any, partial: bool
+) -> None:
     (*_, progress) = await stream(stub, ["今天很好。 "], partial_sentences=partial, reports_progress=True)
     assert (progress.progress.last_language_code, progress.progress.sentences) == ("zh", 1)
 

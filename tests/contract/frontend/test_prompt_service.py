@@ -1,4 +1,6 @@
-"""What a request brings along besides its text, over real gRPC: one frontend without a storage, the real networks of the bundled model."""
+"""What a request brings along besides its text, over real gRPC: one frontend without a storage, the
+real networks of the bundled model.
+"""
 
 import asyncio
 import threading
@@ -24,7 +26,19 @@ from services.frontend.prompts.prompt_reader import SPEECH_TOKENIZER, PromptRead
 from services.frontend.prompts.recording_reader import RecordingReader
 from services.frontend.settings import FrontendSettings
 from tests.contract.frontend import test_voice_service as voices
-from tests.contract.frontend.test_voice_service import DEMO, FILES, FULL, GOOD, INVALID, LOUD, RATE, ROOT, WRONG_STATE, refused, served
+from tests.contract.frontend.test_voice_service import (
+    DEMO,
+    FILES,
+    FULL,
+    GOOD,
+    INVALID,
+    LOUD,
+    RATE,
+    ROOT,
+    WRONG_STATE,
+    refused,
+    served,
+)
 from tools.fuzz.upload_seeds import wav
 
 TINY = ROOT / "tests" / "golden" / "tiny"
@@ -45,7 +59,9 @@ async def stub(settings: FrontendSettings) -> AsyncIterator[Any]:
 
 
 def recording(audio: bytes = GOOD, transcript: str = "", language_code: str = "") -> pb.ReadRecordingRequest:
-    return pb.ReadRecordingRequest(recording=voice_pb2.PromptRecording(audio=audio, transcript=transcript, language_code=language_code))
+    return pb.ReadRecordingRequest(
+        recording=voice_pb2.PromptRecording(audio=audio, transcript=transcript, language_code=language_code)
+    )
 
 
 def speech(audio: bytes = GOOD) -> pb.ReadSpeechRequest:
@@ -164,7 +180,9 @@ async def test_hanging_up_gives_the_place_back(settings: FrontendSettings, analy
             assert status == grpc.StatusCode.OK
 
 
-async def test_one_bound_for_all_that_read_recordings(settings: FrontendSettings, tmp_path: Path, analyses: Analyses) -> None:
+async def test_one_bound_for_all_that_read_recordings(
+    settings: FrontendSettings, tmp_path: Path, analyses: Analyses
+) -> None:
     async for stub in served(replace(settings, max_voice_makings=1, voices_url=str(tmp_path))):
         known = (await stub.ReadRecording(recording())).voice
         others = voices.wave(LOUD[::-1], RATE)
@@ -184,7 +202,10 @@ async def test_one_bound_for_all_that_read_recordings(settings: FrontendSettings
                 ):
                     with pytest.raises(grpc.aio.AioRpcError) as caught:
                         await call
-                    assert (caught.value.code(), caught.value.details()) == (FULL, "1 of 1 recordings are being read; try again in 2 s")
+                    assert (caught.value.code(), caught.value.details()) == (
+                        FULL,
+                        "1 of 1 recordings are being read; try again in 2 s",
+                    )
                     assert retry_delay(caught.value) == 2.0
                 assert (await stub.ReadRecording(recording())).voice == known, "what is known needs no place"
                 assert analyses.count == before + 1
@@ -209,7 +230,10 @@ async def test_a_recording_is_refused_as_a_draft_is_and_not_kept(stub: Any, anal
     again = analyses.count
     await refused(stub.ReadRecording(recording(GOOD, "你好")))
     assert analyses.count == again + 1, "what was refused is read again"
-    assert await refused(stub.ReadRecording(pb.ReadRecordingRequest())) == (INVALID, "audio has 0 bytes, allowed 1 to 10485760")
+    assert await refused(stub.ReadRecording(pb.ReadRecordingRequest())) == (
+        INVALID,
+        "audio has 0 bytes, allowed 1 to 10485760",
+    )
 
 
 async def test_speech_is_refused_as_a_recording_is_but_for_silence_at_its_ends(stub: Any) -> None:
@@ -223,7 +247,10 @@ async def test_speech_is_refused_as_a_recording_is_but_for_silence_at_its_ends(s
         status, text = await refused(stub.ReadSpeech(speech(draft.audio)))
         assert status == INVALID
         assert said in text
-    assert await refused(stub.ReadSpeech(speech(bytes(10485761)))) == (INVALID, "audio has 10485761 bytes, allowed 1 to 10485760")
+    assert await refused(stub.ReadSpeech(speech(bytes(10485761)))) == (
+        INVALID,
+        "audio has 10485761 bytes, allowed 1 to 10485760",
+    )
 
 
 async def test_the_timing_of_speech_is_kept(stub: Any) -> None:
@@ -243,7 +270,9 @@ async def test_thirty_seconds_of_speech(stub: Any) -> None:
 
 
 def tokens_of(log_mel: np.ndarray) -> list[int]:
-    """What the speech tokenizer of the bundled model makes of features, without any code of ours."""
+    """What the speech tokenizer of the bundled model makes of features, without any code of
+    ours.
+    """
     session = onnxruntime.InferenceSession(str(DEMO / SPEECH_TOKENIZER), providers=["CPUExecutionProvider"])
     given = [entry.name for entry in session.get_inputs()]
     (tokens, *_) = session.run(None, {given[0]: log_mel, given[1]: np.array([log_mel.shape[2]], np.int32)})
@@ -257,7 +286,9 @@ def as_file(samples: np.ndarray, rate: int) -> bytes:
 
 async def test_speech_tokens_are_those_of_the_reference_features(stub: Any) -> None:
     with np.load(REFERENCE) as arrays:
-        low, high, resampled, log_mel = (arrays[name] for name in ("wav16k", "wav24k", "resample_24k_to_16k", "whisper_logmel128"))
+        low, high, resampled, log_mel = (
+            arrays[name] for name in ("wav16k", "wav24k", "resample_24k_to_16k", "whisper_logmel128")
+        )
     heard = list((await stub.ReadSpeech(speech(as_file(low[0], 16_000)))).speech_tokens)
     assert heard == tokens_of(log_mel)
     assert len(set(heard)) > 1
@@ -292,12 +323,15 @@ async def test_an_instruction(settings: FrontendSettings) -> None:
 async def test_the_bundled_model_says_which_model_follows_instructions(stub: Any) -> None:
     assert await refused(stub.ReadInstruction(pb.ReadInstructionRequest(instruction="Speak slowly."))) == (
         WRONG_STATE,
-        "this model follows no instructions: its tokenizer has no <|endofprompt|>. Needed is a model that was trained on them, such as the "
+        "this model follows no instructions: its tokenizer has no <|endofprompt|>. Needed is a model that was trained "
+        "on them, such as the "
         "published CosyVoice2-0.5B",
     )
 
 
-async def test_spans_carry_lengths_and_language_and_no_text(settings: FrontendSettings, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_spans_carry_lengths_and_language_and_no_text(
+    settings: FrontendSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spans: list[Timing] = []
     monkeypatch.setattr(telemetry, "record", spans.append)
     async for stub in served(settings):
@@ -306,7 +340,10 @@ async def test_spans_carry_lengths_and_language_and_no_text(settings: FrontendSe
     async for stub in served(replace(settings, model=TINY)):
         await stub.ReadInstruction(pb.ReadInstructionRequest(instruction="Slowly."))
     assert [(span.name, span.attributes) for span in spans] == [
-        ("frontend.read_recording", {"voice.prompt_seconds": 1.12, "voice.transcript_characters": 15, "text.language": "en"}),
+        (
+            "frontend.read_recording",
+            {"voice.prompt_seconds": 1.12, "voice.transcript_characters": 15, "text.language": "en"},
+        ),
         ("frontend.read_speech", {"speech.tokens": 29}),
         ("frontend.read_instruction", {"instruction.characters": 7, "instruction.ids": 8}),
     ]

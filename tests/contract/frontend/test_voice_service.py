@@ -1,4 +1,6 @@
-"""Making and keeping voices over real gRPC: one frontend, the real networks of the bundled model."""
+"""Making and keeping voices over real gRPC: one frontend, the real networks of the bundled
+model.
+"""
 
 import asyncio
 import base64
@@ -32,7 +34,9 @@ WRONG_STATE, FULL = grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.RESOURC
 
 @pytest.fixture
 def settings(tmp_path: Path) -> FrontendSettings:
-    return FrontendSettings(listen="127.0.0.1:0", model=DEMO, drain_seconds=1, normalizer="none", voices_url=str(tmp_path / "voices"))
+    return FrontendSettings(
+        listen="127.0.0.1:0", model=DEMO, drain_seconds=1, normalizer="none", voices_url=str(tmp_path / "voices")
+    )
 
 
 async def served(told: FrontendSettings) -> AsyncIterator[Any]:
@@ -68,11 +72,20 @@ async def test_a_voice_from_the_cradle_to_the_grave(stub: Any) -> None:
     metadata = voice_pb2.VoiceMetadata(display_name="Me", description="a test", labels={"team": "a"})
     made = (
         await stub.CreateVoice(
-            draft(transcript="A little sound.", language_code="en-GB", provenance="made by the test itself", metadata=metadata)
+            draft(
+                transcript="A little sound.",
+                language_code="en-GB",
+                provenance="made by the test itself",
+                metadata=metadata,
+            )
         )
     ).voice
     assert (made.summary.id, made.summary.display_name, made.description) == ("me", "Me", "a test")
-    assert (made.transcript, made.provenance, made.summary.language_code) == ("A little sound.", "made by the test itself", "en-GB")
+    assert (made.transcript, made.provenance, made.summary.language_code) == (
+        "A little sound.",
+        "made by the test itself",
+        "en-GB",
+    )
     assert not made.summary.is_preset
     assert made.summary.create_time.ToSeconds() > 1_700_000_000
     described = (await stub.DescribeVoice(pb.DescribeVoiceRequest(id="me"))).voice
@@ -86,7 +99,11 @@ async def test_a_voice_from_the_cradle_to_the_grave(stub: Any) -> None:
     request = pb.FrontendServiceUpdateVoiceRequest(id="me", metadata=voice_pb2.VoiceMetadata(display_name="You"))
     request.update_mask.paths.append("display_name")
     changed = (await stub.UpdateVoice(request)).voice
-    assert (changed.summary.display_name, changed.description, dict(changed.summary.labels)) == ("You", "a test", {"team": "a"})
+    assert (changed.summary.display_name, changed.description, dict(changed.summary.labels)) == (
+        "You",
+        "a test",
+        {"team": "a"},
+    )
     assert changed.summary.content_hash == made.summary.content_hash
 
     await stub.DeleteVoice(pb.FrontendServiceDeleteVoiceRequest(id="me"))
@@ -130,13 +147,28 @@ REFUSED = (
     (draft(b""), "audio has 0 bytes, allowed 1 to 10485760"),
     (draft(b"<html>"), "is neither WAV, FLAC, MP3 nor Ogg"),
     (draft(GOOD[:-100]), "the WAV file is cut off: its data at byte 36 has 55200 bytes, of which 55100 are there"),
-    (draft(wave(LOUD[:20_000], RATE)), "the recording lasts 0.83 s (20000 samples at 24000 a second), allowed 1 to 30 s"),
-    (draft(wave(np.tile(LOUD, 27), RATE)), "the recording lasts 31.05 s (745200 samples at 24000 a second), allowed 1 to 30 s"),
-    (draft(wave(LOUD * 0, RATE)), "the recording is silent: its loudest 0.1 s has a root mean square of 0.00000, allowed from 0.003"),
+    (
+        draft(wave(LOUD[:20_000], RATE)),
+        "the recording lasts 0.83 s (20000 samples at 24000 a second), allowed 1 to 30 s",
+    ),
+    (
+        draft(wave(np.tile(LOUD, 27), RATE)),
+        "the recording lasts 31.05 s (745200 samples at 24000 a second), allowed 1 to 30 s",
+    ),
+    (
+        draft(wave(LOUD * 0, RATE)),
+        "the recording is silent: its loudest 0.1 s has a root mean square of 0.00000, allowed from 0.003",
+    ),
     (draft(wave(LOUD * 20, RATE)), "the recording is clipped: "),
-    (draft(wave(voiced(8_000), 8_000)), "the recording has a sample rate of 8000, allowed 16000 to 192000 in steps of 50"),
+    (
+        draft(wave(voiced(8_000), 8_000)),
+        "the recording has a sample rate of 8000, allowed 16000 to 192000 in steps of 50",
+    ),
     (draft(wave(np.concatenate([LOUD * 0, LOUD[:12_000], LOUD * 0]), RATE)), "the recording is too short: "),
-    (draft(transcript="all this was never said within so little time, was it now"), "the transcript is implausible: about "),
+    (
+        draft(transcript="all this was never said within so little time, was it now"),
+        "the transcript is implausible: about ",
+    ),
     (draft(transcript="你好"), "transcript holds nothing that this model can read"),
     (draft(transcript="a" * 1001), "transcript has 1001 characters, allowed at most 1000"),
     (draft(provenance="a" * 2001), "provenance has 2001 characters, allowed at most 2000"),
@@ -147,7 +179,10 @@ REFUSED = (
     ),
     (draft(voice_id="a" * 65), "(65 characters), expected"),
     (draft(request_id="a b"), "request_id is not"),
-    (draft(metadata=voice_pb2.VoiceMetadata(display_name="n" * 129)), "metadata.display_name has 129 characters, allowed at most 128"),
+    (
+        draft(metadata=voice_pb2.VoiceMetadata(display_name="n" * 129)),
+        "metadata.display_name has 129 characters, allowed at most 128",
+    ),
 )
 
 
@@ -179,7 +214,10 @@ async def test_presets_stay_as_they_are(stub: Any) -> None:
         stub.DeleteVoice(pb.FrontendServiceDeleteVoiceRequest(id="af_heart")),
         stub.UpdateVoice(pb.FrontendServiceUpdateVoiceRequest(id="af_heart")),
     ):
-        assert await refused(change) == (WRONG_STATE, "the voice 'af_heart' comes with the model and is neither changed nor deleted")
+        assert await refused(change) == (
+            WRONG_STATE,
+            "the voice 'af_heart' comes with the model and is neither changed nor deleted",
+        )
     shown = (await stub.DescribeVoice(pb.DescribeVoiceRequest())).voice
     assert (shown.summary.id, shown.summary.is_preset, shown.summary.is_default) == ("af_heart", True, True)
     assert not shown.summary.HasField("create_time")
@@ -197,7 +235,12 @@ async def test_pages(stub: Any) -> None:
             break
     assert (found, pages) == (["af_heart", "am_michael", "v0", "v1", "v2", "v3"], 3)
     assert len((await stub.ListVoices(pb.FrontendServiceListVoicesRequest())).voices) == 6
-    for bad in ({"page_size": -1}, {"page_size": 1001}, {"page_token": "?"}, {"page_token": base64.b64encode(b"\xff").decode()}):
+    for bad in (
+        {"page_size": -1},
+        {"page_size": 1001},
+        {"page_token": "?"},
+        {"page_token": base64.b64encode(b"\xff").decode()},
+    ):
         assert (await refused(stub.ListVoices(pb.FrontendServiceListVoicesRequest(**bad))))[0] == INVALID
 
 
@@ -213,20 +256,28 @@ async def test_a_mask_of_other_fields_is_refused(stub: Any) -> None:
 async def test_too_many_at_once_and_too_many_in_all(settings: FrontendSettings) -> None:
     long = wave(np.tile(LOUD, 20), RATE)
     async for stub in served(replace(settings, max_voice_makings=1, max_voices=2)):
-        answers = await asyncio.gather(*(stub.CreateVoice(draft(long, f"v{number}")) for number in range(3)), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(stub.CreateVoice(draft(long, f"v{number}")) for number in range(3)), return_exceptions=True
+        )
         errors = [answer for answer in answers if isinstance(answer, grpc.aio.AioRpcError)]
         assert len(errors) == 2
         assert {error.code() for error in errors} == {FULL}
         assert all(retry_delay(error) == 2.0 for error in errors)
         await stub.CreateVoice(draft(voice_id="w"))
-        assert await refused(stub.CreateVoice(draft(voice_id="x"))) == (FULL, "there are 2 voices, allowed are 2; delete some first")
+        assert await refused(stub.CreateVoice(draft(voice_id="x"))) == (
+            FULL,
+            "there are 2 voices, allowed are 2; delete some first",
+        )
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"voices_url": None}, "this server keeps no voices but the model's: COSYSERVE_FRONTEND_VOICES_URL is not set"),
-        ({"model": ROOT / "tests" / "golden" / "tiny"}, "no voice can be made: the model directory has no speech tokenizer"),
+        (
+            {"model": ROOT / "tests" / "golden" / "tiny"},
+            "no voice can be made: the model directory has no speech tokenizer",
+        ),
     ],
 )
 async def test_where_no_voice_can_be_made(settings: FrontendSettings, changes: dict[str, Any], said: str) -> None:

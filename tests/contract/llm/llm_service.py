@@ -1,4 +1,6 @@
-"""LlmService over real gRPC on loopback: the servicer on a backend that the test holds, and calls to it."""
+"""LlmService over real gRPC on loopback: the servicer on a backend that the test holds, and calls
+to it.
+"""
 
 import asyncio
 import contextlib
@@ -23,7 +25,9 @@ PROMPT = {"prompt_text_ids": range(10, 19), "prompt_speech_tokens": range(40, 60
 
 @contextlib.asynccontextmanager
 async def served(by: Backend, first_message_seconds: float = 30.0, **options: float) -> AsyncIterator[Any]:
-    """The servicer, with its options, on a backend that the test holds. first_message_seconds: of the server."""
+    """The servicer, with its options, on a backend that the test holds. first_message_seconds: of
+    the server.
+    """
 
     async def load(service: Service) -> Close:
         llm_pb2_grpc.add_LlmServiceServicer_to_server(LlmServicer(by, **options), service.handlers)

@@ -1,4 +1,6 @@
-"""LlmService over real gRPC on the hosted backends: messages, replays, text streams, hang-ups and refusals as on torch."""
+"""LlmService over real gRPC on the hosted backends: messages, replays, text streams, hang-ups and
+refusals as on torch.
+"""
 
 import asyncio
 import multiprocessing
@@ -39,7 +41,8 @@ async def test_messages_are_those_of_torch(service: tuple[HostedBackend, Any]) -
     streamed = await generate_stream(stub, [[0], [], range(1, 8)], seed=1, **PROMPT)
     async with backend() as torch, served(torch) as other:
         assert [list(one.tokens) for one in whole] == [
-            list(one.tokens) for one in await generate(other, seed=3, first_message_tokens=2, message_tokens=3, **PROMPT)
+            list(one.tokens)
+            for one in await generate(other, seed=3, first_message_tokens=2, message_tokens=3, **PROMPT)
         ]
         assert joined(streamed) == joined(await generate_stream(other, [range(8)], seed=1, **PROMPT))
     assert whole[0].identity.backend == ours.identity.backend
@@ -53,14 +56,18 @@ async def test_a_replay_goes_on_on_the_same_engine_only(service: tuple[HostedBac
     rest = await generate(stub, seed=1, replay_tokens=made[:5], expected_identity=identity)
     assert joined(rest) == made[5:]
     assert rest[-1].summary.tokens == len(made)
-    torch = identity_pb2.EngineIdentity(model_hash=identity.model_hash, backend="torch", precision="float32", device=identity.device)
+    torch = identity_pb2.EngineIdentity(
+        model_hash=identity.model_hash, backend="torch", precision="float32", device=identity.device
+    )
     refused = await status(generate(stub, seed=1, replay_tokens=made[:5], expected_identity=torch))
     assert refused.code() is grpc.StatusCode.FAILED_PRECONDITION
 
 
 async def test_hanging_up_aborts_and_overload_is_refused_with_a_hint(service: tuple[HostedBackend, Any]) -> None:
     ours, stub = service
-    calls = [stub.Generate(llm_pb2.GenerateRequest(setup=Setup(first_message_tokens=1), text_ids=[1] * 60)) for _ in range(4)]
+    calls = [
+        stub.Generate(llm_pb2.GenerateRequest(setup=Setup(first_message_tokens=1), text_ids=[1] * 60)) for _ in range(4)
+    ]
     for call in calls:
         await anext(aiter(call))
     refused = await status(generate(stub))
@@ -78,7 +85,10 @@ async def test_what_is_out_of_range_is_refused_before_any_work(service: tuple[Ho
     ours, stub = service
     for values, message in (
         ({"text": [1, 300]}, "text_ids[1] is 300, allowed 0 to 275"),
-        ({"text": [1] * 98}, "text_ids has 98 ids, which with this prompt may come to 2060 positions; this server reserves at most 2048"),
+        (
+            {"text": [1] * 98},
+            "text_ids has 98 ids, which with this prompt may come to 2060 positions; this server reserves at most 2048",
+        ),
     ):
         refused = await status(generate(stub, **values))
         assert (refused.code(), refused.details()) == (grpc.StatusCode.INVALID_ARGUMENT, message)
@@ -87,11 +97,16 @@ async def test_what_is_out_of_range_is_refused_before_any_work(service: tuple[Ho
     assert engine_of(ours).steps == 0
 
 
-async def test_an_engine_that_loads_and_does_not_speak_gives_way_to_the_next(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_an_engine_that_loads_and_does_not_speak_gives_way_to_the_next(
+    monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     told = settings(backend="auto", auto_first="vllm", device="auto", converted=converted, drain_seconds=0)
     with library("vllm", monkeypatch):
         monkeypatch.setattr(step_engine.StepEngine, "_row", lambda *_: 1 / 0)
-        async with running(llm.NAME, told, llm.loader(told)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        async with (
+            running(llm.NAME, told, llm.loader(told)) as service,
+            grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+        ):
             stub = info_pb2_grpc.InfoServiceStub(channel)
             info = (await stub.GetInfo(info_pb2.GetInfoRequest(), timeout=20)).info  # type: ignore[attr-defined]
     assert info.rung == "cpu"

@@ -1,4 +1,6 @@
-"""LlmService: words that are said twice end a guarded call with REPEATED; otherwise the tokens and their places are told."""
+"""LlmService: words that are said twice end a guarded call with REPEATED; otherwise the tokens and
+their places are told.
+"""
 
 from collections.abc import Iterator
 

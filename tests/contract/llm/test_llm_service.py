@@ -1,4 +1,6 @@
-"""LlmService over real gRPC on loopback: what is sent, what is refused and with which words, and that hanging up stops the work."""
+"""LlmService over real gRPC on loopback: what is sent, what is refused and with which words, and
+that hanging up stops the work.
+"""
 
 import asyncio
 from typing import Any
@@ -24,7 +26,9 @@ async def test_messages_are_hops_between_an_identity_and_a_summary(kind: str) ->
         async with grpc.aio.insecure_channel(address) as channel:
             health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=NAME))
             assert health.status == health_pb2.HealthCheckResponse.SERVING
-            messages = await generate(llm_pb2_grpc.LlmServiceStub(channel), seed=3, first_message_tokens=2, message_tokens=3, **PROMPT)
+            messages = await generate(
+                llm_pb2_grpc.LlmServiceStub(channel), seed=3, first_message_tokens=2, message_tokens=3, **PROMPT
+            )
     accepted, first, *middle, last = messages
     assert len(first.tokens) == 2
     assert all(len(message.tokens) == 3 for message in middle)
@@ -33,7 +37,9 @@ async def test_messages_are_hops_between_an_identity_and_a_summary(kind: str) ->
     assert not any(message.HasField("summary") for message in (accepted, first, *middle))
     assert last.summary.tokens == len(joined(messages))
     assert last.summary.finish_reason in (1, 2)
-    assert min(last.summary.queue_milliseconds, last.summary.prefill_milliseconds, last.summary.decode_milliseconds) >= 0
+    assert (
+        min(last.summary.queue_milliseconds, last.summary.prefill_milliseconds, last.summary.decode_milliseconds) >= 0
+    )
 
 
 async def test_the_same_request_makes_the_same_tokens_whatever_the_messages() -> None:
@@ -43,14 +49,20 @@ async def test_the_same_request_makes_the_same_tokens_whatever_the_messages() ->
         assert joined(cut) == whole
         assert len(cut) == 3
         assert joined(await generate(stub, seed=2, **PROMPT)) != whole
-        streams = [joined(await generate_stream(stub, pieces, seed=1, **PROMPT)) for pieces in ([range(8)], [[0], [], range(1, 8)])]
+        streams = [
+            joined(await generate_stream(stub, pieces, seed=1, **PROMPT))
+            for pieces in ([range(8)], [[0], [], range(1, 8)])
+        ]
         assert streams[0] == streams[1] != []
 
 
 @pytest.mark.parametrize("kind", ["torch", "fake"])
 async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: str) -> None:
     changed = settings(backend=kind)
-    async with running(NAME, changed, loader(changed)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+    async with (
+        running(NAME, changed, loader(changed)) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         messages = await generate(stub, seed=1)
         made, identity = joined(messages), messages[0].identity
@@ -68,11 +80,16 @@ async def test_replay_continues_behind_the_tokens_of_the_same_engine_only(kind: 
 @pytest.mark.parametrize("kind", ["torch", "fake"])
 async def test_during_a_replay_empty_messages_show_progress(kind: str) -> None:
     changed = settings(backend=kind)
-    async with running(NAME, changed, loader(changed)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+    async with (
+        running(NAME, changed, loader(changed)) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
         stub = llm_pb2_grpc.LlmServiceStub(channel)
         made = joined(await generate(stub, seed=1))
         assert len(made) > 8
-        accepted, *messages = await generate(stub, seed=1, first_message_tokens=400, message_tokens=4, replay_tokens=made[:8])
+        accepted, *messages = await generate(
+            stub, seed=1, first_message_tokens=400, message_tokens=4, replay_tokens=made[:8]
+        )
     assert accepted.HasField("identity")
     assert [list(message.tokens) for message in messages] == [[], [], made[8:]]
 
@@ -82,7 +99,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"text": [1] * 201}, "text_ids has 201 ids, allowed are 1 to 200"),
     ({"text": [1, 300]}, "text_ids[1] is 300, allowed 0 to 299"),
     ({"text": [-1]}, "text_ids[0] is -1, allowed 0 to 299"),
-    ({"text": [1] * 98}, "text_ids has 98 ids, which with this prompt may come to 2060 positions; this server reserves at most 2048"),
+    (
+        {"text": [1] * 98},
+        "text_ids has 98 ids, which with this prompt may come to 2060 positions; this server reserves at most 2048",
+    ),
     ({"prompt_text_ids": [300]}, "setup.prompt_text_ids[0] is 300, allowed 0 to 299"),
     ({"prompt_text_ids": [1] * 2049}, "setup.prompt_text_ids has 2049 ids, allowed are 0 to 2048"),
     ({"prompt_speech_tokens": [6561]}, "setup.prompt_speech_tokens[0] is 6561, allowed 0 to 6560"),
@@ -133,7 +153,9 @@ async def test_hanging_up_while_text_is_awaited_frees_the_place() -> None:
 
 async def test_overload_is_refused_at_once_with_a_hint_and_nobody_is_lost() -> None:
     async with backend(max_sequences=2, max_waiting=2, retry_after_seconds=3) as engine, served(engine) as stub:
-        results = await asyncio.gather(*(generate(stub, [1] * 20, seed=seed) for seed in range(12)), return_exceptions=True)
+        results = await asyncio.gather(
+            *(generate(stub, [1] * 20, seed=seed) for seed in range(12)), return_exceptions=True
+        )
     refused = [result for result in results if isinstance(result, grpc.aio.AioRpcError)]
     assert len(refused) == 8
     assert all(result[-1].HasField("summary") for result in results if not isinstance(result, BaseException))

@@ -1,4 +1,6 @@
-"""`python -m services.llm` that cannot serve says why in one line and leaves with its own status."""
+"""`python -m services.llm` that cannot serve says why in one line and leaves with its own
+status.
+"""
 
 import asyncio
 import os
@@ -24,7 +26,9 @@ ROOT = Path(__file__).parents[3]
 def start(**environment: str) -> tuple[int, str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("COSYSERVE_")}
     given = {f"COSYSERVE_LLM_{name}": value for name, value in environment.items()}
-    ended = subprocess.run([sys.executable, "-m", "services.llm"], cwd=ROOT, env=plain | given, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-m", "services.llm"], cwd=ROOT, env=plain | given, capture_output=True, text=True, timeout=60
+    )
     return ended.returncode, ended.stderr
 
 
@@ -46,7 +50,9 @@ def test_a_step_down_that_is_refused_ends_with_2() -> None:
 
 
 def test_an_unusable_model_ends_with_3(tmp_path: Path) -> None:
-    bundle = Path(shutil.copytree(TINY, tmp_path / "bundle", ignore=shutil.ignore_patterns("*.npz", "flow.pt", "hift.pt")))
+    bundle = Path(
+        shutil.copytree(TINY, tmp_path / "bundle", ignore=shutil.ignore_patterns("*.npz", "flow.pt", "hift.pt"))
+    )
     (bundle / "llm.pt").write_bytes(b"\x80\x04 no tensors here")
     status, said = start(LISTEN="127.0.0.1:0", MODEL=str(bundle), LOG_LEVEL="ERROR")
     assert status == 3
@@ -55,7 +61,9 @@ def test_an_unusable_model_ends_with_3(tmp_path: Path) -> None:
 
 
 def test_a_model_that_cannot_speak_ends_with_3(tmp_path: Path) -> None:
-    bundle = Path(shutil.copytree(TINY, tmp_path / "bundle", ignore=shutil.ignore_patterns("*.npz", "flow.pt", "hift.pt")))
+    bundle = Path(
+        shutil.copytree(TINY, tmp_path / "bundle", ignore=shutil.ignore_patterns("*.npz", "flow.pt", "hift.pt"))
+    )
     tensors = torch.load(bundle / "llm.pt", weights_only=True)
     tensors["llm.model.model.norm.weight"] = torch.full((64,), torch.finfo(torch.float32).max)
     torch.save(tensors, bundle / "llm.pt")
@@ -73,7 +81,10 @@ async def test_an_engine_that_breaks_ends_the_service(monkeypatch: pytest.Monkey
     def breaks(_: Scheduler) -> None:
         raise KeyError("policy")
 
-    async with running(NAME, settings(), loader(settings())) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+    async with (
+        running(NAME, settings(), loader(settings())) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
         monkeypatch.setattr(Scheduler, "next", breaks)
         refused = await status(generate(llm_pb2_grpc.LlmServiceStub(channel)))
         assert refused.code() is grpc.StatusCode.INTERNAL

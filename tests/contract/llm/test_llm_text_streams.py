@@ -17,7 +17,10 @@ from tests.unit.llm.tiny_llm import backend
 
 
 async def test_a_stream_out_of_order_is_refused() -> None:
-    setup, text = llm_pb2.GenerateStreamRequest(setup=Setup()), llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[1]))
+    setup, text = (
+        llm_pb2.GenerateStreamRequest(setup=Setup()),
+        llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[1])),
+    )
     bad = llm_pb2.GenerateStreamRequest(text=llm_pb2.TextIds(ids=[300]))
     cases = [
         ([], "the first message has to be the setup"),
@@ -27,7 +30,10 @@ async def test_a_stream_out_of_order_is_refused() -> None:
         ([setup, text, llm_pb2.GenerateStreamRequest()], "every message after the first has to be text"),
         ([setup, bad], "text.ids[0] is 300, allowed 0 to 299"),
         ([setup], "text has 0 ids; at least 1 has to arrive before the stream is closed"),
-        ([setup, *[text] * 98], "text has more than 97 ids, the most that this server takes in one stream with this prompt"),
+        (
+            [setup, *[text] * 98],
+            "text has more than 97 ids, the most that this server takes in one stream with this prompt",
+        ),
     ]
     async with backend() as engine, served(engine) as stub:
         for requests, message in cases:
@@ -49,7 +55,9 @@ async def test_acceptance_is_told_before_there_is_text_or_a_place() -> None:
 
 @pytest.mark.parametrize(("text", "is_fault"), [(range(1, 9), False), (range(101, 109), True)])
 async def test_a_replay_is_judged_with_the_text_that_it_says(text: range, is_fault: bool) -> None:
-    """Words of the prompt that the text has too may sound alike; when a replica takes over, the text comes behind the tokens."""
+    """Words of the prompt that the text has too may sound alike; when a replica takes over, the
+    text comes behind the tokens.
+    """
     said = list(range(1000, 1030))
     setup = Setup(prompt_text_ids=range(1, 9), prompt_speech_tokens=said, replay_tokens=said[:25], guards=True)
     requests = [llm_pb2.GenerateStreamRequest(setup=setup)]
@@ -92,7 +100,9 @@ class Accepting:
 
 
 async def test_empty_text_is_no_progress() -> None:
-    """Without a wire in between: a caller that writes while its call is ended may see an error of its own instead of ours."""
+    """Without a wire in between: a caller that writes while its call is ended may see an error of
+    its own instead of ours.
+    """
     fed: list[list[int] | None] = []
 
     async def babble() -> AsyncIterator[llm_pb2.GenerateStreamRequest]:

@@ -1,4 +1,6 @@
-"""A smoke of `make attack`: attacks that end soon, against all services with fake engines; and that a broken limit is told."""
+"""A smoke of `make attack`: attacks that end soon, against all services with fake engines; and that
+a broken limit is told.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,7 +23,9 @@ async def target() -> AsyncIterator[Target]:
         yield Target(stack.address, next(child.pid for child in stack.children if child.name == "orchestrator"))
 
 
-@pytest.mark.parametrize("name", ["half-sent", "connections", "empty-streams", "empty-calls", "undecodable", "hang-ups", "never-reading"])
+@pytest.mark.parametrize(
+    "name", ["half-sent", "connections", "empty-streams", "empty-calls", "undecodable", "hang-ups", "never-reading"]
+)
 async def test_the_limit_holds(target: Target, name: str) -> None:
     finding = (await attacked(target, [name]))[name]
     assert finding.held, finding
@@ -33,7 +37,9 @@ async def test_an_attack_that_cannot_run_is_a_broken_limit(capsys: pytest.Captur
     assert capsys.readouterr().out.startswith("BROKEN hang-ups")
 
 
-async def test_a_broken_limit_is_the_exit_status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_broken_limit_is_the_exit_status(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     held = {"half-sent": True, "hang-ups": True}
 
     def pretend(name: str) -> None:

@@ -1,4 +1,6 @@
-"""A listener understands the same words when another voice speaks a recording, and when a request speaks like one."""
+"""A listener understands the same words when another voice speaks a recording, and when a request
+speaks like one.
+"""
 
 import asyncio
 from pathlib import Path
@@ -16,7 +18,9 @@ from tools.quality.words.spelling import words_of
 SPOKEN = "She sells fresh bread and coffee near the old station every morning."
 ANOTHER = "We will meet again tomorrow at noon in the garden behind the house."
 MOST_ERRORS = 2
-"""Of twelve and thirteen words: none on the machine of the README, and room for processors that draw other tokens."""
+"""Of twelve and thirteen words: none on the machine of the README, and room for processors that
+draw other tokens.
+"""
 
 
 async def test_the_same_words_are_heard() -> None:

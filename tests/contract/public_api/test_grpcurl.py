@@ -50,7 +50,10 @@ def test_list_names_every_service_of_the_door(endpoint: str) -> None:
 
 def test_describe_shows_the_contract(endpoint: str) -> None:
     service = _grpcurl(endpoint, "describe", "cosyserve.v1.SynthesisService").stdout
-    assert "rpc Synthesize ( .cosyserve.v1.SynthesizeRequest ) returns ( stream .cosyserve.v1.SynthesizeResponse );" in service
+    assert (
+        "rpc Synthesize ( .cosyserve.v1.SynthesizeRequest ) returns ( stream .cosyserve.v1.SynthesizeResponse );"
+        in service
+    )
     assert "// Speaks a text" in service
     request = _grpcurl(endpoint, "describe", "cosyserve.v1.SynthesizeRequest").stdout
     assert "// " in request
@@ -86,7 +89,9 @@ def test_health_of_a_loaded_system_is_serving(endpoint: str) -> None:
 
 @contextlib.asynccontextmanager
 async def _orchestrator(port: int, stages: list[int]) -> AsyncIterator[None]:
-    told = {name.upper(): f"127.0.0.1:{stage}" for name, stage in zip(STAGES, stages, strict=True)} | {"LISTEN": f"127.0.0.1:{port}"}
+    told = {name.upper(): f"127.0.0.1:{stage}" for name, stage in zip(STAGES, stages, strict=True)} | {
+        "LISTEN": f"127.0.0.1:{port}"
+    }
     environ = {f"COSYSERVE_ORCHESTRATOR_{name}": value for name, value in told.items()}
     child = await Child.start("services.orchestrator", "orchestrator.0", told["LISTEN"], environ, lambda line: None)
     try:
@@ -105,7 +110,11 @@ async def test_health_is_not_serving_until_every_stage_is_loaded() -> None:
 
         return close
 
-    async with _orchestrator(public, ports), contextlib.AsyncExitStack() as stages, grpc.aio.insecure_channel(address) as channel:
+    async with (
+        _orchestrator(public, ports),
+        contextlib.AsyncExitStack() as stages,
+        grpc.aio.insecure_channel(address) as channel,
+    ):
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(), wait_for_ready=True)
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
         for name, port in zip(STAGES, ports, strict=True):
@@ -124,7 +133,9 @@ async def test_each_stage_can_be_called_on_its_own() -> None:
         doors = {child.name: f"127.0.0.1:{child.port}" for child in stack.children}
 
         async def ask(stage: str, method: str, request: dict[str, Any]) -> list[dict[str, Any]]:
-            answer = await asyncio.to_thread(_grpcurl, "-d", json.dumps(request), doors[stage], f"cosyserve.v1.{method}")
+            answer = await asyncio.to_thread(
+                _grpcurl, "-d", json.dumps(request), doors[stage], f"cosyserve.v1.{method}"
+            )
             assert answer.returncode == 0, answer.stderr
             return _messages(answer.stdout)
 
@@ -138,7 +149,9 @@ async def test_each_stage_can_be_called_on_its_own() -> None:
         shown = len(base64.b64decode(voice["promptMel"])) // (2 * 80 * 4)
         setup = {"prompt_mel": voice["promptMel"], "speaker_embedding": voice["speakerEmbedding"]}
         setup["prompt_speech_tokens"] = voice["promptSpeechTokens"][-shown:]
-        heard = await ask("token2wav", "Token2WavService/Decode", {"setup": {**setup, "seed": 7}, "speech_tokens": tokens})
+        heard = await ask(
+            "token2wav", "Token2WavService/Decode", {"setup": {**setup, "seed": 7}, "speech_tokens": tokens}
+        )
         audio = b"".join(base64.b64decode(message["audio"].get("audio", "")) for message in heard)
         async with Client(stack.address) as client:
             assert await client.synthesize("It works.", seed=7, voice="af_heart", onset="natural").read() == audio

@@ -1,4 +1,6 @@
-"""The bundled model speaks: a short form of `make quality`, through all services, read back by a recogniser."""
+"""The bundled model speaks: a short form of `make quality`, through all services, read back by a
+recogniser.
+"""
 
 import json
 import subprocess
@@ -8,12 +10,14 @@ from pathlib import Path
 from tests.stacks.up_process import ROOT
 
 LARGEST_WORD_ERROR_RATE = 0.1
-"""Of each voice over eight sentences, 58 words: 0.03 and none on the machine of the README, and room for processors that draw other tokens.
-What is no speech at all has 1.0."""
+"""Of each voice over eight sentences, 58 words: 0.03 and none on the machine of the README, and
+room for processors that draw other tokens. What is no speech at all has 1.0."""
 
 REPLIES = 6
 LARGEST_WORD_ERROR_RATE_OF_REPLIES = 0.25
-"""Of each voice, by one recogniser, over six replies of some 35 words: whole sentences that are not spoken have more."""
+"""Of each voice, by one recogniser, over six replies of some 35 words: whole sentences that are not
+spoken have more.
+"""
 
 
 def test_a_recogniser_understands_every_voice(tmp_path: Path) -> None:

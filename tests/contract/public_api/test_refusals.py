@@ -26,15 +26,27 @@ async def stack() -> AsyncIterator[WholeStack]:
     ("fields", "code", "message"),
     [
         ({"text": ""}, INVALID, "text has nothing to speak (no letter or digit); allowed are 1 to 300 characters"),
-        ({"text": "?!... —"}, INVALID, "text has nothing to speak (no letter or digit); allowed are 1 to 300 characters"),
+        (
+            {"text": "?!... —"},
+            INVALID,
+            "text has nothing to speak (no letter or digit); allowed are 1 to 300 characters",
+        ),
         ({"text": "a" * 301}, INVALID, "text has 301 characters, allowed are 1 to 300"),
         ({"voice": "nobody"}, UNKNOWN, "no voice 'nobody'; known: af_heart, am_michael"),
-        ({"audio_format": {"sample_rate_hertz": 4_000}}, INVALID, "audio_format.sample_rate_hertz is 4000, allowed are 8000 to 48000"),
+        (
+            {"audio_format": {"sample_rate_hertz": 4_000}},
+            INVALID,
+            "audio_format.sample_rate_hertz is 4000, allowed are 8000 to 48000",
+        ),
         ({"audio_format": {"encoding": 77}}, INVALID, "audio_format.encoding is 77, no value of that number exists"),
         ({"speed": 3.0}, INVALID, "speed is 3, allowed are 0.5 to 2.0"),
         ({"speed": 0.1}, INVALID, "speed is 0.1, allowed are 0.5 to 2.0"),
         ({"language_code": "?"}, INVALID, "language_code '?' is not a BCP-47 tag such as en-US or zh"),
-        ({"start_sample": 10**9, "seed": 1}, grpc.StatusCode.OUT_OF_RANGE, "start_sample is 1000000000, the utterance has "),
+        (
+            {"start_sample": 10**9, "seed": 1},
+            grpc.StatusCode.OUT_OF_RANGE,
+            "start_sample is 1000000000, the utterance has ",
+        ),
         ({"text": "x" * 24_000_000}, grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"),
     ],
 )

@@ -1,4 +1,6 @@
-"""Voices of a whole system: two frontends share a directory, one dies, nothing is lost. The bundled voice speaks and is made anew."""
+"""Voices of a whole system: two frontends share a directory, one dies, nothing is lost. The bundled
+voice speaks and is made anew.
+"""
 
 import asyncio
 import json
@@ -46,7 +48,12 @@ def frontends(stack: Stack) -> list[Running]:
 
 def cosyserve(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "cosyserve", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-m", "cosyserve", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -102,7 +109,8 @@ async def test_a_voice_made_on_one_replica_is_spoken_by_all_and_outlives_one(sta
         assert (tmp_path / "me.wav").read_bytes()[44:] == before
         assert before != await client.synthesize("Hello, this is me.", voice="am_michael", seed=1).read()
 
-        # One is killed while it makes a voice; the other makes it instead, and has everything that was made before.
+        # One is killed while it makes a voice; the other makes it instead, and has everything that
+        # was made before.
         long = file.read_bytes()[44:] * 6
         making = asyncio.create_task(client.create_voice(wav_header(24_000, len(long) // 2) + long, voice_id="second"))
         await asyncio.sleep(0.05)
@@ -132,7 +140,9 @@ async def test_a_voice_made_on_one_replica_is_spoken_by_all_and_outlives_one(sta
 
 
 async def without_transcript(client: Client, audio: bytes) -> None:
-    """The speech-token model sees nothing of such a prompt, or it would speak on from words that nobody told it."""
+    """The speech-token model sees nothing of such a prompt, or it would speak on from words that
+    nobody told it.
+    """
     text = "Please open the window before you leave the house."
     await client.create_voice(audio, voice_id="plain")
     spoken = from_pcm(await client.synthesize(text, voice="plain", seed=1).read())
@@ -167,7 +177,10 @@ async def the_other_commands(stack: Stack, tmp_path: Path) -> None:
         assert "description: new" in run("show", "me", *server)
         assert "Myself" in run("set", "me", "--display-name", "Myself", *server)
         assert run("export", str(tmp_path / "zero.pt"), *storage, "--only", "me") == "1 voices: me\n"
-        assert run("export", str(tmp_path / "triton.pt"), *storage, "--only", "me", "--layout", "triton") == "1 voices: me\n"
+        assert (
+            run("export", str(tmp_path / "triton.pt"), *storage, "--only", "me", "--layout", "triton")
+            == "1 voices: me\n"
+        )
         first = json.loads(run("show", "me", "--json", *server))
         for file in ("zero.pt", "triton.pt"):
             assert run("rm", "me", *server) == "me: deleted\n"
@@ -195,11 +208,25 @@ def the_page(stack: Stack, tmp_path: Path) -> None:
         if ours != line:
             server = "" if " import " in line or " export " in line else f" --server {stack.address}"
             line = f"{sys.executable} -m cosyserve {ours}{server}"
-        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         assert done.returncode == 0, f"{line}\n{done.stderr}"
         assert done.stdout.strip(), line
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("voice-")

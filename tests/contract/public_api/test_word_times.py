@@ -1,4 +1,6 @@
-"""Words come with their times, in order, inside the sound, wherever the request is cut or resumed; other models tell none."""
+"""Words come with their times, in order, inside the sound, wherever the request is cut or resumed;
+other models tell none.
+"""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -73,7 +75,9 @@ async def test_the_whole_utterance_has_the_same_words_at_the_same_times(stack: W
     async with grpc.aio.insecure_channel(stack.address) as channel:
         request = synthesis_pb2.SynthesizeUnaryRequest(text=TEXT, seed=3, onset=synthesis_pb2.ONSET_NATURAL)
         whole = await synthesis_pb2_grpc.SynthesisServiceStub(channel).SynthesizeUnary(request, timeout=60)  # type: ignore[misc]
-    assert [WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence) for word in whole.words] == streamed
+    assert [
+        WordTime(word.text, word.start_seconds, word.end_seconds, word.sentence) for word in whole.words
+    ] == streamed
 
 
 async def test_pauses_of_the_text_move_the_words_behind_them(stack: WholeStack) -> None:

@@ -1,4 +1,6 @@
-"""The bundled voice: sentences joined as the reference joins them lose words and fail a guard; one by one they keep them."""
+"""The bundled voice: sentences joined as the reference joins them lose words and fail a guard; one
+by one they keep them.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

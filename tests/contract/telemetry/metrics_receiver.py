@@ -11,7 +11,9 @@ Labels = frozenset[tuple[str, str]]
 
 
 class MetricsReceiver(metrics_service_pb2_grpc.MetricsServiceServicer):
-    """The last value of each counter and gauge, by name, process and labels: counters are cumulative."""
+    """The last value of each counter and gauge, by name, process and labels: counters are
+    cumulative.
+    """
 
     def __init__(self) -> None:
         self._values: dict[tuple[str, str, Labels], int] = {}

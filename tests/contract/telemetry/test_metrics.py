@@ -34,9 +34,13 @@ async def test_prompts_and_recordings_that_were_kept_are_counted() -> None:
     assert (receiver.total(PROMPTS, result="hit"), receiver.total(PROMPTS, result="miss")) == (2, 1)
     assert (receiver.total(RECORDINGS, result="hit"), receiver.total(RECORDINGS, result="miss")) == (3, 1)
     for service, refused in (("llm", ("fused", "readable")), ("token2wav", ("paged", "readable"))):
-        served = [rung for rung in (*refused, "cpu") if receiver.total("cosyserve.engine.rung", service=service, rung=rung)]
+        served = [
+            rung for rung in (*refused, "cpu") if receiver.total("cosyserve.engine.rung", service=service, rung=rung)
+        ]
         assert len(served) == 1
-        stepped_over = [rung for rung in refused if receiver.total("cosyserve.engine.rungs_refused", service=service, rung=rung)]
+        stepped_over = [
+            rung for rung in refused if receiver.total("cosyserve.engine.rungs_refused", service=service, rung=rung)
+        ]
         assert served == ["cpu"] if stepped_over == list(refused) else served[0] in refused
 
 

@@ -1,4 +1,6 @@
-"""What a caller writes is in no log, no span and no metric: a text that occurs nowhere else is put into every field of every request."""
+"""What a caller writes is in no log, no span and no metric: a text that occurs nowhere else is put
+into every field of every request.
+"""
 
 import asyncio
 import logging
@@ -36,7 +38,9 @@ from tools.fuzz.upload_seeds import seeds
 HERE = "127.0.0.1:0"
 DEMO = Path(__file__).parents[3] / "models" / "demo"
 CANARY = "qzcanary"
-"""A voice id, a key, a language tag and a word: good wherever a text may be anything of its form."""
+"""A voice id, a key, a language tag and a word: good wherever a text may be anything of its
+form.
+"""
 WRITTEN = {
     "good": CANARY,
     "bad": f"{CANARY} '<speak>\"\x07 " * 40,
@@ -75,7 +79,9 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
 
 @pytest.fixture
 async def doors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterator[dict[str, grpc.aio.Channel]]:
-    """By service; behind them the bundled model's frontend, with a storage for voices, and the fake engines."""
+    """By service; behind them the bundled model's frontend, with a storage for voices, and the fake
+    engines.
+    """
     caplog.set_level(logging.DEBUG)
     tokens = FakeBackend(LlmSettings(listen=HERE, backend="fake"))
     sound = load_backend("fake", EngineSettings())
@@ -86,7 +92,9 @@ async def doors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterat
         return tokens.close
 
     async def load_sound(service: Any) -> Any:
-        token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(Token2WavServicer(sound.identity, batcher), service.handlers)
+        token2wav_pb2_grpc.add_Token2WavServiceServicer_to_server(
+            Token2WavServicer(sound.identity, batcher), service.handlers
+        )
         return close
 
     async def close() -> None:
@@ -98,7 +106,10 @@ async def doors(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> AsyncIterat
         running("cosyserve.v1.LlmService", text, load_llm) as llm,
         running("cosyserve.v1.Token2WavService", text, load_sound) as token2wav,
     ):
-        stages = {name: (f"127.0.0.1:{service.port}",) for name, service in (("frontend", words), ("llm", llm), ("token2wav", token2wav))}
+        stages = {
+            name: (f"127.0.0.1:{service.port}",)
+            for name, service in (("frontend", words), ("llm", llm), ("token2wav", token2wav))
+        }
         told = OrchestratorSettings(listen=HERE, drain_seconds=0.0, max_streams=64, max_voice_makings=64, **stages)
         load = orchestrator.load
         async with (
@@ -156,7 +167,11 @@ async def test_what_a_caller_writes_is_in_no_log_no_span_and_no_metric(
         for text in WRITTEN.values():
             requests += [_messages(method, put) for _, put in places(kind, text)]
         if method.name == "Synthesize":
-            requests += [_messages(method, put, BASES["Synthesize"][1]) for name, put in places(kind, CANARY) if "prompt." in name]
+            requests += [
+                _messages(method, put, BASES["Synthesize"][1])
+                for name, put in places(kind, CANARY)
+                if "prompt." in name
+            ]
         found[method.full_name] = await asyncio.gather(*(_call(channel, method, sent) for sent in requests))
     answers = {code for codes in found.values() for code in codes}
     # Good and bad ones were among them, or nothing would be shown here.
@@ -180,16 +195,36 @@ async def test_what_a_caller_writes_is_in_no_log_no_span_and_no_metric(
     assert CANARY not in counted_text.lower()
     records = [*caplog.get_records("setup"), *caplog.records]
     assert any(record.name.startswith("cosyserve") for record in records)
-    assert [record for record in records if CANARY in f"{record.getMessage()} {record.args} {record.exc_text}".lower()] == []
-    assert [f"{record.getMessage()} {record.exc_text}" for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert [
+        record for record in records if CANARY in f"{record.getMessage()} {record.args} {record.exc_text}".lower()
+    ] == []
+    assert [
+        f"{record.getMessage()} {record.exc_text}" for record in caplog.records if record.levelno >= logging.ERROR
+    ] == []
 
 
 def test_every_field_that_takes_a_text_is_found() -> None:
-    """The fields that a caller's words stand in; the walk over the descriptors is not empty by mistake."""
+    """The fields that a caller's words stand in; the walk over the descriptors is not empty by
+    mistake.
+    """
     known = {
-        "Synthesize": {"text", "voice", "instruction", "language_code", "engine", "pronunciations.key", "pronunciations.value"}
+        "Synthesize": {
+            "text",
+            "voice",
+            "instruction",
+            "language_code",
+            "engine",
+            "pronunciations.key",
+            "pronunciations.value",
+        }
         | {"prompt.audio", "prompt.transcript", "prompt.language_code"},
-        "CreateVoice": {"draft.id", "draft.metadata.labels.key", "draft.metadata.labels.value", "draft.transcript", "draft.request_id"},
+        "CreateVoice": {
+            "draft.id",
+            "draft.metadata.labels.key",
+            "draft.metadata.labels.value",
+            "draft.transcript",
+            "draft.request_id",
+        },
         "StreamingSynthesize": {"text", "setup.request.voice", "setup.request.instruction"},
         "UpdateVoice": {"id", "metadata.description", "update_mask.paths"},
     }

@@ -38,7 +38,9 @@ class Receiver(trace_service_pb2_grpc.TraceServiceServicer):
 
     async def Export(self, request: Any, context: Any) -> Any:
         for resource in request.resource_spans:
-            service = next(pair.value.string_value for pair in resource.resource.attributes if pair.key == "service.name")
+            service = next(
+                pair.value.string_value for pair in resource.resource.attributes if pair.key == "service.name"
+            )
             for scope in resource.scope_spans:
                 self.spans += [
                     Span(
@@ -94,7 +96,8 @@ async def test_one_trace_per_request_with_every_stage_below_it() -> None:
     names = {span.id: span.name for span in ours}
     tree = Counter((names.get(span.parent, "the caller"), span.name) for span in ours)
     analyze, generate, decode = (
-        "cosyserve.v1." + name for name in ("FrontendService/Analyze", "LlmService/Generate", "Token2WavService/DecodeStream")
+        "cosyserve.v1." + name
+        for name in ("FrontendService/Analyze", "LlmService/Generate", "Token2WavService/DecodeStream")
     )
     assert tree.pop((decode, "token2wav.flow")) == tree.pop((decode, "token2wav.vocoder")) == chunks
     assert chunks > 1
@@ -116,4 +119,6 @@ async def test_one_trace_per_request_with_every_stage_below_it() -> None:
     )
     assert {span.service for span in ours} == {"SynthesisService", "FrontendService", "LlmService", "Token2WavService"}
     door = next(span for span in ours if span.name == DOOR)
-    assert all(door.start <= span.start <= span.end <= door.end for span in ours), "all the work lies inside the request"
+    assert all(door.start <= span.start <= span.end <= door.end for span in ours), (
+        "all the work lies inside the request"
+    )

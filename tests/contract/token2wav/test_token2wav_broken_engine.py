@@ -1,4 +1,6 @@
-"""An engine that has broken takes no more traffic: the service turns away and ends, for a supervisor to start it anew."""
+"""An engine that has broken takes no more traffic: the service turns away and ends, for a
+supervisor to start it anew.
+"""
 
 import asyncio
 import socket

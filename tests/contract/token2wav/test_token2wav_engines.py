@@ -1,4 +1,6 @@
-"""Token2WavService over the exported graphs, executed by ONNX Runtime on the CPU: real gRPC, real model, samples as the torch path's."""
+"""Token2WavService over the exported graphs, executed by ONNX Runtime on the CPU: real gRPC, real
+model, samples as the torch path's.
+"""
 
 import asyncio
 import subprocess
@@ -42,7 +44,9 @@ async def decode(service: Loopback, count: int, **fields: Any) -> "np.ndarray[An
 async def test_the_service_speaks_through_the_exported_graphs(cache: Path) -> None:
     async with serving(onnx_backend(cache)) as engines, serving(torch_backend()) as plain:
         for profile, prompt, count in ((1, 20, 64), (1, 0, 3), (1, 30, 101), (2, 20, 64), (3, 25, 40)):
-            made, wanted = [await decode(service, count, prompt=prompt, seed=5, profile=profile) for service in (engines, plain)]
+            made, wanted = [
+                await decode(service, count, prompt=prompt, seed=5, profile=profile) for service in (engines, plain)
+            ]
             assert made.shape == wanted.shape == (960 * count,)
             assert wanted.std() > 0.05
             assert np.abs(made - wanted).max() < 2e-3, profile
@@ -94,12 +98,18 @@ async def test_the_published_estimator_serves_two_profiles_and_says_so(cache: Pa
         for profile, exact in ((3, True), (2, False)):
             made, wanted = [await decode(each, 64, prompt=20, profile=profile) for each in (service, plain)]
             assert made.shape == wanted.shape
-            # Full attention in streaming calls too, as TensorRT does upstream: another sound than with masks.
+            # Full attention in streaming calls too, as TensorRT does upstream: another sound than
+            # with masks.
             assert bool(np.abs(made - wanted).max() < 2e-3) is exact
 
 
 def start(model: Path, engines: Path, **changed: str) -> "subprocess.CompletedProcess[str]":
-    variables = {"LISTEN": "127.0.0.1:0", "MODEL": str(model), "BACKEND": "onnxruntime", "ENGINES": str(engines)} | changed
+    variables = {
+        "LISTEN": "127.0.0.1:0",
+        "MODEL": str(model),
+        "BACKEND": "onnxruntime",
+        "ENGINES": str(engines),
+    } | changed
     environment = {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in variables.items()}
     command = [sys.executable, "-m", "services.token2wav"]
     environment |= {"PATH": "/usr/bin", "PYTHONPATH": str(ROOT)}
@@ -117,7 +127,9 @@ def test_a_start_without_its_graphs_says_which_command_makes_them(cache: Path, t
     ended = start(GOLDEN, cache, ENGINE_PRECISION="bf16")
     assert ended.returncode == 2
     assert "cannot run the estimator graph on cpu" in ended.stderr
-    assert ended.stderr.strip().endswith("choose another engine_precision: fp32 runs everywhere, bf16 and fp8 are for TensorRT")
+    assert ended.stderr.strip().endswith(
+        "choose another engine_precision: fp32 runs everywhere, bf16 and fp8 are for TensorRT"
+    )
     for changed, words in (
         ({"engine_precision": "int4"}, "engine_precision 'int4' is not known; there are fp32, fp16, bf16, fp8"),
         ({"engine_estimator": "theirs"}, "engine_estimator 'theirs' is not known; there are own, published"),

@@ -25,7 +25,9 @@ async def until_idle(batcher_streams: object, seconds: float = 5.0) -> float:
 async def test_no_euler_step_begins_after_a_hang_up(
     profile: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted from the moment the service learns of it: at most the step that is beginning just then."""
+    """Counted from the moment the service learns of it: at most the step that is beginning just
+    then.
+    """
     backend = torch_backend()
     async with serving(backend) as service:
         seen: list[int] = []
@@ -56,7 +58,8 @@ async def test_no_euler_step_begins_after_a_hang_up(
         longest = service.batcher.stats().longest_step_seconds
     with capsys.disabled():
         print(
-            f"\n[profile {profile}] idle {idle * 1000:.1f} ms after the hang-up, {begun} Euler steps, longest step {longest * 1000:.1f} ms"
+            f"\n[profile {profile}] idle {idle * 1000:.1f} ms after the hang-up, {begun} Euler steps, longest step "
+            f"{longest * 1000:.1f} ms"
         )
     assert begun < 10 * 600 // 25
 

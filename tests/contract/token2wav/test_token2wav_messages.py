@@ -1,4 +1,6 @@
-"""What DecodeStream sends while there is nothing to hear, how much it puts into one message, and how long it waits for tokens."""
+"""What DecodeStream sends while there is nothing to hear, how much it puts into one message, and
+how long it waits for tokens.
+"""
 
 import asyncio
 import time
@@ -53,7 +55,10 @@ async def test_a_stream_whose_tokens_stay_away_is_ended_and_its_place_is_free(no
         muttering = asyncio.create_task(mutter())
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call.read()
-        assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.DEADLINE_EXCEEDED, "no tokens came for 0.3 s")
+        assert (caught.value.code(), caught.value.details()) == (
+            grpc.StatusCode.DEADLINE_EXCEEDED,
+            "no tokens came for 0.3 s",
+        )
         assert 0.25 < time.monotonic() - began < 5
         await asyncio.gather(muttering, return_exceptions=True)
         async with asyncio.timeout(5):

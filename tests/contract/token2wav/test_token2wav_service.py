@@ -31,14 +31,18 @@ async def decode(service: Loopback, ids: list[int], **fields: Any) -> list[token
     return [response.audio async for response in service.stub.Decode(request, timeout=10)]
 
 
-async def stream(service: Loopback, messages: list[token2wav_pb2.DecodeStreamRequest]) -> list[token2wav_pb2.DecodedAudio]:
+async def stream(
+    service: Loopback, messages: list[token2wav_pb2.DecodeStreamRequest]
+) -> list[token2wav_pb2.DecodedAudio]:
     return [response.audio for response in await conversation(service.stub.DecodeStream(timeout=10), messages)]
 
 
 async def test_the_first_message_says_who_and_the_last_says_how_long(service: Loopback) -> None:
     made = await decode(service, tokens(60), prompt=20)
     assert [audio.HasField("identity") for audio in made] == [True] + [False] * (len(made) - 1)
-    assert made[0].identity == identity_pb2.EngineIdentity(model_hash="tones", backend="fake", precision="float32", device="cpu")
+    assert made[0].identity == identity_pb2.EngineIdentity(
+        model_hash="tones", backend="fake", precision="float32", device="cpu"
+    )
     assert [audio.HasField("summary") for audio in made] == [False] * (len(made) - 1) + [True]
     summary = made[-1].summary
     assert summary.samples == 60 * 960
@@ -88,9 +92,17 @@ async def test_resumed_at_the_very_end_there_is_only_the_summary(service: Loopba
         ([0, 6561], {}, "speech token[1] is 6561; speech token ids are 0 to 6560"),
         ([-1], {}, "speech token[0] is -1; speech token ids are 0 to 6560"),
         ([0], {"prompt_speech_tokens": [0] * 1501}, "prompt_speech_tokens has 1501 tokens; at most 1500 are allowed"),
-        ([0], {"prompt": 20, "prompt_speech_tokens": [9000] * 20}, "prompt_speech_tokens[0] is 9000; speech token ids are 0 to 6560"),
+        (
+            [0],
+            {"prompt": 20, "prompt_speech_tokens": [9000] * 20},
+            "prompt_speech_tokens[0] is 9000; speech token ids are 0 to 6560",
+        ),
         ([0], {"prompt_mel": b"1234"}, "prompt_mel has 4 bytes; 0 prompt tokens need float32 [0, 80] = 0 bytes"),
-        ([0], {"prompt": 20, "prompt_mel": b""}, "prompt_mel has 0 bytes; 20 prompt tokens need float32 [40, 80] = 12800 bytes"),
+        (
+            [0],
+            {"prompt": 20, "prompt_mel": b""},
+            "prompt_mel has 0 bytes; 20 prompt tokens need float32 [40, 80] = 12800 bytes",
+        ),
         ([0], {"prompt": 20, "prompt_mel": NOT_FINITE}, "prompt_mel holds a value that is not a finite number"),
         ([0], {"speaker_embedding": b""}, "speaker_embedding has 0 bytes; float32 [192] = 768 bytes are needed"),
         ([0], {"speed": 0.49}, "speed is 0.49; 0.5 to 2 is allowed"),
@@ -99,14 +111,20 @@ async def test_resumed_at_the_very_end_there_is_only_the_summary(service: Loopba
         ([0], {"speed": 1.5, "profile": 2}, "speed is 1.5; PROFILE_UPSTREAM speaks at 1 only"),
         ([0], {"caller_streams": -1}, "caller_streams is -1; it must not be negative"),
         ([0], {"start_sample": -1}, "start_sample is -1; it must not be negative"),
-        ([0], {"profile": 9}, "profile 9 is not known; known are PROFILE_CONTINUOUS, PROFILE_UPSTREAM, PROFILE_OFFLINE"),
+        (
+            [0],
+            {"profile": 9},
+            "profile 9 is not known; known are PROFILE_CONTINUOUS, PROFILE_UPSTREAM, PROFILE_OFFLINE",
+        ),
         ([0], {"hops": {"first_hop_tokens": 101}}, "hops.first_hop_tokens is 101; 1 to 100 is allowed"),
         ([0], {"hops": {"first_hop_tokens": -1}}, "hops.first_hop_tokens is -1; 1 to 100 is allowed"),
         ([0], {"hops": {"max_hop_tokens": 24}}, "hops.max_hop_tokens is 24; 25 to 400 is allowed"),
         ([0], {"hops": {"growth": 7}}, "hops.growth 7 is not known; known are GROWTH_FIXED, GROWTH_EXPONENTIAL"),
     ],
 )
-async def test_bad_values_are_refused_by_name(service: Loopback, ids: list[int], fields: dict[str, Any], text: str) -> None:
+async def test_bad_values_are_refused_by_name(
+    service: Loopback, ids: list[int], fields: dict[str, Any], text: str
+) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await decode(service, ids, **fields)
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, text)
@@ -119,11 +137,16 @@ async def test_bad_values_are_refused_by_name(service: Loopback, ids: list[int],
         ([], "the first message must be the setup"),
         ([said([1])], "the first message must be the setup"),
         ([token2wav_pb2.DecodeStreamRequest()], "the first message must be the setup"),
-        ([token2wav_pb2.DecodeStreamRequest(setup=setup())] * 2, "only the first message may be the setup; all later ones must be tokens"),
+        (
+            [token2wav_pb2.DecodeStreamRequest(setup=setup())] * 2,
+            "only the first message may be the setup; all later ones must be tokens",
+        ),
         ([token2wav_pb2.DecodeStreamRequest(setup=setup())], "the sentence has no speech tokens; 1 to 4096 are needed"),
     ],
 )
-async def test_messages_out_of_order_are_refused(service: Loopback, messages: list[token2wav_pb2.DecodeStreamRequest], text: str) -> None:
+async def test_messages_out_of_order_are_refused(
+    service: Loopback, messages: list[token2wav_pb2.DecodeStreamRequest], text: str
+) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stream(service, messages)
     assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, text)

@@ -33,7 +33,10 @@ async def serving(backend: Backend, max_streams: int = 16, idle_seconds: float =
             return _nothing
 
         settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0.0)
-        async with running(NAME, settings, load) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+        async with (
+            running(NAME, settings, load) as service,
+            grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+        ):
             yield Loopback(token2wav_pb2_grpc.Token2WavServiceStub(channel), batcher, backend)
 
 

@@ -18,14 +18,18 @@ from services.frontend.segmentation.text_units import LONGEST_UNIT, Units, runs_
 from services.frontend.tokenizers.bpe import TextTokenizer
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
-TEXT = st.text(st.sampled_from('ab1 .,;:!?"”’)\n中文。？！；，、Dr') | st.characters(exclude_categories=["Cs"]), max_size=120)
+TEXT = st.text(
+    st.sampled_from('ab1 .,;:!?"”’)\n中文。？！；，、Dr') | st.characters(exclude_categories=["Cs"]), max_size=120
+)
 WORDS = (
-    "Yes", "No", "What", "okay", "Dr. Smith", "the U.S.", "at 5 p.m.", "42 cats", "$3.50", "plan B", "Hmm", "he said", "今天", "很好",
+    "Yes", "No", "What", "okay", "Dr. Smith", "the U.S.", "at 5 p.m.", "42 cats", "$3.50", "plan B", "Hmm", "he said",
+    "今天", "很好",
     "well...", "…", '"Go!"', "(so)", "[pause 50ms]", "3", "and then,",
 )  # fmt: skip
 SENTENCES = st.lists(
     st.tuples(
-        st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join), st.sampled_from([". ", "! ", "? ", "。", "; ", ": ", " "])
+        st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join),
+        st.sampled_from([". ", "! ", "? ", "。", "; ", ": ", " "]),
     ),
     max_size=12,
 ).map(lambda parts: "".join(words + mark for words, mark in parts))
@@ -98,9 +102,12 @@ def by_sentence() -> Analyzer:
 @settings(deadline=None, max_examples=150)
 @given(SENTENCES, CUTS, st.sampled_from(["zh", "en", "fr"]))
 def test_a_whole_text_has_the_sentences_of_one_that_is_being_written(text: str, cuts: list[int], language: str) -> None:
-    """Where the model directory asks for single sentences, and the language is said: without it a whole text is read in the language of
-    all its letters, and a text that is being written in that of those so far."""
+    """Where the model directory asks for single sentences, and the language is said: without it a
+    whole text is read in the language of all its letters, and a text that is being written in that
+    of those so far."""
     reading = by_sentence().reading(language, allow_control_tokens=False, pronunciations={})
     written = WrittenText(by_sentence(), reading, Units(LONGEST_UNIT), partial=False)
-    streamed = [piece for fragment in fragments(text, cuts) for piece in written.feed(fragment)] + list(written.finish())
+    streamed = [piece for fragment in fragments(text, cuts) for piece in written.feed(fragment)] + list(
+        written.finish()
+    )
     assert list(by_sentence().parts(text, reading)) == streamed

@@ -1,4 +1,6 @@
-"""Whatever bytes come as a recording: sound, or a refusal that says why; and what was written is what is read."""
+"""Whatever bytes come as a recording: sound, or a refusal that says why; and what was written is
+what is read.
+"""
 
 import io
 import struct
@@ -37,9 +39,19 @@ def read(data: bytes) -> Sound | str:
 
 
 @settings(max_examples=60, deadline=None)
-@given(rate=RATES, channels=st.integers(1, 2), subtype=st.sampled_from(sorted(FORMATS)), extensible=st.booleans(), seed=st.integers(0, 9))
-def test_what_another_program_writes_is_read_alike(rate: int, channels: int, subtype: str, extensible: bool, seed: int) -> None:
-    """libsndfile writes, and reads it back too: both readers agree to the last bit of the encoding."""
+@given(
+    rate=RATES,
+    channels=st.integers(1, 2),
+    subtype=st.sampled_from(sorted(FORMATS)),
+    extensible=st.booleans(),
+    seed=st.integers(0, 9),
+)
+def test_what_another_program_writes_is_read_alike(
+    rate: int, channels: int, subtype: str, extensible: bool, seed: int
+) -> None:
+    """libsndfile writes, and reads it back too: both readers agree to the last bit of the
+    encoding.
+    """
     samples = noise(1.01, rate, channels, seed)
     file = io.BytesIO()
     kind = "WAVEX" if extensible else "WAV"
@@ -84,7 +96,9 @@ def test_a_file_that_is_cut_off_is_never_read_as_more_than_there_is(name: str, s
 
 @settings(max_examples=100, deadline=None)
 @given(
-    chunks=st.lists(st.tuples(st.sampled_from((b"LIST", b"bext", b"junk", b"fact")), st.binary(max_size=51)), max_size=5),
+    chunks=st.lists(
+        st.tuples(st.sampled_from((b"LIST", b"bext", b"junk", b"fact")), st.binary(max_size=51)), max_size=5
+    ),
     split=st.integers(0, 5),
 )
 def test_other_chunks_change_nothing(chunks: list[tuple[bytes, bytes]], split: int) -> None:
@@ -117,11 +131,13 @@ def test_g711_there_and_back(seed: int) -> None:
         (wav(1, 16, 8_000, b"\0" * 32_000), "sample rate of 8000, allowed 16000 to 192000 in steps of 50"),
         (wav(1, 16, 16_000, b"\0" * 16_000), r"lasts 0\.50 s \(8000 samples at 16000 a second\), allowed 1 to 30 s"),
         (wav(1, 8, 16_000, b"\0" * 480_001), "lasts 30.00 s .480001 samples"),
-        (wav(1, 16, 24_000, b"\0" * 48_000)[:-2], "is cut off: its data at byte 36 has 48000 bytes, of which 47998 are there"),
+        (wav(1, 16, 24_000, b"\0" * 48_000)[:-2],
+        "is cut off: its data at byte 36 has 48000 bytes, of which 47998 are there"),
         (b"RIFF\0\0\0\0WAVEdata\4\0\0\0abcd", "has its data at byte 12 before its format"),
         (b"RIFF\0\0\0\0WAVEfmt \4\0\0\0abcd", "format at byte 12 has 4 bytes"),
         (wav(1, 16, 24_000, b"")[:36], r"has no data \(36 bytes, a format\)"),
-        (wav(1, 16, 24_000, b"").replace(struct.pack("<HH", 2, 16), struct.pack("<HH", 3, 16)), "samples take 3 bytes, expected 2"),
+        (wav(1, 16, 24_000, b"").replace(struct.pack("<HH", 2, 16), struct.pack("<HH", 3, 16)),
+        "samples take 3 bytes, expected 2"),
         (wav(0xFFFE, 16, 24_000, b"x" * 48_000), "extensible format at byte 12 has 16 bytes, expected at least 40"),
     ],
 )  # fmt: skip

@@ -1,4 +1,6 @@
-"""Laws of what survives the text path: no word is lost on it, in any language, however long the pieces are."""
+"""Laws of what survives the text path: no word is lost on it, in any language, however long the
+pieces are.
+"""
 
 import functools
 import re
@@ -105,7 +107,8 @@ def test_a_long_piece_is_cut_at_the_next_best_place(segment: str, parts: list[st
 
 
 @pytest.mark.parametrize(
-    "unit", ["word ", "好", "1,000 ", "**a** ", "[x](y) ", "a.b.com/", "<b ", "$1 ", ". ", "\u0301\u0323", "|a", "- x\n", "5-"]
+    "unit",
+    ["word ", "好", "1,000 ", "**a** ", "[x](y) ", "a.b.com/", "<b ", "$1 ", ". ", "\u0301\u0323", "|a", "- x\n", "5-"],
 )
 def test_long_monotony_of_any_kind_is_cut(unit: str) -> None:
     text = (unit * 20_000)[:4_000]

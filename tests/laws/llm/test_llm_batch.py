@@ -1,4 +1,6 @@
-"""Who else is served changes nothing: 8 at once = the same 8 one by one, request N = request 1, fast = slow."""
+"""Who else is served changes nothing: 8 at once = the same 8 one by one, request N = request 1,
+fast = slow.
+"""
 
 import asyncio
 import random
@@ -39,7 +41,12 @@ async def test_request_n_is_request_one() -> None:
 
 
 async def test_seed_sentence_and_profile_name_the_randomness() -> None:
-    samplings = [Sampling(seed=1), Sampling(seed=2), Sampling(seed=1, sentence_index=1), Sampling(seed=1, profile=Profile.UPSTREAM)]
+    samplings = [
+        Sampling(seed=1),
+        Sampling(seed=2),
+        Sampling(seed=1, sentence_index=1),
+        Sampling(seed=1, profile=Profile.UPSTREAM),
+    ]
     async with backend() as engine:
         made = [tuple(await tokens(engine, sentence(1, sampling=sampling))) for sampling in samplings]
         assert len(set(made[:3])) == 3
@@ -70,7 +77,10 @@ def test_rows_together_are_rows_alone_within_rounding() -> None:
     for step in range(6):
         inputs = decoder.embed(speech_inputs([step, 100 + step, 2000 + step, 6000 + step]))
         together = decoder.log_probabilities(decoder.forward_rows(inputs, [cache for cache, _ in caches]))
-        alone = [decoder.log_probabilities(decoder.forward(inputs[row : row + 1], cache)) for row, (_, cache) in enumerate(caches)]
+        alone = [
+            decoder.log_probabilities(decoder.forward(inputs[row : row + 1], cache))
+            for row, (_, cache) in enumerate(caches)
+        ]
         torch.testing.assert_close(together, torch.cat(alone), atol=1e-4, rtol=0)
     assert [cache.length for cache, _ in caches] == [length + 6 for length in lengths]
 
@@ -79,7 +89,9 @@ def test_rows_together_are_rows_alone_within_rounding() -> None:
 def test_whole_sequences_together_are_sequences_alone_within_rounding() -> None:
     decoder = model()
     lengths = [1, 17, 40]
-    embeddings = torch.randn(len(lengths), max(lengths), decoder.config.hidden_size, generator=torch.Generator().manual_seed(0))
+    embeddings = torch.randn(
+        len(lengths), max(lengths), decoder.config.hidden_size, generator=torch.Generator().manual_seed(0)
+    )
     together = decoder.forward_batch(embeddings)
     for row, length in enumerate(lengths):
         alone = decoder.forward(embeddings[row, :length], SequenceCache.reserve(decoder.config, length, decoder.device))

@@ -1,4 +1,6 @@
-"""An engine that cannot go on says so and takes nobody any more; one bad pass is not the end of it."""
+"""An engine that cannot go on says so and takes nobody any more; one bad pass is not the end of
+it.
+"""
 
 import asyncio
 import contextlib
@@ -48,7 +50,9 @@ class FailingModel(SpeechTokenModel):
 async def failing(*, batch_invariant: bool = True) -> AsyncIterator[tuple[TorchBackend, list[int], list[str]]]:
     """A backend, the number of passes that fail from now on, and what was told about its end."""
     decoder, told = FailingModel.of(model()), list[str]()
-    engine = Engine(decoder, Limits(running=4, waiting=4), batch_invariant=batch_invariant, threads=1, on_fault=told.append)
+    engine = Engine(
+        decoder, Limits(running=4, waiting=4), batch_invariant=batch_invariant, threads=1, on_fault=told.append
+    )
     backend = TorchBackend(engine, Identity("tiny", "torch", "float32", "cpu"), 2048)
     try:
         yield backend, decoder.failures, told
@@ -62,7 +66,9 @@ async def fails(backend: TorchBackend, message: str) -> None:
 
 
 @pytest.mark.parametrize("batch_invariant", [True, False])
-async def test_three_failed_passes_in_a_row_end_the_engine(batch_invariant: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_three_failed_passes_in_a_row_end_the_engine(
+    batch_invariant: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     async with failing(batch_invariant=batch_invariant) as (backend, failures, told):
         failures[0] = 3
         for _ in range(3):
@@ -87,7 +93,9 @@ async def test_memory_that_cannot_be_had_counts_as_a_failed_pass(monkeypatch: py
     """On a device in error the slot of the next sentence may be what fails first."""
     async with failing() as (backend, _, told):
         with monkeypatch.context() as patch:
-            patch.setattr(torch, "empty", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("device-side assert triggered")))
+            patch.setattr(
+                torch, "empty", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("device-side assert triggered"))
+            )
             for _ in range(3):
                 await fails(backend, "failed: RuntimeError")
             await asyncio.to_thread(backend.engine._thread.join, 20)

@@ -24,12 +24,19 @@ TOKEN_BY_TOKEN = Grouping(first=1, rest=1)
 
 
 class WatchedModel(SpeechTokenModel):
-    """Counts passes by slot; with `hold` a pass waits in the middle, as a long one would; `broken` makes it fail or produce non-numbers."""
+    """Counts passes by slot; with `hold` a pass waits in the middle, as a long one would; `broken`
+    makes it fail or produce non-numbers.
+    """
 
     @classmethod
     def of(cls, plain: SpeechTokenModel) -> "WatchedModel":
         watched = cls(**{name: getattr(plain, name) for name in SpeechTokenModel.__dataclass_fields__})
-        for name, value in {"passes": [], "entered": threading.Event(), "hold": threading.Event(), "broken": lambda hidden: hidden}.items():
+        for name, value in {
+            "passes": [],
+            "entered": threading.Event(),
+            "hold": threading.Event(),
+            "broken": lambda hidden: hidden,
+        }.items():
             object.__setattr__(watched, name, value)
         watched.hold.set()
         return watched
@@ -169,7 +176,9 @@ async def test_one_more_than_run_and_wait_is_refused_with_a_hint() -> None:
 async def test_memory_for_keys_and_values_bounds_who_runs() -> None:
     slot = cache_bytes(model().config, 2 + 3 + 60)
     async with watched(Limits(running=8, waiting=8, kv_bytes=2 * slot + slot // 2)) as (backend, decoder):
-        requests = [asyncio.create_task(tokens(backend, sentence(7 * seed, prompt=sentence(0).prompt))) for seed in range(4)]
+        requests = [
+            asyncio.create_task(tokens(backend, sentence(7 * seed, prompt=sentence(0).prompt))) for seed in range(4)
+        ]
         await held(decoder)
         stats = backend.engine.stats
         assert (stats.running, stats.waiting, stats.reserved_kv_bytes) == (2, 2, 2 * slot)

@@ -1,4 +1,6 @@
-"""The passes that serve on a CPU are the readable ones within rounding, and themselves to the bit, whatever is kept of a prompt."""
+"""The passes that serve on a CPU are the readable ones within rounding, and themselves to the bit,
+whatever is kept of a prompt.
+"""
 
 import asyncio
 import dataclasses
@@ -54,7 +56,9 @@ def test_prompt_and_tokens_are_the_readable_ones(text_ids: int, of_voice: int) -
     inputs = prompt(*range(60, 60 + text_ids))
     close(passes.scores(inputs, mine, of_voice), reference.scores(inputs, theirs, 0))
     for token in (5, 600, 6000, 5, 77, 6560):
-        close(passes.scores(speech_inputs([token]), mine, of_voice), reference.scores(speech_inputs([token]), theirs, 0))
+        close(
+            passes.scores(speech_inputs([token]), mine, of_voice), reference.scores(speech_inputs([token]), theirs, 0)
+        )
     # Text that arrives later: several positions behind others.
     more = [*text_inputs([7, 8, 9, 10, 11]), TASK]
     close(passes.scores(more, mine, of_voice), reference.scores(more, theirs, 0))
@@ -78,9 +82,14 @@ def test_a_kept_prompt_changes_no_bit(text_ids: int) -> None:
 
 
 def test_inputs_that_are_all_of_the_voice_are_run() -> None:
-    """A text stream whose prompt has all its speech paired begins behind the prompt's last token."""
+    """A text stream whose prompt has all its speech paired begins behind the prompt's last
+    token.
+    """
     decoder = model()
-    passes, inputs = CpuPasses(decoder, KEPT), [START, *text_inputs(VOICE.text_ids), *speech_inputs(VOICE.speech_tokens)]
+    passes, inputs = (
+        CpuPasses(decoder, KEPT),
+        [START, *text_inputs(VOICE.text_ids), *speech_inputs(VOICE.speech_tokens)],
+    )
     first, again = (passes.scores(inputs, slot(decoder), len(inputs)) for _ in range(2))
     close(first, ReadablePasses(decoder).scores(inputs, slot(decoder), 0))
     assert np.array_equal(first, again)
@@ -93,7 +102,9 @@ async def test_a_voice_said_before_says_the_same() -> None:
 
         async def spoken(engine: TorchBackend) -> list[list[int]]:
             whole = [tokens(engine, sentence(seed, prompt=VOICE)) for seed in range(3)]
-            streamed = [tokens(engine, sentence(seed, prompt=VOICE, text=arriving(text[:6], text[6:]))) for seed in range(2)]
+            streamed = [
+                tokens(engine, sentence(seed, prompt=VOICE, text=arriving(text[:6], text[6:]))) for seed in range(2)
+            ]
             return list(await asyncio.gather(*whole, *streamed))
 
         first = await spoken(often)

@@ -1,4 +1,6 @@
-"""Steps that run ahead of what the host knows make the same tokens as the slow path, for whole and arriving text, replayed and cut off."""
+"""Steps that run ahead of what the host knows make the same tokens as the slow path, for whole and
+arriving text, replayed and cut off.
+"""
 
 import asyncio
 import contextlib
@@ -121,6 +123,7 @@ async def test_prompts_that_come_together_run_before_the_next_step_but_stall_nob
         runner.order.clear()
         await asyncio.gather(*(tokens(served, one) for one in burst), speaking)
         runs = "".join(kind[0] for kind in runner.order).split("s")
-    # 5 prompts of 600 positions and more are 12 chunks at least: never more than a few in a row, and as many as may while they wait.
+    # 5 prompts of 600 positions and more are 12 chunks at least: never more than a few in a row,
+    # and as many as may while they wait.
     assert sum(map(len, runs)) >= 12
     assert max(map(len, runs)) == MOST_CHUNKS

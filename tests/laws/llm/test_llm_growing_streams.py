@@ -1,4 +1,6 @@
-"""Sentences whose text arrives take pages as they grow: the tokens are the same, few pages are enough, and who gets none harms nobody."""
+"""Sentences whose text arrives take pages as they grow: the tokens are the same, few pages are
+enough, and who gets none harms nobody.
+"""
 
 import asyncio
 

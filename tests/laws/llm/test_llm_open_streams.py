@@ -1,4 +1,6 @@
-"""Text streams on which nothing comes starve nobody: they have no place among those that run, and there is a bound to their number."""
+"""Text streams on which nothing comes starve nobody: they have no place among those that run, and
+there is a bound to their number.
+"""
 
 import asyncio
 import contextlib
@@ -22,7 +24,9 @@ class Talk:
 
     def __init__(self, to: Backend, seed: int = 0) -> None:
         self._pieces: asyncio.Queue[list[int] | None] = asyncio.Queue()
-        self.reader = asyncio.create_task(tokens(to, sentence(seed, text=self._text(), grouping=Grouping(first=1, rest=1))))
+        self.reader = asyncio.create_task(
+            tokens(to, sentence(seed, text=self._text(), grouping=Grouping(first=1, rest=1)))
+        )
 
     def say(self, ids: list[int] | None) -> None:
         self._pieces.put_nowait(ids)

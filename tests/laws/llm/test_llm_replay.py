@@ -1,4 +1,6 @@
-"""A sentence taken over by another engine in mid-stream ends as it would have: replayed = uninterrupted, token for token."""
+"""A sentence taken over by another engine in mid-stream ends as it would have: replayed =
+uninterrupted, token for token.
+"""
 
 import asyncio
 
@@ -20,7 +22,8 @@ def arriving_text(profile: Profile, replay: tuple[int, ...] = ()) -> Generation:
 
 
 @pytest.mark.parametrize(
-    ("kind", "profile"), [(whole_text, Profile.CONTINUOUS), (whole_text, Profile.UPSTREAM), (arriving_text, Profile.CONTINUOUS)]
+    ("kind", "profile"),
+    [(whole_text, Profile.CONTINUOUS), (whole_text, Profile.UPSTREAM), (arriving_text, Profile.CONTINUOUS)],
 )
 async def test_replayed_is_uninterrupted(kind: object, profile: Profile) -> None:
     async with backend() as first, backend() as second:
@@ -37,7 +40,9 @@ async def test_replayed_is_uninterrupted(kind: object, profile: Profile) -> None
 
 
 async def test_replay_feeds_tokens_one_at_a_time() -> None:
-    """A prompt's pass over prompt and tokens together would round differently; it has to be one row for each token."""
+    """A prompt's pass over prompt and tokens together would round differently; it has to be one row
+    for each token.
+    """
     async with backend() as engine:
         made = await tokens(engine, whole_text(Profile.CONTINUOUS))
         rows = engine.engine.stats.decode_rows

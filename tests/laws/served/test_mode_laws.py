@@ -1,4 +1,6 @@
-"""The laws of prompts that travel with a request and of voice conversion, heard through all four services with the bundled voice."""
+"""The laws of prompts that travel with a request and of voice conversion, heard through all four
+services with the bundled voice.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,9 +44,16 @@ async def say(stack: WholeStack, **options: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "schedule", [{"first_hop_tokens": 1, "growth": "fixed"}, {"first_hop_tokens": 20, "growth": "exponential"}, {"sample_rate": 44_100}]
+    "schedule",
+    [
+        {"first_hop_tokens": 1, "growth": "fixed"},
+        {"first_hop_tokens": 20, "growth": "exponential"},
+        {"sample_rate": 44_100},
+    ],
 )
-async def test_hops_move_the_cuts_of_a_conversion_and_never_a_sample(stack: WholeStack, recording: bytes, schedule: dict[str, Any]) -> None:
+async def test_hops_move_the_cuts_of_a_conversion_and_never_a_sample(
+    stack: WholeStack, recording: bytes, schedule: dict[str, Any]
+) -> None:
     whole = await convert(stack, recording, **{**schedule, **WHOLE})
     assert await convert(stack, recording, **schedule) == whole
 

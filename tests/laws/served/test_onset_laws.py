@@ -1,4 +1,6 @@
-"""Trimmed = natural without its leading and trailing silence: with real networks, for every cutting, rate, encoding, mode and speed."""
+"""Trimmed = natural without its leading and trailing silence: with real networks, for every
+cutting, rate, encoding, mode and speed.
+"""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -38,8 +40,8 @@ async def write(stack: WholeStack, onset: str, **options: Any) -> bytes:
 
 
 def trimmed(natural: bytes, opening: int = 0, closing: int = 0) -> bytes:
-    """Of s16le at 24 kHz: without what is quieter than -50 dBFS in front of 20 ms, and behind 100 ms. opening, closing: samples of pauses
-    that the text asks for around it."""
+    """Of s16le at 24 kHz: without what is quieter than -50 dBFS in front of 20 ms, and behind 100
+    ms. opening, closing: samples of pauses that the text asks for around it."""
     samples = np.frombuffer(natural, "<i2")
     sound = samples[opening : len(samples) - closing]
     loud = np.flatnonzero(np.abs(sound.astype(np.int32)) > 32768 * 10 ** (-50 / 20))
@@ -49,7 +51,9 @@ def trimmed(natural: bytes, opening: int = 0, closing: int = 0) -> bytes:
 
 @pytest.mark.parametrize("voice", VOICES)
 @pytest.mark.parametrize("hops", [{}, {"first_hop_tokens": 60, "growth": "exponential", "max_hop_tokens": 400}])
-async def test_trimmed_is_natural_without_its_leading_and_trailing_silence(stack: WholeStack, voice: str, hops: dict[str, Any]) -> None:
+async def test_trimmed_is_natural_without_its_leading_and_trailing_silence(
+    stack: WholeStack, voice: str, hops: dict[str, Any]
+) -> None:
     natural = await say(stack, "natural", voice=voice)
     cut = await say(stack, "trimmed", voice=voice, **hops)
     assert cut == trimmed(natural)
@@ -61,7 +65,9 @@ async def test_at_every_speed(stack: WholeStack, speed: float) -> None:
     assert await say(stack, "trimmed", speed=speed) == trimmed(await say(stack, "natural", speed=speed))
 
 
-@pytest.mark.parametrize(("encoding", "rate"), [(Encoding.LINEAR16, 48_000), (Encoding.MULAW, 8_000), (Encoding.ALAW, 22_050)])
+@pytest.mark.parametrize(
+    ("encoding", "rate"), [(Encoding.LINEAR16, 48_000), (Encoding.MULAW, 8_000), (Encoding.ALAW, 22_050)]
+)
 async def test_in_every_form(stack: WholeStack, encoding: Encoding, rate: int) -> None:
     """The cut is made at 24 kHz: the resampler sees what a caller at 24 kHz hears."""
     out = OutputStream(encoding, rate)
@@ -69,7 +75,8 @@ async def test_in_every_form(stack: WholeStack, encoding: Encoding, rate: int) -
     assert await say(stack, "trimmed", encoding=encoding, sample_rate=rate) == whole
     start = 1_001
     assert (
-        await say(stack, "trimmed", encoding=encoding, sample_rate=rate, start_sample=start) == whole[start * encoding.bytes_per_sample :]
+        await say(stack, "trimmed", encoding=encoding, sample_rate=rate, start_sample=start)
+        == whole[start * encoding.bytes_per_sample :]
     )
 
 
@@ -107,12 +114,16 @@ async def test_words_move_with_the_sound(stack: WholeStack) -> None:
     assert earlier > 0.02
     assert [word.text for word in cut.words] == [word.text for word in natural.words]
     for word, before in zip(cut.words, natural.words, strict=True):
-        assert (word.start, word.end) == pytest.approx((max(0.0, before.start - earlier), max(0.0, before.end - earlier)))
+        assert (word.start, word.end) == pytest.approx(
+            (max(0.0, before.start - earlier), max(0.0, before.end - earlier))
+        )
     assert all(one.end <= other.start for one, other in itertools.pairwise(cut.words))
 
 
 async def test_what_is_heard_first_is_no_later_than_its_lead_behind_the_first_byte(stack: WholeStack) -> None:
-    """The first sample above -50 dBFS is 20 ms inside the first message; natural, the silence in front has to be played."""
+    """The first sample above -50 dBFS is 20 ms inside the first message; natural, the silence in
+    front has to be played.
+    """
     late = {}
     for onset in ("natural", "trimmed"):
         await say(stack, onset)

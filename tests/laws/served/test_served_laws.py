@@ -1,4 +1,6 @@
-"""The laws, heard by a client through all four services and real gRPC: what is spoken depends on the request alone."""
+"""The laws, heard by a client through all four services and real gRPC: what is spoken depends on
+the request alone.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -69,18 +71,23 @@ async def test_request_n_is_request_1(stack: WholeStack) -> None:
 async def test_eight_at_once_are_the_same_eight_one_by_one(stack: WholeStack) -> None:
     words = ["stands", "quietly", "behind", "the", "old", "garden", "wall"]
     requests = [
-        {"text": f"Number {number} {' '.join(words[:number])}.", "seed": number, "voice": VOICES[number % 2]} for number in range(8)
+        {"text": f"Number {number} {' '.join(words[:number])}.", "seed": number, "voice": VOICES[number % 2]}
+        for number in range(8)
     ]
     single = [await say(stack, **request) for request in requests]
     before = stack.llm.engine.stats
     assert list(await asyncio.gather(*(say(stack, **request) for request in requests))) == single
     assert len(set(single)) == 8
     after = stack.llm.engine.stats
-    assert after.decode_rows - before.decode_rows > after.decode_steps - before.decode_steps, "no two sentences shared a step"
+    assert after.decode_rows - before.decode_rows > after.decode_steps - before.decode_steps, (
+        "no two sentences shared a step"
+    )
 
 
 async def test_two_sentences_are_joined_with_a_pause_and_nothing_else(stack: WholeStack) -> None:
-    whole = await say(stack, TWO_SENTENCES, first_hop_tokens=100, growth="exponential", max_hop_tokens=400, onset="natural")
+    whole = await say(
+        stack, TWO_SENTENCES, first_hop_tokens=100, growth="exponential", max_hop_tokens=400, onset="natural"
+    )
     speech = stack.client.synthesize(TWO_SENTENCES, seed=11, onset="natural")
     assert await speech.read() == whole
     assert speech.summary is not None
@@ -112,8 +119,9 @@ async def test_unary_and_upstream_speak_the_same_tokens(stack: WholeStack) -> No
 
 
 async def test_hanging_up_stops_the_engines(stack: WholeStack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No decode pass and no Euler step begins once a stage has seen the hang-up, but those beginning just then: one pass, and one step in
-    each of the two threads that may be in the flow. Memory is free again."""
+    """No decode pass and no Euler step begins once a stage has seen the hang-up, but those
+    beginning just then: one pass, and one step in each of the two threads that may be in the flow.
+    Memory is free again."""
     loop = asyncio.get_running_loop()
     text = "word " * 38
     seen: dict[str, list[int]] = {"llm": [], "token2wav": []}
@@ -144,7 +152,10 @@ async def test_hanging_up_stops_the_engines(stack: WholeStack, monkeypatch: pyte
         assert stack.llm.engine.stats.reserved_kv_bytes == 0
         assert stack.batcher.stats().state_bytes == 0
         longest = stack.llm.engine.stats.longest_step_seconds, stack.batcher.stats().longest_step_seconds
-        print(f"idle after {idle * 1000:.0f} ms; longest decode step {longest[0] * 1000:.1f} ms, longest step {longest[1] * 1000:.1f} ms")
+        print(
+            f"idle after {idle * 1000:.0f} ms; longest decode step {longest[0] * 1000:.1f} ms, longest step "
+            f"{longest[1] * 1000:.1f} ms"
+        )
 
 
 async def test_of_twelve_at_once_four_are_served_and_eight_told_when_to_come_back() -> None:

@@ -1,4 +1,6 @@
-"""SSML documents through all four services: a rate is a speed of one sentence, and neither cutting nor resuming is heard."""
+"""SSML documents through all four services: a rate is a speed of one sentence, and neither cutting
+nor resuming is heard.
+"""
 
 import itertools
 from collections.abc import AsyncIterator
@@ -26,11 +28,15 @@ async def stack() -> AsyncIterator[WholeStack]:
 
 
 async def say(stack: WholeStack, text: str, **options: Any) -> tuple[bytes, list[WordTime]]:
-    async with stack.client.synthesize(text, **{"seed": 11, "sentence_pause_milliseconds": 0, "onset": "natural", **options}) as speech:
+    async with stack.client.synthesize(
+        text, **{"seed": 11, "sentence_pause_milliseconds": 0, "onset": "natural", **options}
+    ) as speech:
         return await speech.read(), speech.words
 
 
-async def streamed(stack: WholeStack, fragments: list[str], mode: Mode) -> tuple[bytes, list[WordTime], list[TextWarning]]:
+async def streamed(
+    stack: WholeStack, fragments: list[str], mode: Mode
+) -> tuple[bytes, list[WordTime], list[TextWarning]]:
     async def arriving() -> AsyncIterator[str]:
         for fragment in fragments:
             yield fragment
@@ -75,7 +81,9 @@ async def test_a_resumed_document_is_the_rest_of_it(stack: WholeStack) -> None:
 
 
 async def test_what_is_wrong_with_a_document_reaches_the_caller(stack: WholeStack) -> None:
-    with pytest.raises(InvalidRequest, match=r"SSML, line 1, column 8: prosody: rate 0.5 times speed 0.9 of the request is 0.45"):
+    with pytest.raises(
+        InvalidRequest, match=r"SSML, line 1, column 8: prosody: rate 0.5 times speed 0.9 of the request is 0.45"
+    ):
         await say(stack, '<speak><prosody rate="x-slow">Hi.</prosody></speak>', speed=0.9)
     with pytest.raises(InvalidRequest, match=r"cannot read \(CJK\); there is nothing to speak; the model reads en"):
         await say(stack, "你好，世界。")

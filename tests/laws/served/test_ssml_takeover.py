@@ -1,5 +1,5 @@
-"""The frontend as a process of its own, killed while a document still arrives: its successor is told the document from the start, and what
-was said, and what was warned of, is not told again."""
+"""The frontend as a process of its own, killed while a document still arrives: its successor is
+told the document from the start, and what was said, and what was warned of, is not told again."""
 
 from pathlib import Path
 
@@ -37,7 +37,10 @@ async def test_a_killed_frontend_is_not_heard_in_a_document(mode: Mode) -> None:
     async with running_stack(Path("models/demo"), replicas={"frontend": 2}, environ={}, log=roster) as stack:
         audio, words, warnings, resumptions = await heard(stack, mode, killed=False)
         assert [warning.left_out for warning in warnings] == [("⊕",), ("b",)]
-        assert " ".join(word.text for word in words) == "This one is complete One word after another and on Then a last one"
+        assert (
+            " ".join(word.text for word in words)
+            == "This one is complete One word after another and on Then a last one"
+        )
         assert resumptions == 0
         await roster.complete(frontend=2)
         assert await heard(stack, mode, killed=True) == (audio, words, warnings, 1)

@@ -1,4 +1,6 @@
-"""Stages as separate processes, killed in mid-sentence: the client hears the complete, identical audio."""
+"""Stages as separate processes, killed in mid-sentence: the client hears the complete, identical
+audio.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,8 +15,10 @@ from tests.stacks.roster import Roster
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 LONG = (
-    "The old keeper of the lighthouse climbed the narrow stairs every evening, lit the great lamp, and wrote a few lines about wind and "
-    "weather into his heavy book. Then he sat down beside the window to watch the fishing boats come home, counted their lanterns twice, "
+    "The old keeper of the lighthouse climbed the narrow stairs every evening, lit the great lamp, and wrote a few "
+    "lines about wind and "
+    "weather into his heavy book. Then he sat down beside the window to watch the fishing boats come home, counted "
+    "their lanterns twice, "
     "and thought of the years when he had been out there with his brothers, pulling in the nets before the sun came up."
 )
 """Long enough for the speech-token model to be at work still when the first sound is heard."""
@@ -23,7 +27,9 @@ LONG = (
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack_and_roster() -> AsyncIterator[tuple[Stack, Roster]]:
     roster = Roster()
-    async with running_stack(Path("models/demo"), replicas={"token2wav": 2, "llm": 2}, environ={}, log=roster) as running:
+    async with running_stack(
+        Path("models/demo"), replicas={"token2wav": 2, "llm": 2}, environ={}, log=roster
+    ) as running:
         yield running, roster
 
 

@@ -1,4 +1,5 @@
-"""Any cutting of any text gives the same samples: hypothesis over the fake engines, real services and real gRPC on loopback.
+"""Any cutting of any text gives the same samples: hypothesis over the fake engines, real services
+and real gRPC on loopback.
 
 TEXT_CUTTINGS: examples for each model and mode, 20 by default.
 """
@@ -21,11 +22,14 @@ from cosyserve.host.supervision.supervisor import running_stack
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 PIECES = (
     "Hello ",
-    "world", ". ", "! ", "?", "Dr. ", "3.14", "$5 ", "May 1st, 2024 ", "你好", "，", "。", "世界", "e\u0301", "👩‍👩‍👧 ", "\n", '"',
+    "world", ". ", "! ", "?", "Dr. ", "3.14", "$5 ", "May 1st, 2024 ", "你好", "，", "。", "世界", "e\u0301", "👩‍👩‍👧 ", "\n",
+    '"',
     " ",
-    "Chapter IV ", "account number is ", "48210937", "5 ft ", "11 in ", "tall ", "a 20 A fuse ", "3-4 ", "million ", "St. ", "No. ",
+    "Chapter IV ", "account number is ", "48210937", "5 ft ", "11 in ", "tall ", "a 20 A fuse ", "3-4 ", "million ",
+    "St. ", "No. ",
     "1) ", "x < ",
-    "10⁶ ", "GPUs ", "the ", "a ", "read ", "U.S. ", "www.a.b/c?d ", "1,000 ", "word, ", "[breath] ", "<|im_end|>", "-", "'s ", "...",
+    "10⁶ ", "GPUs ", "the ", "a ", "read ", "U.S. ", "www.a.b/c?d ", "1,000 ", "word, ", "[breath] ", "<|im_end|>",
+    "-", "'s ", "...",
 )  # fmt: skip
 EXAMPLES = int(os.environ.get("TEXT_CUTTINGS", "20"))
 TEXT = st.lists(st.sampled_from(PIECES), min_size=1, max_size=30).map("".join)
@@ -35,7 +39,10 @@ CUTS = st.lists(st.integers(0, 400), max_size=12)
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=["models/demo", "tests/golden/tiny"])
 async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     """Phonemes and BPE."""
-    async with running_stack(Path(request.param), backend="fake", environ={}) as stack, Client(stack.address) as connected:
+    async with (
+        running_stack(Path(request.param), backend="fake", environ={}) as stack,
+        Client(stack.address) as connected,
+    ):
         yield connected
 
 
@@ -63,7 +70,9 @@ def fragments(text: str, cuts: list[int]) -> list[str]:
 
 @pytest.mark.parametrize("mode", ["sentences", "tokens"])
 @settings(
-    deadline=None, max_examples=int(os.environ.get("TEXT_CUTTINGS", "20")), suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None,
+    max_examples=int(os.environ.get("TEXT_CUTTINGS", "20")),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(text=TEXT, cuts=CUTS)
 @example(text="word " * 90 + "end", cuts=[1, 399, 400])

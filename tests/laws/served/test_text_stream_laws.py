@@ -1,4 +1,6 @@
-"""Text that arrives over time, through all four services with the bundled voice: what is spoken depends on the text, not on its cutting."""
+"""Text that arrives over time, through all four services with the bundled voice: what is spoken
+depends on the text, not on its cutting.
+"""
 
 import asyncio
 import itertools
@@ -124,7 +126,9 @@ class TheirOwn(grpc.aio.AioRpcError):
     """What a caller's own gRPC service raises, whose answer it reads aloud."""
 
     def __init__(self) -> None:
-        super().__init__(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details="the model is gone")
+        super().__init__(
+            grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), details="the model is gone"
+        )
 
 
 @pytest.mark.parametrize("error", [OSError("the model is gone"), TheirOwn()])

@@ -1,4 +1,6 @@
-"""Stages as separate processes, killed while text still arrives: the client hears the complete, identical audio in both modes."""
+"""Stages as separate processes, killed while text still arrives: the client hears the complete,
+identical audio in both modes.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,19 +21,23 @@ REST = "no end in sight until here. Then a last one."
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack_and_roster() -> AsyncIterator[tuple[Stack, Roster]]:
     roster = Roster()
-    async with running_stack(Path("models/demo"), replicas={"frontend": 2, "token2wav": 2, "llm": 2}, environ={}, log=roster) as running:
+    async with running_stack(
+        Path("models/demo"), replicas={"frontend": 2, "token2wav": 2, "llm": 2}, environ={}, log=roster
+    ) as running:
         yield running, roster
 
 
 async def speak(stack: Stack, mode: Mode, killed: str | None = None) -> tuple[bytes, list[WordTime], Summary]:
-    """The sound, its words, and what it took. killed: the stage whose replica dies between two fragments, with sound already heard."""
+    """The sound, its words, and what it took. killed: the stage whose replica dies between two
+    fragments, with sound already heard.
+    """
     async with Client(stack.address) as client, client.streaming_synthesize(seed=5, mode=mode) as speech:
         for letter in FIRST:
             await speech.write(letter)
         heard = (await anext(speech)).audio
         if killed is not None:
-            # With nobody else about, the first replica that serves has the call: the frontend that reads the text is asked before the
-            # other one looks up the voice.
+            # With nobody else about, the first replica that serves has the call: the frontend that
+            # reads the text is asked before the other one looks up the voice.
             stack.kill(killed, 0)
         for letter in REST:
             await speech.write(letter)

@@ -1,4 +1,6 @@
-"""Pauses that a text asks for, heard by a client through all four services: exact silence, in its place, counted like every sample."""
+"""Pauses that a text asks for, heard by a client through all four services: exact silence, in its
+place, counted like every sample.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

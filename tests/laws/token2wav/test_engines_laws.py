@@ -1,4 +1,6 @@
-"""Law: with engines too the served samples are a function of the request, not of hops, messages or what was said before."""
+"""Law: with engines too the served samples are a function of the request, not of hops, messages or
+what was said before.
+"""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,13 +31,19 @@ async def test_streamed_is_whole(batcher: Batcher, prompt: int, speed: float, le
     whole = await speak(batcher, Sentence(voice(prompt), seed=7, hops=Hops(100), speed=speed), tokens(length))
     assert len(whole) == 2 * 480 * int(2 * length / speed)
     for hops, message in ((Hops(), 1), (Hops(30, Growth.EXPONENTIAL), 7)):
-        assert await speak(batcher, Sentence(voice(prompt), seed=7, hops=hops, speed=speed), tokens(length), message) == whole
+        assert (
+            await speak(batcher, Sentence(voice(prompt), seed=7, hops=hops, speed=speed), tokens(length), message)
+            == whole
+        )
 
 
 @pytest.mark.parametrize("start_sample", [1, 25 * 960 + 17])
 async def test_resumed_is_the_tail(batcher: Batcher, start_sample: int) -> None:
     whole = await speak(batcher, Sentence(voice(20), seed=5), tokens(50))
-    assert await speak(batcher, Sentence(voice(20), seed=5, start_sample=start_sample), tokens(50)) == whole[2 * start_sample :]
+    assert (
+        await speak(batcher, Sentence(voice(20), seed=5, start_sample=start_sample), tokens(50))
+        == whole[2 * start_sample :]
+    )
 
 
 async def test_the_next_request_is_the_first(batcher: Batcher) -> None:

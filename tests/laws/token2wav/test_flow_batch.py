@@ -1,4 +1,6 @@
-"""Law: a stream's mel does not depend on the streams beside it: to the bit where batch_invariant, within 2e-5 where batched."""
+"""Law: a stream's mel does not depend on the streams beside it: to the bit where batch_invariant,
+within 2e-5 where batched.
+"""
 
 from pathlib import Path
 
@@ -14,7 +16,9 @@ from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 TINY = Path(__file__).parents[2] / "golden" / "tiny"
 STORIES = ((20, 61), (0, 40), (30, 5), (25, 75), (1, 25))
-"""Prompt and generated tokens of streams that are at different places and end at different times."""
+"""Prompt and generated tokens of streams that are at different places and end at different
+times.
+"""
 
 
 @pytest.fixture(params=[True, False], ids=["invariant", "batched"])
@@ -29,7 +33,9 @@ def story(index: int) -> tuple[VoicePrompt, Tensor]:
     generator = torch.Generator().manual_seed(index)
     prompt, count = STORIES[index]
     ids = torch.randint(0, 6561, (prompt + count,), generator=generator)
-    return VoicePrompt(ids[:prompt], torch.randn(2 * prompt, 80, generator=generator), torch.randn(192, generator=generator)), ids
+    return VoicePrompt(
+        ids[:prompt], torch.randn(2 * prompt, 80, generator=generator), torch.randn(192, generator=generator)
+    ), ids
 
 
 def advance(flow: Flow, streams: list[tuple[FlowState, Tensor]]) -> list[Tensor | None]:
@@ -83,7 +89,9 @@ def test_a_fault_stays_with_its_stream(flow: Flow) -> None:
     torch.testing.assert_close(want, alone(flow, 0)[:, :50], atol=0 if flow.batch_invariant else 2e-5, rtol=0)
 
 
-def test_a_stream_that_leaves_in_mid_block_changes_nothing_for_the_rest(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_leaves_in_mid_block_changes_nothing_for_the_rest(
+    flow: Flow, monkeypatch: pytest.MonkeyPatch
+) -> None:
     streams = [(flow.start(story(index)[0]), story(index)[1]) for index in (0, 1, 3)]
     step, steps = flow._solver.step, []
 
@@ -98,7 +106,8 @@ def test_a_stream_that_leaves_in_mid_block_changes_nothing_for_the_rest(flow: Fl
     assert made[1] is None
     assert streams[1][0].position == 0
     assert streams[1][0].encoder.bytes == 0
-    # One by one, the second is seen cancelled before its first step; batched, all three run until the step that sets the flag is over.
+    # One by one, the second is seen cancelled before its first step; batched, all three run until
+    # the step that sets the flag is over.
     assert steps == ([1] * 20 if flow.batch_invariant else [3] * 5 + [2] * 5)
     for mel, index in ((made[0], 0), (made[2], 3)):
         assert mel is not None

@@ -1,4 +1,6 @@
-"""Law: blocks from kept state, joined, are the whole sentence under streaming masks, and what was made never changes."""
+"""Law: blocks from kept state, joined, are the whole sentence under streaming masks, and what was
+made never changes.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Law: behind a cancellation no further Euler step begins, and the stream's memory is given back."""
+"""Law: behind a cancellation no further Euler step begins, and the stream's memory is given
+back.
+"""
 
 import threading
 from pathlib import Path

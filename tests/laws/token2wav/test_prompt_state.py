@@ -1,4 +1,6 @@
-"""Law: what is kept behind a voice's prompt changes no sample, is computed once, and leaves nothing behind when its callers hang up."""
+"""Law: what is kept behind a voice's prompt changes no sample, is computed once, and leaves nothing
+behind when its callers hang up.
+"""
 
 import asyncio
 import gc

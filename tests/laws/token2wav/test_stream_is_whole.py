@@ -1,4 +1,6 @@
-"""Law: in the served profile the samples are a function of the request, not of hops, messages, caches or company."""
+"""Law: in the served profile the samples are a function of the request, not of hops, messages,
+caches or company.
+"""
 
 import asyncio
 import random
@@ -70,18 +72,27 @@ async def test_carried_on_is_computed_anew(batcher: Batcher) -> None:
 
 
 async def test_any_schedule_with_any_cutting_of_messages(batcher: Batcher) -> None:
-    made = {await speak(batcher, Sentence(voice(20), seed=1, hops=h), tokens(40), m) for h, m in product(SCHEDULES, MESSAGES)}
+    made = {
+        await speak(batcher, Sentence(voice(20), seed=1, hops=h), tokens(40), m)
+        for h, m in product(SCHEDULES, MESSAGES)
+    }
     assert len(made) == 1
 
 
 async def test_hops_do_move_the_cuts(batcher: Batcher) -> None:
-    cuts = [[piece.samples_made for piece in await pieces(batcher, Sentence(voice(20), hops=hops), tokens(90))] for hops in SCHEDULES]
+    cuts = [
+        [piece.samples_made for piece in await pieces(batcher, Sentence(voice(20), hops=hops), tokens(90))]
+        for hops in SCHEDULES
+    ]
     assert len({tuple(cut) for cut in cuts}) == len(SCHEDULES)
 
 
 async def test_eight_at_once_are_the_eight_one_by_one(batcher: Batcher) -> None:
     requests = [
-        (Sentence(voice(prompt), seed=seed, sentence_index=seed % 3, speed=speed, hops=hops), tokens(30 + 5 * seed, offset=seed))
+        (
+            Sentence(voice(prompt), seed=seed, sentence_index=seed % 3, speed=speed, hops=hops),
+            tokens(30 + 5 * seed, offset=seed),
+        )
         for seed, (prompt, speed, hops) in enumerate(
             zip([0, 20, 25, 30] * 2, [1.0, 1.25] * 4, [SCHEDULES[i % 3] for i in range(8)], strict=True)
         )
@@ -101,7 +112,10 @@ async def test_the_hundredth_request_is_the_first(batcher: Batcher) -> None:
 
 
 async def test_seed_and_sentence_matter(batcher: Batcher) -> None:
-    made = {await speak(batcher, Sentence(voice(0), seed=s, sentence_index=i), tokens(10)) for s, i in [(0, 0), (1, 0), (0, 1)]}
+    made = {
+        await speak(batcher, Sentence(voice(0), seed=s, sentence_index=i), tokens(10))
+        for s, i in [(0, 0), (1, 0), (0, 1)]
+    }
     assert len(made) == 3
 
 

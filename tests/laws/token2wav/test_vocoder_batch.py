@@ -77,7 +77,9 @@ def test_a_cancelled_stream_starts_no_window_and_frees_its_memory(vocoder: Vocod
     assert vocoder.stats.windows == before + 5
 
 
-def test_cancelling_inside_a_step_stops_it_before_the_next_window(vocoder: Vocoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelling_inside_a_step_stops_it_before_the_next_window(
+    vocoder: Vocoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     state = vocoder.start(0, 0)
     render, windows = vocoder._render, 0
 

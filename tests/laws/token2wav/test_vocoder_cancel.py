@@ -1,4 +1,6 @@
-"""Law: a whole sentence in the vocoder is given up between two pieces of its work, and asking changes no sample."""
+"""Law: a whole sentence in the vocoder is given up between two pieces of its work, and asking
+changes no sample.
+"""
 
 from pathlib import Path
 
@@ -61,7 +63,9 @@ def test_a_call_of_the_reference_schedule_can_be_stopped(vocoder: Vocoder) -> No
 
 
 @pytest.mark.parametrize("profile", [Profile.OFFLINE, Profile.UPSTREAM])
-def test_a_stream_cancelled_behind_the_flow_makes_no_sound(vocoder: Vocoder, monkeypatch: pytest.MonkeyPatch, profile: Profile) -> None:
+def test_a_stream_cancelled_behind_the_flow_makes_no_sound(
+    vocoder: Vocoder, monkeypatch: pytest.MonkeyPatch, profile: Profile
+) -> None:
     flow = load_flow(TINY, CPU)
     decoder = OfflineDecoder(flow, vocoder) if profile is Profile.OFFLINE else UpstreamDecoder(flow, vocoder)
     state = decoder.start(Sentence(voice(0), profile=profile))

@@ -1,4 +1,6 @@
-"""In the continuous profile samples do not depend on how mel was cut, to the last bit, and agree with the whole rendered at once."""
+"""In the continuous profile samples do not depend on how mel was cut, to the last bit, and agree
+with the whole rendered at once.
+"""
 
 import itertools
 from pathlib import Path
@@ -21,7 +23,9 @@ VOCODER = load_vocoder(ModelDirectory(TINY), torch.device("cpu"))
 
 
 def spoken(cuts: list[int], frames: int, chunk_phase: int = 0, vocoder: Vocoder = VOCODER) -> list[Tensor]:
-    """What each step hands out when `frames` frames arrive in pieces of these lengths and a last one with the rest."""
+    """What each step hands out when `frames` frames arrive in pieces of these lengths and a last
+    one with the rest.
+    """
     state = vocoder.start(SEED, SENTENCE, chunk_phase)
     borders = [0, *np.minimum(np.cumsum(cuts), frames).tolist(), frames]
     pieces = []
@@ -46,7 +50,9 @@ def test_cutting_changes_nothing(cuts: list[int]) -> None:
 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
-@given(frames=st.integers(1, 120), cuts=st.lists(st.integers(0, 60), max_size=8), chunk_phase=st.sampled_from([0, 7, 30]))
+@given(
+    frames=st.integers(1, 120), cuts=st.lists(st.integers(0, 60), max_size=8), chunk_phase=st.sampled_from([0, 7, 30])
+)
 def test_any_cutting_changes_nothing(frames: int, cuts: list[int], chunk_phase: int) -> None:
     assert torch.equal(torch.cat(spoken(cuts, frames, chunk_phase)), torch.cat(spoken([], frames, chunk_phase)))
 
@@ -98,7 +104,9 @@ def test_a_hold_back_without_meaning_is_refused(hold_back: int) -> None:
 
 
 def test_a_pruned_window_is_a_slice_of_the_whole() -> None:
-    """Fast path against slow path: making only the columns that are needed changes rounding at most."""
+    """Fast path against slow path: making only the columns that are needed changes rounding at
+    most.
+    """
     with torch.inference_mode():
         mel, source = MEL[None, :, :60], 0.1 * VOCODER.noise(0, 0, 0, 28800)[..., 0]
         whole = VOCODER.filter(mel, source, 0, 60)

@@ -77,7 +77,10 @@ async def test_a_caller_who_takes_its_audio_slowly_keeps_its_place() -> None:
 
 
 async def test_a_warm_up_is_admitted_like_a_request() -> None:
-    async with stack(**IMPATIENT, max_streams=1) as running, grpc.aio.insecure_channel(f"127.0.0.1:{running.orchestrator.port}") as channel:
+    async with (
+        stack(**IMPATIENT, max_streams=1) as running,
+        grpc.aio.insecure_channel(f"127.0.0.1:{running.orchestrator.port}") as channel,
+    ):
         call = await opened(running, "one sentence ")
         await asyncio.sleep(0.1)
         stub: Any = info_pb2_grpc.InfoServiceStub(channel)
@@ -89,7 +92,9 @@ async def test_a_warm_up_is_admitted_like_a_request() -> None:
 
 
 async def test_a_warm_up_from_elsewhere_is_not_permitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call over a real connection, whose peer is named as one of another network. UNAVAILABLE is what scripted stages answer."""
+    """A call over a real connection, whose peer is named as one of another network. UNAVAILABLE is
+    what scripted stages answer.
+    """
     real = peers.Peers.require
     monkeypatch.setattr(peers.Peers, "require", lambda found, _, method: real(found, "ipv4:10.1.2.3:50123", method))
     for networks, code in (((), grpc.StatusCode.PERMISSION_DENIED), (("10.0.0.0/8",), grpc.StatusCode.UNAVAILABLE)):

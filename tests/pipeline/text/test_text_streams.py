@@ -1,4 +1,6 @@
-"""StreamingSynthesize through a real orchestrator and scripted stages: order, flush, cancel, waiting, bounds and takeover."""
+"""StreamingSynthesize through a real orchestrator and scripted stages: order, flush, cancel,
+waiting, bounds and takeover.
+"""
 
 import asyncio
 import time
@@ -58,7 +60,9 @@ async def rest(call: Any) -> list[Response]:
     return responses
 
 
-async def status(running: Stack, messages: Iterable[Request], *, half_close: bool = True) -> tuple[grpc.StatusCode, str]:
+async def status(
+    running: Stack, messages: Iterable[Request], *, half_close: bool = True
+) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await converse(running, messages, half_close=half_close)
     return caught.value.code(), caught.value.details() or ""
@@ -76,7 +80,9 @@ async def running() -> AsyncIterator[Stack]:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_fragments_are_spoken_and_told_like_a_whole_text(running: Stack, mode: int) -> None:
-    responses = await converse(running, [setup(mode, seed=3), *texts("o", "ne sent", "", "ence", " ", "after anothe", "r")])
+    responses = await converse(
+        running, [setup(mode, seed=3), *texts("o", "ne sent", "", "ence", " ", "after anothe", "r")]
+    )
     assert audio(responses) == expected_audio(TEXT)
     assert [response.chunk_index for response in responses] == list(range(len(responses)))
     assert responses[0].header.seed == 3
@@ -127,7 +133,10 @@ async def test_a_flush_ends_the_sentence_and_a_second_one_says_nothing_new(runni
         ([Request()], "the first message carries nothing, expected the setup"),
         ([setup(), setup()], "a message behind the first carries setup, expected text, flush or cancel"),
         ([setup(), Request()], "a message behind the first carries nothing, expected text, flush or cancel"),
-        ([setup(text="hi")], "setup.request.text is set; in StreamingSynthesize text comes in messages behind the setup"),
+        (
+            [setup(text="hi")],
+            "setup.request.text is set; in StreamingSynthesize text comes in messages behind the setup",
+        ),
         ([setup(7)], "setup.mode is 7, no value of that number exists"),
         ([setup(delay=49)], "setup.buffer_delay_milliseconds is 49, allowed are 50 to 10000"),
         (
@@ -135,7 +144,10 @@ async def test_a_flush_ends_the_sentence_and_a_second_one_says_nothing_new(runni
             "setup.buffer_delay_milliseconds is set; MODE_TOKENS waits for no sentence, so there is nothing to delay",
         ),
         ([setup(idle=999)], "setup.idle_timeout_milliseconds is 999, allowed are 1000 to 180000"),
-        ([setup(Setup.MODE_TOKENS, idle=30_001)], "setup.idle_timeout_milliseconds is 30001, allowed are 1000 to 30000"),
+        (
+            [setup(Setup.MODE_TOKENS, idle=30_001)],
+            "setup.idle_timeout_milliseconds is 30001, allowed are 1000 to 30000",
+        ),
         ([setup(pause=10_001)], "sentence_pause_milliseconds is 10001, allowed are 0 to 10000"),
         ([setup(pause=-1)], "sentence_pause_milliseconds is -1, allowed are 0 to 10000"),
         ([setup(speed=9)], "speed is 9, allowed are 0.5 to 2.0"),
@@ -143,7 +155,9 @@ async def test_a_flush_ends_the_sentence_and_a_second_one_says_nothing_new(runni
         ([setup(), *texts("a" * 20_001)], "text has 20001 characters in one message, allowed are at most 20000"),
     ],
 )
-async def test_what_is_out_of_order_or_range_is_refused(running: Stack, messages: list[Request], message: str | None) -> None:
+async def test_what_is_out_of_order_or_range_is_refused(
+    running: Stack, messages: list[Request], message: str | None
+) -> None:
     code, details = await status(running, messages)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert message is None or details == message
@@ -162,7 +176,9 @@ async def test_silence_of_the_caller_ends_the_stream(running: Stack, mode: int) 
     code, details = await status(running, [setup(mode, idle=1_000), *texts("one two")], half_close=False)
     assert 0.9 < time.monotonic() - begin < 5
     assert code is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert details == ("no message came for 1 s behind 7 characters of text; expected text, a flush, a cancel or the end of the stream")
+    assert details == (
+        "no message came for 1 s behind 7 characters of text; expected text, a flush, a cancel or the end of the stream"
+    )
     await all_idle(running)
 
 
@@ -266,7 +282,9 @@ async def test_synthesize_pauses_alike_and_upstream_not(running: Stack) -> None:
     assert await said() == spoken, "a sentence of 15 tokens is short: nothing is added behind it"
     assert await said(text="rather long") == len(expected_audio("rather long")) + 2 * 24 * 67
     assert await said(text="incredibly long") == len(expected_audio("incredibly long")) + 2 * 24 * 200
-    assert await said(text="incredibly long", profile=profile_pb2.PROFILE_UPSTREAM) == len(expected_audio("incredibly long"))
+    assert await said(text="incredibly long", profile=profile_pb2.PROFILE_UPSTREAM) == len(
+        expected_audio("incredibly long")
+    )
     mulaw = audio_pb2.AudioFormat(encoding=audio_pb2.AUDIO_ENCODING_MULAW, sample_rate_hertz=8_000)
     assert await said(sentence_pause_milliseconds=500, audio_format=mulaw) == (spoken // 2 + 12_000) // 3
 
@@ -294,7 +312,12 @@ async def test_a_stage_that_dies_is_not_heard(mode: int, stage: str) -> None:
         calls = [call for script in running.scripts[stage] for call in script.calls]
         assert len(calls) >= 2
         if stage == "frontend":
-            assert [index for script in running.scripts[stage] for index in script.first_indices] in ([0, 2], [2, 0], [0, 1], [1, 0])
+            assert [index for script in running.scripts[stage] for index in script.first_indices] in (
+                [0, 2],
+                [2, 0],
+                [0, 1],
+                [1, 0],
+            )
             # Who takes over is told in which language the text before was read.
             for script in running.scripts[stage]:
                 assert script.last_languages == [f"x-{index}" if index else "" for index in script.first_indices]
@@ -306,11 +329,20 @@ async def test_a_stage_that_dies_is_not_heard(mode: int, stage: str) -> None:
 @given(st.lists(st.sampled_from(["setup", "text", "flush", "cancel", "nothing"]), max_size=8), st.sampled_from(MODES))
 @example(["setup", "text", "flush", "text"], MODES[0])
 @example(["setup", "text", "flush", "text"], MODES[1])
-async def test_any_order_of_messages_ends_in_the_status_that_it_should(running: Stack, kinds: list[str], mode: int) -> None:
-    kinds_of_message = {"setup": setup(mode), "text": Request(text="some word"), "flush": FLUSH, "cancel": CANCEL, "nothing": Request()}
+async def test_any_order_of_messages_ends_in_the_status_that_it_should(
+    running: Stack, kinds: list[str], mode: int
+) -> None:
+    kinds_of_message = {
+        "setup": setup(mode),
+        "text": Request(text="some word"),
+        "flush": FLUSH,
+        "cancel": CANCEL,
+        "nothing": Request(),
+    }
     behind = kinds[1:] if kinds[:1] == ["setup"] else None
     bad = next((kind for kind in behind or () if kind in ("setup", "nothing", "cancel")), None)
-    # Nothing is written behind what ends the call: grpc.aio replaces a status by its own when a write crosses it.
+    # Nothing is written behind what ends the call: grpc.aio replaces a status by its own when a
+    # write crosses it.
     until = 1 if behind is None else len(kinds) if bad is None else kinds.index(bad, 1) + 1
     messages = [kinds_of_message[kind] for kind in kinds[:until]]
     if behind is None or bad in ("setup", "nothing"):

@@ -1,4 +1,6 @@
-"""Warnings and speaking rates of a text in the orchestrator: told once each, in their place, though the frontend is replaced."""
+"""Warnings and speaking rates of a text in the orchestrator: told once each, in their place, though
+the frontend is replaced.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -16,8 +18,12 @@ def warning(name: str, sentence: int) -> TextWarning:
     return TextWarning(kind=TextWarning.KIND_UNREADABLE, message="left out", left_out=[name], sentence=sentence)
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch, rates: dict[int, float] | None = None, *, fails: bool = False) -> list[Any]:
-    """A frontend with a warning for each word and one behind the last; returns the setups of its calls."""
+def scripted(
+    monkeypatch: pytest.MonkeyPatch, rates: dict[int, float] | None = None, *, fails: bool = False
+) -> list[Any]:
+    """A frontend with a warning for each word and one behind the last; returns the setups of its
+    calls.
+    """
     setups: list[Any] = []
 
     async def analyze(self: Frontend, request: Any, context: Any) -> AsyncIterator[frontend_pb2.AnalyzeResponse]:
@@ -35,7 +41,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch, rates: dict[int, float] | None = N
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_each_warning_is_told_once_and_all_again_in_the_summary(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+async def test_each_warning_is_told_once_and_all_again_in_the_summary(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
     setups = scripted(monkeypatch, fails=fails)
     expected = [warning("one", 0), warning("two", 1), warning("three", 2), warning("end", 3)]
     async with stack() as running:
@@ -61,7 +69,9 @@ async def test_a_frontend_that_never_stops_warning_is_bounded(monkeypatch: pytes
     assert len(responses[-1].summary.warnings) == 50
 
 
-async def test_a_rate_multiplies_the_speed_and_what_goes_on_has_no_pause_in_front(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rate_multiplies_the_speed_and_what_goes_on_has_no_pause_in_front(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     setups = scripted(monkeypatch, {1: 0.75})
     async with stack() as running:
         audio, _ = await speak(running, "one two three", seed=1, speed=1.2, sentence_pause_milliseconds=100)

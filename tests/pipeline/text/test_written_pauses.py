@@ -1,4 +1,6 @@
-"""The pauses of a text in the orchestrator, against a frontend that fails behind them: silence is played once, where it belongs."""
+"""The pauses of a text in the orchestrator, against a frontend that fails behind them: silence is
+played once, where it belongs.
+"""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -19,7 +21,9 @@ async def test_a_closing_pause_is_played_once_though_the_frontend_is_replaced(mo
         calls += 1
         pauses = {0: 250, 1: 1_500}
         for index, word in enumerate(request.text.split()):
-            sentence = frontend_pb2.Sentence(index=index, token_ids=[len(word)], pause_before_milliseconds=pauses.get(index, 0))
+            sentence = frontend_pb2.Sentence(
+                index=index, token_ids=[len(word)], pause_before_milliseconds=pauses.get(index, 0)
+            )
             yield frontend_pb2.AnalyzeResponse(sentence=sentence)
         yield frontend_pb2.AnalyzeResponse(closing_pause_milliseconds=100)
         if calls == 1:

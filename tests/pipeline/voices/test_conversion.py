@@ -1,4 +1,6 @@
-"""Voice conversion past the speech-token model: the tokens of a recording become sound, streamed, resumed and taken over like any other."""
+"""Voice conversion past the speech-token model: the tokens of a recording become sound, streamed,
+resumed and taken over like any other.
+"""
 
 import asyncio
 from typing import Any
@@ -111,11 +113,15 @@ async def test_a_full_door_refuses_a_conversion() -> None:
 class Reading(PromptedFrontend):
     """The shipped fakes speak sixty tokens."""
 
-    async def ReadSpeech(self, request: frontend_pb2.ReadSpeechRequest, context: Any) -> frontend_pb2.ReadSpeechResponse:
+    async def ReadSpeech(
+        self, request: frontend_pb2.ReadSpeechRequest, context: Any
+    ) -> frontend_pb2.ReadSpeechResponse:
         return frontend_pb2.ReadSpeechResponse(speech_tokens=request.audio)
 
 
-@pytest.mark.parametrize(("fault", "status"), [("silence", None), ("pause", None), ("non_finite", grpc.StatusCode.INTERNAL)])
+@pytest.mark.parametrize(
+    ("fault", "status"), [("silence", None), ("pause", None), ("non_finite", grpc.StatusCode.INTERNAL)]
+)
 async def test_silence_is_no_fault_and_what_is_no_number_is(
     fault: str, status: grpc.StatusCode | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,5 @@
-"""What a request brings along (mode, instruction, recording) as it reaches the stages: the right fields, also after a failure; and nothing
-goes on when its caller leaves."""
+"""What a request brings along (mode, instruction, recording) as it reaches the stages: the right
+fields, also after a failure; and nothing goes on when its caller leaves."""
 
 import asyncio
 from typing import Any
@@ -36,13 +36,16 @@ def check_shown(running: Stack, text: list[int], heard: list[int], decoded: list
     """What every sentence of the last request was told."""
     llm = [setup for script in running.scripts["llm"] for setup in script.llm_setups]
     sound = [setup for script in running.scripts["token2wav"] for setup in script.decode_setups]
-    assert {(tuple(setup.prompt_text_ids), tuple(setup.prompt_speech_tokens)) for setup in llm} == {(tuple(text), tuple(heard))}
+    assert {(tuple(setup.prompt_text_ids), tuple(setup.prompt_speech_tokens)) for setup in llm} == {
+        (tuple(text), tuple(heard))
+    }
     assert {tuple(setup.prompt_speech_tokens) for setup in sound} == {tuple(decoded)}
     for setup in sound:
         assert len(setup.prompt_mel) == len(decoded) * 2 * 80 * 4
         assert len(setup.speaker_embedding) == 192 * 4
         assert bool(setup.voice_hash) == bool(decoded)
-    # The first border of the decoder's grid behind its own prompt, and the three tokens of look-ahead.
+    # The first border of the decoder's grid behind its own prompt, and the three tokens of
+    # look-ahead.
     assert {setup.first_message_tokens for setup in llm} == {25 - len(decoded) + 3}
 
 
@@ -146,7 +149,11 @@ async def test_a_recording_may_take_longer_than_any_other_answer() -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "text"),
     [
-        ({"prompt_mode": pb.PROMPT_MODE_ZERO_SHOT}, grpc.StatusCode.FAILED_PRECONDITION, "voice 'anna' has no transcript"),
+        (
+            {"prompt_mode": pb.PROMPT_MODE_ZERO_SHOT},
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "voice 'anna' has no transcript",
+        ),
         ({"voice": "nobody", "instruction": "sadly"}, grpc.StatusCode.NOT_FOUND, "no voice 'nobody'"),
     ],
 )

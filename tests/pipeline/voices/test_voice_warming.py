@@ -27,7 +27,9 @@ async def _until(done: Callable[[], bool]) -> None:
 
 async def test_each_decoder_is_warmed_when_it_comes_up() -> None:
     async with stack({"token2wav": 2}, voice=prompted_voice("anna", [1], [2, 3]), warm_voices=4) as running:
-        await _until(lambda: [script.warmed for script in running.scripts["token2wav"]] == [["hash of anna"], ["hash of anna"]])
+        await _until(
+            lambda: [script.warmed for script in running.scripts["token2wav"]] == [["hash of anna"], ["hash of anna"]]
+        )
         await running.services["token2wav"][1].set_serving(False)
         await asyncio.sleep(0.2)
         await running.services["token2wav"][1].set_serving(True)
@@ -37,7 +39,10 @@ async def test_each_decoder_is_warmed_when_it_comes_up() -> None:
         await asyncio.sleep(0.2)
         await running.services["frontend"][0].set_serving(True)
         await asyncio.sleep(0.2)
-        assert [script.warmed for script in running.scripts["token2wav"]] == [["hash of anna"], ["hash of anna", "hash of anna"]]
+        assert [script.warmed for script in running.scripts["token2wav"]] == [
+            ["hash of anna"],
+            ["hash of anna", "hash of anna"],
+        ]
         audio, _ = await speak(running, "word")
     assert audio == expected_audio("word")
 
@@ -61,7 +66,9 @@ async def test_a_voice_that_fails_leaves_the_others_warm(caplog: pytest.LogCaptu
 
     up = SimpleNamespace(serving=True, serving_replicas=lambda: [replica])
     decoders = SimpleNamespace(replicas=up, warm=warm)
-    warming = VoiceWarming(SimpleNamespace(replicas=up, voice=voice), SimpleNamespace(page=page), decoders, most_voices=8)
+    warming = VoiceWarming(
+        SimpleNamespace(replicas=up, voice=voice), SimpleNamespace(page=page), decoders, most_voices=8
+    )
     task = asyncio.create_task(warming.run())
     await _until(lambda: warmed == ["bert"])
     task.cancel()

@@ -1,4 +1,6 @@
-"""What the public door does with voices when a frontend dies in the middle: asked again, and nothing done twice or lost."""
+"""What the public door does with voices when a frontend dies in the middle: asked again, and
+nothing done twice or lost.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -34,7 +36,9 @@ class Frontend(scripted.Frontend):
             self.storage.dying -= 1
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this one is gone")
 
-    async def CreateVoice(self, request: pb.FrontendServiceCreateVoiceRequest, context: Any) -> pb.FrontendServiceCreateVoiceResponse:
+    async def CreateVoice(
+        self, request: pb.FrontendServiceCreateVoiceRequest, context: Any
+    ) -> pb.FrontendServiceCreateVoiceResponse:
         draft = request.draft
         self.storage.drafts.append(draft)
         if draft.audio == b"wait":
@@ -42,9 +46,13 @@ class Frontend(scripted.Frontend):
         if self.storage.voices.setdefault(draft.id, draft.request_id) != draft.request_id:
             await context.abort(grpc.StatusCode.ALREADY_EXISTS, "there is one")
         await self._answer(context)
-        return pb.FrontendServiceCreateVoiceResponse(voice=voice_pb2.VoiceDetails(summary=voice_pb2.VoiceSummary(id=draft.id)))
+        return pb.FrontendServiceCreateVoiceResponse(
+            voice=voice_pb2.VoiceDetails(summary=voice_pb2.VoiceSummary(id=draft.id))
+        )
 
-    async def DeleteVoice(self, request: pb.FrontendServiceDeleteVoiceRequest, context: Any) -> pb.FrontendServiceDeleteVoiceResponse:
+    async def DeleteVoice(
+        self, request: pb.FrontendServiceDeleteVoiceRequest, context: Any
+    ) -> pb.FrontendServiceDeleteVoiceResponse:
         if self.storage.voices.pop(request.id, None) is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is none")
         await self._answer(context)
@@ -109,7 +117,9 @@ async def test_too_many_uploads_are_refused_at_the_door_and_speech_goes_on(stora
         assert retry_delay(caught.value)
         heard = [
             response.audio
-            async for response in stack.stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="anna sings", sentence_pause_milliseconds=0))
+            async for response in stack.stub.Synthesize(
+                synthesis_pb2.SynthesizeRequest(text="anna sings", sentence_pause_milliseconds=0)
+            )
         ]
         assert b"".join(heard) == scripted.expected_audio("anna sings")
         storage.gate.set()

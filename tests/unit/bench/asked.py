@@ -1,4 +1,6 @@
-"""A process for `bench.gpu.sharing.worker` to ask: it doubles, prints in between, fails, ends or says nothing."""
+"""A process for `bench.gpu.sharing.worker` to ask: it doubles, prints in between, fails, ends or
+says nothing.
+"""
 
 import sys
 import time

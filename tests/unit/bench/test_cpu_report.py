@@ -32,7 +32,14 @@ def found() -> dict[str, Any]:
         }
 
     def way(name: str, scale: float) -> dict[str, Any]:
-        return {"way": name, "positions": 187, "new_prompt": 9 * scale, "known_prompt": 6 * scale, "token": scale, "decision": 0.1}
+        return {
+            "way": name,
+            "positions": 187,
+            "new_prompt": 9 * scale,
+            "known_prompt": 6 * scale,
+            "token": scale,
+            "decision": 0.1,
+        }
 
     return {
         "llm": {"costs": [way("readable", 2.0), way("served", 1.0) | {"new_prompt": 12.0}]},
@@ -72,4 +79,6 @@ def test_the_report_shows_what_there_is(tmp_path: Path) -> None:
     assert "| served | 187 | 12 | 6 | 1 | 0.1 |" in text
     assert "median 3 ms" in text
     assert "## Served" not in text
-    assert json.loads((tmp_path / "report.json").read_text())["ratios"]["token2wav, 16 s: upstream by continuous"] == 1.25
+    assert (
+        json.loads((tmp_path / "report.json").read_text())["ratios"]["token2wav, 16 s: upstream by continuous"] == 1.25
+    )

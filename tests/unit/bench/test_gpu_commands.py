@@ -43,7 +43,16 @@ def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     async def soaked(told: Any, kept: Kept) -> None:
         called[f"soak {told.streams} {told.minutes:g}"] += 1
-        kept.update(seconds=480.0, heard_out=1, hung_up=1, failed=0, errors={}, slopes={}, by_requests={"llm.0": 0.0}, samples={})
+        kept.update(
+            seconds=480.0,
+            heard_out=1,
+            hung_up=1,
+            failed=0,
+            errors={},
+            slopes={},
+            by_requests={"llm.0": 0.0},
+            samples={},
+        )
 
     commands = [line for part in parts(Plan(tmp_path, tmp_path / "model", 150_000_000_000)) for line in part.commands]
     modules = {line[1]: commanded(line[1]) for line in commands if line[1] != "bench.gpu.token2wav"}
@@ -59,5 +68,6 @@ def test_every_command_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyP
             modules[line[1]].main()
     assert called >= Counter({
         "bench.gpu.prepare model": 1, "bench.gpu.prepare llm": 3, "bench.gpu.llm steps": 1, "bench.gpu.llm speed": 1,
-        "bench.gpu.llm same": 1, "bench.gpu.lengths measure": 1, "bench.serving run": 4, "bench.offline measure": 2, "soak 32 8": 1,
+        "bench.gpu.llm same": 1, "bench.gpu.lengths measure": 1, "bench.serving run": 4, "bench.offline measure": 2,
+        "soak 32 8": 1,
     })  # fmt: skip

@@ -1,4 +1,6 @@
-"""The report of a GPU, on figures made up here: what was asked for, what holds, and what is told of what is missing."""
+"""The report of a GPU, on figures made up here: what was asked for, what holds, and what is told of
+what is missing.
+"""
 
 import json
 from dataclasses import asdict
@@ -21,13 +23,20 @@ from bench.parts.provenance import Subject
 from bench.reports.serving_report import Level
 from cosyserve.client.types import STAGES
 
-CEILINGS = {"copy_terabytes_per_second": 4.0, "read_terabytes_per_second": 4.0, "bf16_teraflops": 800.0, "kernel_us": 1.0}
+CEILINGS = {
+    "copy_terabytes_per_second": 4.0,
+    "read_terabytes_per_second": 4.0,
+    "bf16_teraflops": 800.0,
+    "kernel_us": 1.0,
+}
 
 
 def load(streams: int, gap_free: float = 1.0, arrivals: str = "closed", **more: Any) -> dict[str, Any]:
     figures = {
-        "arrivals": arrivals, "streams": streams, "requests": 10, "refused": 0, "failed": 0, "p50": 40.0, "p95": 50.0, "p99": 60.0,
-        "real_time_factor": 0.05, "audio_per_second": 20.0, "gap_free": gap_free, "stall_seconds": 0.0 if gap_free == 1 else 0.2,
+        "arrivals": arrivals, "streams": streams, "requests": 10, "refused": 0, "failed": 0, "p50": 40.0, "p95": 50.0,
+        "p99": 60.0,
+        "real_time_factor": 0.05, "audio_per_second": 20.0, "gap_free": gap_free,
+        "stall_seconds": 0.0 if gap_free == 1 else 0.2,
         "stages": dict.fromkeys(STAGES, 5.0), "megabytes": 1000.0,
     }  # fmt: skip
     return asdict(Level(**(figures | more)))
@@ -54,7 +63,10 @@ def found() -> dict[str, Any]:
             }
         },
         "llm-engine": {
-            "engine": {"together": [step, {**step, "sentences": 64, "step_ms": 1.2}], "alone": [{"positions": 256, "first_token_ms": 2.5}]}
+            "engine": {
+                "together": [step, {**step, "sentences": 64, "step_ms": 1.2}],
+                "alone": [{"positions": 256, "first_token_ms": 2.5}],
+            }
         },
         "flow": {"1 1": 12.0, "1 4": 12.0, "16 4": 30.0, "cold": 14.0, "kept": 12.0},
         "vocoder": {"tf32 error": [3e-3, 1e-3], "tf32 50 1": 1.9},
@@ -72,7 +84,10 @@ def found() -> dict[str, Any]:
         },
         "mel": {"bfloat16": [4e-3, 3e-3]},
         "samples": {"0": [1e-3, 0.0, 0.0]},
-        "sharing": {ROWS[0].name: {"passes": {"1": spans([12.5]), "4": spans([19.6])}}, ROWS[1].name: {"failed": "out of memory"}},
+        "sharing": {
+            ROWS[0].name: {"passes": {"1": spans([12.5]), "4": spans([19.6])}},
+            ROWS[1].name: {"failed": "out of memory"},
+        },
         "closed": {"levels": [load(1), load(8, p95=130.0), load(64, 0.5)]},
         "most": {"levels": [load(64, arrivals="listening"), load(96, 0.995, "listening"), load(128, 0.8, "listening")]},
         "offline": {"1": {"engines": "fast", "batch": 1, "sentences": 16, "audio": 50.0, "llm": 0.5, "token2wav": 1.0}},
@@ -104,7 +119,9 @@ def test_what_was_asked_for_is_judged() -> None:
     assert told["flow, 16 streams in a batch by one stream"].seen == "2.5 times"
     assert told["token2wav, a second of audio in 30 s by one in 4 s"].seen == "1.5 times"
     assert told["first sound p95, 8 streams, closed loop"].holds is False
-    assert told["first sound p95, 8 streams, Poisson arrivals"] == Demand("first sound p95, 8 streams, Poisson arrivals", "at most 120 ms")
+    assert told["first sound p95, 8 streams, Poisson arrivals"] == Demand(
+        "first sound p95, 8 streams, Poisson arrivals", "at most 120 ms"
+    )
     assert told["64 streams without a gap, closed loop"].seen == "50.0%, longest stall 0.20 s"
     assert told["64 streams without a gap, listening"].holds is True
     refused = by_name(demands({"most": {"levels": [load(64, arrivals="listening", refused=1, failed=1)]}}))
@@ -125,7 +142,8 @@ def test_nothing_measured_is_told_as_such() -> None:
 def test_windows_of_the_vocoder_are_told_apart() -> None:
     figures = {
         "vocoder": {
-            "tf32 error": [3e-3, 0.0], "float16 error": [2e-3, 0.0], "tf32 50 8": 9.0, "float16 10 1": 0.9, "float16 50 1": 1.1,
+            "tf32 error": [3e-3, 0.0], "float16 error": [2e-3, 0.0], "tf32 50 8": 9.0, "float16 10 1": 0.9,
+            "float16 50 1": 1.1,
             "float16, one after the other 50 1": 1.4,
         }
     }  # fmt: skip
@@ -147,11 +165,17 @@ def test_the_most_listeners_are_counted_up_to_the_first_gap() -> None:
 
 def test_a_soak_that_grows_or_fails_is_told() -> None:
     seconds = [float(at) for at in range(0, 120, 10)]
-    samples = {"flat": [(at, 50.0) for at in seconds], "grows": [(at, 50.0 + at / 30) for at in seconds], "new": [(110.0, 5.0)]}
+    samples = {
+        "flat": [(at, 50.0) for at in seconds],
+        "grows": [(at, 50.0 + at / 30) for at in seconds],
+        "new": [(110.0, 5.0)],
+    }
     looks = Looks(samples, {at: 6 * round(at) for at in seconds})
     assert looks.slopes(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(2.0)}
     assert looks.by_requests(20.0) == {"flat": pytest.approx(0.0, abs=1e-9), "grows": pytest.approx(100 / 6 / 30)}
-    assert Looks(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, "of 55 requests nothing is told"
+    assert Looks(samples, {at: round(0.5 * at) for at in seconds}).by_requests(0.0) == {}, (
+        "of 55 requests nothing is told"
+    )
     wrong = {"by_requests": {"flat": 0.5, "grows": 2.0}, "heard_out": 72, "errors": {"Unavailable: gone": 2}}
     assert verdict(wrong) == ["grows grows by 2.00 MB in 100 requests", "failed 2 times: Unavailable: gone"]
     assert verdict({"by_requests": {"flat": 0.9}, "heard_out": 1, "errors": {}}) == []
@@ -162,7 +186,8 @@ def test_a_soak_that_grows_or_fails_is_told() -> None:
 
 def test_floors_follow_from_sizes_and_ceilings() -> None:
     floors = Floors(CEILINGS)
-    # Weights of the estimator, two bytes each, read at ten steps; the products of 32 blocks take longer than that.
+    # Weights of the estimator, two bytes each, read at ten steps; the products of 32 blocks take
+    # longer than that.
     assert floors.flow(1) == pytest.approx(10 * 2 * estimator_weights() / 4e12 * 1e3)
     assert floors.flow(32) == pytest.approx(2 * estimator_weights() * 10 * 2 * 50 * 32 / 800e12 * 1e3)
     assert floors.vocoder(2) == pytest.approx(2 * floors.vocoder())
@@ -175,7 +200,9 @@ def test_the_report_has_every_table_and_names_what_failed(tmp_path: Path) -> Non
     assert set(figures) <= {part.name for part in every}
     for name, value in figures.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(value))
-    ledger = Ledger(tmp_path, Subject("some GPU", {"torch": "2"}, "abc", ""), {part.name: Run(DONE, 1.0, [], []) for part in every})
+    ledger = Ledger(
+        tmp_path, Subject("some GPU", {"torch": "2"}, "abc", ""), {part.name: Run(DONE, 1.0, [], []) for part in every}
+    )
     ledger.runs["poisson"] = Run(FAILED, 2.0, [], ["out of memory"])
     write(tmp_path, every, ledger)
     text = (tmp_path / "report.md").read_text()
@@ -218,7 +245,9 @@ def test_every_part_ends_within_four_minutes_but_the_soak() -> None:
     every = parts(Plan(Path("out"), Path("model"), 150_000_000_000))
     assert {part.name for part in every if part.limit > 240} == {"soak"}
     assert len({part.name for part in every}) == len(every)
-    assert not [table for table in (stages.ceilings, stages.speech_tokens, stages.memory, stages.correctness) if table({})]
+    assert not [
+        table for table in (stages.ceilings, stages.speech_tokens, stages.memory, stages.correctness) if table({})
+    ]
 
 
 def test_settings_follow_the_free_memory() -> None:

@@ -1,4 +1,6 @@
-"""What is measured of two engines on one GPU, as far as a CPU can: processes that are asked, tokens at a pace, passes, the service."""
+"""What is measured of two engines on one GPU, as far as a CPU can: processes that are asked, tokens
+at a pace, passes, the service.
+"""
 
 import argparse
 import json
@@ -144,7 +146,9 @@ async def test_the_service_tells_of_its_first_passes(monkeypatch: pytest.MonkeyP
 
 
 class Members(Company):
-    """Without processes: every token after 0.5 ms, every pass in 12; `breaks` are ways that fail."""
+    """Without processes: every token after 0.5 ms, every pass in 12; `breaks` are ways that
+    fail.
+    """
 
     def __init__(self, breaks: str) -> None:
         super().__init__("cuda", ROOT, {})
@@ -197,11 +201,15 @@ async def test_where_no_gpu_can_be_shared_every_row_says_so(tmp_path: Path) -> N
     told = argparse.Namespace(device="cpu", model=GOLDEN, seconds=0.0)
     kept = Kept(tmp_path / "sharing.json")
     await measure(told, kept, rows)
-    assert json.loads((tmp_path / "sharing.json").read_text()) == {row.name: {FAILED: "there is no GPU to share"} for row in rows}
+    assert json.loads((tmp_path / "sharing.json").read_text()) == {
+        row.name: {FAILED: "there is no GPU to share"} for row in rows
+    }
     assert failed(kept)
 
 
-async def test_both_ways_are_measured_and_told_to_the_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_both_ways_are_measured_and_told_to_the_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put_program(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_MPS_CALLS", str(tmp_path / "calls"))
@@ -221,7 +229,9 @@ async def test_both_ways_are_measured_and_told_to_the_processes(tmp_path: Path, 
     in_turns, together = companies
     assert "CUDA_MPS_CLIENT_PRIORITY" not in in_turns["llm"].environ
     assert [together[name].environ["CUDA_MPS_CLIENT_PRIORITY"] for name in ("llm", "token2wav")] == ["0", "1"]
-    assert together["llm"].environ["CUDA_MPS_PIPE_DIRECTORY"] == together["token2wav"].environ["CUDA_MPS_PIPE_DIRECTORY"]
+    assert (
+        together["llm"].environ["CUDA_MPS_PIPE_DIRECTORY"] == together["token2wav"].environ["CUDA_MPS_PIPE_DIRECTORY"]
+    )
     assert together["token2wav"].environ["TRITON_CACHE_DIR"] == "/kept"
     assert not failed(kept)
 
@@ -247,7 +257,9 @@ async def test_a_process_that_does_not_start_is_not_tried_for_every_row(monkeypa
 
     monkeypatch.setattr(Worker, "start", start)
     monkeypatch.setattr(service.Service, "start", serve)
-    company = Company("cuda", ROOT, {"llm": Place("llm", 0, "127.0.0.1:1", {}), "token2wav": Place("token2wav", 0, "127.0.0.1:2", {})})
+    company = Company(
+        "cuda", ROOT, {"llm": Place("llm", 0, "127.0.0.1:1", {}), "token2wav": Place("token2wav", 0, "127.0.0.1:2", {})}
+    )
     for row in ROWS:
         why = "no such port" if row.service and not row.llm else "no such device"
         assert await attempted(company, row, 0.0) == {FAILED: why}

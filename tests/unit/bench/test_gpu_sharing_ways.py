@@ -1,4 +1,6 @@
-"""The ways of both processes on a GPU, walked through with a device that does nothing: what each one sets, and that it is set back."""
+"""The ways of both processes on a GPU, walked through with a device that does nothing: what each
+one sets, and that it is set back.
+"""
 
 import contextlib
 from importlib.util import find_spec
@@ -77,7 +79,12 @@ def test_each_way_of_a_pass_has_graphs_of_its_own(monkeypatch: pytest.MonkeyPatc
         captured.append((self._estimator.transformer_room.meeting_units, torch.cuda.graph.default_capture_stream))
         return 0.0
 
-    fakes = {"Event": Event, "Stream": lambda device, priority: f"stream {priority}", "stream": on, "synchronize": lambda *_: None}
+    fakes = {
+        "Event": Event,
+        "Stream": lambda device, priority: f"stream {priority}",
+        "stream": on,
+        "synchronize": lambda *_: None,
+    }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     monkeypatch.setattr(published, "DEVICE", torch.device("cpu"))

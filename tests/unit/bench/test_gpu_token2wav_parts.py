@@ -1,5 +1,6 @@
-"""Every part of token2wav that `make bench-gpu` runs, walked through with a device that does nothing and models that are small: a name that
-is wrong costs an hour of a GPU. What a part keeps is what the report looks for."""
+"""Every part of token2wav that `make bench-gpu` runs, walked through with a device that does
+nothing and models that are small: a name that is wrong costs an hour of a GPU. What a part keeps is
+what the report looks for."""
 
 import contextlib
 import json
@@ -51,15 +52,19 @@ def device(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch.cuda without a device: graphs hold nothing, passes and windows are not computed."""
     idle = SimpleNamespace(replay=lambda: None, synchronize=lambda: None)
     fakes: dict[str, Any] = {
-        "Event": Event, "CUDAGraph": lambda: idle, "graph": lambda *_, **__: contextlib.nullcontext(), "graph_pool_handle": lambda: None,
-        "synchronize": lambda *_: None, "current_stream": lambda *_: idle, "memory_allocated": lambda: 0, "empty_cache": lambda: None,
+        "Event": Event, "CUDAGraph": lambda: idle, "graph": lambda *_, **__: contextlib.nullcontext(),
+        "graph_pool_handle": lambda: None,
+        "synchronize": lambda *_: None, "current_stream": lambda *_: idle, "memory_allocated": lambda: 0,
+        "empty_cache": lambda: None,
         "mem_get_info": lambda *_: (ROOM, ROOM),
     }  # fmt: skip
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
     smaller = {
-        "DEVICE": torch.device("cpu"), "PUBLISHED": SMALL, "random_flow": lambda *_: random_tensors(SMALL), "random_vocoder": small,
-        "filled": lambda weights, pages, buckets, **options: PagedFlow(SMALL, weights, pages=2, buckets=buckets, **options),
+        "DEVICE": torch.device("cpu"), "PUBLISHED": SMALL, "random_flow": lambda *_: random_tensors(SMALL),
+        "random_vocoder": small,
+        "filled": lambda weights, pages, buckets, **options: PagedFlow(SMALL, weights, pages=2, buckets=buckets,
+        **options),
     }  # fmt: skip
     for module in (published, flow, machine, streams, tuning, vocoder):
         for name in smaller.keys() & vars(module).keys():
@@ -80,7 +85,8 @@ def test_what_the_parts_keep_is_in_the_report(tmp_path: Path, monkeypatch: pytes
     assert sorted(found) == ["flow", "mel", "readable", "recompute", "samples", "vocoder"]
     ceilings = {"read_terabytes_per_second": 4.0, "bf16_teraflops": 800.0}
     rows = [line.split(" | ") for line in stages.flow(found, Floors(ceilings)) if line.startswith("| ")]
-    # A head, six batches and two sentences that are longer; then a head, two first chunks and what the readable path takes.
+    # A head, six batches and two sentences that are longer; then a head, two first chunks and what
+    # the readable path takes.
     assert [row[0].removeprefix("| ") for row in rows[1:9]] == ["1", "2", "4", "8", "16", "32", "64", "128"]
     assert len(rows) == 9 + 1 + 2 + 3
     assert len(stages.windows(found)) == 12

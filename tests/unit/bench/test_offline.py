@@ -1,4 +1,6 @@
-"""Sentences in batches: the tokens of a batch are made at once, and what is told follows from what was measured."""
+"""Sentences in batches: the tokens of a batch are made at once, and what is told follows from what
+was measured.
+"""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""A measurement in parts: what is done is not done again, what fails stops nothing else, what is stopped goes on."""
+"""A measurement in parts: what is done is not done again, what fails stops nothing else, what is
+stopped goes on.
+"""
 
 import asyncio
 import contextlib
@@ -50,7 +52,11 @@ def times(out: Path, name: str) -> int:
 
 
 def test_a_part_that_fails_stops_no_other_and_is_named(tmp_path: Path) -> None:
-    parts = [note(tmp_path, "one"), note(tmp_path, "two", "print('no such thing'); raise SystemExit(3)"), note(tmp_path, "three")]
+    parts = [
+        note(tmp_path, "one"),
+        note(tmp_path, "two", "print('no such thing'); raise SystemExit(3)"),
+        note(tmp_path, "three"),
+    ]
     ledger = Ledger.go_on(tmp_path, HERE)
     told = done(parts, ledger)
     assert [ledger.runs[part.name].state for part in parts] == [DONE, FAILED, DONE]
@@ -173,7 +179,10 @@ def test_what_does_not_fit_into_the_budget_is_left_for_the_next_time(tmp_path: P
 
 def test_what_needs_a_part_that_failed_is_left_out_until_there_is_what_it_makes(tmp_path: Path) -> None:
     made = tmp_path / "made"
-    model = replace(note(tmp_path, "model", f"assert __import__('pathlib').Path({str(made)!r}).exists(); raise SystemExit(1)"), makes=made)
+    model = replace(
+        note(tmp_path, "model", f"assert __import__('pathlib').Path({str(made)!r}).exists(); raise SystemExit(1)"),
+        makes=made,
+    )
     speaking, other = replace(note(tmp_path, "speaking"), needs=("model",)), note(tmp_path, "other")
     told = done([model, speaking, other], Ledger.go_on(tmp_path, HERE))
     assert "speaking: left out, model is not done" in told
@@ -186,7 +195,10 @@ def test_what_needs_a_part_that_failed_is_left_out_until_there_is_what_it_makes(
 
 
 def test_who_asks_without_a_part_is_not_kept_from_what_needs_it(tmp_path: Path) -> None:
-    model, speaking = note(tmp_path, "model", "raise SystemExit(1)"), replace(note(tmp_path, "speaking"), needs=("model",))
+    model, speaking = (
+        note(tmp_path, "model", "raise SystemExit(1)"),
+        replace(note(tmp_path, "speaking"), needs=("model",)),
+    )
     done([model, speaking], Ledger.go_on(tmp_path, HERE))
     done([speaking], ledger := Ledger.go_on(tmp_path, HERE))
     assert ledger.runs["speaking"].state == DONE
@@ -262,5 +274,11 @@ def test_the_bar_fits_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_table_shows_what_is_missing_as_nothing() -> None:
-    assert table(("a", "b"), [(1, 0.12345), (None, 1234.5)]) == ["| a | b |", "|---|---|", "| 1 | 0.123 |", "|  | 1234 |", ""]
+    assert table(("a", "b"), [(1, 0.12345), (None, 1234.5)]) == [
+        "| a | b |",
+        "|---|---|",
+        "| 1 | 0.123 |",
+        "|  | 1234 |",
+        "",
+    ]
     assert table(("a",), []) == []

@@ -45,7 +45,9 @@ def test_what_cannot_be_asked_for_is_refused(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("listed", [on_cpu.main, on_gpu.main], ids=["cpu", "gpu"])
-def test_parts_can_be_listed_anywhere(listed: Callable[[list[str]], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_parts_can_be_listed_anywhere(
+    listed: Callable[[list[str]], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert listed(["--list", "--out", str(tmp_path / "none")]) == 0
     assert "closed" in capsys.readouterr().out
     assert not (tmp_path / "none").exists()
@@ -63,7 +65,9 @@ def test_all_parts_have_one_directory_for_kernels(tmp_path: Path, monkeypatch: p
     assert Path(seen[0] or "").parent == tmp_path / "cache" / "kernels"
 
 
-def test_a_gpu_whose_memory_is_not_told_is_too_small(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gpu_whose_memory_is_not_told_is_too_small(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(on_gpu, "gpus", lambda: [Gpu("a GPU", (9, 0), "1", 0, 0)])
     assert on_gpu.main(["--part", "ceilings"]) == 2
     assert "0 bytes of GPU memory are free" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""Random weights of the published sizes: every tensor where it belongs, and a sound that is neither silent nor clipped."""
+"""Random weights of the published sizes: every tensor where it belongs, and a sound that is neither
+silent nor clipped.
+"""
 
 from dataclasses import replace
 

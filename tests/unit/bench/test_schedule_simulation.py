@@ -1,4 +1,6 @@
-"""The schedule of token2wav under load, on a clock of its own: who waits for how long, and that nobody's player runs dry."""
+"""The schedule of token2wav under load, on a clock of its own: who waits for how long, and that
+nobody's player runs dry.
+"""
 
 import pytest
 
@@ -10,7 +12,9 @@ SHORT = (60, 95)
 
 def test_alone_on_a_gpu_nothing_waits() -> None:
     """But the first, of which it is not known how fast its tokens come."""
-    plain, held = (closed_loop(Simulation(Times(jitter=0.0), SHORT, hold_seconds=seconds), 1, 5) for seconds in (0.0, 0.5))
+    plain, held = (
+        closed_loop(Simulation(Times(jitter=0.0), SHORT, hold_seconds=seconds), 1, 5) for seconds in (0.0, 0.5)
+    )
     assert held.first == plain.first
     assert held.gap_free == 1.0
     assert held.first_sound(0.5) < 0.06
@@ -24,18 +28,27 @@ def test_no_player_runs_dry(streams: int) -> None:
 
 
 def test_without_holding_players_run_dry() -> None:
-    """Steps that vary, as on a device that others use too; one throw of the dice moves the p95 by a tenth, so there are two."""
-    held, plain = ([closed_loop(Simulation(Times(seed=seed), SHORT, hold_seconds=hold), 96, 6) for seed in (2, 3)] for hold in (0.5, 0.0))
+    """Steps that vary, as on a device that others use too; one throw of the dice moves the p95 by a
+    tenth, so there are two.
+    """
+    held, plain = (
+        [closed_loop(Simulation(Times(seed=seed), SHORT, hold_seconds=hold), 96, 6) for seed in (2, 3)]
+        for hold in (0.5, 0.0)
+    )
     assert [found.gap_free for found in held] == [1.0, 1.0]
     assert all(found.gap_free < 0.95 for found in plain)
     assert sum(found.first_sound(0.95) for found in held) < 1.5 * sum(found.first_sound(0.95) for found in plain)
 
 
 def test_with_two_decoders_the_margin_is_that_of_the_whole_crowd() -> None:
-    """64 players of two replicas, on ways as long as 64 make them: with the margin of the 32 that each replica sees, some run dry."""
+    """64 players of two replicas, on ways as long as 64 make them: with the margin of the 32 that
+    each replica sees, some run dry.
+    """
 
     def heard(*, tells: bool) -> list[float]:
-        simulations = [Simulation(Times(seed=seed, jitter=0.3), SHORT, seed=seed + 1, replicas=2, tells=tells) for seed in (0, 1)]
+        simulations = [
+            Simulation(Times(seed=seed, jitter=0.3), SHORT, seed=seed + 1, replicas=2, tells=tells) for seed in (0, 1)
+        ]
         return [closed_loop(each, 64, 5).gap_free for each in simulations]
 
     crowd, alone = heard(tells=True), heard(tells=False)
@@ -65,8 +78,9 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("sentences", [1, 3])
 def test_on_a_cpu_nobody_who_is_admitted_runs_dry_for_longer_than_a_player_keeps(sentences: int) -> None:
-    """Loads of one and of three listeners on average, replies of one and of three sentences: of those whom the orchestrator admits, by what
-    the decoder measures, hardly any player runs dry, and none for the 50 ms that players keep. Without holding most do."""
+    """Loads of one and of three listeners on average, replies of one and of three sentences: of
+    those whom the orchestrator admits, by what the decoder measures, hardly any player runs dry,
+    and none for the 50 ms that players keep. Without holding most do."""
     for streams in (1, 3):
         two_cores, kinds = Times.of_two_cores(seed=1), {"widest_step": 1, "sentences": sentences}
         held = Simulation(two_cores, SHORT, limited=True, **kinds)  # type: ignore[arg-type]
@@ -79,7 +93,9 @@ def test_on_a_cpu_nobody_who_is_admitted_runs_dry_for_longer_than_a_player_keeps
 
 
 def test_of_short_sentences_the_next_is_begun_early_and_no_player_runs_dry_for_longer_than_it_keeps() -> None:
-    """Replies of three sentences of 0.6 to 1.2 s by three listeners at once, which the engine can speak with a sixth to spare."""
+    """Replies of three sentences of 0.6 to 1.2 s by three listeners at once, which the engine can
+    speak with a sixth to spare.
+    """
 
     def loop(*, ahead: bool) -> Simulation:
         return Simulation(Times.of_two_cores(), (14, 30), widest_step=1, sentences=3, ahead=ahead)

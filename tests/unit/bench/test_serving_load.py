@@ -1,4 +1,6 @@
-"""The load generator: what its player hears as a gap, who asks when, and what the report makes of it."""
+"""The load generator: what its player hears as a gap, who asks when, and what the report makes of
+it.
+"""
 
 import argparse
 import asyncio
@@ -86,7 +88,8 @@ async def test_a_search_ends_where_too_many_hear_a_gap(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(serving, "measure", measure)
     told = argparse.Namespace(
-        server="127.0.0.1:1", arrivals=["listening", "closed"], streams=[16, 32, 64, 128], seconds=1.0, connections=1, voice="",
+        server="127.0.0.1:1", arrivals=["listening", "closed"], streams=[16, 32, 64, 128], seconds=1.0, connections=1,
+        voice="",
         json=tmp_path / "found.json", stop_below=0.95,
     )  # fmt: skip
     wanted = [(arrivals, streams) for arrivals in ("listening", "closed") for streams in (16, 32, 64)]
@@ -114,7 +117,15 @@ async def test_poisson_arrivals_wait_for_nobody() -> None:
 
 
 def test_a_level_counts_who_was_refused_and_who_stood_still(tmp_path: Path) -> None:
-    found = level("closed", 4, [heard(0.1), heard(0.3, 1, 0.5), heard(0.2), heard(0.2)], refused=2, failed=1, seconds=4.0, megabytes=None)
+    found = level(
+        "closed",
+        4,
+        [heard(0.1), heard(0.3, 1, 0.5), heard(0.2), heard(0.2)],
+        refused=2,
+        failed=1,
+        seconds=4.0,
+        megabytes=None,
+    )
     assert (found.requests, found.refused, found.failed) == (7, 2, 1)
     assert found.p50 == pytest.approx(200.0)
     assert found.gap_free == 0.75

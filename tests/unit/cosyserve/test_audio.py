@@ -45,7 +45,9 @@ def test_mulaw_equals_the_standard_library_and_mirrors_it_below_zero() -> None:
 def test_every_code_expands_to_a_sample_of_its_own_interval(compress, expand) -> None:
     linear = np.frombuffer(expand(CODES, 2), dtype="<i2").astype(np.int16)
     again = compress(linear)
-    assert {code for code in range(256) if again[code] != code} <= {0x7F}, "only mu-law's second zero is another code for the same sample"
+    assert {code for code in range(256) if again[code] != code} <= {0x7F}, (
+        "only mu-law's second zero is another code for the same sample"
+    )
 
 
 def _whole(pcm: bytes, rate: int, encoding: Encoding = Encoding.LINEAR16, start: int = 0) -> bytes:
@@ -54,7 +56,11 @@ def _whole(pcm: bytes, rate: int, encoding: Encoding = Encoding.LINEAR16, start:
 
 
 @settings(max_examples=40, deadline=None)
-@given(cuts=st.lists(st.integers(0, len(NOISE)), max_size=30), rate=st.sampled_from([*RATES, 24000]), encoding=st.sampled_from(Encoding))
+@given(
+    cuts=st.lists(st.integers(0, len(NOISE)), max_size=30),
+    rate=st.sampled_from([*RATES, 24000]),
+    encoding=st.sampled_from(Encoding),
+)
 def test_output_does_not_depend_on_the_cutting_of_the_input(cuts: list[int], rate: int, encoding: Encoding) -> None:
     stream, borders = OutputStream(encoding, rate), [0, *sorted(cuts), len(NOISE)]
     pieces = [stream.feed(NOISE[a:b]) for a, b in itertools.pairwise(borders)]
@@ -115,7 +121,12 @@ def test_wav_file_is_read_by_the_standard_library(tmp_path: Path) -> None:
         file.write(NOISE[:1000])
         file.write(NOISE[1000:])
     with wave.open(str(tmp_path / "a.wav")) as read:
-        assert (read.getnchannels(), read.getsampwidth(), read.getframerate(), read.getnframes()) == (1, 2, 24_000, 9_001)
+        assert (read.getnchannels(), read.getsampwidth(), read.getframerate(), read.getnframes()) == (
+            1,
+            2,
+            24_000,
+            9_001,
+        )
         assert read.readframes(9_001) == NOISE
 
 

@@ -1,4 +1,6 @@
-"""Time to the first audible sample: first byte and leading silence, in every encoding, also when the sound comes in a later message."""
+"""Time to the first audible sample: first byte and leading silence, in every encoding, also when
+the sound comes in a later message.
+"""
 
 import numpy as np
 import pytest
@@ -29,7 +31,9 @@ def test_it_is_the_first_byte_and_the_silence_in_front() -> None:
 
 @pytest.mark.parametrize(("second", "heard"), [(0.55, 0.65), (0.6, 0.65), (0.75, 0.8)])
 def test_a_later_message_is_played_when_it_is_there_and_the_one_before_is_over(second: float, heard: float) -> None:
-    """The first message lasts from 0.5 to 0.6 s and is silent; the sound is 50 ms inside the second."""
+    """The first message lasts from 0.5 to 0.6 s and is silent; the sound is 50 ms inside the
+    second.
+    """
     player = FirstAudible(Encoding.LINEAR16, 24_000)
     player.arrived(0.5, pcm(2_400, 0))
     assert player.seconds is None
@@ -41,7 +45,12 @@ def test_a_later_message_is_played_when_it_is_there_and_the_one_before_is_over(s
 def test_eight_bit_samples_are_measured_by_what_they_stand_for(encoding: Encoding) -> None:
     """Their steps at this level are 16 to 32: so not at the level itself."""
     player = FirstAudible(encoding, 8_000)
-    player.arrived(1.0, encode(np.concatenate([np.full(80, 290), np.full(80, -290), np.full(9, -370)]).astype("<i2").tobytes(), encoding))
+    player.arrived(
+        1.0,
+        encode(
+            np.concatenate([np.full(80, 290), np.full(80, -290), np.full(9, -370)]).astype("<i2").tobytes(), encoding
+        ),
+    )
     assert player.seconds == pytest.approx(1.02)
 
 

@@ -1,4 +1,6 @@
-"""The model directory is read as data: references resolved, nothing constructed, every fault named."""
+"""The model directory is read as data: references resolved, nothing constructed, every fault
+named.
+"""
 
 from pathlib import Path
 
@@ -17,7 +19,8 @@ def _directory(tmp_path: Path, yaml: str) -> ModelDirectory:
 def test_references_and_products(tmp_path: Path) -> None:
     config = _directory(
         tmp_path,
-        "rate: 24000\nhop: 480\nper: 2\nflow: !new:some.Flow\n  size: !ref <hop>\n  wide: !ref <hop> * <per>\n  inner: !name:some.Inner\n"
+        "rate: 24000\nhop: 480\nper: 2\nflow: !new:some.Flow\n  size: !ref <hop>\n  wide: !ref <hop> * <per>\n  inner: "
+        "!name:some.Inner\n"
         "    list: [!ref <rate>, 3]\nagain: !ref <flow>\nempty: !apply:random.seed [1986]\n",
     ).config()
     flow = Node("some.Flow", {"size": 480, "wide": 960, "inner": Node("some.Inner", {"list": [24000, 3]})})
@@ -36,7 +39,9 @@ def test_a_hostile_tag_is_refused_by_name_and_nothing_runs(tmp_path: Path) -> No
 
 def test_construction_tags_construct_nothing(tmp_path: Path) -> None:
     proof = tmp_path / "proof"
-    config = _directory(tmp_path, f"a: !apply:os.system ['touch {proof}']\nb: !new:subprocess.Popen\n  args: [touch, {proof}]\n").config()
+    config = _directory(
+        tmp_path, f"a: !apply:os.system ['touch {proof}']\nb: !new:subprocess.Popen\n  args: [touch, {proof}]\n"
+    ).config()
     assert config["a"] == Node("os.system", [f"touch {proof}"])
     assert not proof.exists()
 

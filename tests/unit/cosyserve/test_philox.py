@@ -1,4 +1,6 @@
-"""Counter-based random numbers: the published known answers, and independence of how they are asked for."""
+"""Counter-based random numbers: the published known answers, and independence of how they are asked
+for.
+"""
 
 import numpy as np
 import pytest
@@ -34,7 +36,8 @@ def test_many_counters_are_each_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "stream", "step", "draw"), [(0, 0, 0, 0), ((1 << 64) - 1, ONES, ONES, ONES), (0x299F31D0A4093822, 7, 4095, 1)]
+    ("key", "stream", "step", "draw"),
+    [(0, 0, 0, 0), ((1 << 64) - 1, ONES, ONES, ONES), (0x299F31D0A4093822, 7, 4095, 1)],
 )
 def test_uniform_is_the_words_of_its_counter(key: int, stream: int, step: int, draw: int) -> None:
     first, second, _, _ = (int(word) for word in philox4x32(key, np.array([draw, step, stream, 0], dtype=np.uint64)))
@@ -61,7 +64,13 @@ def test_normal_is_standard_and_finite() -> None:
 def test_uniform_depends_on_every_name_and_stays_below_one() -> None:
     base = uniform(1, 2, 3, 4)
     assert base == uniform(1, 2, 3, 4)
-    assert base not in {uniform(0, 2, 3, 4), uniform(1, 0, 3, 4), uniform(1, 2, 0, 4), uniform(1, 2, 3, 0), uniform(1 | 1 << 40, 2, 3, 4)}
+    assert base not in {
+        uniform(0, 2, 3, 4),
+        uniform(1, 0, 3, 4),
+        uniform(1, 2, 0, 4),
+        uniform(1, 2, 3, 0),
+        uniform(1 | 1 << 40, 2, 3, 4),
+    }
     draws = [uniform(5, 0, step, 0) for step in range(4000)]
     assert 0.0 <= min(draws) < max(draws) < 1.0
     assert abs(float(np.mean(draws)) - 0.5) < 0.02

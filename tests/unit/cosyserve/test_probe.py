@@ -13,7 +13,9 @@ from cosyserve import probe
 
 async def asked(port: int) -> tuple[int, str]:
     """As an image asks: in a process of its own."""
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "cosyserve.probe", str(port), stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "cosyserve.probe", str(port), stderr=asyncio.subprocess.PIPE
+    )
     _, errors = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode is not None
     return process.returncode, errors.decode()

@@ -36,7 +36,9 @@ def test_every_type_is_read_and_other_variables_are_left_alone() -> None:
         "COSYSERVE_TOKEN2WAV_COUNT": "not ours",
         "PATH": "/bin",
     }
-    expected = Example(listen="127.0.0.1:0", count=3, share=0.25, fast=True, model=Path("/models/demo"), peers=("a:1", "b:2"))
+    expected = Example(
+        listen="127.0.0.1:0", count=3, share=0.25, fast=True, model=Path("/models/demo"), peers=("a:1", "b:2")
+    )
     assert load(Example, "COSYSERVE_LLM_", environ) == expected
 
 
@@ -55,7 +57,9 @@ def test_unknown_is_named_with_what_is_known() -> None:
 
 
 def test_a_misspelt_name_is_told_what_was_meant() -> None:
-    with pytest.raises(SettingsError, match=r"COSYSERVE_LLM_CUONT is not .*; did you mean COSYSERVE_LLM_COUNT\? known: "):
+    with pytest.raises(
+        SettingsError, match=r"COSYSERVE_LLM_CUONT is not .*; did you mean COSYSERVE_LLM_COUNT\? known: "
+    ):
         load(Example, "COSYSERVE_LLM_", LISTEN | {"COSYSERVE_LLM_CUONT": "3"})
     with pytest.raises(SettingsError, match="not a setting of this service; known: "):
         load(Example, "COSYSERVE_LLM_", LISTEN | {"COSYSERVE_LLM_ZZZZ": "3"})
@@ -77,12 +81,16 @@ def test_a_misspelt_service_is_told_what_was_meant(variable: str, meant: str) ->
         load(Example, "COSYSERVE_LLM_", LISTEN | {variable: "x"})
 
 
-@pytest.mark.parametrize("variable", ["COSYSERVE_GPU_SHARING", "COSYSERVE_TAG", "COSYSERVE_TTS_ADDRESS", "COSYSERVE_LMM_SERVICE_HOST"])
+@pytest.mark.parametrize(
+    "variable", ["COSYSERVE_GPU_SHARING", "COSYSERVE_TAG", "COSYSERVE_TTS_ADDRESS", "COSYSERVE_LMM_SERVICE_HOST"]
+)
 def test_names_that_are_near_to_nothing_are_left_alone(variable: str) -> None:
     assert load(Example, "COSYSERVE_LLM_", LISTEN | {variable: "x"}).count == 1
 
 
-@pytest.mark.parametrize(("name", "text", "kind"), [("COUNT", "three", "int"), ("SHARE", "half", "float"), ("FAST", "maybe", "bool")])
+@pytest.mark.parametrize(
+    ("name", "text", "kind"), [("COUNT", "three", "int"), ("SHARE", "half", "float"), ("FAST", "maybe", "bool")]
+)
 def test_a_malformed_value_is_named(name: str, text: str, kind: str) -> None:
     with pytest.raises(SettingsError, match=f"COSYSERVE_LLM_{name}='{text}' is not a valid {kind}"):
         load(Example, "COSYSERVE_LLM_", LISTEN | {f"COSYSERVE_LLM_{name}": text})
@@ -106,9 +114,9 @@ def test_kubernetes_service_links_are_passed_over() -> None:
         "HEADLESS_SERVICE_HOST": "10.0.0.2",
         "HEADLESS_PORT": "udp://10.0.0.2:53",
     }
-    assert load(Example, "COSYSERVE_LLM_", LISTEN | {f"COSYSERVE_LLM_{name}": text for name, text in links.items()}) == Example(
-        listen="127.0.0.1:0"
-    )
+    assert load(
+        Example, "COSYSERVE_LLM_", LISTEN | {f"COSYSERVE_LLM_{name}": text for name, text in links.items()}
+    ) == Example(listen="127.0.0.1:0")
 
 
 @pytest.mark.parametrize("name", ["PORT", "METRICS_PORT"])

@@ -27,7 +27,11 @@ with telemetry.tracer.start_as_current_span("request") as span:
     ],
 )
 def test_spans_are_recorded_and_sent_only_with_an_endpoint(variable: str | None, value: str, outcome: str) -> None:
-    environ = {name: text for name, text in os.environ.items() if not name.startswith("OTEL_")} | ({variable: value} if variable else {})
+    environ = {name: text for name, text in os.environ.items() if not name.startswith("OTEL_")} | (
+        {variable: value} if variable else {}
+    )
     environ["OTEL_EXPORTER_OTLP_TIMEOUT"] = "1"
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environ, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environ, capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.strip() == outcome

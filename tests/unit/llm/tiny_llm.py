@@ -25,7 +25,9 @@ PROMPT = Prompt((11, 12, 13, 14, 15, 16, 17), tuple(range(40, 60)))
 
 def settings(**changes: Any) -> LlmSettings:
     """One thread: layers this small are quicker on it, and the comparisons run on one too."""
-    return LlmSettings(**{"listen": "127.0.0.1:0", "model": TINY, "device": "cpu", "threads": 1, "max_positions": 2048} | changes)
+    return LlmSettings(
+        **{"listen": "127.0.0.1:0", "model": TINY, "device": "cpu", "threads": 1, "max_positions": 2048} | changes
+    )
 
 
 @contextlib.asynccontextmanager
@@ -39,10 +41,15 @@ async def backend(**changes: Any) -> AsyncIterator[TorchBackend]:
 
 
 def sentence(seed: int, words: int = 3, **changes: Any) -> Generation:
-    """A sentence of `words` text ids that differs from the next seed's in text, prompt length and randomness."""
+    """A sentence of `words` text ids that differs from the next seed's in text, prompt length and
+    randomness.
+    """
     text = tuple((7 * seed + 3 * word) % 300 for word in range(words))
     prompt = Prompt(PROMPT.text_ids[: seed % 7], PROMPT.speech_tokens[: 3 * seed % 20])
-    return Generation(**{"prompt": prompt, "text": text, "sampling": Sampling(seed=seed), "grouping": Grouping(first=7, rest=5)} | changes)
+    return Generation(
+        **{"prompt": prompt, "text": text, "sampling": Sampling(seed=seed), "grouping": Grouping(first=7, rest=5)}
+        | changes
+    )
 
 
 async def arriving(*pieces: Iterable[int]) -> AsyncIterator[list[int]]:

@@ -1,7 +1,9 @@
-"""Independent readers of converted checkpoints: numpy alone, from the formats' descriptions, sharing no code with what writes them.
+"""Independent readers of converted checkpoints: numpy alone, from the formats' descriptions,
+sharing no code with what writes them.
 
-`tensors` parses safetensors; `tensorrt_llm_scores` and `qwen2_scores` run the decoder in float64 and give logits of every position.
-Sources: compatibility specification sections 3.1 and 7.3; rotary embedding: Su et al., 2021.
+`tensors` parses safetensors; `tensorrt_llm_scores` and `qwen2_scores` run the decoder in float64
+and give logits of every position. Sources: compatibility specification sections 3.1 and 7.3; rotary
+embedding: Su et al., 2021.
 """
 
 import json
@@ -35,7 +37,9 @@ def tensors(path: Path) -> dict[str, Array]:
 
 
 def tensorrt_llm_scores(directory: Path, ids: Sequence[int]) -> Array:
-    """Logits [n, rows] of a TensorRT-LLM checkpoint for ids of its vocabulary; its head has no bias."""
+    """Logits [n, rows] of a TensorRT-LLM checkpoint for ids of its vocabulary; its head has no
+    bias.
+    """
     config = json.loads((directory / "config.json").read_text())
     given = tensors(directory / "rank0.safetensors")
     assert config["position_embedding_type"] == "rope_gpt_neox"
@@ -50,7 +54,8 @@ def tensorrt_llm_scores(directory: Path, ids: Sequence[int]) -> Array:
         query, key, value = np.split(joined, widths, axis=1)
         x = x + attend(query, key, value) @ given[f"{at}.attention.dense.weight"].T
         y = _norm(x, given[f"{at}.post_layernorm.weight"], config["norm_epsilon"])
-        activated = _silu(y @ given[f"{at}.mlp.fc.weight"].T)  # the branch named fc is the one that is activated
+        # the branch named fc is the one that is activated
+        activated = _silu(y @ given[f"{at}.mlp.fc.weight"].T)
         return x + (activated * (y @ given[f"{at}.mlp.gate.weight"].T)) @ given[f"{at}.mlp.proj.weight"].T
 
     attend = _attention(heads, kv_heads, size, config["rotary_base"], len(ids))
@@ -61,15 +66,22 @@ def tensorrt_llm_scores(directory: Path, ids: Sequence[int]) -> Array:
 
 
 def qwen2_scores(config: Mapping[str, object], given: Mapping[str, Array], embedded: Array) -> Array:
-    """Logits [n, rows] of weights by Hugging Face's names, for input embeddings [n, hidden]; with a bias where `lm_head.bias` is."""
-    heads, kv_heads, size = (int(str(config[key])) for key in ("num_attention_heads", "num_key_value_heads", "head_dim"))
+    """Logits [n, rows] of weights by Hugging Face's names, for input embeddings [n, hidden]; with a
+    bias where `lm_head.bias` is.
+    """
+    heads, kv_heads, size = (
+        int(str(config[key])) for key in ("num_attention_heads", "num_key_value_heads", "head_dim")
+    )
     epsilon = float(str(config["rms_norm_eps"]))
     attend = _attention(heads, kv_heads, size, float(str(config["rope_theta"])), len(embedded))
     x = embedded
     for index in range(int(str(config["num_hidden_layers"]))):
         at = f"model.layers.{index}"
         y = _norm(x, given[f"{at}.input_layernorm.weight"], epsilon)
-        projected = [y @ given[f"{at}.self_attn.{part}_proj.weight"].T + given[f"{at}.self_attn.{part}_proj.bias"] for part in "qkv"]
+        projected = [
+            y @ given[f"{at}.self_attn.{part}_proj.weight"].T + given[f"{at}.self_attn.{part}_proj.bias"]
+            for part in "qkv"
+        ]
         x = x + attend(*projected) @ given[f"{at}.self_attn.o_proj.weight"].T
         y = _norm(x, given[f"{at}.post_attention_layernorm.weight"], epsilon)
         gated = _silu(y @ given[f"{at}.mlp.gate_proj.weight"].T) * (y @ given[f"{at}.mlp.up_proj.weight"].T)
@@ -91,7 +103,9 @@ def _silu(x: Array) -> Array:
     return x / (1 + np.exp(-x))
 
 
-def _attention(heads: int, kv_heads: int, size: int, base: float, length: int) -> Callable[[Array, Array, Array], Array]:
+def _attention(
+    heads: int, kv_heads: int, size: int, base: float, length: int
+) -> Callable[[Array, Array, Array], Array]:
     turn = np.exp(1j * np.outer(np.arange(length), base ** (-np.arange(0, size, 2) / size)))[:, None]
     future = np.triu(np.full((length, length), -np.inf), 1)
 

@@ -17,8 +17,8 @@ class Request:
 
 @dataclass
 class FileServer:
-    """files: content by path, leading slash included. `behave` sees each request for one of them before the usual answer, and returns
-    whether it has answered itself."""
+    """files: content by path, leading slash included. `behave` sees each request for one of them
+    before the usual answer, and returns whether it has answered itself."""
 
     files: dict[str, bytes]
     address: str = ""
@@ -53,19 +53,24 @@ class Handler(BaseHTTPRequestHandler):
         self.part(content, self.start)
 
     def part(self, content: bytes, start: int, *, cut: int | None = None, claim: int | None = None) -> None:
-        """The file from `start`; cut: only so many bytes, then the connection ends; claim: what the answer says it begins with."""
+        """The file from `start`; cut: only so many bytes, then the connection ends; claim: what the
+        answer says it begins with.
+        """
         if start >= len(content):
             self.answer(416, b"", {"Content-Range": f"bytes */{len(content)}"})
             return
         rest = content[start:]
         self.send_response(206 if "Range" in self.headers and start else 200)
         if start or claim is not None:
-            self.send_header("Content-Range", f"bytes {start if claim is None else claim}-{len(content) - 1}/{len(content)}")
+            self.send_header(
+                "Content-Range", f"bytes {start if claim is None else claim}-{len(content) - 1}/{len(content)}"
+            )
         if self.told.etag:
             self.send_header("ETag", self.told.etag)
         self.send_header("Content-Length", str(len(rest)))
         self.end_headers()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # who asked has heard enough
+        # who asked has heard enough
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.wfile.write(rest if cut is None else rest[:cut])
         if cut is not None and cut < len(rest):
             self.close_connection = True

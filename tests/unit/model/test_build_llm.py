@@ -1,6 +1,8 @@
-"""The LLM engine's build: exact arguments, one builder, nothing half made, and plain words where the program is missing.
+"""The LLM engine's build: exact arguments, one builder, nothing half made, and plain words where
+the program is missing.
 
-`trtllm-build` is a script here that checks its arguments as the real one does and writes what the real one writes.
+`trtllm-build` is a script here that checks its arguments as the real one does and writes what the
+real one writes.
 """
 
 import json
@@ -77,9 +79,12 @@ def put_builder(folder: Path, *, fail: bool = False) -> None:
 def test_the_arguments_are_exactly_these(tmp_path: Path) -> None:
     told = builder_arguments(Path("checkpoint"), Path("engine"), "bfloat16", Limits())
     assert shlex.join(told) == (
-        "trtllm-build --checkpoint_dir checkpoint --output_dir engine --max_batch_size 64 --max_input_len 5598 --max_seq_len 8192 "
-        "--max_num_tokens 8192 --max_beam_width 1 --kv_cache_type paged --remove_input_padding enable --use_paged_context_fmha enable "
-        "--context_fmha enable --gemm_plugin bfloat16 --gpt_attention_plugin bfloat16 --logits_dtype float32 --workers 1"
+        "trtllm-build --checkpoint_dir checkpoint --output_dir engine --max_batch_size 64 --max_input_len 5598 "
+        "--max_seq_len 8192 "
+        "--max_num_tokens 8192 --max_beam_width 1 --kv_cache_type paged --remove_input_padding enable "
+        "--use_paged_context_fmha enable "
+        "--context_fmha enable --gemm_plugin bfloat16 --gpt_attention_plugin bfloat16 --logits_dtype float32 --workers "
+        "1"
     )
     wide = builder_arguments(Path("c"), Path("e"), "float32", Limits())
     assert wide[wide.index("--context_fmha") + 1] == wide[wide.index("--use_paged_context_fmha") + 1] == "disable"
@@ -113,7 +118,9 @@ def test_an_engine_is_built_once_with_what_serving_it_needs(checkpoint: Path, pr
     elsewhere = build_llm.build(checkpoint, cache, Limits(), 1)
     assert len({engine.directory, smaller.directory, elsewhere.directory}) == 3
     assert elsewhere.key.facts["gpu"] == "NVIDIA L20"
-    assert (programs / "log").read_text().endswith("built on PCI_BUS_ID 1\n"), "the GPU of the key is the one that builds"
+    assert (programs / "log").read_text().endswith("built on PCI_BUS_ID 1\n"), (
+        "the GPU of the key is the one that builds"
+    )
 
 
 def test_a_build_that_fails_leaves_nothing(checkpoint: Path, programs: Path, tmp_path: Path) -> None:
@@ -131,7 +138,9 @@ def test_a_missing_program_and_gpu_are_told_in_words(
 ) -> None:
     assert build.main(["llm", str(checkpoint), "--engines", str(tmp_path / "engines")]) == 1
     said = capsys.readouterr().err
-    assert said.startswith("cosyserve: trtllm-build is not on the PATH: run this in the image of the Dockerfile's target llm")
+    assert said.startswith(
+        "cosyserve: trtllm-build is not on the PATH: run this in the image of the Dockerfile's target llm"
+    )
     assert "convert MODEL --target hf" in said
     assert visible_gpus() == []
     for number in (0, -1):
@@ -139,8 +148,15 @@ def test_a_missing_program_and_gpu_are_told_in_words(
             build_llm.machine_facts(number)
 
 
-def test_a_dry_run_needs_neither(checkpoint: Path, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert build.main(["llm", str(checkpoint), "--dry-run", "--max-batch-size", "16", "--engines", str(tmp_path / "engines")]) == 0
+def test_a_dry_run_needs_neither(
+    checkpoint: Path, programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        build.main(
+            ["llm", str(checkpoint), "--dry-run", "--max-batch-size", "16", "--engines", str(tmp_path / "engines")]
+        )
+        == 0
+    )
     told = capsys.readouterr().out
     assert told.startswith(f"trtllm-build --checkpoint_dir {checkpoint} ")
     assert "--max_batch_size 16" in told
@@ -166,7 +182,11 @@ def test_a_damaged_checkpoint_is_not_built(tmp_path: Path, capsys: pytest.Captur
 def test_the_command_passes_options_through(checkpoint: Path) -> None:
     command = [sys.executable, "-m", "cosyserve", "model", "build"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    told = subprocess.run([*command, "llm", "--help"], capture_output=True, text=True, env=environment, check=False, timeout=60)
+    told = subprocess.run(
+        [*command, "llm", "--help"], capture_output=True, text=True, env=environment, check=False, timeout=60
+    )
     assert (told.returncode, "--max-num-tokens" in told.stdout) == (0, True)
-    told = subprocess.run([*command, "--help"], capture_output=True, text=True, env=environment, check=False, timeout=60)
+    told = subprocess.run(
+        [*command, "--help"], capture_output=True, text=True, env=environment, check=False, timeout=60
+    )
     assert (told.returncode, told.stdout.startswith("usage: cosyserve model build llm CHECKPOINT")) == (0, True)

@@ -1,4 +1,6 @@
-"""Model files over HTTP: carried on, checked, refused in clear words. The server is real and on loopback."""
+"""Model files over HTTP: carried on, checked, refused in clear words. The server is real and on
+loopback.
+"""
 
 import hashlib
 import json
@@ -47,7 +49,9 @@ class Fetcher(NamedTuple):
     troubles: list[str]
     transfer: Transfer
 
-    def fetch(self, server: FileServer, files: tuple[WantedFile, ...] = WANTED, pins: dict[str, Known] | None = None) -> dict[str, Known]:
+    def fetch(
+        self, server: FileServer, files: tuple[WantedFile, ...] = WANTED, pins: dict[str, Known] | None = None
+    ) -> dict[str, Known]:
         return download.fetch_all(self.target, Mirror(server.address), files, pins or {}, self.transfer)
 
 
@@ -177,7 +181,8 @@ def test_no_server_at_all_is_given_up(fetcher: Fetcher) -> None:
 
 def test_a_wrong_hash_is_refused_and_leaves_nothing(server: FileServer, fetcher: Fetcher) -> None:
     with pytest.raises(
-        ModelError, match=rf"sent {len(LARGE)} bytes with sha256 {sha(LARGE)}, expected are {len(LARGE)} bytes with sha256 00"
+        ModelError,
+        match=rf"sent {len(LARGE)} bytes with sha256 {sha(LARGE)}, expected are {len(LARGE)} bytes with sha256 00",
     ):
         fetcher.fetch(server, (wanted("llm.pt", sha256="00" * 32),))
     assert files_of(fetcher.target) == {".download.lock"}
@@ -219,7 +224,9 @@ def test_a_file_that_was_damaged_on_the_disk_is_found_by_check(server: FileServe
         (403, "accept the model's"),
     ],
 )
-def test_refusals_say_what_to_do_and_are_not_repeated(server: FileServer, fetcher: Fetcher, status: int, said: str) -> None:
+def test_refusals_say_what_to_do_and_are_not_repeated(
+    server: FileServer, fetcher: Fetcher, status: int, said: str
+) -> None:
     server.behave = only_large(lambda handler, content: handler.answer(status, b"") is None)
     with pytest.raises(ModelError, match=said):
         fetcher.fetch(server)
@@ -232,7 +239,9 @@ def test_an_optional_file_may_be_missing(server: FileServer, fetcher: Fetcher) -
 
 def test_a_busy_server_is_asked_again_when_it_said(server: FileServer, fetcher: Fetcher) -> None:
     busy = iter([True, True])
-    server.behave = only_large(lambda handler, content: next(busy, False) and handler.answer(503, b"", {"Retry-After": "7"}) is None)
+    server.behave = only_large(
+        lambda handler, content: next(busy, False) and handler.answer(503, b"", {"Retry-After": "7"}) is None
+    )
     fetcher.fetch(server)
     assert fetcher.waits == [7.0, 7.0]
 
@@ -249,7 +258,9 @@ def test_hugging_face_is_asked_for_sizes_and_hashes(server: FileServer, fetcher:
     large = {"type": "file", "path": "llm.pt", "size": 134, "lfs": {"oid": sha(LARGE), "size": len(LARGE)}}
     small = {"type": "file", "path": "cosyvoice2.yaml", "size": len(SMALL), "oid": "f" * 40}
     server.files = {
-        "/api/models/owner/name/tree/main?recursive=true": listing([large, small, {"type": "directory", "path": "asset"}]),
+        "/api/models/owner/name/tree/main?recursive=true": listing(
+            [large, small, {"type": "directory", "path": "asset"}]
+        ),
         "/owner/name/resolve/main/llm.pt": LARGE,
         "/owner/name/resolve/main/cosyvoice2.yaml": SMALL,
     }
@@ -270,7 +281,9 @@ def test_modelscope_is_asked_in_its_own_way(server: FileServer, fetcher: Fetcher
         for name, data in (("llm.pt", LARGE), ("cosyvoice2.yaml", SMALL))
     ]
     server.files = {
-        "/api/v1/models/iic/name/repo/files?Revision=master&Recursive=true": listing({"Code": 200, "Data": {"Files": entries}}),
+        "/api/v1/models/iic/name/repo/files?Revision=master&Recursive=true": listing(
+            {"Code": 200, "Data": {"Files": entries}}
+        ),
         "/api/v1/models/iic/name/repo?Revision=master&FilePath=llm.pt": LARGE,
         "/api/v1/models/iic/name/repo?Revision=master&FilePath=cosyvoice2.yaml": SMALL,
     }
@@ -279,7 +292,9 @@ def test_modelscope_is_asked_in_its_own_way(server: FileServer, fetcher: Fetcher
 
 def test_a_repository_without_a_needed_file_is_refused(server: FileServer, fetcher: Fetcher) -> None:
     hub = HuggingFace(Repository("owner/name", "main"), server.address)
-    server.files = {"/api/models/owner/name/tree/main?recursive=true": listing([{"type": "file", "path": "README.md", "size": 3}])}
+    server.files = {
+        "/api/models/owner/name/tree/main?recursive=true": listing([{"type": "file", "path": "README.md", "size": 3}])
+    }
     with pytest.raises(ModelError, match=r"owner/name@main: has no cosyvoice2\.yaml, which serving needs"):
         download.fetch_all(fetcher.target, hub, WANTED, {}, fetcher.transfer)
 
@@ -288,19 +303,25 @@ def test_a_token_stays_with_its_host(server: FileServer, fetcher: Fetcher) -> No
     hub = HuggingFace(Repository("owner/name", "main"), server.address, token="secret")
     elsewhere = server.address.replace("127.0.0.1", "localhost")
     server.files = {
-        "/api/models/owner/name/tree/main?recursive=true": listing([{"type": "file", "path": "llm.pt", "size": len(LARGE)}]),
+        "/api/models/owner/name/tree/main?recursive=true": listing(
+            [{"type": "file", "path": "llm.pt", "size": len(LARGE)}]
+        ),
         "/owner/name/resolve/main/llm.pt": b"",
         "/moved": b"",
         "/content": LARGE,
     }
     moves = {"/owner/name/resolve/main/llm.pt": f"{server.address}/moved", "/moved": f"{elsewhere}/content"}
-    server.behave = lambda handler, content: handler.path in moves and handler.answer(302, b"", {"Location": moves[handler.path]}) is None
+    server.behave = lambda handler, content: (
+        handler.path in moves and handler.answer(302, b"", {"Location": moves[handler.path]}) is None
+    )
     download.fetch_all(fetcher.target, hub, (wanted("llm.pt"),), {}, fetcher.transfer)
     assert server.asked("/moved")[0].headers["Authorization"] == "Bearer secret"
     assert "Authorization" not in server.asked("/content")[0].headers
 
 
-def test_the_proxy_of_the_environment_is_used(server: FileServer, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_proxy_of_the_environment_is_used(
+    server: FileServer, fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("http_proxy", server.address)
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
@@ -315,7 +336,9 @@ def test_a_mirror_directory_is_copied_and_checked(server: FileServer, fetcher: F
     copied = download.copy_all(tmp_path / "copy", fetcher.target, WANTED, {})
     assert copied == read_record(fetcher.target / "download.json").files
     (tmp_path / "copy" / "llm.pt").write_bytes(LARGE[:-1] + b"?")
-    assert download.copy_all(tmp_path / "copy", fetcher.target, WANTED, {}) == copied, "a size that is right is believed"
+    assert download.copy_all(tmp_path / "copy", fetcher.target, WANTED, {}) == copied, (
+        "a size that is right is believed"
+    )
     with pytest.raises(ModelError, match="remove it to fetch it again"):
         download.copy_all(tmp_path / "copy", fetcher.target, WANTED, {}, check=True)
     (fetcher.target / "llm.pt").write_bytes(b"?" + LARGE[1:])
@@ -350,11 +373,23 @@ def test_the_command_fetches_from_a_mirror_and_fails_with_one_object(server: Fil
     names = "".join(f'[files."{path[1:]}"]\nfor = "a test"\nabout = 1\n' for path in FILES)
     hubs = "".join(f'[{hub}]\nrepository = "a/b"\nrevision = "main"\n' for hub in ("huggingface", "modelscope"))
     catalogue.write_text(f'what = "a test"\n{hubs}{names}')
-    command = [sys.executable, "-m", "cosyserve", "model", "download", str(tmp_path / "model"), "--catalogue", str(catalogue), "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "cosyserve",
+        "model",
+        "download",
+        str(tmp_path / "model"),
+        "--catalogue",
+        str(catalogue),
+        "--json",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "NO_PROXY": "127.0.0.1"}
 
     def call(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*command, *more], capture_output=True, text=True, env=environment, timeout=60, check=False)
+        return subprocess.run(
+            [*command, *more], capture_output=True, text=True, env=environment, timeout=60, check=False
+        )
 
     done = call("--mirror", server.address)
     assert done.returncode == 0, done.stderr

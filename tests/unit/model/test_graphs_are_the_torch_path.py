@@ -1,4 +1,6 @@
-"""The exported graphs against the torch path, on the CPU: every case in float32, and what the other precisions change."""
+"""The exported graphs against the torch path, on the CPU: every case in float32, and what the other
+precisions change.
+"""
 
 import json
 import os
@@ -84,26 +86,48 @@ def test_a_wrong_weight_is_named_by_its_layer(component: str, weight: str, layer
     (tensor,) = [tensor for tensor in wrong.graph.initializer if tensor.name == weight]
     tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) + np.float32(0.05), weight))
     case = [case for case in cases() if case.component == component][2]
-    assert np.abs(by_onnx_runtime(wrong)(case.inputs)[case.output] - case.wanted).max() > tolerance(component, Precision.FP32)
+    assert np.abs(by_onnx_runtime(wrong)(case.inputs)[case.output] - case.wanted).max() > tolerance(
+        component, Precision.FP32
+    )
     told = first_difference(wrong, reference(), case, by_onnx_runtime, tolerance(component, Precision.FP32))
     assert told.startswith(f"layer {layer} is the first that differs, by ")
 
 
 def test_no_batch_is_wider_than_it_may_be() -> None:
-    widest = {case.inputs["mel" if case.component in ("pitch", "filter") else "mask"].shape[0] for case in reference().cases(most=1)}
+    widest = {
+        case.inputs["mel" if case.component in ("pitch", "filter") else "mask"].shape[0]
+        for case in reference().cases(most=1)
+    }
     assert widest == {1, 2}, "a stream is two rows of the estimator"
 
 
 def test_layers_agree_where_nothing_is_wrong() -> None:
     for component in ("encoder", "estimator", "pitch", "filter"):
         case = [case for case in cases() if case.component == component][2]
-        assert first_difference(exported()[component], reference(), case, by_onnx_runtime, 2e-3).startswith("every layer up to ")
+        assert first_difference(exported()[component], reference(), case, by_onnx_runtime, 2e-3).startswith(
+            "every layer up to "
+        )
 
 
 def test_the_same_weights_are_the_same_bytes(tmp_path: Path) -> None:
     assert main([str(TINY), "--engines", str(tmp_path / "a"), "--out", str(tmp_path / "one")]) == 0
-    command = [sys.executable, "-m", "tools.model.export", str(TINY), "--engines", str(tmp_path / "b"), "--out", str(tmp_path / "two")]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}, check=True, capture_output=True)
+    command = [
+        sys.executable,
+        "-m",
+        "tools.model.export",
+        str(TINY),
+        "--engines",
+        str(tmp_path / "b"),
+        "--out",
+        str(tmp_path / "two"),
+    ]
+    subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)},
+        check=True,
+        capture_output=True,
+    )
     names = sorted(path.name for path in (tmp_path / "one").iterdir())
     assert names == ["encoder.onnx", "estimator.onnx", "filter.onnx", "pitch.onnx"]
     for name in names:
@@ -125,7 +149,8 @@ ANSWERED = {
     "TRT-SHAPE-PROFILE-MISSING",  # lengths are free: plans are built with profiles
     "TRT-DTYPE-INT64-WEIGHTS",  # shapes and limits of slices: ONNX has no other type for them
     "TRT-DTYPE-BF16",  # asked for
-    "TRT-OP-UNCLASSIFIED",  # it has no opinion; TensorRT's own list has Softplus, Mish's part, and Erf
+    # it has no opinion; TensorRT's own list has Softplus, Mish's part, and Erf
+    "TRT-OP-UNCLASSIFIED",
 }
 
 
@@ -146,7 +171,9 @@ def test_trtcheck_finds_nothing_that_is_not_answered(tmp_path: Path, precision: 
 def published(path: Path) -> Path:
     """A file of the published form: fixed batch of 2, no attention mask."""
     weights, config = flow_weights(TINY)
-    path.write_bytes(model_of(estimator_graph(estimator_weights(weights), config, masked=False), "").SerializeToString())
+    path.write_bytes(
+        model_of(estimator_graph(estimator_weights(weights), config, masked=False), "").SerializeToString()
+    )
     return path
 
 

@@ -59,7 +59,10 @@ def test_engines_of_the_model_are_listed(cache: EngineCache) -> None:
     identity = inspect.describe(DEMO, cache)["identity"]
     assert set(identity) == {"llm", "token2wav"}
     for model in (identity["token2wav"], "another"):
-        cache.obtain(EngineKey("token2wav.filter", {"model": model, "gpu": "X1"}), lambda folder: (folder / "plan").write_bytes(b"1234"))  # type: ignore[arg-type]
+        cache.obtain(
+            EngineKey("token2wav.filter", {"model": model, "gpu": "X1"}),
+            lambda folder: (folder / "plan").write_bytes(b"1234"),
+        )  # type: ignore[arg-type]
     engines = inspect.describe(DEMO, cache)["engines"]
     assert len(engines) == 1
     assert engines[0].endswith("4 bytes  gpu X1")

@@ -23,8 +23,8 @@ from tools.model.convert import convert
 ROOT = Path(__file__).parents[3]
 TINY, DEMO = ROOT / "tests" / "golden" / "tiny", ROOT / "models" / "demo"
 TOLERANCE = {Precision.FLOAT32: 1e-4, Precision.BFLOAT16: 0.15, Precision.FLOAT16: 0.025}
-"""Largest error of a log-probability. Float32: compatibility specification section 9. The others: what rounding the weights did to this
-model when it was measured (0.10 and 0.016), and room."""
+"""Largest error of a log-probability. Float32: compatibility specification section 9. The others:
+what rounding the weights did to this model when it was measured (0.10 and 0.016), and room."""
 TRTLLM = ("trtllm-1.x", "trtllm-0.20")
 
 
@@ -44,14 +44,21 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sequence(golden: dict[str, NDArray[np.float32]], vocabulary: ExtendedVocabulary) -> tuple[list[int], int]:
-    """The reference's prompt and forced tokens in extended ids, and how many come before the first forced one."""
-    ids = {name: tuple(int(token) for token in golden[f"{name}_ids"].ravel()) for name in ("prompt_text", "prompt_speech", "text")}
+    """The reference's prompt and forced tokens in extended ids, and how many come before the first
+    forced one.
+    """
+    ids = {
+        name: tuple(int(token) for token in golden[f"{name}_ids"].ravel())
+        for name in ("prompt_text", "prompt_speech", "text")
+    }
     prompt = vocabulary.sequence(Prompt(ids["prompt_text"], ids["prompt_speech"]), ids["text"])
     return prompt + [vocabulary.text_ids + int(token) for token in golden["forced_speech_ids"].ravel()], len(prompt)
 
 
 def speech_scores(directory: Path, scores: Array, first: int) -> Array:
-    """Log-probabilities of the whole vocabulary with the head's bias beside the checkpoint, of the speech ids alone."""
+    """Log-probabilities of the whole vocabulary with the head's bias beside the checkpoint, of the
+    speech ids alone.
+    """
     vocabulary = ExtendedVocabulary.load(directory / VOCABULARY_FILE)
     biased = log_softmax(scores + tensors(directory / HEAD_BIAS_FILE)["head_bias"])
     masked = np.delete(biased, np.arange(vocabulary.text_ids, vocabulary.text_ids + SPEECH_ROWS), axis=1)
@@ -60,7 +67,9 @@ def speech_scores(directory: Path, scores: Array, first: int) -> Array:
 
 
 @pytest.mark.parametrize("target", TRTLLM)
-def test_a_tensorrt_llm_checkpoint_gives_the_reference_scores(made: Path, golden: dict[str, NDArray[np.float32]], target: str) -> None:
+def test_a_tensorrt_llm_checkpoint_gives_the_reference_scores(
+    made: Path, golden: dict[str, NDArray[np.float32]], target: str
+) -> None:
     directory = made / target
     ids, first = sequence(golden, ExtendedVocabulary.load(directory / VOCABULARY_FILE))
     scores = speech_scores(directory, tensorrt_llm_scores(directory, ids), first)
@@ -68,7 +77,9 @@ def test_a_tensorrt_llm_checkpoint_gives_the_reference_scores(made: Path, golden
 
 
 @pytest.mark.parametrize("precision", [Precision.BFLOAT16, Precision.FLOAT16])
-def test_rounded_weights_stay_close(tmp_path: Path, golden: dict[str, NDArray[np.float32]], precision: Precision) -> None:
+def test_rounded_weights_stay_close(
+    tmp_path: Path, golden: dict[str, NDArray[np.float32]], precision: Precision
+) -> None:
     convert(TINY, "trtllm-1.x", precision, tmp_path / "made")
     ids, first = sequence(golden, ExtendedVocabulary.load(tmp_path / "made" / VOCABULARY_FILE))
     scores = speech_scores(tmp_path / "made", tensorrt_llm_scores(tmp_path / "made", ids), first)
@@ -95,7 +106,9 @@ def test_the_reader_notices_what_can_go_wrong(
     elif change == "rotary":
         config["rotary_base"] = 10_000.0
     elif change == "qkv":
-        given[f"{layer}.attention.qkv.weight"] = np.roll(given[f"{layer}.attention.qkv.weight"], config["head_size"], axis=0)
+        given[f"{layer}.attention.qkv.weight"] = np.roll(
+            given[f"{layer}.attention.qkv.weight"], config["head_size"], axis=0
+        )
     elif change == "tying":
         given["lm_head.weight"] = given["transformer.vocab_embedding.weight"]
     elif change == "embedding":
@@ -105,15 +118,25 @@ def test_the_reader_notices_what_can_go_wrong(
     scores = tensorrt_llm_scores(directory, ids)
     speech = scores[first - 1 :, vocabulary.text_ids : vocabulary.text_ids + SPEECH_ROWS]
     monkeypatch.undo()
-    bias = 0.0 if change == "bias" else tensors(directory / HEAD_BIAS_FILE)["head_bias"][vocabulary.text_ids :][:SPEECH_ROWS]
+    bias = (
+        0.0
+        if change == "bias"
+        else tensors(directory / HEAD_BIAS_FILE)["head_bias"][vocabulary.text_ids :][:SPEECH_ROWS]
+    )
     assert np.abs(log_softmax(speech + bias) - golden["logprobs_forced"]).max() > 50 * TOLERANCE[Precision.FLOAT32]
 
 
 def test_the_vllm_export_gives_the_reference_scores(made: Path, golden: dict[str, NDArray[np.float32]]) -> None:
     config = json.loads((made / "vllm" / "config.json").read_text())
-    assert (config["architectures"], config["vocab_size"], config["tie_word_embeddings"]) == (["CosyVoice2ForCausalLM"], SPEECH_ROWS, False)
+    assert (config["architectures"], config["vocab_size"], config["tie_word_embeddings"]) == (
+        ["CosyVoice2ForCausalLM"],
+        SPEECH_ROWS,
+        False,
+    )
     assert not {"eos_token_id", "bos_token_id"} & config.keys()
-    assert [path.name for path in (made / "vllm").glob("*.safetensors")] == ["model.safetensors"], "a loader takes every file for weights"
+    assert [path.name for path in (made / "vllm").glob("*.safetensors")] == ["model.safetensors"], (
+        "a loader takes every file for weights"
+    )
     given = tensors(made / "vllm" / "model.safetensors")
     prompt = tensors(made / "vllm" / "cosyserve" / "prompt_embeddings.safetensors")
     speech = given["model.embed_tokens.weight"]
@@ -153,30 +176,46 @@ def test_names_shapes_and_config_are_those_of_the_format(made: Path, target: str
             f"{at}.mlp.proj.weight": [hidden, mlp],
         }
     assert shapes == expected
-    assert {key: config[key] for key in ("architecture", "qwen_type", "position_embedding_type", "logits_dtype", "rotary_base")} == {
+    assert {
+        key: config[key]
+        for key in ("architecture", "qwen_type", "position_embedding_type", "logits_dtype", "rotary_base")
+    } == {
         "architecture": "Qwen2ForCausalLM",
         "qwen_type": "qwen2",
         "position_embedding_type": "rope_gpt_neox",
         "logits_dtype": "float32",
         "rotary_base": 1e6,
     }
-    assert (config["vocab_size"], config["head_size"], config["rotary_embedding_dim"], config["attn_bias"]) == (rows, size, size, True)
+    assert (config["vocab_size"], config["head_size"], config["rotary_embedding_dim"], config["attn_bias"]) == (
+        rows,
+        size,
+        size,
+        True,
+    )
     assert "rank" not in config["mapping"]
 
 
 def test_the_published_sizes_get_the_published_config(made: Path) -> None:
-    """Every field of the format's description, and those that both versions of the library ask for beside."""
+    """Every field of the format's description, and those that both versions of the library ask for
+    beside.
+    """
     sizes = Backbone(896, 4864, 24, 14, 2, 64, 1_000_000.0, 1e-6, 32768)
     checkpoint = replace(open_checkpoint(made / "hf"), backbone=sizes, vocabulary=ExtendedVocabulary(151_663))
     config = checkpoint_config(checkpoint, Precision.BFLOAT16)
     described = {
-        "architecture": "Qwen2ForCausalLM", "dtype": "bfloat16", "logits_dtype": "float32", "vocab_size": 158336, "hidden_size": 896,
-        "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "intermediate_size": 4864, "hidden_act": "silu",
-        "norm_epsilon": 1e-6, "use_parallel_embedding": False, "embedding_sharding_dim": 0, "position_embedding_type": "rope_gpt_neox",
-        "max_position_embeddings": 32768, "rotary_base": 1_000_000.0, "rotary_scaling": None, "rotary_embedding_dim": 64, "head_size": 64,
-        "qk_layernorm": False, "attn_bias": True, "mlp_bias": False, "qwen_type": "qwen2", "seq_length": 8192, "tie_word_embeddings": False,
+        "architecture": "Qwen2ForCausalLM", "dtype": "bfloat16", "logits_dtype": "float32", "vocab_size": 158336,
+        "hidden_size": 896,
+        "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "intermediate_size": 4864,
+        "hidden_act": "silu",
+        "norm_epsilon": 1e-6, "use_parallel_embedding": False, "embedding_sharding_dim": 0,
+        "position_embedding_type": "rope_gpt_neox",
+        "max_position_embeddings": 32768, "rotary_base": 1_000_000.0, "rotary_scaling": None,
+        "rotary_embedding_dim": 64, "head_size": 64,
+        "qk_layernorm": False, "attn_bias": True, "mlp_bias": False, "qwen_type": "qwen2", "seq_length": 8192,
+        "tie_word_embeddings": False,
         "mapping": {
-            "world_size": 1, "tp_size": 1, "pp_size": 1, "cp_size": 1, "moe_tp_size": 1, "moe_ep_size": 1, "gpus_per_node": 8
+            "world_size": 1, "tp_size": 1, "pp_size": 1, "cp_size": 1, "moe_tp_size": 1, "moe_ep_size": 1,
+            "gpus_per_node": 8
         },
         "quantization": {"quant_algo": None, "kv_cache_quant_algo": None},
     }  # fmt: skip
@@ -189,7 +228,9 @@ def test_the_published_sizes_get_the_published_config(made: Path) -> None:
     shapes = {name: list(source.shape) for name, source in checkpoint_tensors(_published_tensors(sizes), 24).items()}
     assert len(shapes) == 3 + 24 * 8
     assert shapes["transformer.layers.23.attention.qkv.weight"] == [1152, 896]
-    assert shapes["transformer.layers.23.mlp.fc.weight"] == shapes["transformer.layers.0.mlp.gate.weight"] == [4864, 896]
+    assert (
+        shapes["transformer.layers.23.mlp.fc.weight"] == shapes["transformer.layers.0.mlp.gate.weight"] == [4864, 896]
+    )
     assert shapes["lm_head.weight"] == shapes["transformer.vocab_embedding.weight"] == [158336, 896]
     for target in TRTLLM:
         names = {path.relative_to(made / target).as_posix() for path in (made / target).rglob("*") if path.is_file()}
@@ -204,7 +245,11 @@ def test_the_published_sizes_get_the_published_numbers() -> None:
     vocabulary = ExtendedVocabulary(151_663)
     assert (vocabulary.end, vocabulary.start, vocabulary.task) == (158_224, 158_227, 158_228)
     assert (vocabulary.stops, vocabulary.tokens, vocabulary.rows) == ((158_224, 158_225, 158_226), 158_229, 158_336)
-    assert (vocabulary.added_tokens[0], vocabulary.added_tokens[6561], len(vocabulary.added_tokens)) == ("<|s_0|>", "<|eos1|>", 6566)
+    assert (vocabulary.added_tokens[0], vocabulary.added_tokens[6561], len(vocabulary.added_tokens)) == (
+        "<|s_0|>",
+        "<|eos1|>",
+        6566,
+    )
 
 
 def test_a_hugging_face_directory_converts_to_the_same_checkpoint(made: Path, tmp_path: Path) -> None:
@@ -251,7 +296,9 @@ def test_a_directory_whose_bias_was_dropped_is_refused(made: Path, tmp_path: Pat
         ("generation_config.json", {"top_k": "many"}, "top_p or top_k is no number"),
     ],
 )
-def test_a_directory_that_is_something_else_is_refused(made: Path, tmp_path: Path, file: str, change: dict[str, object], said: str) -> None:
+def test_a_directory_that_is_something_else_is_refused(
+    made: Path, tmp_path: Path, file: str, change: dict[str, object], said: str
+) -> None:
     source = Path(shutil.copytree(made / "hf", tmp_path / "hf"))
     (source / file).write_text(json.dumps(json.loads((source / file).read_text()) | change))
     with pytest.raises(ModelError, match=said):
@@ -286,7 +333,13 @@ def test_transformers_loads_the_tokenizer(made: Path) -> None:
     for case in expected["encode"]:
         assert tokenizer(case["text"])["input_ids"] == case["ids"], case["text"]
     assert len(tokenizer) == 276 + 6566
-    assert tokenizer.convert_tokens_to_ids(["<|s_0|>", "<|s_6560|>", "<|eos1|>", "<|sos|>", "<|task_id|>"]) == [276, 6836, 6837, 6840, 6841]
+    assert tokenizer.convert_tokens_to_ids(["<|s_0|>", "<|s_6560|>", "<|eos1|>", "<|sos|>", "<|task_id|>"]) == [
+        276,
+        6836,
+        6837,
+        6840,
+        6841,
+    ]
     chat = tokenizer.apply_chat_template(
         [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "<|s_7|>"}], tokenize=False
     )

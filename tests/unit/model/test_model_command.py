@@ -59,7 +59,9 @@ def test_what_is_missing_is_told(
         (["prune", "--older-than", "soon"], 2, "soon"),
     ],
 )
-def test_a_failure_is_an_object_where_one_was_asked_for(tmp_path: Path, arguments: list[str], status: int, said: str) -> None:
+def test_a_failure_is_an_object_where_one_was_asked_for(
+    tmp_path: Path, arguments: list[str], status: int, said: str
+) -> None:
     command = [sys.executable, "-m", "cosyserve", "model", *arguments, "--json"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     ended = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=60)
@@ -75,7 +77,9 @@ def test_a_stage_whose_library_is_missing_says_so() -> None:
         "from tools.model import build, build_llm, verify, verify_llm\n"
         "sys.exit(build.main(['models/demo']) + verify.main(['token2wav', 'models/demo']))"
     )
-    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
     assert ended.stderr == "cosyserve: this needs onnx for token2wav: pip install 'cosyserve[cpu,engines]'\n" * 2
     assert ended.returncode == 2
 
@@ -87,7 +91,11 @@ def step(*words: str) -> "subprocess.Popen[str]":
 
 
 def test_the_steps_status_is_the_commands() -> None:
-    for words, status in ((("prune", "--no-such-option"), 2), (("build", "--help"), 0), (("prune", "--conversions", "/nowhere"), 1)):
+    for words, status in (
+        (("prune", "--no-such-option"), 2),
+        (("build", "--help"), 0),
+        (("prune", "--conversions", "/nowhere"), 1),
+    ):
         process = step(*words)
         process.communicate(timeout=60)
         assert process.returncode == status, words
@@ -111,7 +119,14 @@ def test_a_ctrl_c_ends_in_one_line_and_what_was_done_stays(tmp_path: Path) -> No
     )
     with serving({"/llm.pt": bytes(3_000_000)}) as server:
         server.behave = behave
-        process = step("download", str(tmp_path / "model"), "--mirror", server.address, "--catalogue", str(tmp_path / "catalogue.toml"))
+        process = step(
+            "download",
+            str(tmp_path / "model"),
+            "--mirror",
+            server.address,
+            "--catalogue",
+            str(tmp_path / "catalogue.toml"),
+        )
         assert asked.wait(60)
         process.send_signal(signal.SIGINT)
         told = process.communicate(timeout=60)[1]

@@ -37,7 +37,8 @@ def cache(tmp_path: Path) -> EngineCache:
 
 def made(cache: EngineCache, **facts: str) -> Engine:
     return cache.obtain(
-        EngineKey("token2wav.filter", {**BUILT, **facts}), lambda folder: (folder / "plan").write_bytes(b"x" * 100) and None
+        EngineKey("token2wav.filter", {**BUILT, **facts}),
+        lambda folder: (folder / "plan").write_bytes(b"x" * 100) and None,
     )
 
 
@@ -58,7 +59,10 @@ def test_hashes_are_those_that_the_services_reckon() -> None:
         ({"gpu": "NVIDIA L20"}, "built for NVIDIA L20, driver 570.1; here: NVIDIA H200, driver 570.1"),
         ({"gpu": "NVIDIA L20", "compatibility": "hardware"}, None),
         ({"gpu": "NVIDIA H200 MIG 1g.18gb"}, None),
-        ({"gpu": "NVIDIA L20 MIG 1g.5gb"}, "built for NVIDIA L20 MIG 1g.5gb, driver 570.1; here: NVIDIA H200, driver 570.1"),
+        (
+            {"gpu": "NVIDIA L20 MIG 1g.5gb"},
+            "built for NVIDIA L20 MIG 1g.5gb, driver 570.1; here: NVIDIA H200, driver 570.1",
+        ),
         ({"writer": "0"}, "written by another release, which this one does not load"),
         ({"writer": "0", "compatibility": "hardware"}, "written by another release, which this one does not load"),
         ({"tensorrt_llm": "1.0.0", "tensorrt": "10.11.0"}, None),
@@ -100,7 +104,10 @@ def test_leftovers_of_killed_builds_go_unless_one_is_building(cache: EngineCache
     (left / "half").write_bytes(b"y" * 50)
     with FileLock(cache.root / f".{engine.directory.name}.lock", "a test", lambda told: None):
         assert [verdict.path for verdict in judge_engines(cache, HERE)] == [engine.directory]
-    assert [(verdict.path, verdict.bytes) for verdict in judge_engines(cache, HERE)] == [(engine.directory, 100), (left, 50)]
+    assert [(verdict.path, verdict.bytes) for verdict in judge_engines(cache, HERE)] == [
+        (engine.directory, 100),
+        (left, 50),
+    ]
 
 
 def test_conversions_of_other_models_and_cut_off_ones_go(tmp_path: Path) -> None:
@@ -138,7 +145,11 @@ def test_what_a_prune_that_was_cut_off_left_goes_with_the_next(tmp_path: Path, c
 
 
 def test_tensorrt_of_one_cuda_is_tensorrt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_facts, "library_versions", lambda *names: {"tensorrt-cu12": "10.13.0.35"} if "tensorrt-cu12" in names else {})
+    monkeypatch.setattr(
+        gpu_facts,
+        "library_versions",
+        lambda *names: {"tensorrt-cu12": "10.13.0.35"} if "tensorrt-cu12" in names else {},
+    )
     assert gpu_facts.tensorrt_version() == "10.13.0.35"
 
 

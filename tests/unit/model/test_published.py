@@ -27,7 +27,9 @@ def maker(log: list[str]) -> Callable[[Assembly], None]:
 
 
 def content(directory: Path) -> dict[str, bytes]:
-    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes() for path in directory.rglob("*") if path.is_file()
+    }
 
 
 def test_it_is_made_once_and_then_found(tmp_path: Path) -> None:

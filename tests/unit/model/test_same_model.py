@@ -1,4 +1,6 @@
-"""A Hugging Face directory of others, as the published one is made, is converted and served beside the model directory it was made of."""
+"""A Hugging Face directory of others, as the published one is made, is converted and served beside
+the model directory it was made of.
+"""
 
 import shutil
 from pathlib import Path
@@ -21,7 +23,9 @@ from tools.model.convert import convert
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bias among the weights, -inf where there is no token, other numbers in rows that are never used, no files of ours."""
+    """The bias among the weights, -inf where there is no token, other numbers in rows that are
+    never used, no files of ours.
+    """
     folder = tmp_path_factory.mktemp("published")
     convert(TINY, "hf", Precision.FLOAT32, folder / "hf")
     shutil.copytree(folder / "hf", folder / "of-others", ignore=shutil.ignore_patterns("cosyserve", "manifest.json"))
@@ -35,7 +39,9 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rounded(published: Path, to: Path, change: str | None = None) -> Path:
-    """The same in bfloat16 kept as float32, as some writers do; change: name of a tensor of which one value is another."""
+    """The same in bfloat16 kept as float32, as some writers do; change: name of a tensor of which
+    one value is another.
+    """
     shutil.copytree(published, to)
     given: dict[str, Any] = load_file(to / "model.safetensors")
     for name, values in given.items():
@@ -70,7 +76,9 @@ def test_rounded_weights_are_the_same_model(published: Path, tmp_path: Path) -> 
     assert made["source"] == model_hash(ModelDirectory(TINY))
 
 
-@pytest.mark.parametrize("name", ["model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight", "lm_head.weight", "lm_head.bias"])
+@pytest.mark.parametrize(
+    "name", ["model.embed_tokens.weight", "model.layers.1.mlp.up_proj.weight", "lm_head.weight", "lm_head.bias"]
+)
 def test_one_other_value_is_another_model(published: Path, name: str, tmp_path: Path) -> None:
     other = rounded(published, tmp_path / "other", change=name)
     with pytest.raises(ModelError, match=rf"other is no conversion of .*: {name} is not the model's"):

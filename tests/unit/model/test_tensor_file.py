@@ -12,7 +12,18 @@ from safetensors.torch import load_file, save_file
 
 from cosyserve.errors import ModelError
 from tools.model.checkpoints import tensor_file
-from tools.model.checkpoints.tensor_file import Precision, decode, encode, entries, held, rows, stacked, stored, write, zeros
+from tools.model.checkpoints.tensor_file import (
+    Precision,
+    decode,
+    encode,
+    entries,
+    held,
+    rows,
+    stacked,
+    stored,
+    write,
+    zeros,
+)
 
 TORCH = {Precision.BFLOAT16: torch.bfloat16, Precision.FLOAT16: torch.float16, Precision.FLOAT32: torch.float32}
 
@@ -53,7 +64,9 @@ def test_ties_go_to_the_even_neighbour() -> None:
 
 
 def test_what_float16_cannot_hold_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"tensor big: a value of size 70000 is more than float16 can hold .*; take bfloat16"):
+    with pytest.raises(
+        ModelError, match=r"tensor big: a value of size 70000 is more than float16 can hold .*; take bfloat16"
+    ):
         write(tmp_path / "f", {"big": held(np.array([1.0, -7e4], np.float32))}, Precision.FLOAT16)
 
 

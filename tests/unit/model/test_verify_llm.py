@@ -1,4 +1,6 @@
-"""`cosyserve model verify llm`: conversions that are right pass in every form, and each mistake is named by its layer."""
+"""`cosyserve model verify llm`: conversions that are right pass in every form, and each mistake is
+named by its layer.
+"""
 
 import json
 from dataclasses import replace
@@ -68,8 +70,14 @@ def test_a_mistake_is_named_by_its_layer(made: Path, model: SpeechTokenModel, ta
         "gate and up": (shifted(right, 1, gate=second.up, up=second.gate), "layer 1 is"),
         "qkv": (shifted(right, 0, qkv=first.qkv.roll(16, 0)), "layer 0 is"),
         "rotary": (replace(right, sizes=replace(right.sizes, theta=10_000.0)), "layer 0 is"),
-        "embedding": (replace(right, embedded=lambda question: right.embedded(question).roll(1, 0)), "the embedding is"),
-        "bias": (replace(right, bias=right.bias.clone().index_fill_(0, torch.tensor([right.first + 7]), 9.0)), "every layer agrees;"),
+        "embedding": (
+            replace(right, embedded=lambda question: right.embedded(question).roll(1, 0)),
+            "the embedding is",
+        ),
+        "bias": (
+            replace(right, bias=right.bias.clone().index_fill_(0, torch.tensor([right.first + 7]), 9.0)),
+            "every layer agrees;",
+        ),
         "mask": (replace(right, bias=torch.zeros_like(right.bias)), "every layer agrees;"),
     }[mistake]
     asked = [next(questions(TINY, ExtendedVocabulary(276)))]
@@ -80,7 +88,9 @@ def test_a_mistake_is_named_by_its_layer(made: Path, model: SpeechTokenModel, ta
     assert lines[0].endswith("(llm.npz)")
 
 
-def test_what_cannot_be_compared_is_told_in_words(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_compared_is_told_in_words(
+    made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     convert(TINY, "hf", Precision.FLOAT16, tmp_path / "hf")
     with (tmp_path / "hf" / "model.safetensors").open("r+b") as stream:
         stream.seek(50_000)

@@ -10,17 +10,30 @@ import pytest
 
 from cosyserve.engines.engine_load import BusyMeter, EngineLoad, Load
 from cosyserve.errors import Overloaded
-from services.orchestrator.load_control.adaptive_limit import BACK_OFF_SECONDS, RECOVER_SECONDS, USED_SHARE, AdaptiveLimit, StageLoad
+from services.orchestrator.load_control.adaptive_limit import (
+    BACK_OFF_SECONDS,
+    RECOVER_SECONDS,
+    USED_SHARE,
+    AdaptiveLimit,
+    StageLoad,
+)
 from services.orchestrator.load_control.admission import Admission
 from services.orchestrator.load_control.limit_updater import LoadWatch
 from services.orchestrator.load_control.preemptible_place import LentPlace
-from services.orchestrator.load_control.wait_estimate import ANYTHING, ARRIVING_TEXT, LONGEST_SECONDS, SHORTEST_SECONDS, TEXT, Departures
+from services.orchestrator.load_control.wait_estimate import (
+    ANYTHING,
+    ARRIVING_TEXT,
+    LONGEST_SECONDS,
+    SHORTEST_SECONDS,
+    TEXT,
+    Departures,
+)
 from services.orchestrator.sound.playback import Playing
 
 
 class Door:
-    """Requests that come by chance on a clock of their own: who is refused with a hint waits that long and asks again. Text is 1 to 300
-    bytes and a byte takes 20 ms, give or take a third."""
+    """Requests that come by chance on a clock of their own: who is refused with a hint waits that
+    long and asks again. Text is 1 to 300 bytes and a byte takes 20 ms, give or take a third."""
 
     def __init__(self, limit: int, per_second: float, seed: int) -> None:
         self.now = 0.0
@@ -68,8 +81,9 @@ class Door:
 
 
 def test_of_callers_who_come_back_when_they_are_told_most_find_a_place() -> None:
-    """Half of the places are taken on average, and callers who come by chance take some that others were told of. A hint that is the mean
-    of all requests by the number of places brings 48 % in at the second try, and more than half as many refusals again."""
+    """Half of the places are taken on average, and callers who come by chance take some that others
+    were told of. A hint that is the mean of all requests by the number of places brings 48 % in at
+    the second try, and more than half as many refusals again."""
     door = Door(limit=4, per_second=0.5 * 4 / (150 * 0.02), seed=1)
     door.run(4000.0)
     assert len(door.first_tries) > 300
@@ -92,7 +106,9 @@ def test_the_hint_is_when_the_first_of_those_under_way_will_be_done() -> None:
     found.begins(TEXT, 300, 10.0)
     assert found.next_place(2, 11.0) == pytest.approx(1.0)
     assert found.next_place(2, 11.0) == pytest.approx(5.0)  # the next one is told the other place
-    assert found.next_place(2, 16.9) == pytest.approx(0.25 * 6.9)  # those who were told to come by now have not come: the places are open
+    assert found.next_place(2, 16.9) == pytest.approx(
+        0.25 * 6.9
+    )  # those who were told to come by now have not come: the places are open
 
 
 def test_with_fewer_places_than_requests_more_have_to_end() -> None:
@@ -168,7 +184,9 @@ def loads(rtf: float, *, llm: float = 0.05, pieces: int = 0, late: int = 0, repl
 
 
 def test_a_replica_that_has_spoken_nothing_counts_as_the_others_of_its_stage() -> None:
-    """Without it one request would be admitted, and the least busy choice would give each one to the first replica."""
+    """Without it one request would be admitted, and the least busy choice would give each one to
+    the first replica.
+    """
     silent = StageLoad("token2wav", "new", None)
     assert AdaptiveLimit(16).of(loads(0.5), 0, 0.0) == 1
     assert AdaptiveLimit(16).of([*loads(0.5), silent], 0, 0.0) == int(USED_SHARE * 2 / 0.5) == 3
@@ -269,7 +287,9 @@ async def test_a_round_that_fails_is_not_the_last_one() -> None:
     assert admission.limit == 2
 
 
-async def test_a_round_whose_answer_cannot_be_reckoned_with_is_not_the_last_one(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_round_whose_answer_cannot_be_reckoned_with_is_not_the_last_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """The limit stays as it is, and the next round counts."""
     admission, told = Admission(8), [StageLoad("llm", "0", Load(0.0))]
 

@@ -1,4 +1,6 @@
-"""A read of a caller's message is never cancelled: it ends with the call, and its error is told to no one who has left."""
+"""A read of a caller's message is never cancelled: it ends with the call, and its error is told to
+no one who has left.
+"""
 
 import asyncio
 import gc

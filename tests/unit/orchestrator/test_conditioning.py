@@ -67,7 +67,8 @@ def test_not_chosen_is_by_instruction_and_voice() -> None:
         (
             VECTOR_ONLY,
             PromptMode.ZERO_SHOT,
-            "voice 'anna' has no recording, which PROMPT_MODE_ZERO_SHOT needs; it can be spoken in PROMPT_MODE_SFT, PROMPT_MODE_INSTRUCT",
+            "voice 'anna' has no recording, which PROMPT_MODE_ZERO_SHOT needs; it can be spoken in PROMPT_MODE_SFT, "
+            "PROMPT_MODE_INSTRUCT",
         ),
         (
             VECTOR_ONLY,

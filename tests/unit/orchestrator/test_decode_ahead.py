@@ -1,4 +1,6 @@
-"""Sentences that are begun before their turn: what a long request keeps of those that are over, and what is ended with it."""
+"""Sentences that are begun before their turn: what a long request keeps of those that are over, and
+what is ended with it.
+"""
 
 import asyncio
 

@@ -8,7 +8,10 @@ from services.orchestrator.speech.utterance import OpenSentence, Sentence, Spoke
 from services.orchestrator.text.deduplication import TakenSentences
 
 IDS = tuple(range(100, 120))
-WORDS = tuple(SpokenWord(text, first, ids) for text, first, ids in (("one", 1, 3), ("two", 5, 2), ("three", 8, 4), ("four", 13, 6)))
+WORDS = tuple(
+    SpokenWord(text, first, ids)
+    for text, first, ids in (("one", 1, 3), ("two", 5, 2), ("three", 8, 4), ("four", 13, 6))
+)
 BORDERS = (0, 5, 8, 13, 20)
 """Of ids; each word in one part, as the frontend tells them."""
 
@@ -22,7 +25,9 @@ def parts(index: int, borders: tuple[int, ...]) -> list[Sentence]:
 
 @pytest.mark.parametrize("told_before", range(len(BORDERS)))
 @pytest.mark.parametrize("retold", [BORDERS, (0, 20), (0, 13, 20), (0, 8, 20)])
-async def test_an_open_sentence_that_is_told_again_has_its_ids_and_words_once(told_before: int, retold: tuple[int, ...]) -> None:
+async def test_an_open_sentence_that_is_told_again_has_its_ids_and_words_once(
+    told_before: int, retold: tuple[int, ...]
+) -> None:
     taken = list[Sentence | OpenSentence]()
 
     async def take(sentence: Sentence | OpenSentence) -> None:

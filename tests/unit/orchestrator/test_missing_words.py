@@ -43,7 +43,9 @@ def test_words_with_the_fewest_tokens_are_spoken() -> None:
 def test_words_without_time_are_counted(starts: tuple[int, ...], tokens: int, missing: int) -> None:
     told = left_out(starts, tokens)
     assert (f"llm left out {missing} of the 4 words of sentence 3" in told) is bool(missing)
-    assert not any(word.text in told.split() for word in WORDS if word.text != "a"), "no word of a text leaves in a message"
+    assert not any(word.text in told.split() for word in WORDS if word.text != "a"), (
+        "no word of a text leaves in a message"
+    )
 
 
 def test_a_sentence_without_times_or_words_is_passed_over() -> None:

@@ -13,7 +13,18 @@ from services.orchestrator.speech.utterance import Sentence, tokens_to_first_bor
 
 @pytest.mark.parametrize(
     ("prompt", "first_hop", "border"),
-    [(0, 1, 25), (0, 25, 25), (0, 26, 50), (20, 1, 5), (20, 5, 5), (20, 6, 30), (25, 1, 25), (49, 1, 1), (49, 2, 26), (30, 100, 120)],
+    [
+        (0, 1, 25),
+        (0, 25, 25),
+        (0, 26, 50),
+        (20, 1, 5),
+        (20, 5, 5),
+        (20, 6, 30),
+        (25, 1, 25),
+        (49, 1, 1),
+        (49, 2, 26),
+        (30, 100, 120),
+    ],
 )
 def test_first_border(prompt: int, first_hop: int, border: int) -> None:
     assert tokens_to_first_border(prompt, first_hop) == border

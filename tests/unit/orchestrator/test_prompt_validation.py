@@ -1,4 +1,6 @@
-"""Bad modes, instructions, prompts and conversions: each with the text that the caller reads, in every call that takes them."""
+"""Bad modes, instructions, prompts and conversions: each with the text that the caller reads, in
+every call that takes them.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,17 +18,29 @@ PROMPT: list[tuple[dict[str, Any], str]] = [
     ({"prompt_mode": 9}, "prompt_mode is 9, no value of that number exists"),
     ({"voice": "v" * 129}, "voice has 129 characters, allowed are at most 128"),
     ({"voice": "anna", "prompt": RECORDING}, "voice and prompt are both set; a request speaks like one of them"),
-    ({"prompt": voice_pb2.PromptRecording(transcript="Hello.")}, f"prompt.audio has 0 bytes, allowed are 1 to {LARGEST}"),
+    (
+        {"prompt": voice_pb2.PromptRecording(transcript="Hello.")},
+        f"prompt.audio has 0 bytes, allowed are 1 to {LARGEST}",
+    ),
     ({"prompt": {"audio": bytes(LARGEST + 1)}}, f"prompt.audio has {LARGEST + 1} bytes, allowed are 1 to {LARGEST}"),
-    ({"prompt": {"audio": b"x", "transcript": "a" * 1001}}, "prompt.transcript has 1001 characters, allowed are at most 1000"),
+    (
+        {"prompt": {"audio": b"x", "transcript": "a" * 1001}},
+        "prompt.transcript has 1001 characters, allowed are at most 1000",
+    ),
 ]
 INSTRUCTION: list[tuple[dict[str, Any], str]] = [
     (
         {"instruction": "slowly", "prompt_mode": 1},
         "prompt_mode is PROMPT_MODE_ZERO_SHOT, which takes no instruction",
     ),
-    ({"instruction": "slowly", "prompt_mode": 2}, "prompt_mode is PROMPT_MODE_CROSS_LINGUAL, which takes no instruction"),
-    ({"instruction": "slowly", "prompt_mode": 4}, "prompt_mode is PROMPT_MODE_SFT, which takes no instruction; PROMPT_MODE_INSTRUCT does"),
+    (
+        {"instruction": "slowly", "prompt_mode": 2},
+        "prompt_mode is PROMPT_MODE_CROSS_LINGUAL, which takes no instruction",
+    ),
+    (
+        {"instruction": "slowly", "prompt_mode": 4},
+        "prompt_mode is PROMPT_MODE_SFT, which takes no instruction; PROMPT_MODE_INSTRUCT does",
+    ),
     ({"prompt_mode": 3}, "prompt_mode is PROMPT_MODE_INSTRUCT, which needs an instruction of 1 to 500 characters"),
     ({"instruction": " \n"}, "instruction has 0 characters besides the blanks around it, allowed are 1 to 500"),
     ({"instruction": "a" * 501}, "instruction has 501 characters besides the blanks around it, allowed are 1 to 500"),
@@ -54,8 +68,14 @@ def test_refused_wherever_text_is_spoken(check: Callable[[Any], Any], fields: di
         *PROMPT,
         ({"audio": b""}, f"audio has 0 bytes, allowed are 1 to {LARGEST}"),
         ({"audio": bytes(LARGEST + 1)}, f"audio has {LARGEST + 1} bytes, allowed are 1 to {LARGEST}"),
-        ({"prompt_mode": 1}, "prompt_mode is PROMPT_MODE_ZERO_SHOT; a conversion has PROMPT_MODE_CROSS_LINGUAL, PROMPT_MODE_SFT"),
-        ({"prompt_mode": 3}, "prompt_mode is PROMPT_MODE_INSTRUCT; a conversion has PROMPT_MODE_CROSS_LINGUAL, PROMPT_MODE_SFT"),
+        (
+            {"prompt_mode": 1},
+            "prompt_mode is PROMPT_MODE_ZERO_SHOT; a conversion has PROMPT_MODE_CROSS_LINGUAL, PROMPT_MODE_SFT",
+        ),
+        (
+            {"prompt_mode": 3},
+            "prompt_mode is PROMPT_MODE_INSTRUCT; a conversion has PROMPT_MODE_CROSS_LINGUAL, PROMPT_MODE_SFT",
+        ),
         ({"speed": 2.1}, "speed is 2.1, allowed are 0.5 to 2.0"),
         ({"speed": 1.5, "profile": profile_pb2.PROFILE_UPSTREAM}, "speed is 1.5; PROFILE_UPSTREAM has only 1.0"),
         ({"profile": profile_pb2.PROFILE_OFFLINE}, "profile PROFILE_OFFLINE does not stream"),
@@ -71,7 +91,9 @@ def test_a_conversion_is_refused(fields: dict[str, Any], message: str) -> None:
 
 
 def test_an_instruction_in_token_mode_is_refused() -> None:
-    setup = synthesis_pb2.StreamingSynthesizeSetup(mode=2, request=synthesis_pb2.SynthesizeRequest(instruction="slowly"))
+    setup = synthesis_pb2.StreamingSynthesizeSetup(
+        mode=2, request=synthesis_pb2.SynthesizeRequest(instruction="slowly")
+    )
     with pytest.raises(InvalidRequest, match=r"setup.request.instruction is set; in MODE_TOKENS"):
         validation.arriving(setup, 30.0)
 
@@ -81,8 +103,14 @@ def test_what_is_asked_for_is_read() -> None:
     heard = Recording(b"RIFF", "Hello.", "en")
     assert validation.streaming(request, 100).prompting == Prompting(recording=heard, instruction="Speak slowly.")
     longest = synthesis_pb2.SynthesizeUnaryRequest(text="a", voice="anna", instruction="a" * 500, prompt_mode=3)
-    assert validation.unary(longest, 100).prompting == Prompting("anna", mode=PromptMode.INSTRUCT, instruction="a" * 500)
-    conversion = synthesis_pb2.ConvertVoiceRequest(audio=bytes(LARGEST), voice="anna", prompt_mode=4, seed=0, speed=1.5, start_sample=7)
+    assert validation.unary(longest, 100).prompting == Prompting(
+        "anna", mode=PromptMode.INSTRUCT, instruction="a" * 500
+    )
+    conversion = synthesis_pb2.ConvertVoiceRequest(
+        audio=bytes(LARGEST), voice="anna", prompt_mode=4, seed=0, speed=1.5, start_sample=7
+    )
     utterance = validation.conversion(conversion)
-    assert utterance.prompting == Prompting("anna", mode=PromptMode.SFT, allowed=(PromptMode.CROSS_LINGUAL, PromptMode.SFT))
+    assert utterance.prompting == Prompting(
+        "anna", mode=PromptMode.SFT, allowed=(PromptMode.CROSS_LINGUAL, PromptMode.SFT)
+    )
     assert (utterance.text, utterance.seed, utterance.speed, utterance.start_sample) == ("", 0, 1.5, 7)

@@ -1,4 +1,6 @@
-"""The text of a stream: read in order, read again, forgotten, bounded; and what a caller's silence does to it."""
+"""The text of a stream: read in order, read again, forgotten, bounded; and what a caller's silence
+does to it.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +30,9 @@ async def told(text: ArrivingText) -> list[str | Flush]:
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.lists(st.one_of(st.text("ab ", max_size=4), st.just(Flush()), st.just(Flush(4))), max_size=20), st.floats(0, 1))
+@given(
+    st.lists(st.one_of(st.text("ab ", max_size=4), st.just(Flush()), st.just(Flush(4))), max_size=20), st.floats(0, 1)
+)
 def test_what_is_forgotten_is_told_no_more_and_the_rest_is(parts: list[str | Flush], share: float) -> None:
     async def check() -> None:
         text, places, flushes = ArrivingText(10**6), "", list[tuple[int, Flush]]()
@@ -100,7 +104,11 @@ async def test_a_document_is_kept_whole_and_still_read() -> None:
     assert text.received == 12
     text.keep_whole()
     await asyncio.wait_for(listening, 5)
-    assert (text.received, text.begin, "".join([piece for piece in await told(text) if isinstance(piece, str)])) == (30, 0, "123456" * 5)
+    assert (text.received, text.begin, "".join([piece for piece in await told(text) if isinstance(piece, str)])) == (
+        30,
+        0,
+        "123456" * 5,
+    )
 
 
 async def test_a_pause_of_the_caller_flushes_words_once_and_then_ends_the_stream() -> None:

@@ -3,7 +3,12 @@
 import pytest
 
 from cosyserve.errors import FailedPrecondition
-from services.orchestrator.sound.sentence_pause import LONG_TOKENS, SENTENCE_PAUSE_MILLISECONDS, SHORT_TOKENS, default_pause
+from services.orchestrator.sound.sentence_pause import (
+    LONG_TOKENS,
+    SENTENCE_PAUSE_MILLISECONDS,
+    SHORT_TOKENS,
+    default_pause,
+)
 from services.orchestrator.stages import engine_choice as engines
 
 
@@ -16,7 +21,9 @@ def test_short_replies_follow_at_once_and_sentences_after_a_breath() -> None:
 
 
 def test_other_pauses_are_another_assembly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What changes here moves the samples of a request that is resumed: with new values comes a new ASSEMBLY."""
+    """What changes here moves the samples of a request that is resumed: with new values comes a new
+    ASSEMBLY.
+    """
     assert (engines.ASSEMBLY, [default_pause(tokens) for tokens in (20, 25, 30, 35, 40, 45, 50, 60, 80)]) == (
         2,
         [0, 33, 67, 100, 133, 167, 200, 200, 200],

@@ -1,4 +1,6 @@
-"""Silence at both ends of an utterance: what is removed, kept, withheld and counted, however the sound is cut."""
+"""Silence at both ends of an utterance: what is removed, kept, withheld and counted, however the
+sound is cut.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -49,7 +51,9 @@ async def sent(
     known_at_once: bool = False,
     trimmed: bool = True,
 ) -> Sent:
-    """Sentences in pieces of `cut` samples. pauses: milliseconds in front of each. known_at_once: all of them before the first sound."""
+    """Sentences in pieces of `cut` samples. pauses: milliseconds in front of each. known_at_once:
+    all of them before the first sound.
+    """
     found = Sent()
     trimmer = found.trimmer(trimmed=trimmed)
     for index, samples in enumerate(sentences):
@@ -118,7 +122,9 @@ async def test_a_sentence_without_anything_above_the_level_is_sent_in_full(cut: 
 
 
 async def test_what_is_withheld_is_no_more_than_what_may_be_removed() -> None:
-    """At each moment all is sent but the quiet samples behind the tail; none is withheld once another sentence is known."""
+    """At each moment all is sent but the quiet samples behind the tail; none is withheld once
+    another sentence is known.
+    """
     natural = sound((50, 900), (30_000, 1), (50, 900), (9_000, 1))
     for known in (1, 2):
         found = Sent()
@@ -175,4 +181,6 @@ async def test_a_sentence_begins_behind_what_was_sent(trimmed: bool) -> None:
 
 def test_places_count_what_is_sent_and_are_never_negative() -> None:
     trimming = Trimming(removed_start=2_400, start=12_000)
-    assert [trimming.sent_seconds(at) for at in (0.0, 0.3, 0.5, 0.55, 0.6, 0.75)] == pytest.approx([0.0, 0.3, 0.5, 0.5, 0.5, 0.65])
+    assert [trimming.sent_seconds(at) for at in (0.0, 0.3, 0.5, 0.55, 0.6, 0.75)] == pytest.approx(
+        [0.0, 0.3, 0.5, 0.5, 0.5, 0.65]
+    )

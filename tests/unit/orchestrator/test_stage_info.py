@@ -1,4 +1,6 @@
-"""What speech costs the stages, as they tell it over real connections: also when one has no time to answer, or tells what cannot be."""
+"""What speech costs the stages, as they tell it over real connections: also when one has no time to
+answer, or tells what cannot be.
+"""
 
 import asyncio
 import contextlib

@@ -18,11 +18,20 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"speed": -1.0}, "speed is -1, allowed are 0.5 to 2.0"),
     ({"speed": 2.01}, "speed is 2.01, allowed are 0.5 to 2.0"),
     ({"speed": float("nan")}, "speed is nan, allowed are 0.5 to 2.0"),
-    ({"audio_format": {"sample_rate_hertz": 7_999}}, "audio_format.sample_rate_hertz is 7999, allowed are 8000 to 48000"),
+    (
+        {"audio_format": {"sample_rate_hertz": 7_999}},
+        "audio_format.sample_rate_hertz is 7999, allowed are 8000 to 48000",
+    ),
     ({"audio_format": {"sample_rate_hertz": -1}}, "audio_format.sample_rate_hertz is -1, allowed are 8000 to 48000"),
-    ({"audio_format": {"sample_rate_hertz": 48_001}}, "audio_format.sample_rate_hertz is 48001, allowed are 8000 to 48000"),
+    (
+        {"audio_format": {"sample_rate_hertz": 48_001}},
+        "audio_format.sample_rate_hertz is 48001, allowed are 8000 to 48000",
+    ),
     ({"audio_format": {"encoding": 99}}, "audio_format.encoding is 99, no value of that number exists"),
-    ({"profile": profile_pb2.PROFILE_OFFLINE}, "profile PROFILE_OFFLINE does not stream; allowed: PROFILE_CONTINUOUS, PROFILE_UPSTREAM"),
+    (
+        {"profile": profile_pb2.PROFILE_OFFLINE},
+        "profile PROFILE_OFFLINE does not stream; allowed: PROFILE_CONTINUOUS, PROFILE_UPSTREAM",
+    ),
     ({"profile": 42}, "profile 42 does not stream"),
     ({"profile": profile_pb2.PROFILE_UPSTREAM, "speed": 1.5}, "speed is 1.5; PROFILE_UPSTREAM has only 1.0"),
     ({"hops": {"first_hop_tokens": 101}}, "hops.first_hop_tokens is 101, allowed are 1 to 100"),
@@ -44,7 +53,11 @@ def test_refused(fields: dict[str, Any], message: str) -> None:
 
 def test_defaults_are_filled_in() -> None:
     utterance = validation.streaming(synthesis_pb2.SynthesizeRequest(text="hello"), max_characters=100)
-    assert (utterance.speed, utterance.sample_rate, utterance.encoding) == (1.0, 24_000, audio_pb2.AUDIO_ENCODING_LINEAR16)
+    assert (utterance.speed, utterance.sample_rate, utterance.encoding) == (
+        1.0,
+        24_000,
+        audio_pb2.AUDIO_ENCODING_LINEAR16,
+    )
     assert utterance.profile == profile_pb2.PROFILE_CONTINUOUS
     assert (utterance.first_hop_tokens, utterance.max_hop_tokens, utterance.start_sample) == (1, 100, 0)
 

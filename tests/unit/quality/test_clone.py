@@ -1,4 +1,6 @@
-"""Cloning, measured: what is cut from a recording, what the copied model holds, who is near to whom, what is refused."""
+"""Cloning, measured: what is cut from a recording, what the copied model holds, who is near to
+whom, what is refused.
+"""
 
 import shutil
 import wave

@@ -20,7 +20,9 @@ TEXT = "No problem! Anything else?"
 
 def reply(tiny: str, base: str, *words: tuple[str, float]) -> Reply:
     """words: each with its seconds."""
-    return judged(1, TEXT, {"tiny.en": tiny, "base": base}, [WordTime(text, 1.0, 1.0 + seconds, 0) for text, seconds in words])
+    return judged(
+        1, TEXT, {"tiny.en": tiny, "base": base}, [WordTime(text, 1.0, 1.0 + seconds, 0) for text, seconds in words]
+    )
 
 
 def test_differences_name_the_words() -> None:
@@ -83,7 +85,9 @@ def test_the_list_is_held_out_short_and_of_several_sentences() -> None:
     assert all(2 <= sum(text.count(mark) for mark in ".?!") <= 4 and len(text) <= 60 for text in found)
 
 
-def test_a_folder_is_judged_without_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_is_judged_without_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = read_sentences(REPLIES)[0]
     write_recording(tmp_path / "anna", Recording(first, np.zeros(2400, np.float32), 24_000))
     monkeypatch.setattr(Recogniser, "text_of", lambda *_: first.text)
@@ -93,7 +97,9 @@ def test_a_folder_is_judged_without_times(tmp_path: Path, monkeypatch: pytest.Mo
     assert main(["--wavs", str(tmp_path), "--one-ear", "--max-lost", "0"]) == 1
 
 
-@pytest.mark.parametrize("wrong", [["--server", "here:1", "--recording", "a.wav"], ["--count", "0"], ["--seeds", "one"]])
+@pytest.mark.parametrize(
+    "wrong", [["--server", "here:1", "--recording", "a.wav"], ["--count", "0"], ["--seeds", "one"]]
+)
 def test_what_cannot_be_asked_for(wrong: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(wrong)

@@ -21,7 +21,8 @@ TEXTS = ["We left early.", "The river was too deep to cross.", "There is a way."
 
 def _quality(mishearing: dict[str, str], *, other_cuts: float = 0.0) -> VoiceQuality:
     streamed = [
-        recording(fading(tone(0.3 + 0.06 * len(text))), 5000, number=number, text=text) for number, text in enumerate(TEXTS, start=1)
+        recording(fading(tone(0.3 + 0.06 * len(text))), 5000, number=number, text=text)
+        for number, text in enumerate(TEXTS, start=1)
     ]
     cut_otherwise = [recording(one.samples + np.float32(other_cuts), number=one.sentence.number) for one in streamed]
 

@@ -92,7 +92,9 @@ def test_without_a_reference_the_list_says_how_long_a_sentence_takes() -> None:
         (np.zeros(0, np.float32), RIGHT, 0.0, "silent"),
     ],
 )
-def test_a_sentence_is_silent_runs_on_or_stops_early(samples: np.ndarray, alignment: Alignment, ratio: float, fault: str | None) -> None:
+def test_a_sentence_is_silent_runs_on_or_stops_early(
+    samples: np.ndarray, alignment: Alignment, ratio: float, fault: str | None
+) -> None:
     assert fault_of(samples, alignment, ratio) == fault
 
 
@@ -113,7 +115,9 @@ def test_streamed_and_whole_are_compared_sample_by_sample_and_by_spectrum() -> N
 
 def test_a_voice_is_closer_to_itself_than_to_another() -> None:
     generator = np.random.default_rng(0)
-    here, there = ([centre + 0.1 * generator.standard_normal(8) for _ in range(6)] for centre in (np.eye(8)[0], np.eye(8)[1]))
+    here, there = (
+        [centre + 0.1 * generator.standard_normal(8) for _ in range(6)] for centre in (np.eye(8)[0], np.eye(8)[1])
+    )
     one, two = (np.stack([row / np.linalg.norm(row) for row in rows]).astype(np.float32) for rows in (here, there))
     found = similarity(one, [two], one)
     assert found.to_self is not None

@@ -1,4 +1,6 @@
-"""Word times are compared where both sides wrote the same word, and with the sound where it comes out of silence."""
+"""Word times are compared where both sides wrote the same word, and with the sound where it comes
+out of silence.
+"""
 
 from pathlib import Path
 
@@ -48,9 +50,16 @@ def test_nothing_to_compare_is_told() -> None:
 
 @pytest.mark.parametrize(
     ("silence", "sound", "rest", "found"),
-    [(0.1, 0.5, 0.2, (0.1, 0.6)), (0.02, 0.5, 0.2, (None, 0.52)), (0.1, 0.5, 0.03, (0.1, None)), (0.1, 0.0, 0.1, (None, None))],
+    [
+        (0.1, 0.5, 0.2, (0.1, 0.6)),
+        (0.02, 0.5, 0.2, (None, 0.52)),
+        (0.1, 0.5, 0.03, (0.1, None)),
+        (0.1, 0.0, 0.1, (None, None)),
+    ],
 )
-def test_sound_begins_and_ends_next_to_silence(silence: float, sound: float, rest: float, found: tuple[float | None, float | None]) -> None:
+def test_sound_begins_and_ends_next_to_silence(
+    silence: float, sound: float, rest: float, found: tuple[float | None, float | None]
+) -> None:
     levels = [(silence, 0.001), (sound, 0.1), (rest, 0.001)]
     samples = np.concatenate([np.full(round(seconds * 24_000), level, np.float32) for seconds, level in levels])
     for measured, expected in zip(sounding(samples, 24_000), found, strict=True):

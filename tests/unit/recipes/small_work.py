@@ -1,4 +1,6 @@
-"""A work folder small enough for a unit test: two made-up voices that hum each phone at a pitch of its own."""
+"""A work folder small enough for a unit test: two made-up voices that hum each phone at a pitch of
+its own.
+"""
 
 import json
 from pathlib import Path
@@ -20,7 +22,9 @@ GRANULES_PER_PHONE = 3
 
 
 def make(work: Path) -> Path:
-    """Fill `work` as preparation, synthesis and features would; every voice speaks every sentence. Returns `work`."""
+    """Fill `work` as preparation, synthesis and features would; every voice speaks every sentence.
+    Returns `work`.
+    """
     phonemes = [(split, said) for split, sentences in SENTENCES.items() for said in sentences]
     _write(work / "model" / "phonemes" / "symbols.json", json.dumps(SYMBOLS, ensure_ascii=False))
     lines = [f"{number}\t{split}\tsentence {number}\t{said}\n" for number, (split, said) in enumerate(phonemes)]
@@ -36,7 +40,9 @@ def make(work: Path) -> Path:
 
 
 def hum(phonemes: str, pitch: float) -> np.ndarray:
-    """int16 [samples]: harmonics of `pitch` under one resonance per phone, soft at both ends of the phone."""
+    """int16 [samples]: harmonics of `pitch` under one resonance per phone, soft at both ends of the
+    phone.
+    """
     times = np.arange(GRANULES_PER_PHONE * GRANULE) / SAMPLE_RATE
     harmonics = np.arange(1, 30)
     waves = np.sin(2 * np.pi * pitch * harmonics[:, None] * times)

@@ -1,4 +1,6 @@
-"""From the results of every stage to a model directory that the services read; the networks here are drawn, not trained."""
+"""From the results of every stage to a model directory that the services read; the networks here
+are drawn, not trained.
+"""
 
 import math
 import tomllib
@@ -21,7 +23,13 @@ from recipes.demo_voice.tokenizer.label import label
 from recipes.demo_voice.tokenizer.network import Network, Sizes
 from recipes.demo_voice.training import parameters as store
 from recipes.demo_voice.training.speech import Speech
-from services.frontend.tokenizers.phonemes.letter_to_sound import NGrams, Row, cost_character, pair_character, write_letters
+from services.frontend.tokenizers.phonemes.letter_to_sound import (
+    NGrams,
+    Row,
+    cost_character,
+    pair_character,
+    write_letters,
+)
 from services.frontend.tokenizers.phonemes.lexicon import write_lexicon
 from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.speaker_file import read_voices
@@ -61,7 +69,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "vocoder/hift.pt": vocoder_tensors(read_vocoder_config(directory)),
     }
     for name, expected in shapes.items():
-        store.save(folder / name, {tensor: torch.ones(shape, dtype=torch.float16) for tensor, shape in expected.items()})
+        store.save(
+            folder / name, {tensor: torch.ones(shape, dtype=torch.float16) for tensor, shape in expected.items()}
+        )
     return folder
 
 
@@ -88,7 +98,12 @@ def test_the_export_makes_a_directory_that_the_services_read(work: Path, tmp_pat
         (to / name).write_text(name)
     (to.parent / "manifest.toml").write_text('[small.files]\n"old.pt" = "0"\n')
     assert export.main([str(work), "--voices", "low,high", "--to", str(to)]) == 0
-    assert {path.name for path in to.iterdir() if path.is_file()} >= {"README.md", "mine.bin", "llm.pt", "campplus.onnx"}
+    assert {path.name for path in to.iterdir() if path.is_file()} >= {
+        "README.md",
+        "mine.bin",
+        "llm.pt",
+        "campplus.onnx",
+    }
     assert not (to / "old.pt").exists()
     entry = tomllib.loads((to.parent / "manifest.toml").read_text())["small"]
     assert entry["files"] == manifest.checksums(to)

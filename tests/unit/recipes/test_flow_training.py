@@ -1,4 +1,6 @@
-"""The flow's training on two humming voices: pieces are cut rightly, the loss falls, and what is written is what was trained."""
+"""The flow's training on two humming voices: pieces are cut rightly, the loss falls, and what is
+written is what was trained.
+"""
 
 import json
 from copy import deepcopy
@@ -57,7 +59,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (work / "tokenizer").mkdir()
     loudest = features.mel.float().view(-1, 2, MEL_BINS).mean(1).argmax(1) % CODES
     np.save(work / "tokenizer" / "codes.npy", loudest.numpy().astype(np.int16))
-    (work / "tokenizer" / "settings.json").write_text(json.dumps({"digits": 3, "codes": CODES, "first_id": FIRST_ID}), encoding="utf-8")
+    (work / "tokenizer" / "settings.json").write_text(
+        json.dumps({"digits": 3, "codes": CODES, "first_id": FIRST_ID}), encoding="utf-8"
+    )
     (work / "speaker").mkdir()
     vectors = np.random.default_rng(0).normal(size=(len(speech.utterances), SPEAKER_DIMENSION)).astype(np.float32)
     for utterance in speech.utterances:
@@ -77,17 +81,23 @@ def test_a_batch_is_what_the_utterances_hold(corpus: tuple[Speech, Features, Cor
     _, features, held = corpus
     first, tokens = features.first[1], features.tokens[1]
     within = Piece(prompt=0, prompt_tokens=0, body=first + 2, tokens=8, end=first + tokens, speaker=1, condition=5)
-    behind = Piece(prompt=3, prompt_tokens=5, body=first + tokens - 3, tokens=3, end=first + tokens, speaker=12, condition=10)
+    behind = Piece(
+        prompt=3, prompt_tokens=5, body=first + tokens - 3, tokens=3, end=first + tokens, speaker=12, condition=10
+    )
     batch = held.gather([within, behind])
     assert batch.tokens[0].tolist() == held.codes[first + 2 : first + 10].tolist()
     assert batch.ahead[0].tolist() == held.codes[first + 10 : first + 13].tolist()
     assert batch.known.tolist() == [[True] * 3, [False] * 3]
-    assert batch.tokens[1].tolist() == [*held.codes[3:8].tolist(), *held.codes[first + tokens - 3 : first + tokens].tolist()]
+    assert batch.tokens[1].tolist() == [
+        *held.codes[3:8].tolist(),
+        *held.codes[first + tokens - 3 : first + tokens].tolist(),
+    ]
     want = torch.cat((features.mel[6:16], features.mel[2 * (first + tokens - 3) : 2 * (first + tokens)])).float()
     assert torch.equal(batch.mel[1], want)
     assert batch.prompt.tolist() == [0, 10]
     assert batch.condition.tolist() == [5, 10]
-    # Behind the utterances' rows come the voices' own, by name: row 12 is the mean of the six of "high".
+    # Behind the utterances' rows come the voices' own, by name: row 12 is the mean of the six of
+    # "high".
     torch.testing.assert_close(batch.speaker[1], F.normalize(held.vectors[6:12].mean(0), dim=0))
 
 
@@ -98,7 +108,9 @@ def test_pieces_lose_their_beginning_or_their_end_and_nothing_else() -> None:
     assert back == replace(piece, tokens=50)
     alone = replace(piece, prompt_tokens=0)
     assert alone.cut(48, front=True) == replace(alone, body=512, tokens=48)
-    assert piece.cut(60, front=True) == replace(piece, prompt=124, prompt_tokens=16, tokens=44, condition=32), "a prompt keeps 16 tokens"
+    assert piece.cut(60, front=True) == replace(piece, prompt=124, prompt_tokens=16, tokens=44, condition=32), (
+        "a prompt keeps 16 tokens"
+    )
     assert piece.cut(40, front=False).tokens == 8, "a sentence keeps 8 tokens"
     kept = equally_long([*[piece] * 10, *[alone] * 10, replace(alone, tokens=7)], np.random.default_rng(0))
     assert [each.length for each in kept] == [56] * 20
@@ -128,15 +140,21 @@ def test_drawn_pieces_stay_within_their_utterances(corpus: tuple[Speech, Feature
     assert prompts > 20
 
 
-def test_one_batch_is_learnt_and_gradients_reach_every_tensor(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
+def test_one_batch_is_learnt_and_gradients_reach_every_tensor(
+    work: Path, corpus: tuple[Speech, Features, Corpus]
+) -> None:
     speech, features, held = corpus
-    training = Training(FlowConfig.read(layout.model_directory(work)), held, Schedule(1, steps=10_000, step=400), rate=5e-3)
+    training = Training(
+        FlowConfig.read(layout.model_directory(work)), held, Schedule(1, steps=10_000, step=400), rate=5e-3
+    )
     pieces = next(Draws(speech, features, speech.training, np.random.default_rng(1)).batches(64))
     seen = [training.step(pieces) for _ in range(24)]
     before, after = torch.stack(seen[:6]).mean(0), torch.stack(seen[-6:]).mean(0)
     assert after[0] < 0.8 * before[0]
     assert after[1] < 0.7 * before[1]
-    assert [name for name, tensor in training.parameters.items() if tensor.grad is None or not tensor.grad.isfinite().all()] == []
+    assert [
+        name for name, tensor in training.parameters.items() if tensor.grad is None or not tensor.grad.isfinite().all()
+    ] == []
 
 
 def test_rows_of_a_batch_do_not_see_each_other(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
@@ -155,9 +173,18 @@ def test_rows_of_a_batch_do_not_see_each_other(work: Path, corpus: tuple[Speech,
             torch.testing.assert_close(together[row], alone[0], atol=1e-4, rtol=0)
 
 
-def test_the_service_reads_what_was_trained_and_solves_alike(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
+def test_the_service_reads_what_was_trained_and_solves_alike(
+    work: Path, corpus: tuple[Speech, Features, Corpus]
+) -> None:
     measures = train(work, 1, CPU, steps=3, batch_tokens=64, measured=1)
-    assert {"mel_l1", "mel_l1_streaming", "mel_l1_prompt", "mel_l1_prompt_streaming", "held_loss", "mu_l1"} <= measures.keys()
+    assert {
+        "mel_l1",
+        "mel_l1_streaming",
+        "mel_l1_prompt",
+        "mel_l1_prompt_streaming",
+        "held_loss",
+        "mu_l1",
+    } <= measures.keys()
     assert all(np.isfinite(value) for value in measures.values())
     # One step more: the training goes on from its checkpoint.
     train(work, 1, CPU, steps=4, batch_tokens=64, measured=0)
@@ -190,7 +217,9 @@ def test_ids_without_a_code_get_empty_rows() -> None:
     assert rows.sum(1).nonzero().flatten().tolist() == [40, 41, 42]
 
 
-def test_losses_of_masks_differ_only_where_masks_hide_something(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
+def test_losses_of_masks_differ_only_where_masks_hide_something(
+    work: Path, corpus: tuple[Speech, Features, Corpus]
+) -> None:
     """Up to 25 tokens a chunk hides nothing; longer pieces are one chunk ahead of it."""
     speech, features, held = corpus
     config = FlowConfig.read(layout.model_directory(work))
@@ -204,7 +233,9 @@ def test_losses_of_masks_differ_only_where_masks_hide_something(work: Path, corp
         assert (abs(found[0] - found[1]) > 1e-5) == differs
 
 
-def test_before_training_the_velocity_leads_from_the_noise_to_mu(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
+def test_before_training_the_velocity_leads_from_the_noise_to_mu(
+    work: Path, corpus: tuple[Speech, Features, Corpus]
+) -> None:
     speech, features, held = corpus
     config = replace(FlowConfig.read(layout.model_directory(work)), channels=128)
     network = Training(config, held, Schedule(1)).served
@@ -229,12 +260,16 @@ def test_chances_are_as_often_as_they_should_be() -> None:
     assert int(changed.max()) < 1000
 
 
-def test_going_on_from_what_was_kept_is_as_if_never_interrupted(work: Path, corpus: tuple[Speech, Features, Corpus]) -> None:
+def test_going_on_from_what_was_kept_is_as_if_never_interrupted(
+    work: Path, corpus: tuple[Speech, Features, Corpus]
+) -> None:
     speech, features, held = corpus
     config = FlowConfig.read(layout.model_directory(work))
     batches = Draws(speech, features, speech.training, np.random.default_rng(1)).batches(64)
     first, second = next(batches), next(batches)
-    one, other = (Update(config, held, Training(config, held, Schedule(1)).parameters, seed, graphs=True) for seed in (1, 2))
+    one, other = (
+        Update(config, held, Training(config, held, Schedule(1)).parameters, seed, graphs=True) for seed in (1, 2)
+    )
     one(first, streaming=False, rate=1e-3, mu_weight=1.0)
     with torch.no_grad():
         for name, tensor in other.parameters.items():
@@ -250,8 +285,12 @@ def test_going_on_from_what_was_kept_is_as_if_never_interrupted(work: Path, corp
         torch.testing.assert_close(tensor, other.parameters[name], atol=1e-6, rtol=1e-4)
 
 
-def test_a_recording_that_fails_costs_no_step(work: Path, corpus: tuple[Speech, Features, Corpus], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stands in for a device on which nothing can be recorded: the third step finds out and all go on as they would have."""
+def test_a_recording_that_fails_costs_no_step(
+    work: Path, corpus: tuple[Speech, Features, Corpus], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stands in for a device on which nothing can be recorded: the third step finds out and all go
+    on as they would have.
+    """
 
     def refuse(*_: object, **__: object) -> None:
         raise RuntimeError("operation not permitted when stream is capturing")

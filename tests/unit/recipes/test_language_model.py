@@ -1,4 +1,6 @@
-"""The language model's training: layouts are the served ones, the exported file is what was trained, and it learns to read."""
+"""The language model's training: layouts are the served ones, the exported file is what was
+trained, and it learns to read.
+"""
 
 import json
 from pathlib import Path
@@ -37,7 +39,8 @@ from services.llm.generation.whole_text import WholeText
 from tests.unit.recipes import small_work
 
 CONFIG = LlmConfig(
-    hidden_size=32, intermediate_size=48, layers=2, heads=4, kv_heads=2, head_size=8, text_vocabulary=80, rope_theta=1e4,
+    hidden_size=32, intermediate_size=48, layers=2, heads=4, kv_heads=2, head_size=8, text_vocabulary=80,
+    rope_theta=1e4,
     rms_norm_eps=1e-6, sampling=SamplingParameters(tau_r=0.5), text_block=4, speech_block=4,
 )  # fmt: skip
 KNOWN = Vocabulary(text_rows=80, codes=27)
@@ -99,7 +102,10 @@ def test_speech_too_short_for_its_blocks_is_laid_out_as_known_text() -> None:
 
 def test_room_for_speech_is_what_the_served_bounds_leave() -> None:
     form = whole_form(LAYOUTS, CONFIG, TEXT, TEXT[:3], CODES[:5])
-    assert form.inputs[: 1 + 3 + 10 + 1 + 5].tolist() == LAYOUTS.whole(np.concatenate([TEXT[:3], TEXT]), CODES[:5])[0].tolist()
+    assert (
+        form.inputs[: 1 + 3 + 10 + 1 + 5].tolist()
+        == LAYOUTS.whole(np.concatenate([TEXT[:3], TEXT]), CODES[:5])[0].tolist()
+    )
     assert (form.free.sum(), (form.free & ~form.may_end).sum()) == (200, 20)
 
 
@@ -163,7 +169,9 @@ def test_the_published_tensors_score_as_those_in_training() -> None:
     expected = training.scores(training.hidden(torch.from_numpy(inputs).long()[None])[0]).log_softmax(-1)
     first = 100
     model = SpeechTokenModel.build(CONFIG, published(leaves, KNOWN, first), torch.device("cpu"))
-    script = WholeText(Prompt(speech_tokens=tuple((CODES + first).tolist())), tuple(TEXT.tolist()), Profile.CONTINUOUS, Says())
+    script = WholeText(
+        Prompt(speech_tokens=tuple((CODES + first).tolist())), tuple(TEXT.tolist()), Profile.CONTINUOUS, Says()
+    )
     hidden = model.forward(model.embed(script.take()), SequenceCache.reserve(CONFIG, 64, model.device))
     found = model.log_probabilities(hidden)
     torch.testing.assert_close(found[:, first : first + KNOWN.codes], expected[:, : KNOWN.codes])
@@ -196,7 +204,9 @@ def test_one_batch_is_learnt_and_a_checkpoint_goes_on(tmp_path: Path) -> None:
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """Speech, and a tokenizer that never learnt anything but says of every phone which code it is."""
+    """Speech, and a tokenizer that never learnt anything but says of every phone which code it
+    is.
+    """
     small_work.make(tmp_path)
     directory = model_directory(tmp_path)
     small = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
@@ -204,7 +214,9 @@ def work(tmp_path: Path) -> Path:
     config.write_text(json.dumps(json.loads(config.read_text()) | small))
     yaml = directory.path / "cosyvoice2.yaml"
     yaml.write_text(
-        yaml.read_text().replace("llm_input_size: 256", "llm_input_size: 32").replace("llm_output_size: 256", "llm_output_size: 32")
+        yaml.read_text()
+        .replace("llm_input_size: 256", "llm_input_size: 32")
+        .replace("llm_output_size: 256", "llm_output_size: 32")
     )
     speech, folder = Speech.read(tmp_path), tmp_path / "tokenizer"
     phones = Phones.among({symbol: place for place, symbol in enumerate(SYMBOLS)})
@@ -225,7 +237,15 @@ def test_the_command_leaves_a_file_that_the_service_loads(work: Path) -> None:
     options = {"steps": 3, "positions": 400, "processes": 0, "report": 0, "checkpoint": 0, "heard": 1, "device": "cpu"}
     assert command.main([str(work), *(f"--{name}={value}" for name, value in options.items())]) == 0
     lines = [json.loads(line) for line in (work / "llm" / "journal.jsonl").read_text().splitlines()]
-    assert lines[-1].keys() >= {"loss", "accuracy", "end", "fill", "phone_error", "prompted_phone_error", "arriving_run_on"}
+    assert lines[-1].keys() >= {
+        "loss",
+        "accuracy",
+        "end",
+        "fill",
+        "phone_error",
+        "prompted_phone_error",
+        "arriving_run_on",
+    }
     directory = model_directory(work)
     (work / "llm" / "llm.pt").rename(directory.path / "llm.pt")
     tensors = load_tensors(ModelDirectory(directory.path), read_config(directory))

@@ -62,7 +62,15 @@ def work(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with lzma.open(folder / "rows.tsv.xz", "wt", encoding="utf-8") as file:
         file.writelines(ROWS)
     (folder / "quality.txt").write_text("We run home\n", encoding="utf-8")
-    arguments = [str(folder), "--wheels", str(wheels), "--quality", str(folder / "quality.txt"), "--sentences", str(folder / "rows.tsv.xz")]
+    arguments = [
+        str(folder),
+        "--wheels",
+        str(wheels),
+        "--quality",
+        str(folder / "quality.txt"),
+        "--sentences",
+        str(folder / "rows.tsv.xz"),
+    ]
     assert main(arguments) == 0
     return folder
 
@@ -150,7 +158,12 @@ def test_letters_are_aligned_with_their_sounds() -> None:
 
 def test_a_model_of_regular_words_reads_new_ones() -> None:
     vowels = (("a", "ˈæ"), ("i", "ˈɪ"), ("o", "ˈɑ"))
-    lexicon = {f"{first}{vowel}{last}": f"{first}{sound}{last}" for first in "bdpt" for vowel, sound in vowels for last in "nmkz"}
+    lexicon = {
+        f"{first}{vowel}{last}": f"{first}{sound}{last}"
+        for first in "bdpt"
+        for vowel, sound in vowels
+        for last in "nmkz"
+    }
     lexicon |= {f"{word}e": sound.translate(str.maketrans("æɪɑ", "AIO")) for word, sound in lexicon.items()}
     unseen = {word: lexicon.pop(word) for word in ("ban", "tize", "pok", "dime")}
     model = LetterModel(letter_training.train(lexicon))

@@ -68,7 +68,9 @@ def test_a_row_does_not_depend_on_its_batch(network_drawn: dict[str, torch.Tenso
     values = {name: tensor.float() for name, tensor in network_drawn.items()}
     heard = torch.randn(3, 30, 80)
     together = network.embed(values, heard)
-    torch.testing.assert_close(torch.cat([network.embed(values, row[None]) for row in heard]), together, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        torch.cat([network.embed(values, row[None]) for row in heard]), together, rtol=1e-4, atol=1e-4
+    )
     torch.testing.assert_close(together.norm(dim=1), torch.full((3,), 192**0.5), rtol=1e-3, atol=0)
 
 
@@ -80,13 +82,17 @@ def test_the_onnx_file_is_the_network(network_drawn: dict[str, torch.Tensor], wo
         assert onnx_file.largest_difference(path, network_drawn, torch.randn(batch, frames, 80)) < 1e-4
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     assert [(each.name, each.type, each.shape[2]) for each in session.get_inputs()] == [("input", "tensor(float)", 80)]
-    assert [(each.name, each.type, each.shape[1]) for each in session.get_outputs()] == [("output", "tensor(float)", 192)]
+    assert [(each.name, each.type, each.shape[1]) for each in session.get_outputs()] == [
+        ("output", "tensor(float)", 192)
+    ]
     first = path.read_bytes()
     onnx_file.write_onnx(path, network_drawn)
     assert path.read_bytes() == first
 
 
-def test_training_tells_voices_apart_resumes_and_writes_what_the_others_read(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_tells_voices_apart_resumes_and_writes_what_the_others_read(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(crops, "CROP_FRAMES", (40,))
     train.train(work, 5, CPU, steps=2, batch=6)
     before = (work / train.EMBEDDINGS).stat().st_mtime_ns
@@ -107,7 +113,9 @@ def test_training_tells_voices_apart_resumes_and_writes_what_the_others_read(wor
     features = Features.read(work, speech, CPU, only=("fbank",))
     heard = crops.centred(crops.Crops(features).whole(torch.tensor([0]), crops.frames_of(features.tokens[0])))
     session = onnxruntime.InferenceSession(work / train.ONNX, providers=["CPUExecutionProvider"])
-    torch.testing.assert_close(torch.from_numpy(session.run(None, {"input": heard.numpy()})[0]), vectors[:1], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        torch.from_numpy(session.run(None, {"input": heard.numpy()})[0]), vectors[:1], rtol=1e-3, atol=1e-3
+    )
 
 
 def test_kaldi_counts_frames_as_the_recipe_does() -> None:

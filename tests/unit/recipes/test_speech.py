@@ -85,5 +85,10 @@ def test_malformed_sentences_name_their_line(work: Path) -> None:
 def test_wav_files_are_numbered_as_the_sentences_of_their_split(work: Path) -> None:
     assert write_wavs(work, work / "wavs", "quality") == {"b": 1}
     with wave.open(str(work / "wavs" / "b" / "001.wav")) as file:
-        assert (file.getframerate(), file.getnchannels(), file.getsampwidth(), file.getnframes()) == (SAMPLE_RATE, 1, 2, GRANULE)
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth(), file.getnframes()) == (
+            SAMPLE_RATE,
+            1,
+            2,
+            GRANULE,
+        )
         assert np.frombuffer(file.readframes(2), "<i2").tolist() == [10_000, 10_001]

@@ -1,4 +1,6 @@
-"""The teacher's network with random weights: a sentence sounds the same alone and in company; spans know where rows end."""
+"""The teacher's network with random weights: a sentence sounds the same alone and in company; spans
+know where rows end.
+"""
 
 from pathlib import Path
 
@@ -64,7 +66,9 @@ def test_moments_are_those_of_each_row_alone() -> None:
         x[place, :, : row.shape[1]] = row
     mean, variance = span.moments(x)
     torch.testing.assert_close(mean.squeeze(2), torch.stack([row.mean(1) for row in rows]))
-    torch.testing.assert_close(variance.squeeze(2), torch.stack([row.var(1, correction=0) for row in rows]), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        variance.squeeze(2), torch.stack([row.var(1, correction=0) for row in rows]), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_clear() -> None:

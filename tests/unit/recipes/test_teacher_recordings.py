@@ -1,4 +1,6 @@
-"""What surrounds the teacher's network: voices, the plan, the finish of a recording, shards that survive an end at any moment."""
+"""What surrounds the teacher's network: voices, the plan, the finish of a recording, shards that
+survive an end at any moment.
+"""
 
 from collections import Counter
 from itertools import islice

@@ -1,4 +1,6 @@
-"""Weights read out of small quantised graphs do what ONNX Runtime does with those graphs, up to its rounding of activations."""
+"""Weights read out of small quantised graphs do what ONNX Runtime does with those graphs, up to its
+rounding of activations.
+"""
 
 import numpy as np
 import onnxruntime
@@ -21,7 +23,9 @@ def model(nodes: list[object], constants: dict[str, NDArray[np.generic]]) -> Mod
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
         [numpy_helper.from_array(value, name) for name, value in constants.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)], ir_version=9)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)], ir_version=9
+    )
 
 
 def answer(quantised: ModelProto, x: NDArray[np.float32]) -> torch.Tensor:
@@ -33,7 +37,9 @@ def integer_layer(operator: str, name: str, weight: str, **attributes: object) -
     """The quantiser's usual four nodes around an integer product."""
     return [
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "q_scale", "q_zero"]),
-        helper.make_node(operator, ["q", f"{weight}_quantized", "q_zero", f"{weight}_zero_point"], ["sum"], name=name, **attributes),
+        helper.make_node(
+            operator, ["q", f"{weight}_quantized", "q_zero", f"{weight}_zero_point"], ["sum"], name=name, **attributes
+        ),
         helper.make_node("Cast", ["sum"], ["real"], to=TensorProto.FLOAT),
         helper.make_node("Mul", ["q_scale", f"{weight}_scale"], ["scale"]),
         helper.make_node("Mul", ["real", "scale"], ["y"]),
@@ -46,7 +52,9 @@ def test_convolution() -> None:
         "/decoder/decoder/encode/Mul_zero_point": np.uint8(100) * np.ones((), np.uint8),
         "/decoder/decoder/encode/Mul_scale": np.float32(0.01) * np.ones((), np.float32),
     }
-    nodes = integer_layer("ConvInteger", "/decoder/decoder/encode/conv1/Conv_quant", "/decoder/decoder/encode/Mul", pads=[1, 1])
+    nodes = integer_layer(
+        "ConvInteger", "/decoder/decoder/encode/conv1/Conv_quant", "/decoder/decoder/encode/Mul", pads=[1, 1]
+    )
     quantised = model(nodes, constants)
     tensors = dict(published_tensors(quantised.graph))
     assert set(tensors) == {"decoder.encode.conv1.weight"}
@@ -94,7 +102,9 @@ def test_recurrence_has_its_gates_in_torchs_order() -> None:
     )
     quantised = model([node], constants)
     layer = Recurrence(inputs, 2 * hidden)
-    layer.load_state_dict({name.removeprefix("predictor.shared."): value for name, value in published_tensors(quantised.graph)})
+    layer.load_state_dict(
+        {name.removeprefix("predictor.shared."): value for name, value in published_tensors(quantised.graph)}
+    )
     x = DICE.standard_normal((5, 1, inputs)).astype(np.float32)
     with torch.inference_mode():
         ours = layer.over(torch.from_numpy(x).transpose(0, 1), [5])

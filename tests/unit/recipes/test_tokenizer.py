@@ -1,4 +1,6 @@
-"""The recipe's speech tokenizer: codes, alignment, batches, augmentation, a training of a few steps and the files that it leaves."""
+"""The recipe's speech tokenizer: codes, alignment, batches, augmentation, a training of a few steps
+and the files that it leaves.
+"""
 
 import itertools
 import json
@@ -142,9 +144,13 @@ def test_batch_holds_the_utterances_asked_for(work: Path) -> None:
     for row, member in enumerate(members):
         tokens, first = examples.features.tokens[member], examples.features.first[member]
         assert batch.lengths_here[row] == int(batch.lengths[row]) == tokens
-        assert torch.equal(batch.mel[row, : 2 * tokens], examples.features.mel[2 * first : 2 * (first + tokens)].float())
+        assert torch.equal(
+            batch.mel[row, : 2 * tokens], examples.features.mel[2 * first : 2 * (first + tokens)].float()
+        )
         assert torch.equal(batch.log_mel[row, : 4 * tokens], examples.log_mel(member))
-        assert batch.targets[row, : batch.counts_here[row]].tolist() == examples.phones.of(examples.speech.utterances[member].phonemes)
+        assert batch.targets[row, : batch.counts_here[row]].tolist() == examples.phones.of(
+            examples.speech.utterances[member].phonemes
+        )
         assert examples.voices[int(batch.voices[row])] == examples.speech.utterances[member].voice
 
 
@@ -183,7 +189,11 @@ def test_training_leaves_what_later_stages_read(work: Path, monkeypatch: pytest.
 
     session = onnxruntime.InferenceSession(folder / ONNX, providers=["CPUExecutionProvider"])
     feats, length = session.get_inputs()
-    assert (feats.type, length.type, session.get_outputs()[0].type) == ("tensor(float)", "tensor(int32)", "tensor(int32)")
+    assert (feats.type, length.type, session.get_outputs()[0].type) == (
+        "tensor(float)",
+        "tensor(int32)",
+        "tensor(int32)",
+    )
     log_mel = examples.log_mel(1)
     heard = {feats.name: log_mel.T[None].numpy(), length.name: np.array([len(log_mel)], np.int32)}
     (ids,) = session.run(None, heard)
@@ -199,7 +209,9 @@ def test_training_leaves_what_later_stages_read(work: Path, monkeypatch: pytest.
     assert steps[-1] == 3
 
 
-def test_a_kept_encoder_gives_the_codes_that_it_gave_while_its_readers_learn(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kept_encoder_gives_the_codes_that_it_gave_while_its_readers_learn(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(progress, "plot", lambda *_: None)
     run = [str(work), "--device", "cpu", "--width", "32", "--minutes", "60", "--digits", "4", "--report-seconds", "0"]
     train.main([*run, "--name", "first", "--steps", "1"])

@@ -1,4 +1,6 @@
-"""The vocoder's training: pitch is found, gradients reach every tensor of the served network, and what is written can be served."""
+"""The vocoder's training: pitch is found, gradients reach every tensor of the served network, and
+what is written can be served.
+"""
 
 import json
 from pathlib import Path
@@ -107,7 +109,9 @@ def test_fused_weights_are_the_services_own(config: VocoderConfig) -> None:
     assert all(torch.allclose(ours[name], tensor, atol=1e-6) for name, tensor in theirs.items())
 
 
-def test_gradients_reach_every_tensor_and_spectra_come_nearer(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_reach_every_tensor_and_spectra_come_nearer(
+    training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
     segments = training.draws.next(2)
     monkeypatch.setattr(training.draws, "next", lambda count: segments)
     training.adversarial_from = 2.0
@@ -155,7 +159,9 @@ def test_what_is_written_is_served_and_gone_on_from(work: Path) -> None:
     assert load_vocoder(ModelDirectory(served), torch.device("cpu")).offline(torch.randn(80, 10), 0, 0).shape == (4800,)
 
 
-def test_what_cannot_be_recorded_goes_on_without(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_recorded_goes_on_without(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     started = []
 
     def fail(*arguments: object, graphs: bool, **options: object) -> None:

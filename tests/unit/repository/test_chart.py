@@ -1,4 +1,6 @@
-"""The chart renders, passes the schema of Kubernetes, and speaks to the services in variables they know."""
+"""The chart renders, passes the schema of Kubernetes, and speaks to the services in variables they
+know.
+"""
 
 import inspect
 import os
@@ -48,7 +50,11 @@ def container(deployment: dict[str, Any]) -> dict[str, Any]:
 def settings_of(service: str) -> tuple[type[ServerSettings], str]:
     module = f"services.{service}.settings"
     found = import_module(module if find_spec(module) else f"services.{service}.__main__")
-    (cls,) = (c for _, c in inspect.getmembers(found, inspect.isclass) if issubclass(c, ServerSettings) and c is not ServerSettings)
+    (cls,) = (
+        c
+        for _, c in inspect.getmembers(found, inspect.isclass)
+        if issubclass(c, ServerSettings) and c is not ServerSettings
+    )
     return cls, f"COSYSERVE_{service.upper()}_"
 
 
@@ -58,7 +64,11 @@ def service_links(release: str, services: dict[str, dict[str, Any]]) -> dict[str
     for name, service in services.items():
         port = service["spec"]["ports"][0]["port"]
         prefix = name.upper().replace("-", "_")
-        links |= {f"{prefix}_SERVICE_HOST": "10.0.0.7", f"{prefix}_SERVICE_PORT": str(port), f"{prefix}_SERVICE_PORT_GRPC": str(port)}
+        links |= {
+            f"{prefix}_SERVICE_HOST": "10.0.0.7",
+            f"{prefix}_SERVICE_PORT": str(port),
+            f"{prefix}_SERVICE_PORT_GRPC": str(port),
+        }
         links |= {f"{prefix}_PORT": f"tcp://10.0.0.7:{port}", f"{prefix}_PORT_{port}_TCP": f"tcp://10.0.0.7:{port}"}
         links |= {f"{prefix}_PORT_{port}_TCP_PROTO": "tcp", f"{prefix}_PORT_{port}_TCP_ADDR": "10.0.0.7"}
     return links
@@ -94,11 +104,17 @@ def test_each_container_starts_with_settings_its_service_knows(values: Path | No
 def test_orchestrator_finds_every_stage_behind_a_headless_service() -> None:
     documents = render(None, release="spoken")
     services = named(documents, "Service")
-    environment = {entry["name"]: entry["value"] for entry in container(named(documents, "Deployment")["spoken-orchestrator"])["env"]}
+    environment = {
+        entry["name"]: entry["value"]
+        for entry in container(named(documents, "Deployment")["spoken-orchestrator"])["env"]
+    }
     for stage in SERVICES[:-1]:
         service = services[f"spoken-{stage}"]
         assert service["spec"]["clusterIP"] == "None"
-        assert environment[f"COSYSERVE_ORCHESTRATOR_{stage.upper()}"] == f"dns:///spoken-{stage}:{service['spec']['ports'][0]['port']}"
+        assert (
+            environment[f"COSYSERVE_ORCHESTRATOR_{stage.upper()}"]
+            == f"dns:///spoken-{stage}:{service['spec']['ports'][0]['port']}"
+        )
     assert services["spoken-orchestrator"]["spec"]["type"] == "ClusterIP"
 
 
@@ -113,7 +129,9 @@ def test_each_pod_is_locked_down_and_probed_by_its_own_health() -> None:
         assert only["resources"]["requests"], name
         assert only["resources"]["limits"], name
         service = only["readinessProbe"]["grpc"]["service"].rpartition(".")[2]
-        proto = import_module(f"cosyserve.v1.{'synthesis' if service == 'SynthesisService' else name.rpartition('-')[2]}_pb2")
+        proto = import_module(
+            f"cosyserve.v1.{'synthesis' if service == 'SynthesisService' else name.rpartition('-')[2]}_pb2"
+        )
         assert service in proto.DESCRIPTOR.services_by_name, name
 
 

@@ -1,4 +1,6 @@
-"""The bundled model is what its manifest says, small, read by every service, and two voices that its own listeners recognise."""
+"""The bundled model is what its manifest says, small, read by every service, and two voices that
+its own listeners recognise.
+"""
 
 import json
 import tomllib
@@ -13,7 +15,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cosyserve.model_directory import ModelDirectory
-from cosyserve.spec import LONGEST_SENTENCE, MEL_BINS, MEL_FRAMES_PER_TOKEN, SAMPLE_RATE, SPEAKER_DIMENSION, SPEECH_VOCABULARY
+from cosyserve.spec import (
+    LONGEST_SENTENCE,
+    MEL_BINS,
+    MEL_FRAMES_PER_TOKEN,
+    SAMPLE_RATE,
+    SPEAKER_DIMENSION,
+    SPEECH_VOCABULARY,
+)
 from recipes.demo_voice.model_files import layout, manifest
 from services.frontend.prompts.features import fbank, whisper_mel
 from services.frontend.prompts.features.resample import resample
@@ -34,7 +43,9 @@ VOICES = ("af_heart", "am_michael")
 
 @dataclass(frozen=True)
 class Spoken:
-    """A voice and its own prompt, made audible again by the vocoder. wave: [1, samples], 16 kHz. pitch: median, Hz."""
+    """A voice and its own prompt, made audible again by the vocoder. wave: [1, samples], 16 kHz.
+    pitch: median, Hz.
+    """
 
     voice: Voice
     wave: Tensor
@@ -70,7 +81,9 @@ def speech_tokens(wave: Tensor) -> list[int]:
 
 
 def speaker_vector(wave: Tensor) -> Tensor:
-    return torch.from_numpy(session("campplus.onnx").run(None, {"input": fbank.speaker_features(wave[0])[None].numpy()})[0])[0]
+    return torch.from_numpy(
+        session("campplus.onnx").run(None, {"input": fbank.speaker_features(wave[0])[None].numpy()})[0]
+    )[0]
 
 
 def test_files_are_those_of_the_manifest() -> None:
@@ -85,7 +98,9 @@ def test_it_is_small() -> None:
 def test_the_engines_read_it(directory: ModelDirectory) -> None:
     config = read_config(directory)
     tensors = load_tensors(directory, config)
-    assert len(read_tokenizer(directory)) <= config.text_vocabulary == len(tensors["llm.model.model.embed_tokens.weight"])
+    assert (
+        len(read_tokenizer(directory)) <= config.text_vocabulary == len(tensors["llm.model.model.embed_tokens.weight"])
+    )
     load_flow(directory, CPU)
 
 
@@ -101,7 +116,8 @@ def test_two_voices_with_prompts(spoken: dict[str, Spoken]) -> None:
         tokens = len(voice.prompt_speech_tokens)
         assert voice.prompt_text_ids
         assert tokens % 25 == 11
-        # The first hop goes to the grid's next border; the decoder's part of the prompt ends where it is short and can be heard.
+        # The first hop goes to the grid's next border; the decoder's part of the prompt ends where
+        # it is short and can be heard.
         assert len(voice.prompt_mel) == 4 * MEL_BINS * MEL_FRAMES_PER_TOKEN * voice.decoder_tokens
         assert 25 - voice.decoder_tokens % 25 == prompt_cut.FIRST_HOP_TOKENS
     assert spoken["am_michael"].pitch < 150 < spoken["af_heart"].pitch
@@ -114,7 +130,9 @@ def test_two_voices_with_prompts(spoken: dict[str, Spoken]) -> None:
         ("campplus.onnx", {"input": ["batch", "frames", 80]}, {"output": ["batch", SPEAKER_DIMENSION]}),
     ],
 )
-def test_onnx_files_are_called_like_the_published_ones(name: str, inputs: dict[str, object], outputs: dict[str, object]) -> None:
+def test_onnx_files_are_called_like_the_published_ones(
+    name: str, inputs: dict[str, object], outputs: dict[str, object]
+) -> None:
     model = session(name)
     assert {value.name: value.shape for value in model.get_inputs()} == inputs
     assert {value.name: value.shape for value in model.get_outputs()} == outputs
@@ -132,7 +150,9 @@ def test_its_speech_tokenizer_hears_what_a_prompt_says(spoken: dict[str, Spoken]
 
 
 def test_its_speaker_encoder_tells_the_voices_apart(spoken: dict[str, Spoken]) -> None:
-    known = torch.stack([torch.from_numpy(np.frombuffer(spoken[name].voice.speaker_embedding, "<f4").copy()) for name in VOICES])
+    known = torch.stack(
+        [torch.from_numpy(np.frombuffer(spoken[name].voice.speaker_embedding, "<f4").copy()) for name in VOICES]
+    )
     heard = torch.stack([speaker_vector(spoken[name].wave) for name in VOICES])
     alike = F.normalize(heard, dim=1) @ F.normalize(known, dim=1).T
     print(alike)

@@ -1,4 +1,6 @@
-"""What every file of the product has to be: short, named for its idea, and silent about the machine it was written on."""
+"""What every file of the product has to be: short, named for its idea, and silent about the machine
+it was written on.
+"""
 
 import re
 import subprocess
@@ -16,13 +18,19 @@ FORBIDDEN_TEXT = re.compile("|".join(["/work" + "/", "\\.\\./" + "shared/", "/tm
 def tracked() -> list[Path]:
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout")
-    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
     return [Path(name) for name in names if name and (ROOT / name).exists()]
 
 
 def modules() -> list[Path]:
     code = ("cosyserve/", "services/", "tools/", "bench/")
-    return [path for path in tracked() if path.suffix == ".py" and str(path).startswith(code) and not str(path).startswith(GENERATED)]
+    return [
+        path
+        for path in tracked()
+        if path.suffix == ".py" and str(path).startswith(code) and not str(path).startswith(GENERATED)
+    ]
 
 
 def text_of(path: Path) -> str | None:
@@ -42,7 +50,11 @@ def test_modules_are_named_for_one_idea() -> None:
 
 
 def test_modules_begin_with_their_purpose() -> None:
-    assert not [str(path) for path in modules() if path.name != "__init__.py" and not (text_of(path) or "").startswith(('"""', 'r"""'))]
+    assert not [
+        str(path)
+        for path in modules()
+        if path.name != "__init__.py" and not (text_of(path) or "").startswith(('"""', 'r"""'))
+    ]
 
 
 def test_no_file_names_a_place_of_the_machine_it_was_written_on() -> None:

@@ -1,4 +1,6 @@
-"""An image's own packages keep their versions, and a wheel that does not go with them stops the build."""
+"""An image's own packages keep their versions, and a wheel that does not go with them stops the
+build.
+"""
 
 import subprocess
 import sys
@@ -15,7 +17,8 @@ ROOT = Path(__file__).parents[3]
 
 def test_pins_count_for_what_is_missing_alone() -> None:
     held = constraints(
-        "# a comment\n\ngrpcio==1.71.2\nOpenTelemetry_API==1.31.1\nzipp==3.23.0\n", {"opentelemetry-api": "1.40", "torch": "2.8.0a0+nv"}
+        "# a comment\n\ngrpcio==1.71.2\nOpenTelemetry_API==1.31.1\nzipp==3.23.0\n",
+        {"opentelemetry-api": "1.40", "torch": "2.8.0a0+nv"},
     )
     assert held.split() == ["opentelemetry-api==1.40", "torch==2.8.0a0+nv", "grpcio==1.71.2", "zipp==3.23.0"]
     with pytest.raises(ValueError, match="expected name==version"):
@@ -35,9 +38,12 @@ def wheel(folder: Path, name: str, version: str, requires: str = "") -> Path:
     with zipfile.ZipFile(path, "w") as made:
         needed = f"Requires-Dist: {requires}\n" if requires else ""
         made.writestr(f"{name}.py", "")
-        made.writestr(f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needed}")
         made.writestr(
-            f"{name}-{version}.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            f"{name}-{version}.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needed}"
+        )
+        made.writestr(
+            f"{name}-{version}.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         )
         made.writestr(f"{name}-{version}.dist-info/RECORD", "")
     return path
@@ -45,7 +51,9 @@ def wheel(folder: Path, name: str, version: str, requires: str = "") -> Path:
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """Python of an environment that has `theirs` 1.0 and a contradiction of its own; newer wheels lie in `index`."""
+    """Python of an environment that has `theirs` 1.0 and a contradiction of its own; newer wheels
+    lie in `index`.
+    """
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "image"], check=True)
     python, index = tmp_path / "image" / "bin" / "python", tmp_path / "index"
     index.mkdir()
@@ -62,10 +70,17 @@ def added(image: Path, requires: str) -> tuple[int, dict[str, str]]:
     folder = image.parents[2]
     (folder / "pins.txt").write_text("theirs==2.0\nadded==1.0\n")
     ours = wheel(folder, "ours", "1.0", requires)
-    environ = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(folder / "index"), "PIP_CONFIG_FILE": "/dev/null", "PATH": "/usr/bin:/bin"}
+    environ = {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(folder / "index"),
+        "PIP_CONFIG_FILE": "/dev/null",
+        "PATH": "/usr/bin:/bin",
+    }
     command = [image, image_packages.__file__, "--constraint", folder / "pins.txt", ours]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    listed = subprocess.run([image, "-m", "pip", "list", "--format=freeze"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        [image, "-m", "pip", "list", "--format=freeze"], capture_output=True, text=True, check=True
+    ).stdout
     return done.returncode, dict(line.split("==") for line in listed.split())
 
 

@@ -1,4 +1,6 @@
-"""Images and compose files: nobody is root, everything is pinned, what is copied is there, and the services know every setting."""
+"""Images and compose files: nobody is root, everything is pinned, what is copied is there, and the
+services know every setting.
+"""
 
 import json
 import os
@@ -25,14 +27,21 @@ from services.token2wav.engines.tensorrt import INSTALL
 
 ROOT = Path(__file__).parents[3]
 PORTS = {"frontend": 50052, "llm": 50053, "token2wav": 50054, "orchestrator": 50051}
-SETTINGS = {"frontend": FrontendSettings, "llm": LlmSettings, "token2wav": Token2WavSettings, "orchestrator": OrchestratorSettings}
+SETTINGS = {
+    "frontend": FrontendSettings,
+    "llm": LlmSettings,
+    "token2wav": Token2WavSettings,
+    "orchestrator": OrchestratorSettings,
+}
 COMPOSE = ("compose.yaml", "compose.gpus.yaml")
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 JOINED = re.sub(r"\\\n\s*", "", DOCKERFILE)
 
 
 def stages() -> dict[str, str]:
-    """Instructions of each stage of the Dockerfile, those of the stages it is made from before them."""
+    """Instructions of each stage of the Dockerfile, those of the stages it is made from before
+    them.
+    """
     found: dict[str, str] = {}
     for block in re.split(r"^(?=FROM )", JOINED, flags=re.MULTILINE)[1:]:
         came, name = re.match(r"FROM (\S+) AS (\S+)", block).groups()  # type: ignore[union-attr]
@@ -41,12 +50,18 @@ def stages() -> dict[str, str]:
 
 
 def services(file: str) -> dict[str, Any]:
-    """The services of a compose file, `extends` resolved: mappings and lists are joined, the rest is replaced."""
+    """The services of a compose file, `extends` resolved: mappings and lists are joined, the rest
+    is replaced.
+    """
 
     def resolved(path: Path, name: str) -> dict[str, Any]:
         told = dict(yaml.safe_load(path.read_text(encoding="utf-8"))["services"][name])
         above = told.pop("extends", None)
-        return told if above is None else joined(resolved(path.parent / above.get("file", path.name), above["service"]), told)
+        return (
+            told
+            if above is None
+            else joined(resolved(path.parent / above.get("file", path.name), above["service"]), told)
+        )
 
     def joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         both = dict(first)
@@ -57,7 +72,10 @@ def services(file: str) -> dict[str, Any]:
                 both[key] = [*both.get(key, []), *value] if isinstance(value, list) else value
         return both
 
-    return {name: resolved(ROOT / file, name) for name in yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["services"]}
+    return {
+        name: resolved(ROOT / file, name)
+        for name in yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))["services"]
+    }
 
 
 def environment(service: dict[str, Any]) -> dict[str, str]:
@@ -66,7 +84,9 @@ def environment(service: dict[str, Any]) -> dict[str, str]:
     return {**told, **service["environment"]}
 
 
-@pytest.mark.parametrize(("target", "service"), [*((name, name) for name in PORTS), ("llm-cpu", "llm"), ("token2wav-cpu", "token2wav")])
+@pytest.mark.parametrize(
+    ("target", "service"), [*((name, name) for name in PORTS), ("llm-cpu", "llm"), ("token2wav-cpu", "token2wav")]
+)
 def test_every_image_is_nobodys_and_asks_after_its_health(target: str, service: str) -> None:
     told = stages()[target]
     assert re.findall(r"^USER (\S+)", told, re.MULTILINE)[-1] == "10001"
@@ -91,11 +111,15 @@ def test_what_images_are_made_of_is_pinned() -> None:
 
 
 def test_an_image_has_one_generation_of_cuda() -> None:
-    """Of the base, of TensorRT, and in the doctor's line and the extra for GPUs; torch on PyPI is built for CUDA 13 from 2.11 on."""
+    """Of the base, of TensorRT, and in the doctor's line and the extra for GPUs; torch on PyPI is
+    built for CUDA 13 from 2.11 on.
+    """
     (base,) = re.findall(r"^ARG CUDA_IMAGE=nvidia/cuda:(\d+)\.", JOINED, re.MULTILINE)
     (package, release) = re.findall(r"^ARG TENSORRT_PACKAGE=(\S+)==(\S+)", JOINED, re.MULTILINE)[0]
     (doctor,) = (library.install for library in SUPPORT if library.name == "tensorrt")
-    extra = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]["gpu"]
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"][
+        "gpu"
+    ]
     (wanted,) = (line for line in extra if line.startswith("tensorrt"))
     assert package == f"tensorrt-cu{base}"
     assert doctor == f"{package}=={release}"
@@ -107,16 +131,25 @@ def test_an_image_has_one_generation_of_cuda() -> None:
 
 
 def test_every_build_ends_with_a_check_of_what_goes_together() -> None:
-    runs = [run for run in re.findall(r"^RUN .*", JOINED, re.MULTILINE) if "pip install" in run or "image_packages" in run]
+    runs = [
+        run for run in re.findall(r"^RUN .*", JOINED, re.MULTILINE) if "pip install" in run or "image_packages" in run
+    ]
     assert len(runs) == 7
     for run in runs:
-        assert run.endswith("&& pip check") or "/image_packages.py --constraint constraints-trtllm.txt" in run.rpartition("&&")[2]
+        assert (
+            run.endswith("&& pip check")
+            or "/image_packages.py --constraint constraints-trtllm.txt" in run.rpartition("&&")[2]
+        )
 
 
 def test_compiled_code_is_kept_where_it_can_be_executed() -> None:
     for target in ("llm", "token2wav"):
         image = dict(re.findall(r"(\w+)=(\S+)", " ".join(re.findall(r"^ENV (.*)$", stages()[target], re.MULTILINE))))
-        for told in (image, services("compose.yaml")[target]["environment"], services("compose.gpus.yaml")[target]["environment"]):
+        for told in (
+            image,
+            services("compose.yaml")[target]["environment"],
+            services("compose.gpus.yaml")[target]["environment"],
+        ):
             for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
                 assert told[name].startswith("/var/cache/cosyserve/")
     assert "COSYSERVE_LLM_AUTO_FIRST=tensorrt_llm" in stages()["llm"]
@@ -157,7 +190,11 @@ def test_compose_starts_targets_of_the_dockerfile_as_nobody_in_particular(file: 
         assert name in stages()
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
-        weights = [(mount["type"], mount["target"], mount["read_only"]) for mount in service.get("volumes", ()) if isinstance(mount, dict)]
+        weights = [
+            (mount["type"], mount["target"], mount["read_only"])
+            for mount in service.get("volumes", ())
+            if isinstance(mount, dict)
+        ]
         assert weights == [("bind", "/models", True)] * (name != "orchestrator")
         assert ("ports" in service) == (name == "orchestrator")
     assert found["orchestrator"]["ports"] == ["${PUBLIC:-127.0.0.1:50051}:50051"]
@@ -206,6 +243,8 @@ def test_compose_itself_reads_the_file(file: str) -> None:
     if program is None:
         pytest.skip("docker-compose is not installed")
     environ = {**os.environ, "MODEL_DIR": "./models/demo"}
-    done = subprocess.run([program, "-f", file, "config"], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [program, "-f", file, "config"], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert set(yaml.safe_load(done.stdout)["services"]) == set(PORTS)

@@ -1,4 +1,6 @@
-"""Triton is on the developer's machine for the tests of its kernels; what serves on a CPU never loads it."""
+"""Triton is on the developer's machine for the tests of its kernels; what serves on a CPU never
+loads it.
+"""
 
 import subprocess
 import sys
@@ -30,5 +32,7 @@ print(sorted(name for name in sys.modules if name.partition(".")[0] == "triton")
 
 def test_services_speak_without_loading_it() -> None:
     model = Path(__file__).parents[2] / "golden" / "tiny"
-    spoken = subprocess.run([sys.executable, "-c", SPEAK, str(model)], capture_output=True, text=True, check=False, timeout=120)
+    spoken = subprocess.run(
+        [sys.executable, "-c", SPEAK, str(model)], capture_output=True, text=True, check=False, timeout=120
+    )
     assert (spoken.returncode, spoken.stdout.strip()) == (0, "[]"), spoken.stderr

@@ -1,4 +1,6 @@
-"""Settings and command lines that the pages of engines and doctor name are known to the services and to the command line."""
+"""Settings and command lines that the pages of engines and doctor name are known to the services
+and to the command line.
+"""
 
 import dataclasses
 import re
@@ -36,7 +38,9 @@ def test_settings_exist(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_lines_are_understood(page: str) -> None:
-    lines = re.findall(r"(?:`|^)cosyserve ((?:start|doctor|info)\b[^`\n|]*)", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
+    lines = re.findall(
+        r"(?:`|^)cosyserve ((?:start|doctor|info)\b[^`\n|]*)", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert lines
     for line in lines:
         assert parser().parse_args(shlex.split(line)).command == line.split()[0]

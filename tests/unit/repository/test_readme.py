@@ -10,7 +10,12 @@ import pytest
 from cosyserve.v1 import frontend_pb2, info_pb2, llm_pb2, synthesis_pb2, token2wav_pb2
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "models").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "models").rglob("*.md")),
+]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 METHODS = {
     f"{service.full_name}/{method.name}"
@@ -39,7 +44,11 @@ def test_make_targets_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_relative_links_resolve(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"https?://|#", target)]
+    targets = [
+        target.partition("#")[0]
+        for target in re.findall(r"\]\(([^)\s]+)\)", text)
+        if not re.match(r"https?://|#", target)
+    ]
     assert not [target for target in targets if not (page.parent / target).exists()]
 
 
@@ -49,7 +58,9 @@ def test_methods_exist(page: Path) -> None:
 
 
 def test_subcommands_exist() -> None:
-    usage = subprocess.run([sys.executable, "-m", "cosyserve", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    usage = subprocess.run(
+        [sys.executable, "-m", "cosyserve", "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
     assert usage.returncode == 0, usage.stderr
     for page in PAGES:
         for name in re.findall(r"(?:^|[\s/])cosyserve ([a-z]+)\b", code(page), re.MULTILINE):

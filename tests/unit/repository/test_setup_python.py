@@ -1,4 +1,6 @@
-"""What `make setup` says of a Python that cannot run this project: the version, or the module, that is to blame."""
+"""What `make setup` says of a Python that cannot run this project: the version, or the module, that
+is to blame.
+"""
 
 import os
 import re
@@ -23,7 +25,9 @@ sys.meta_path = [finder for finder in sys.meta_path if finder is not PathFinder]
 
 
 def made(tmp_path: Path, python: str, site: str = "") -> subprocess.CompletedProcess[str]:
-    """The recipe of the Makefile, run by make in a folder of its own; site: what that Python runs when it starts."""
+    """The recipe of the Makefile, run by make in a folder of its own; site: what that Python runs
+    when it starts.
+    """
     if shutil.which("make") is None:
         pytest.skip("there is no make")
     text = MAKEFILE.read_text(encoding="utf-8")
@@ -42,9 +46,18 @@ def made(tmp_path: Path, python: str, site: str = "") -> subprocess.CompletedPro
     [
         (OTHER_VERSION, f"Python 3.11 or 3.12 is needed, {sys.executable} is 3.9: make setup PYTHON=python3.11"),
         # A version that is wrong is said first: another module would not help.
-        (WITHOUT.format(names=("ensurepip",)) + OTHER_VERSION, f"Python 3.11 or 3.12 is needed, {sys.executable} is 3.9: "),
-        (WITHOUT.format(names=("ensurepip",)), f"{sys.executable} lacks ensurepip; on Debian and Ubuntu: apt-get install python3.1"),
-        (WITHOUT.format(names=("venv", "ensurepip")), f"{sys.executable} lacks venv and ensurepip; on Debian and Ubuntu: "),
+        (
+            WITHOUT.format(names=("ensurepip",)) + OTHER_VERSION,
+            f"Python 3.11 or 3.12 is needed, {sys.executable} is 3.9: ",
+        ),
+        (
+            WITHOUT.format(names=("ensurepip",)),
+            f"{sys.executable} lacks ensurepip; on Debian and Ubuntu: apt-get install python3.1",
+        ),
+        (
+            WITHOUT.format(names=("venv", "ensurepip")),
+            f"{sys.executable} lacks venv and ensurepip; on Debian and Ubuntu: ",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_made(tmp_path: Path, site: str, line: str) -> None:

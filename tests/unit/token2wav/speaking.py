@@ -51,7 +51,9 @@ async def batching(
     reserve_tokens: int = 0,
     on_fault: OnFault | None = None,
 ) -> AsyncIterator[Batcher]:
-    batcher = Batcher(decoders, Limits(max_streams=max_streams, state_bytes=state_bytes, reserve_tokens=reserve_tokens), on_fault)
+    batcher = Batcher(
+        decoders, Limits(max_streams=max_streams, state_bytes=state_bytes, reserve_tokens=reserve_tokens), on_fault
+    )
     try:
         yield batcher
     finally:

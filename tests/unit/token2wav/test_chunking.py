@@ -57,13 +57,16 @@ def test_a_hop_needs_its_look_ahead_and_the_tail_joins_the_hop_before_it(total: 
 def test_upstream_makes_the_calls_that_the_reference_made(step: int) -> None:
     golden = np.load(GOLDEN / "flow_mel.npz")
     calls = [
-        {name: golden[f"call{i}_{name}"].item() for name in ("n_tokens", "token_offset", "finalize")} for i in range(golden["n_calls"])
+        {name: golden[f"call{i}_{name}"].item() for name in ("n_tokens", "token_offset", "finalize")}
+        for i in range(golden["n_calls"])
     ]
     plan, last, made = schedule(Profile.UPSTREAM, 20, Hops()), None, []
     for have in [*range(0, 101, step), 101]:
         while (last is None or not last.final) and (hop := plan.next(last, have, have == 101)):
             last = hop
-            made.append({"n_tokens": hop.end + (0 if hop.final else 3), "token_offset": hop.start, "finalize": hop.final})
+            made.append(
+                {"n_tokens": hop.end + (0 if hop.final else 3), "token_offset": hop.start, "finalize": hop.final}
+            )
     assert made == calls
 
 

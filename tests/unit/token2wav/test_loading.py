@@ -38,11 +38,16 @@ def test_tensorrt_that_was_measured_to_be_faster_here_comes_first(tmp_path: Path
 def test_names_are_their_part_of_the_ladder() -> None:
     assert names("torch", device="auto") == ["paged", "readable", "cpu"]
     assert names("torch", device="cuda", gpu_engine="paged") == ["paged"]
-    assert [names(name, device="auto") for name in ("tensorrt", "onnxruntime", "fake")] == [["tensorrt"], ["onnxruntime"], ["fake"]]
+    assert [names(name, device="auto") for name in ("tensorrt", "onnxruntime", "fake")] == [
+        ["tensorrt"],
+        ["onnxruntime"],
+        ["fake"],
+    ]
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [({"device": "tpu"}, "device 'tpu' is not known"), ({"gpu_engine": "x", "device": "cuda"}, "'x'")]
+    ("changes", "message"),
+    [({"device": "tpu"}, "device 'tpu' is not known"), ({"gpu_engine": "x", "device": "cuda"}, "'x'")],
 )
 def test_what_is_not_known_is_said_by_the_loader(changes: dict[str, str], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
@@ -59,6 +64,7 @@ def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why() -> None:
 
 def test_strict_ends_the_start_with_the_reason() -> None:
     with pytest.raises(
-        SettingsError, match="COSYSERVE_TOKEN2WAV_STRICT is true and tensorrt cannot serve: backend tensorrt needs the package"
+        SettingsError,
+        match="COSYSERVE_TOKEN2WAV_STRICT is true and tensorrt cannot serve: backend tensorrt needs the package",
     ):
         load_chosen("auto", EngineSettings(model=GOLDEN, device="auto"), strict=True, auto_first="tensorrt")

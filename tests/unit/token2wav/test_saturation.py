@@ -1,4 +1,6 @@
-"""Sound at the limit of the sample range for long is a fault; peaks are none; cutting does not matter, and a mel that is none is seen."""
+"""Sound at the limit of the sample range for long is a fault; peaks are none; cutting does not
+matter, and a mel that is none is seen.
+"""
 
 import numpy as np
 import pytest

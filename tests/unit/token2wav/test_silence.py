@@ -1,4 +1,6 @@
-"""What cannot be heard is a fault; pauses are none; cutting does not matter, and silence can be kept back until something is heard."""
+"""What cannot be heard is a fault; pauses are none; cutting does not matter, and silence can be
+kept back until something is heard.
+"""
 
 import contextlib
 
@@ -86,6 +88,7 @@ async def test_guards_change_no_sample(start: int) -> None:
     backend = load_backend("fake", EngineSettings())
     async with batching(backend.decoders) as batcher:
         plain, guarded = [
-            list(await pieces(batcher, Sentence(voice(20), start_sample=start, guards=guards), tokens(60))) for guards in (False, True)
+            list(await pieces(batcher, Sentence(voice(20), start_sample=start, guards=guards), tokens(60)))
+            for guards in (False, True)
         ]
     assert b"".join(piece.audio for piece in plain) == b"".join(piece.audio for piece in guarded)

@@ -23,7 +23,9 @@ def start(**settings: str) -> "subprocess.CompletedProcess[str]":
     variables = {f"COSYSERVE_TOKEN2WAV_{name}": value for name, value in settings.items()}
     clean = {name: value for name, value in os.environ.items() if not name.startswith("COSYSERVE_")}
     command = [sys.executable, "-m", "services.token2wav"]
-    return subprocess.run(command, env=clean | variables, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, env=clean | variables, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,11 @@ def start(**settings: str) -> "subprocess.CompletedProcess[str]":
         ({"LISTEN": "127.0.0.1:0", "RESERVE_TOKENS": "-1"}, 2, "reserve_tokens is -1; it must not be negative"),
         ({"LISTEN": "127.0.0.1:0", "IDLE_SECONDS": "0"}, 2, "idle_seconds is 0; it must be more than 0"),
         ({"LISTEN": "127.0.0.1:0", "HOLD_SECONDS": "6"}, 2, "hold_seconds is 6; 0 to 5 is allowed"),
-        ({"LISTEN": "127.0.0.1:0", "BACKEND": "onnx"}, 2, "backend 'onnx' is not known; there are torch, tensorrt, onnxruntime, fake"),
+        (
+            {"LISTEN": "127.0.0.1:0", "BACKEND": "onnx"},
+            2,
+            "backend 'onnx' is not known; there are torch, tensorrt, onnxruntime, fake",
+        ),
         ({"LISTEN": "127.0.0.1:0"}, 2, "backend torch needs a model directory, and none is set"),
         ({"LISTEN": "127.0.0.1:0", "MODEL": "/nowhere"}, 3, "/nowhere: no such model directory"),
     ],
@@ -48,7 +54,10 @@ def test_a_start_that_cannot_succeed_ends_in_one_line(settings: dict[str, str], 
 
 @pytest.mark.parametrize(
     ("device", "words"),
-    [("hpu", "device 'hpu' is not known; there are cpu, cuda and cuda:N"), ("cuda:99", "device 'cuda:99' cannot be used: ")],
+    [
+        ("hpu", "device 'hpu' is not known; there are cpu, cuda and cuda:N"),
+        ("cuda:99", "device 'cuda:99' cannot be used: "),
+    ],
 )
 def test_a_device_that_is_not_there_is_named(device: str, words: str) -> None:
     with pytest.raises(SettingsError) as caught:
@@ -62,7 +71,10 @@ def test_a_vocoder_file_of_one_byte_ends_the_start_in_one_line(tmp_path: Path) -
     ended = start(LISTEN="127.0.0.1:0", MODEL=str(model))
     assert ended.returncode == 3
     assert "Traceback" not in ended.stderr
-    assert f"{model / 'hift.pt'}: not a file of tensors that torch.load(weights_only=True) accepts" in ended.stderr.splitlines()[-1]
+    assert (
+        f"{model / 'hift.pt'}: not a file of tensors that torch.load(weights_only=True) accepts"
+        in ended.stderr.splitlines()[-1]
+    )
 
 
 def test_weights_that_cannot_speak_end_the_start_in_one_line(tmp_path: Path) -> None:
@@ -74,7 +86,10 @@ def test_weights_that_cannot_speak_end_the_start_in_one_line(tmp_path: Path) -> 
     ended = start(LISTEN="127.0.0.1:0", MODEL=str(model))
     assert ended.returncode == 3
     assert "Traceback" not in ended.stderr
-    assert f"{model}: the engine cannot speak its first sentence: the flow produced values" in ended.stderr.splitlines()[-1]
+    assert (
+        f"{model}: the engine cannot speak its first sentence: the flow produced values"
+        in ended.stderr.splitlines()[-1]
+    )
 
 
 def test_a_directory_with_the_older_yaml_name_is_served(tmp_path: Path) -> None:
@@ -91,7 +106,12 @@ def test_engines_that_round_differently_have_different_identities() -> None:
     assert device_text(cpu, 1).endswith(f" 1 thread, torch {torch.__version__}")
     assert device_text(cpu, 1) != device_text(cpu, 2)
     assert len({precision_text(False, width) for width in (1, 8, 16)}) == 3
-    assert precision_text(True, 1) == precision_text(True, 16) == torch_backend(widest_step=4).identity.precision == "float32"
+    assert (
+        precision_text(True, 1)
+        == precision_text(True, 16)
+        == torch_backend(widest_step=4).identity.precision
+        == "float32"
+    )
 
 
 def test_the_fake_needs_no_tensor_library() -> None:
@@ -104,7 +124,11 @@ def test_the_fake_needs_no_tensor_library() -> None:
 
 @pytest.mark.parametrize(
     ("choice", "there_are"),
-    [("gpu_engine", "auto, paged, readable"), ("gpu_precision", "bfloat16, float32"), ("gpu_vocoder", "readable, windowed")],
+    [
+        ("gpu_engine", "auto, paged, readable"),
+        ("gpu_precision", "bfloat16, float32"),
+        ("gpu_vocoder", "readable, windowed"),
+    ],
 )
 def test_a_choice_for_a_gpu_that_is_not_there_is_named_on_the_cpu_too(choice: str, there_are: str) -> None:
     with pytest.raises(SettingsError, match=f"{choice} 'fast' is not known; there are {there_are}"):
@@ -112,7 +136,9 @@ def test_a_choice_for_a_gpu_that_is_not_there_is_named_on_the_cpu_too(choice: st
 
 
 def test_the_paged_engine_names_all_that_rounds() -> None:
-    texts = {paged_precision_text(*parts) for parts in product(("bfloat16", "float32"), ("readable", "windowed"), (16, 32))}
+    texts = {
+        paged_precision_text(*parts) for parts in product(("bfloat16", "float32"), ("readable", "windowed"), (16, 32))
+    }
     assert len(texts) == 8
     assert "float32, paged, windowed vocoder of ieee, batches of up to 16 streams" in texts
     assert "float32, paged, readable vocoder, batches of up to 16 streams" in texts

@@ -35,7 +35,8 @@ def describe_model(path: Path, cache: EngineCache, *, quick: bool) -> dict[str, 
                 problems.append(str(error))
         files[file.relative_to(path).as_posix()] = facts
     told: dict[str, Any] = {
-        "directory": str(path), "kind": "CosyVoice2 model directory", "bytes": sum(facts["bytes"] for facts in files.values())
+        "directory": str(path), "kind": "CosyVoice2 model directory",
+        "bytes": sum(facts["bytes"] for facts in files.values())
     }  # fmt: skip
     for part in (_language_model, _token2wav, _voices):
         try:
@@ -85,14 +86,26 @@ def _language_model(directory: ModelDirectory, files: dict[str, dict[str, Any]])
         raise ModelError(f"{directory.path / WEIGHTS}: no tensor llm_decoder.bias")
     if TIED_HEAD in mapped_tensors(directory.file(WEIGHTS)):
         files[WEIGHTS]["note"] = f"{TIED_HEAD} is never used"
-    sizes = ("hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "head_size", "rope_theta", "rms_norm_eps")
+    sizes = (
+        "hidden_size",
+        "intermediate_size",
+        "layers",
+        "heads",
+        "kv_heads",
+        "head_size",
+        "rope_theta",
+        "rms_norm_eps",
+    )
     return {
         "llm": {
             "parameters": sum(math.prod(shape) for shape in expected_tensors(config).values()),
             **{name: getattr(config, name) for name in sizes},
             "tokens_per_text_id": f"{config.lengths.min_token_text_ratio:g} to {config.lengths.max_token_text_ratio:g}",
         },
-        "vocabulary": {"tokenizer": "byte-level BPE" if has_words else "phonemes", "embedding_rows": config.text_vocabulary}
+        "vocabulary": {
+            "tokenizer": "byte-level BPE" if has_words else "phonemes",
+            "embedding_rows": config.text_vocabulary,
+        }
         | _numbering(vocabulary),
         "sampling": asdict(config.sampling),
         "head_bias": {
@@ -105,7 +118,9 @@ def _language_model(directory: ModelDirectory, files: dict[str, dict[str, Any]])
 
 
 def _memory(config: LlmConfig, vocabulary: ExtendedVocabulary) -> dict[str, Any]:
-    """Bytes of weights, and of keys and values, for every engine; activations and libraries come on top."""
+    """Bytes of weights, and of keys and values, for every engine; activations and libraries come on
+    top.
+    """
     values = sum(math.prod(shape) for shape in expected_tensors(config).values())
     # What the extended vocabulary replaces: three tables, the head and its bias, which lies beside.
     replaced = (config.text_vocabulary + 2 * SPEECH_ROWS + 2) * config.hidden_size + SPEECH_ROWS
@@ -132,7 +147,9 @@ def _token2wav(directory: ModelDirectory, files: dict[str, dict[str, Any]]) -> d
     if len(counts) < len(TOKEN2WAV_WEIGHTS):
         missing = ", ".join(name for name in TOKEN2WAV_WEIGHTS if name not in counts)
         raise ModelError(f"{directory.path}: {missing} missing; a CosyVoice2 model directory needs it")
-    told = {name.removesuffix(".pt"): {"parameters": count, "float32_bytes": 4 * count} for name, count in counts.items()}
+    told = {
+        name.removesuffix(".pt"): {"parameters": count, "float32_bytes": 4 * count} for name, count in counts.items()
+    }
     return {"token2wav": told}
 
 

@@ -1,4 +1,5 @@
-"""The Hugging Face directory: what TensorRT-LLM's LLM API, transformers and others load as a plain Qwen2.
+"""The Hugging Face directory: what TensorRT-LLM's LLM API, transformers and others load as a plain
+Qwen2.
 
     config.json  generation_config.json  model.safetensors          the model; its head has no bias
     vocab.json  merges.txt  tokenizer_config.json                   the tokenizer with the speech tokens behind it; not for phoneme models
@@ -14,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from services.frontend.tokenizers.control_tokens import CONTROLS, MARKUP
-from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, HEAD_BIAS_TENSOR, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.hosted.extended_vocabulary import (
+    HEAD_BIAS_FILE,
+    HEAD_BIAS_TENSOR,
+    VOCABULARY_FILE,
+    ExtendedVocabulary,
+)
 from tools.model.checkpoints.llm_checkpoint import LlmCheckpoint
 from tools.model.checkpoints.tensor_file import Precision, Source, write
 from tools.model.output.complete_directory import Assembly
@@ -90,7 +96,9 @@ def model_config(checkpoint: LlmCheckpoint, precision: Precision) -> dict[str, A
 
 
 def generation_config(checkpoint: LlmCheckpoint) -> dict[str, Any]:
-    """generation_config.json: the stop ids, and the sampling of the model directory without its repetition rule."""
+    """generation_config.json: the stop ids, and the sampling of the model directory without its
+    repetition rule.
+    """
     return {
         "eos_token_id": list(checkpoint.vocabulary.stops),
         "do_sample": True,
@@ -101,7 +109,9 @@ def generation_config(checkpoint: LlmCheckpoint) -> dict[str, Any]:
 
 
 def tokenizer_config(vocabulary: ExtendedVocabulary, words: int) -> dict[str, Any]:
-    """tokenizer_config.json for a vocabulary of `words` entries with CosyVoice2's marks and then the speech tokens behind it."""
+    """tokenizer_config.json for a vocabulary of `words` entries with CosyVoice2's marks and then
+    the speech tokens behind it.
+    """
     marks = [*CONTROLS, *MARKUP]
     added = {index: (token, True) for index, token in enumerate(marks, start=words)}
     added |= {index: (token, False) for index, token in enumerate(vocabulary.added_tokens, start=vocabulary.text_ids)}
@@ -109,7 +119,8 @@ def tokenizer_config(vocabulary: ExtendedVocabulary, words: int) -> dict[str, An
         "tokenizer_class": "Qwen2Tokenizer",
         "added_tokens_decoder": {
             str(index): {
-                "content": token, "special": special, "normalized": False, "lstrip": False, "rstrip": False, "single_word": False
+                "content": token, "special": special, "normalized": False, "lstrip": False, "rstrip": False,
+                "single_word": False
             }
             for index, (token, special) in added.items()
         },

@@ -1,7 +1,8 @@
 """A Hugging Face directory that was made of the speech-token model, read as an `LlmCheckpoint`.
 
-Two kinds: what `convert --target hf` made, with the head's bias beside the weights, and the published conversion, whose weights hold
-`lm_head.bias`. Source: compatibility specification section 7.1.
+Two kinds: what `convert --target hf` made, with the head's bias beside the weights, and the
+published conversion, whose weights hold `lm_head.bias`. Source: compatibility specification section
+7.1.
 """
 
 import json
@@ -14,34 +15,61 @@ from cosyserve.errors import ModelError
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import SPEECH_ROWS
 from services.llm.generation.config import SamplingParameters
-from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, HEAD_BIAS_TENSOR, MASKED, VOCABULARY_FILE, ExtendedVocabulary
-from tools.model.checkpoints.llm_checkpoint import HEAD_BIAS, MOST_POSITIONS, Backbone, LlmCheckpoint, expected_shapes, from_upstream
+from services.llm.hosted.extended_vocabulary import (
+    HEAD_BIAS_FILE,
+    HEAD_BIAS_TENSOR,
+    MASKED,
+    VOCABULARY_FILE,
+    ExtendedVocabulary,
+)
+from tools.model.checkpoints.llm_checkpoint import (
+    HEAD_BIAS,
+    MOST_POSITIONS,
+    Backbone,
+    LlmCheckpoint,
+    expected_shapes,
+    from_upstream,
+)
 from tools.model.checkpoints.tensor_file import entries, held, stored
 from tools.model.output.complete_directory import read_manifest
 
 
 def open_checkpoint(path: Path) -> LlmCheckpoint:
-    """A published model directory, or a Hugging Face directory made of one. Raises ModelError saying what is missing."""
+    """A published model directory, or a Hugging Face directory made of one. Raises ModelError
+    saying what is missing.
+    """
     if (path / "llm.pt").exists():
         return from_upstream(ModelDirectory(path))
     if (path / "config.json").exists() and any(path.glob("*.safetensors")):
         return from_transformers(path)
-    raise ModelError(f"{path}: neither a CosyVoice2 model directory (llm.pt) nor a Hugging Face one (config.json and model.safetensors)")
+    raise ModelError(
+        f"{path}: neither a CosyVoice2 model directory (llm.pt) nor a Hugging Face one (config.json and "
+        "model.safetensors)"
+    )
 
 
 def from_transformers(path: Path) -> LlmCheckpoint:
-    """Read a Hugging Face directory: one that `convert --target hf` made, or a published one whose weights hold `lm_head.bias`."""
+    """Read a Hugging Face directory: one that `convert --target hf` made, or a published one whose
+    weights hold `lm_head.bias`.
+    """
     config = _read_json(path / "config.json")
     if config.get("architectures") != ["Qwen2ForCausalLM"]:
-        raise ModelError(f"{path / 'config.json'}: architectures is {config.get('architectures')!r}, expected ['Qwen2ForCausalLM']")
+        raise ModelError(
+            f"{path / 'config.json'}: architectures is {config.get('architectures')!r}, expected ['Qwen2ForCausalLM']"
+        )
     backbone = _hugging_face_backbone(path / "config.json", config)
-    places = {name: (file, entry) for file in sorted(path.glob("*.safetensors")) for name, entry in entries(file).items()}
+    places = {
+        name: (file, entry) for file in sorted(path.glob("*.safetensors")) for name, entry in entries(file).items()
+    }
     tensors = {name: stored(*place) for name, place in places.items()}
     if (path / VOCABULARY_FILE).exists():
         vocabulary = ExtendedVocabulary.load(path / VOCABULARY_FILE)
         bias_file = path / HEAD_BIAS_FILE
         if not bias_file.exists():
-            raise ModelError(f"{bias_file}: missing; without the head's bias the model says something else: convert it again from llm.pt")
+            raise ModelError(
+                f"{bias_file}: missing; without the head's bias the model says something else: convert it again from "
+                "llm.pt"
+            )
         if HEAD_BIAS_TENSOR not in entries(bias_file):
             raise ModelError(f"{bias_file}: holds no tensor {HEAD_BIAS_TENSOR}")
         head_bias = stored(bias_file, entries(bias_file)[HEAD_BIAS_TENSOR])
@@ -50,7 +78,9 @@ def from_transformers(path: Path) -> LlmCheckpoint:
         # Rows without a token hold -inf in the published file.
         head_bias = held(np.maximum(tensors.pop(HEAD_BIAS).array(), np.float32(MASKED)))
     else:
-        raise ModelError(f"{path}: holds no {HEAD_BIAS}: some loader dropped it; convert from the model directory with llm.pt")
+        raise ModelError(
+            f"{path}: holds no {HEAD_BIAS}: some loader dropped it; convert from the model directory with llm.pt"
+        )
     _check_shapes(path, backbone, vocabulary, {name: tensor.shape for name, tensor in tensors.items()}, head_bias.shape)
     words = (path / "vocab.json").exists() and (path / "merges.txt").exists()
     return LlmCheckpoint(
@@ -65,7 +95,11 @@ def from_transformers(path: Path) -> LlmCheckpoint:
 
 
 def _check_shapes(
-    path: Path, backbone: Backbone, vocabulary: ExtendedVocabulary, found: dict[str, tuple[int, ...]], bias: tuple[int, ...]
+    path: Path,
+    backbone: Backbone,
+    vocabulary: ExtendedVocabulary,
+    found: dict[str, tuple[int, ...]],
+    bias: tuple[int, ...],
 ) -> None:
     expected = expected_shapes(backbone, vocabulary)
     problems = [f"missing tensor {name}" for name in expected if name not in found]
@@ -75,7 +109,9 @@ def _check_shapes(
     if bias != (vocabulary.rows,):
         problems.append(f"the head's bias is {list(bias)}, expected [{vocabulary.rows}]")
     if problems:
-        raise ModelError(f"{path}: {'; '.join(problems[:8])}" + (f"; and {len(problems) - 8} more" if len(problems) > 8 else ""))
+        raise ModelError(
+            f"{path}: {'; '.join(problems[:8])}" + (f"; and {len(problems) - 8} more" if len(problems) > 8 else "")
+        )
 
 
 def _hugging_face_backbone(path: Path, config: dict[str, Any]) -> Backbone:
@@ -102,7 +138,9 @@ def _sampling(path: Path) -> SamplingParameters:
     given = _read_json(path) if path.exists() else {}
     default = SamplingParameters()
     try:
-        return SamplingParameters(top_p=float(given.get("top_p", default.top_p)), top_k=int(given.get("top_k", default.top_k)))
+        return SamplingParameters(
+            top_p=float(given.get("top_p", default.top_p)), top_k=int(given.get("top_k", default.top_k))
+        )
     except (TypeError, ValueError) as error:
         raise ModelError(f"{path}: top_p or top_k is no number: {error}") from error
 
@@ -114,7 +152,9 @@ def _numbering(path: Path, config: dict[str, Any]) -> ExtendedVocabulary:
         raise ModelError(f"{path}: eos_token_id is {end!r}, expected the id of <|eos1|>")
     vocabulary = ExtendedVocabulary(end - ExtendedVocabulary(1).end + 1)
     if config.get("vocab_size") != vocabulary.rows:
-        raise ModelError(f"{path}: vocab_size is {config.get('vocab_size')!r}, with <|eos1|> at {end} expected {vocabulary.rows}")
+        raise ModelError(
+            f"{path}: vocab_size is {config.get('vocab_size')!r}, with <|eos1|> at {end} expected {vocabulary.rows}"
+        )
     return vocabulary
 
 

@@ -1,8 +1,9 @@
-"""The speech-token model as a plain Qwen2 with the extended vocabulary, whichever form it is read from.
+"""The speech-token model as a plain Qwen2 with the extended vocabulary, whichever form it is read
+from.
 
-`from_upstream` reads the published model directory (`llm.pt`); `hugging_face_reader` a Hugging Face directory that was made of one.
-Tensors have the names of Hugging Face's `Qwen2ForCausalLM` and are read block by block.
-Source: compatibility specification sections 3.5 and 7.1.
+`from_upstream` reads the published model directory (`llm.pt`); `hugging_face_reader` a Hugging Face
+directory that was made of one. Tensors have the names of Hugging Face's `Qwen2ForCausalLM` and are
+read block by block. Source: compatibility specification sections 3.5 and 7.1.
 """
 
 import json
@@ -42,7 +43,9 @@ class Backbone:
 
 @dataclass(frozen=True)
 class LlmCheckpoint:
-    """All that other engines load. tensors: by Hugging Face's names, without the head's bias, which their head has no place for."""
+    """All that other engines load. tensors: by Hugging Face's names, without the head's bias, which
+    their head has no place for.
+    """
 
     backbone: Backbone
     vocabulary: ExtendedVocabulary
@@ -53,19 +56,24 @@ class LlmCheckpoint:
     identity: str
     """Hash of what it was read from."""
     tokenizer: Path | None
-    """Folder with vocab.json and merges.txt; None for a model whose text ids come from elsewhere."""
+    """Folder with vocab.json and merges.txt; None for a model whose text ids come from
+    elsewhere.
+    """
 
 
 def from_upstream(directory: ModelDirectory) -> LlmCheckpoint:
     """Read `llm.pt`, without executing it, mapped. Raises ModelError naming file and tensor."""
     config = read_config(directory)
     given = {name: tensor.numpy() for name, tensor in load_tensors(directory, config).items()}
-    # A model whose text ids are no BPE has no tokenizer that could be handed on, and uses all rows of its embedding.
+    # A model whose text ids are no BPE has no tokenizer that could be handed on, and uses all rows
+    # of its embedding.
     tokenizer = directory.path / "CosyVoice-BlankEN"
     has_words = (tokenizer / "vocab.json").exists()
     vocabulary = ExtendedVocabulary(len(read_tokenizer(directory)) if has_words else config.text_vocabulary)
     if vocabulary.text_ids > config.text_vocabulary:
-        raise ModelError(f"{tokenizer}: {vocabulary.text_ids} tokens, the text embedding has {config.text_vocabulary} rows")
+        raise ModelError(
+            f"{tokenizer}: {vocabulary.text_ids} tokens, the text embedding has {config.text_vocabulary} rows"
+        )
     padding = (vocabulary.rows - vocabulary.tokens, config.hidden_size)
     text = held(given.pop("llm.model.model.embed_tokens.weight"))
     speech, marks = held(given.pop("speech_embedding.weight")), held(given.pop("llm_embedding.weight"))
@@ -92,12 +100,19 @@ def expected_shapes(backbone: Backbone, vocabulary: ExtendedVocabulary) -> dict[
     """Name and shape of every tensor of a checkpoint, by Hugging Face's names."""
     hidden, mlp = backbone.hidden_size, backbone.intermediate_size
     query, key = backbone.heads * backbone.head_size, backbone.kv_heads * backbone.head_size
-    shapes: dict[str, tuple[int, ...]] = {EMBEDDING: (vocabulary.rows, hidden), HEAD: (vocabulary.rows, hidden), NORM: (hidden,)}
+    shapes: dict[str, tuple[int, ...]] = {
+        EMBEDDING: (vocabulary.rows, hidden),
+        HEAD: (vocabulary.rows, hidden),
+        NORM: (hidden,),
+    }
     for index in range(backbone.layers):
         at = f"model.layers.{index}"
         shapes |= {f"{at}.input_layernorm.weight": (hidden,), f"{at}.post_attention_layernorm.weight": (hidden,)}
         for part, width in (("q", query), ("k", key), ("v", key)):
-            shapes |= {f"{at}.self_attn.{part}_proj.weight": (width, hidden), f"{at}.self_attn.{part}_proj.bias": (width,)}
+            shapes |= {
+                f"{at}.self_attn.{part}_proj.weight": (width, hidden),
+                f"{at}.self_attn.{part}_proj.bias": (width,),
+            }
         shapes |= {f"{at}.self_attn.o_proj.weight": (hidden, query), f"{at}.mlp.down_proj.weight": (hidden, mlp)}
         shapes |= {f"{at}.mlp.{part}_proj.weight": (mlp, hidden) for part in ("gate", "up")}
     return shapes

@@ -1,4 +1,6 @@
-"""Whether a Hugging Face directory without our manifest, such as the published conversion, was made of a model directory."""
+"""Whether a Hugging Face directory without our manifest, such as the published conversion, was made
+of a model directory.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,11 +20,14 @@ _COUNT = 1 << 20
 def as_conversion_of(found: LlmCheckpoint, model: LlmCheckpoint) -> LlmCheckpoint:
     """`found` under the identity of `model`, so that it is served and verified beside that one.
 
-    Every weight that is ever used has to be the model's, rounded to float32, bfloat16 or float16: text, speech and marks of the embedding,
-    layers, and the speech part of the head and its bias. Raises ModelError naming the first tensor that is another.
+    Every weight that is ever used has to be the model's, rounded to float32, bfloat16 or float16:
+    text, speech and marks of the embedding, layers, and the speech part of the head and its bias.
+    Raises ModelError naming the first tensor that is another.
     """
     if found.vocabulary != model.vocabulary:
-        raise ModelError(f"its text ids are {found.vocabulary.text_ids}, those of the model are {model.vocabulary.text_ids}")
+        raise ModelError(
+            f"its text ids are {found.vocabulary.text_ids}, those of the model are {model.vocabulary.text_ids}"
+        )
     if replace(found.backbone, positions=0) != replace(model.backbone, positions=0):
         raise ModelError(f"its sizes are {found.backbone}, those of the model are {model.backbone}")
     theirs, ours = _used(found), _used(model)
@@ -58,7 +63,9 @@ def _equal(found: Source, wanted: Source, precision: Precision) -> bool:
 
 
 def _pieces(tensor: Source) -> Iterator["np.ndarray[tuple[int], np.dtype[np.float32]]"]:
-    """The values in order, _COUNT at a time: blocks of the two tensors need not end at the same rows."""
+    """The values in order, _COUNT at a time: blocks of the two tensors need not end at the same
+    rows.
+    """
     left = np.empty(0, np.float32)
     for block in tensor.blocks():
         left = np.concatenate([left, block.ravel()])

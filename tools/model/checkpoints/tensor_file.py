@@ -1,7 +1,8 @@
-"""Safetensors files, written tensor by tensor in blocks of rows, so that a model of any size needs a few megabytes of memory.
+"""Safetensors files, written tensor by tensor in blocks of rows, so that a model of any size needs
+a few megabytes of memory.
 
-The format is 8 bytes of header length (little endian), a JSON header that gives dtype, shape and place of every tensor, and the
-values in that order.
+The format is 8 bytes of header length (little endian), a JSON header that gives dtype, shape and
+place of every tensor, and the values in that order.
 """
 
 import enum
@@ -44,7 +45,9 @@ class Precision(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Source:
-    """A tensor that can be read. shape: of the whole; `blocks`: float32 pieces [rows, ...] from the first row to the last."""
+    """A tensor that can be read. shape: of the whole; `blocks`: float32 pieces [rows, ...] from the
+    first row to the last.
+    """
 
     shape: tuple[int, ...]
     blocks: Callable[[], Iterable[Block]]
@@ -82,7 +85,10 @@ def stacked(parts: Sequence[Source]) -> Source:
     widths = {part.shape[1:] for part in parts}
     if len(widths) != 1:
         raise ValueError(f"rows of different shapes cannot be stacked: {sorted(widths)}")
-    return Source((sum(part.shape[0] for part in parts), *widths.pop()), lambda: (block for part in parts for block in part.blocks()))
+    return Source(
+        (sum(part.shape[0] for part in parts), *widths.pop()),
+        lambda: (block for part in parts for block in part.blocks()),
+    )
 
 
 def rows(tensor: Source, start: int, stop: int) -> Source:
@@ -100,7 +106,9 @@ def rows(tensor: Source, start: int, stop: int) -> Source:
 
 
 def encode(values: Block, precision: Precision) -> bytes:
-    """Little-endian bytes, rounded to the nearest even. Raises OverflowError for what is no number, or float16 cannot hold."""
+    """Little-endian bytes, rounded to the nearest even. Raises OverflowError for what is no number,
+    or float16 cannot hold.
+    """
     wide = np.ascontiguousarray(values, dtype="<f4")
     if not np.isfinite(wide).all():
         raise OverflowError("it holds values that are not finite")
@@ -109,15 +117,22 @@ def encode(values: Block, precision: Precision) -> bytes:
     if precision is Precision.FLOAT16:
         largest = float(np.abs(wide).max(initial=0.0))
         if largest > float(np.finfo(np.float16).max):
-            raise OverflowError(f"a value of size {largest:.6g} is more than float16 can hold (65504); take bfloat16 or float32")
+            raise OverflowError(
+                f"a value of size {largest:.6g} is more than float16 can hold (65504); take bfloat16 or float32"
+            )
         return wide.astype("<f2").tobytes()
     bits = wide.view("<u4")
-    # What is cut off is more than half, or half and the last kept bit odd: carry. Values are finite, so the carry never makes a NaN.
-    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("<u2").tobytes()
+    # What is cut off is more than half, or half and the last kept bit odd: carry. Values are
+    # finite, so the carry never makes a NaN.
+    return (
+        ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("<u2").tobytes()
+    )
 
 
 def decode(data: bytes | memoryview, code: str) -> Block:
-    """Float32 values [n] of bytes that `encode` or another writer made. Raises ValueError for other number types."""
+    """Float32 values [n] of bytes that `encode` or another writer made. Raises ValueError for other
+    number types.
+    """
     if code == "F32":
         return np.frombuffer(data, "<f4")
     if code == "F16":
@@ -127,9 +142,14 @@ def decode(data: bytes | memoryview, code: str) -> Block:
     raise ValueError(f"number type {code} is none of F32, F16, BF16")
 
 
-def write(path: Path, tensors: Mapping[str, Source], precision: Precision, on_bytes: Callable[[int], object] = lambda count: None) -> None:
-    """Write all tensors in the order given. on_bytes is told what has been written. Raises ModelError naming the tensor that does not fit
-    the number type."""
+def write(
+    path: Path,
+    tensors: Mapping[str, Source],
+    precision: Precision,
+    on_bytes: Callable[[int], object] = lambda count: None,
+) -> None:
+    """Write all tensors in the order given. on_bytes is told what has been written. Raises
+    ModelError naming the tensor that does not fit the number type."""
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}  # what transformers asks for
     place = 0
     for name, tensor in tensors.items():
@@ -165,13 +185,17 @@ class Entry:
 
 
 def entries(path: Path) -> dict[str, Entry]:
-    """What a safetensors file holds. Raises ModelError naming the file when it is none, or is cut short."""
+    """What a safetensors file holds. Raises ModelError naming the file when it is none, or is cut
+    short.
+    """
     length = path.stat().st_size
     with path.open("rb") as stream:
         head = stream.read(8)
         count = struct.unpack("<Q", head)[0] if len(head) == 8 else 0
         if not 2 <= count <= min(_LARGEST_HEADER, length - 8):
-            raise ModelError(f"{path}: no safetensors file, or cut short: its header would have {count} bytes, the file has {length}")
+            raise ModelError(
+                f"{path}: no safetensors file, or cut short: its header would have {count} bytes, the file has {length}"
+            )
         text = stream.read(count)
     try:
         header = json.loads(text)
@@ -179,13 +203,22 @@ def entries(path: Path) -> dict[str, Entry]:
         for name, entry in header.items():
             if name != "__metadata__":
                 start, end = entry["data_offsets"]
-                found[name] = Entry(str(entry["dtype"]), tuple(int(side) for side in entry["shape"]), 8 + count + start, end - start)
+                found[name] = Entry(
+                    str(entry["dtype"]), tuple(int(side) for side in entry["shape"]), 8 + count + start, end - start
+                )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ModelError(f"{path}: the header of this safetensors file is malformed ({type(error).__name__}: {error})") from error
+        raise ModelError(
+            f"{path}: the header of this safetensors file is malformed ({type(error).__name__}: {error})"
+        ) from error
     for name, entry in found.items():
         values = math.prod(entry.shape)
-        if min(entry.shape, default=0) < 0 or entry.size != values * _WIDTHS.get(entry.code, entry.size // max(1, values)):
-            raise ModelError(f"{path}: malformed: tensor {name} of type {entry.code} and shape {list(entry.shape)} has {entry.size} bytes")
+        if min(entry.shape, default=0) < 0 or entry.size != values * _WIDTHS.get(
+            entry.code, entry.size // max(1, values)
+        ):
+            raise ModelError(
+                f"{path}: malformed: tensor {name} of type {entry.code} and shape {list(entry.shape)} has {entry.size} "
+                "bytes"
+            )
     last = max((entry.start + entry.size for entry in found.values()), default=8 + count)
     if last > length or any(entry.start < 8 + count or entry.size < 0 for entry in found.values()):
         raise ModelError(f"{path}: cut short: its tensors end at byte {last}, the file at {length}")
@@ -193,7 +226,9 @@ def entries(path: Path) -> dict[str, Entry]:
 
 
 def stored(path: Path, entry: Entry) -> Source:
-    """A tensor of a file, read block by block. Raises ModelError for a number type that no checkpoint of ours has."""
+    """A tensor of a file, read block by block. Raises ModelError for a number type that no
+    checkpoint of ours has.
+    """
     if entry.code not in _WIDTHS:
         raise ModelError(f"{path}: holds a tensor of type {entry.code}, readable are {', '.join(_WIDTHS)}")
 

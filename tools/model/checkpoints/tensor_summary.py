@@ -18,7 +18,9 @@ from tools.model.checkpoints.tensor_file import entries
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """values: of all tensors together, each counted once. dtypes: number of tensors of each type. largest: name and shape."""
+    """values: of all tensors together, each counted once. dtypes: number of tensors of each type.
+    largest: name and shape.
+    """
 
     tensors: int
     values: int
@@ -28,7 +30,9 @@ class TensorSummary:
 
 
 def mapped_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a `torch.save`d mapping, left on the disk where its form allows. Never executes what it reads. Raises ModelError."""
+    """The tensors of a `torch.save`d mapping, left on the disk where its form allows. Never
+    executes what it reads. Raises ModelError.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -43,7 +47,10 @@ def mapped_tensors(path: Path) -> dict[str, Tensor]:
 
 def summary_of(tensors: Mapping[str, Tensor]) -> TensorSummary:
     """Of tensors in memory or mapped; storage that two of them share counts once."""
-    distinct = {(tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.numel()): tensor for tensor in tensors.values()}
+    distinct = {
+        (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tensor.numel()): tensor
+        for tensor in tensors.values()
+    }
     types = Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values())
     name = max(tensors, key=lambda name: tensors[name].numel(), default="")
     return TensorSummary(

@@ -1,8 +1,10 @@
-"""The TensorRT-LLM checkpoint: `config.json` and `rank0.safetensors`, from which `trtllm-build` makes an engine.
+"""The TensorRT-LLM checkpoint: `config.json` and `rank0.safetensors`, from which `trtllm-build`
+makes an engine.
 
-Written without TensorRT-LLM. One format serves 0.20 and 1.0 to 1.2: both construct the same configuration class from these keys, and
-refuse keys of `mapping`, `quantization` and `moe` that they do not know, so only those are given that both know.
-Source: compatibility specification section 7.3.
+Written without TensorRT-LLM. One format serves 0.20 and 1.0 to 1.2: both construct the same
+configuration class from these keys, and refuse keys of `mapping`, `quantization` and `moe` that
+they do not know, so only those are given that both know. Source: compatibility specification
+section 7.3.
 """
 
 import json
@@ -22,7 +24,9 @@ def weights(checkpoint: LlmCheckpoint) -> Weights:
 
 
 def write_small_files(checkpoint: LlmCheckpoint, assembly: Assembly, precision: Precision) -> None:
-    """All but `weights`: configuration, tokenizer, and the side files that the served engine needs."""
+    """All but `weights`: configuration, tokenizer, and the side files that the served engine
+    needs.
+    """
     config = json.dumps(checkpoint_config(checkpoint, precision), indent=4) + "\n"
     assembly.file("config.json", lambda path: path.write_text(config, encoding="utf-8"))
     write_tokenizer(checkpoint, assembly)
@@ -30,13 +34,17 @@ def write_small_files(checkpoint: LlmCheckpoint, assembly: Assembly, precision: 
 
 
 def checkpoint_tensors(given: Mapping[str, Source], layers: int) -> dict[str, Source]:
-    """Tensors by TensorRT-LLM's names, from Hugging Face's. Its `fc` is the branch that is activated, which is the gate."""
+    """Tensors by TensorRT-LLM's names, from Hugging Face's. Its `fc` is the branch that is
+    activated, which is the gate.
+    """
     named = {"transformer.vocab_embedding.weight": given[EMBEDDING]}
     for index in range(layers):
         theirs, ours = f"transformer.layers.{index}", f"model.layers.{index}"
         named[f"{theirs}.input_layernorm.weight"] = given[f"{ours}.input_layernorm.weight"]
         for kind in ("weight", "bias"):
-            named[f"{theirs}.attention.qkv.{kind}"] = stacked([given[f"{ours}.self_attn.{part}_proj.{kind}"] for part in "qkv"])
+            named[f"{theirs}.attention.qkv.{kind}"] = stacked(
+                [given[f"{ours}.self_attn.{part}_proj.{kind}"] for part in "qkv"]
+            )
         named[f"{theirs}.attention.dense.weight"] = given[f"{ours}.self_attn.o_proj.weight"]
         named[f"{theirs}.post_layernorm.weight"] = given[f"{ours}.post_attention_layernorm.weight"]
         named[f"{theirs}.mlp.fc.weight"] = given[f"{ours}.mlp.gate_proj.weight"]
@@ -82,7 +90,8 @@ def checkpoint_config(checkpoint: LlmCheckpoint, precision: Precision) -> dict[s
         "moe_shared_expert_intermediate_size": 0,
         "runtime_defaults": None,
         "mapping": {
-            "world_size": 1, "gpus_per_node": 8, "cp_size": 1, "tp_size": 1, "pp_size": 1, "moe_tp_size": 1, "moe_ep_size": 1
+            "world_size": 1, "gpus_per_node": 8, "cp_size": 1, "tp_size": 1, "pp_size": 1, "moe_tp_size": 1,
+            "moe_ep_size": 1
         },
         "quantization": {"quant_algo": None, "kv_cache_quant_algo": None},
     }  # fmt: skip

@@ -4,8 +4,8 @@
     cosyserve/prompt_embeddings.safetensors    text [text_ids, hidden], marks [2, hidden]: what the prompt is looked up in
     cosyserve/vocabulary.json
 
-The architecture's name is none of vLLM's own: `services.llm.hosted.vllm.vllm_plugin` registers a Qwen2 with a biased head under it.
-Source: compatibility specification section 7.6.
+The architecture's name is none of vLLM's own: `services.llm.hosted.vllm.vllm_plugin` registers a
+Qwen2 with a biased head under it. Source: compatibility specification section 7.6.
 """
 
 import json
@@ -25,7 +25,11 @@ def weights(checkpoint: LlmCheckpoint) -> Weights:
     """The large files."""
     first, last = checkpoint.vocabulary.text_ids, checkpoint.vocabulary.text_ids + SPEECH_ROWS
     embedding, head = checkpoint.tensors[EMBEDDING], checkpoint.tensors[HEAD]
-    speech = {EMBEDDING: rows(embedding, first, last), HEAD: rows(head, first, last), HEAD_BIAS: rows(checkpoint.head_bias, first, last)}
+    speech = {
+        EMBEDDING: rows(embedding, first, last),
+        HEAD: rows(head, first, last),
+        HEAD_BIAS: rows(checkpoint.head_bias, first, last),
+    }
     prompt = {TEXT: rows(embedding, 0, first), MARKS: rows(embedding, last, last + 2)}
     return {PROMPT_EMBEDDINGS_FILE: prompt, WEIGHTS_FILE: {**checkpoint.tensors, **speech}}
 

@@ -1,7 +1,9 @@
-"""A conversion of the speech-token model as it lies on the disk: its own configuration, names and tensors, computed in float32.
+"""A conversion of the speech-token model as it lies on the disk: its own configuration, names and
+tensors, computed in float32.
 
-Written from the formats' descriptions and apart from the served model, so that the two agreeing says something about both.
-Source: compatibility specification sections 3.1, 7.1, 7.3 and 7.6; rotary embedding: Su et al., 2021.
+Written from the formats' descriptions and apart from the served model, so that the two agreeing
+says something about both. Source: compatibility specification sections 3.1, 7.1, 7.3 and 7.6;
+rotary embedding: Su et al., 2021.
 """
 
 import json
@@ -17,14 +19,21 @@ from torch import Tensor
 
 from cosyserve.errors import ModelError
 from services.llm.generation.request import Prompt
-from services.llm.hosted.extended_vocabulary import HEAD_BIAS_FILE, HEAD_BIAS_TENSOR, VOCABULARY_FILE, ExtendedVocabulary
+from services.llm.hosted.extended_vocabulary import (
+    HEAD_BIAS_FILE,
+    HEAD_BIAS_TENSOR,
+    VOCABULARY_FILE,
+    ExtendedVocabulary,
+)
 from services.llm.hosted.vllm.prompt_embeddings import MARKS, PROMPT_EMBEDDINGS_FILE, TEXT
 from tools.model.checkpoints.tensor_file import entries, stored
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a sentence begins with, and the speech tokens that follow, one at least; asked for are the scores of each and of the next."""
+    """What a sentence begins with, and the speech tokens that follow, one at least; asked for are
+    the scores of each and of the next.
+    """
 
     prompt: Prompt
     text: tuple[int, ...]
@@ -62,8 +71,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Converted:
-    """embedded: [n, hidden] of a question. block: of a layer, read when it is asked for. head, bias: of all ids that it counts. first: id
-    of the first speech token."""
+    """embedded: [n, hidden] of a question. block: of a layer, read when it is asked for. head,
+    bias: of all ids that it counts. first: id of the first speech token."""
 
     sizes: Sizes
     embedded: Callable[[Question], Tensor]
@@ -88,7 +97,9 @@ class Converted:
 
     def _layer(self, x: Tensor, block: Block, rotation: Tensor) -> Tensor:
         sizes, count = self.sizes, len(x)
-        joined = F.linear(_norm(x, block.norms[0], sizes.epsilon), block.qkv, block.qkv_bias).view(count, -1, sizes.width)
+        joined = F.linear(_norm(x, block.norms[0], sizes.epsilon), block.qkv, block.qkv_bias).view(
+            count, -1, sizes.width
+        )
         q, k, v = torch.split(joined, [sizes.heads, sizes.kv_heads, sizes.kv_heads], dim=1)
         each = sizes.heads // sizes.kv_heads
         k, v = (part.repeat_interleave(each, dim=1) for part in (_turned(k, rotation), v))
@@ -123,7 +134,9 @@ def _hugging_face(directory: Path, config: dict[str, Any]) -> Converted:
     tensor, (vocabulary, bias) = _tensors(directory / "model.safetensors"), _side(directory)
     embedded = _by_ids(tensor("model.embed_tokens.weight"), vocabulary)
     ends = tensor("model.norm.weight"), tensor("lm_head.weight")
-    return Converted(_hugging_face_sizes(config), embedded, partial(_hugging_face_block, tensor), *ends, bias, vocabulary.text_ids)
+    return Converted(
+        _hugging_face_sizes(config), embedded, partial(_hugging_face_block, tensor), *ends, bias, vocabulary.text_ids
+    )
 
 
 def _vllm(directory: Path, config: dict[str, Any]) -> Converted:
@@ -141,10 +154,22 @@ def _vllm(directory: Path, config: dict[str, Any]) -> Converted:
 def _tensorrt_llm(directory: Path, config: dict[str, Any]) -> Converted:
     tensor, (vocabulary, bias) = _tensors(directory / "rank0.safetensors"), _side(directory)
     embedded = _by_ids(tensor("transformer.vocab_embedding.weight"), vocabulary)
-    names = "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_size", "rotary_base", "norm_epsilon"
+    names = (
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_size",
+        "rotary_base",
+        "norm_epsilon",
+    )
     ends = tensor("transformer.ln_f.weight"), tensor("lm_head.weight")
     return Converted(
-        Sizes(*(config[name] for name in names)), embedded, partial(_tensorrt_llm_block, tensor), *ends, bias, vocabulary.text_ids
+        Sizes(*(config[name] for name in names)),
+        embedded,
+        partial(_tensorrt_llm_block, tensor),
+        *ends,
+        bias,
+        vocabulary.text_ids,
     )
 
 

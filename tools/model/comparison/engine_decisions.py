@@ -1,7 +1,8 @@
 """A running engine of the speech-token model against the torch path, decision by decision.
 
-Both are given the same seeded draws, so where their probabilities are close they decide alike. Where one decision differs, the sentence is
-taken up behind it with the torch path's token as replayed, so that every decision is compared with its own past.
+Both are given the same seeded draws, so where their probabilities are close they decide alike.
+Where one decision differs, the sentence is taken up behind it with the torch path's token as
+replayed, so that every decision is compared with its own past.
 """
 
 import contextlib
@@ -22,7 +23,9 @@ MOST_DIFFERING = 10
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of one sentence. decisions: that were compared, the end's too. differing: number of each that was another."""
+    """Of one sentence. decisions: that were compared, the end's too. differing: number of each that
+    was another.
+    """
 
     name: str
     decisions: int
@@ -35,13 +38,17 @@ class Agreement:
 
 
 async def agreements(model: Path, engine: LlmSettings, asked: Sequence[tuple[str, Question]]) -> list[Agreement]:
-    """A sentence for each question and seed. Raises SettingsError and ModelError as `load_backend`."""
+    """A sentence for each question and seed. Raises SettingsError and ModelError as
+    `load_backend`.
+    """
     sentences = [
         (f"{name}, seed {seed}", Generation(prompt=question.prompt, text=question.text, sampling=Sampling(seed=seed)))
         for name, question in asked
         for seed in SEEDS
     ]
-    torch = LlmSettings(listen=engine.listen, model=model, backend="torch", device="cpu", max_positions=engine.max_positions)
+    torch = LlmSettings(
+        listen=engine.listen, model=model, backend="torch", device="cpu", max_positions=engine.max_positions
+    )
     wanted, found = list[list[int]](), list[Agreement]()
     with Step() as step:
         async with contextlib.aclosing(_Loaded(torch)) as plain:

@@ -1,8 +1,8 @@
 """What the graphs of a model are asked in a comparison, and what the torch path answers.
 
-A case is one call of one graph. Streaming cases are the calls of a chunk schedule: prefixes that end on borders of the grid, under chunk
-masks, and the end of the sentence; batches of streams and lengths are others than any that a graph was made with, since it was made with
-none.
+A case is one call of one graph. Streaming cases are the calls of a chunk schedule: prefixes that
+end on borders of the grid, under chunk masks, and the end of the sentence; batches of streams and
+lengths are others than any that a graph was made with, since it was made with none.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,9 @@ MOST_STREAMS = 5
 
 @dataclass(frozen=True)
 class Case:
-    """A call of graph `component`. wanted: the torch path's answer, of the rows and lengths that are real."""
+    """A call of graph `component`. wanted: the torch path's answer, of the rows and lengths that
+    are real.
+    """
 
     component: str
     name: str
@@ -46,7 +48,9 @@ class Case:
 
 
 class Reference:
-    """The torch path of a model on the CPU, and random but seeded questions to it. Raises ModelError naming file and tensor."""
+    """The torch path of a model on the CPU, and random but seeded questions to it. Raises
+    ModelError naming file and tensor.
+    """
 
     def __init__(self, model: Path) -> None:
         directory, cpu = ModelDirectory(model), torch.device("cpu")
@@ -56,8 +60,8 @@ class Reference:
 
     @torch.inference_mode()
     def cases(self, *, masked: bool = True, most: int = MOST_STREAMS) -> Iterator[Case]:
-        """masked: whether the estimator takes streaming masks; without, a batch of one stream and full attention. most: streams in a
-        batch."""
+        """masked: whether the estimator takes streaming masks; without, a batch of one stream and
+        full attention. most: streams in a batch."""
         for streams, tokens, chunked in _ENCODER:
             if streams <= most:
                 yield self._encoder(streams, tokens, chunked)
@@ -69,7 +73,9 @@ class Reference:
         for streams, frames in _PITCH:
             if streams <= most:
                 mel = self._mel(streams, frames)
-                yield Case("pitch", f"{streams} x {frames} frames", {"mel": mel.numpy()}, "f0", self.vocoder.f0(mel).numpy())
+                yield Case(
+                    "pitch", f"{streams} x {frames} frames", {"mel": mel.numpy()}, "f0", self.vocoder.f0(mel).numpy()
+                )
         for streams, frames in _FILTER:
             if streams <= most:
                 yield self._filter(streams, frames)
@@ -80,7 +86,10 @@ class Reference:
         look = LOOKAHEAD_TOKENS if chunked and tokens % CHUNK_TOKENS == 0 else 0
         known = torch.ones(streams, tokens + LOOKAHEAD_TOKENS)
         known[:, tokens + look :] = 0.0
-        wanted = [self.flow.mu([row[:tokens]], [row[tokens : tokens + look]], [0], Window.whole(1), chunked=chunked)[0].T for row in ids]
+        wanted = [
+            self.flow.mu([row[:tokens]], [row[tokens : tokens + look]], [0], Window.whole(1), chunked=chunked)[0].T
+            for row in ids
+        ]
         inputs: Arrays = {
             "tokens": ids.to(torch.int32).numpy(),
             "known": known.numpy(),
@@ -90,7 +99,9 @@ class Reference:
             "positions": self._positions(tokens),
             "positions_frames": self._positions(2 * tokens),
         }
-        return Case("encoder", f"{streams} x {tokens} tokens{_mode(chunked)}", inputs, "mu", torch.stack(wanted).numpy())
+        return Case(
+            "encoder", f"{streams} x {tokens} tokens{_mode(chunked)}", inputs, "mu", torch.stack(wanted).numpy()
+        )
 
     def _recorded_estimator(self, masked: bool) -> Iterator[Case]:
         with np.load(self._recorded, allow_pickle=False) as file:
@@ -116,7 +127,9 @@ class Reference:
         estimator = self.flow.estimator
         time = estimator.time_embedding(t)
         wanted = estimator(joined, time, Window.whole(rows), Mask(mask.transpose(1, 2), allowed)).transpose(1, 2)
-        inputs = {"x": x, "mask": mask, "mu": mu, "t": t, "spks": spks, "cond": cond} | ({"attention": allowed} if masked else {})
+        inputs = {"x": x, "mask": mask, "mu": mu, "t": t, "spks": spks, "cond": cond} | (
+            {"attention": allowed} if masked else {}
+        )
         arrays = {name: tensor.numpy() for name, tensor in inputs.items()}
         return Case("estimator", f"{rows} x {frames} frames{_mode(chunked)}", arrays, "estimator_out", wanted.numpy())
 

@@ -1,4 +1,6 @@
-"""Graphs and engines against the torch path, case by case, and the first layer that differs where one does."""
+"""Graphs and engines against the torch path, case by case, and the first layer that differs where
+one does.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -12,7 +14,9 @@ from tools.model.graphs.graph import Array, Precision, layers_of
 from tools.verify.report import Report
 
 TOLERANCES = {Precision.FP32: 2e-5, Precision.FP16: 1e-2, Precision.BF16: 8e-2, Precision.FP8: 3e-1}
-"""Largest difference of the estimator's velocity, as a share of its largest value where that is above 1."""
+"""Largest difference of the estimator's velocity, as a share of its largest value where that is
+above 1.
+"""
 _OTHERS = {"encoder": 2e-5, "pitch": 2e-3, "filter": 2e-5}
 
 
@@ -31,10 +35,11 @@ def compare(
     engines: Mapping[str, Execute] | None = None,
     factor: float = 1.0,
 ) -> tuple[Report, list[str]]:
-    """A row for each case, and for each component that differs a line that names its first layer that does.
+    """A row for each case, and for each component that differs a line that names its first layer
+    that does.
 
-    executors: who runs a graph, by component. engines: who answers, where that is not the executor; its layers are then those of the
-    executor's run of the graph. factor: on tolerances in float32.
+    executors: who runs a graph, by component. engines: who answers, where that is not the executor;
+    its layers are then those of the executor's run of the graph. factor: on tolerances in float32.
     """
     report, ready, lines = Report(), dict(engines or {}), dict[str, str]()
     for case in cases:
@@ -54,8 +59,11 @@ def _answer(execute: Execute, case: Case) -> Array:
     return execute(case.inputs)[case.output]
 
 
-def first_difference(model: onnx.ModelProto, reference: Reference, case: Case, executor: Executor, allowed: float) -> str:
-    """The first layer, in the order of computation, that is further than `allowed` from the torch path's, in words.
+def first_difference(
+    model: onnx.ModelProto, reference: Reference, case: Case, executor: Executor, allowed: float
+) -> str:
+    """The first layer, in the order of computation, that is further than `allowed` from the torch
+    path's, in words.
 
     Where a layer's values are larger than one, `allowed` is a share of the largest.
     """

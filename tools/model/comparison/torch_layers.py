@@ -1,4 +1,6 @@
-"""What each layer of the torch path hands on, under the names that the graphs use, for a comparison layer by layer."""
+"""What each layer of the torch path hands on, under the names that the graphs use, for a comparison
+layer by layer.
+"""
 
 from collections.abc import Mapping
 
@@ -19,7 +21,9 @@ from tools.model.graphs.graph import Array, Layer
 
 @torch.inference_mode()
 def heard_layers(reference: Reference, case: Case, layers: list[Layer]) -> dict[str, Array]:
-    """The layers of `case` that the torch path has under a name of its own, in the order of computation."""
+    """The layers of `case` that the torch path has under a name of its own, in the order of
+    computation.
+    """
     given = {name: torch.from_numpy(array) for name, array in case.inputs.items()}
     if case.component == "estimator":
         return _estimator(reference, given, layers)
@@ -44,7 +48,9 @@ def _named(layers: list[Layer], heard: Heard, kinds: Mapping[str, tuple[str, ...
 
 def _estimator(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:
     frames = given["x"].shape[2]
-    joined = torch.cat((given["x"], given["mu"], given["spks"][:, :, None].expand(-1, -1, frames), given["cond"]), dim=1).transpose(1, 2)
+    joined = torch.cat(
+        (given["x"], given["mu"], given["spks"][:, :, None].expand(-1, -1, frames), given["cond"]), dim=1
+    ).transpose(1, 2)
     estimator = reference.flow.estimator
     with listening((Resnet, "__call__"), (Transformer, "__call__")) as heard:
         time = estimator.time_embedding(given["t"])
@@ -77,7 +83,12 @@ def _encoder(reference: Reference, given: dict[str, Tensor], layers: list[Layer]
 
 def _filter(reference: Reference, given: dict[str, Tensor], layers: list[Layer]) -> dict[str, Array]:
     mel, source = given["mel"], given["source"][:, SOURCE_MARGIN:-SOURCE_MARGIN]
-    methods = ((ResidualBlock, "__call__"), (Level, "__call__"), (FilterNetwork, "conv_pre"), (FilterNetwork, "conv_post"))
+    methods = (
+        (ResidualBlock, "__call__"),
+        (Level, "__call__"),
+        (FilterNetwork, "conv_pre"),
+        (FilterNetwork, "conv_post"),
+    )
     with listening(*methods) as heard:
         reference.vocoder.filter(mel, source, 0, mel.shape[2])
     levels = [layer for layer in layers if not layer.name.endswith(".merged")]

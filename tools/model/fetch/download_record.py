@@ -1,4 +1,6 @@
-"""`download.json`: what was fetched into a model directory, so that the next fetch has to bring the same."""
+"""`download.json`: what was fetched into a model directory, so that the next fetch has to bring the
+same.
+"""
 
 import json
 import os
@@ -47,7 +49,9 @@ def parse_record(where: object, text: str) -> Record:
     try:
         data = json.loads(text)
         files = {
-            check_relative(where, str(name)): Known(int(entry["bytes"]), check_sha256(f"{where}: {name}", entry["sha256"]))
+            check_relative(where, str(name)): Known(
+                int(entry["bytes"]), check_sha256(f"{where}: {name}", entry["sha256"])
+            )
             for name, entry in data["files"].items()
         }
         return Record(str(data["source"]), files)

@@ -1,4 +1,6 @@
-"""HTTP for downloads: proxies from the environment, a time limit on silence, and credentials that stay with the host they are for."""
+"""HTTP for downloads: proxies from the environment, a time limit on silence, and credentials that
+stay with the host they are for.
+"""
 
 import http.client
 import ssl
@@ -14,10 +16,12 @@ _PASSING = {408, 425, 429, 500, 502, 503, 504}
 
 
 class WebError(Exception):
-    """A request that failed. status: the HTTP status, None when no answer came. passing: another try may succeed. wait: seconds that the
-    server asked for."""
+    """A request that failed. status: the HTTP status, None when no answer came. passing: another
+    try may succeed. wait: seconds that the server asked for."""
 
-    def __init__(self, message: str, status: int | None = None, *, passing: bool = True, wait: float | None = None) -> None:
+    def __init__(
+        self, message: str, status: int | None = None, *, passing: bool = True, wait: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status, self.passing, self.wait = status, passing, wait
 
@@ -29,7 +33,9 @@ class Answer:
         self.status, self.headers, self._stream = status, headers, stream
 
     def read(self, most: int) -> bytes:
-        """Up to `most` bytes; none at the end, or where the connection broke off. Raises WebError."""
+        """Up to `most` bytes; none at the end, or where the connection broke off. Raises
+        WebError.
+        """
         try:
             return self._stream.read(most)
         except (OSError, http.client.HTTPException) as error:
@@ -44,8 +50,12 @@ class Web:
         self._opener = urllib.request.build_opener(_Redirects())
 
     @contextmanager
-    def get(self, url: str, headers: Mapping[str, str], *, start: int = 0, unless_changed: str | None = None) -> Iterator[Answer]:
-        """Ask for a file from byte `start`. unless_changed: a validator; with another one the server begins anew. Raises WebError."""
+    def get(
+        self, url: str, headers: Mapping[str, str], *, start: int = 0, unless_changed: str | None = None
+    ) -> Iterator[Answer]:
+        """Ask for a file from byte `start`. unless_changed: a validator; with another one the
+        server begins anew. Raises WebError.
+        """
         request = urllib.request.Request(url, headers={"User-Agent": _AGENT, "Accept-Encoding": "identity"})  # noqa: S310
         if urlsplit(url).scheme not in ("http", "https"):
             raise WebError(f"{url}: only http and https are fetched", passing=False)
@@ -81,7 +91,9 @@ class Web:
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Keeps credentials on their host, and encryption once it has begun."""
 
-    def redirect_request(self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str) -> Any:
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str
+    ) -> Any:
         before, after = urlsplit(req.full_url), urlsplit(newurl)
         if before.scheme == "https" and after.scheme != "https":
             raise WebError(f"{req.full_url}: sends on to the unencrypted {newurl}", code, passing=False)
@@ -101,7 +113,12 @@ def _refusal(url: str, error: urllib.error.HTTPError) -> WebError:
     }.get(error.code, f"{error.reason}")
     wait = error.headers.get("Retry-After", "")
     passing = error.code in _PASSING
-    return WebError(f"{url}: HTTP {error.code}, {advice}", error.code, passing=passing, wait=float(wait) if wait.isdecimal() else None)
+    return WebError(
+        f"{url}: HTTP {error.code}, {advice}",
+        error.code,
+        passing=passing,
+        wait=float(wait) if wait.isdecimal() else None,
+    )
 
 
 def _unreachable(url: str, error: Exception) -> WebError:

@@ -1,7 +1,8 @@
 """Where model files can be had: Hugging Face, ModelScope, or a mirror.
 
-Each knows the address of a file and, where it can tell, size and sha256 before anything is fetched. Endpoints can be changed with
-HF_ENDPOINT and MODELSCOPE_ENDPOINT, tokens for repositories that ask for one are HF_TOKEN and MODELSCOPE_API_TOKEN.
+Each knows the address of a file and, where it can tell, size and sha256 before anything is fetched.
+Endpoints can be changed with HF_ENDPOINT and MODELSCOPE_ENDPOINT, tokens for repositories that ask
+for one are HF_TOKEN and MODELSCOPE_API_TOKEN.
 """
 
 import json
@@ -35,7 +36,9 @@ class Hub(Protocol):
         ...
 
     def known(self, web: Web) -> dict[str, Known]:
-        """What it says about its files, by path. Raises ModelError when there is no such repository, WebError when it cannot be asked."""
+        """What it says about its files, by path. Raises ModelError when there is no such
+        repository, WebError when it cannot be asked.
+        """
         ...
 
 
@@ -63,7 +66,8 @@ class HuggingFace:
         found = {}
         for entry in listing:
             if isinstance(entry, dict) and entry.get("type") == "file":
-                # Small files are stored in git, whose hash is over more than the content; only large ones have a sha256.
+                # Small files are stored in git, whose hash is over more than the content; only
+                # large ones have a sha256.
                 large = entry.get("lfs") or {}
                 found[str(entry.get("path"))] = Known.of(large.get("size", entry.get("size")), large.get("oid"))
         return found
@@ -99,7 +103,9 @@ class ModelScope:
 
 @dataclass(frozen=True)
 class Mirror:
-    """Any web server with the files laid out as in a model directory; its download.json, if it has one, says what they are."""
+    """Any web server with the files laid out as in a model directory; its download.json, if it has
+    one, says what they are.
+    """
 
     url: str
 

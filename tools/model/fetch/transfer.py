@@ -1,6 +1,7 @@
 """One file over HTTP, carried on where it broke off.
 
-What has come lies beside its place as `.part`, with the server's validator beside that; it gets its name when size and sha256 are right.
+What has come lies beside its place as `.part`, with the server's validator beside that; it gets its
+name when size and sha256 are right.
 """
 
 import hashlib
@@ -23,10 +24,11 @@ _LONGEST_WAIT = 60.0
 
 @dataclass
 class Transfer:
-    """Fetches files. tries: how often in a row a connection may bring nothing new. pause: waits between them, in seconds.
+    """Fetches files. tries: how often in a row a connection may bring nothing new. pause: waits
+    between them, in seconds.
 
-    on_bytes: told how many bytes came; a negative number takes back what has to come again. on_trouble: told, in words, why there is
-    another try.
+    on_bytes: told how many bytes came; a negative number takes back what has to come again.
+    on_trouble: told, in words, why there is another try.
     """
 
     web: Web
@@ -36,7 +38,9 @@ class Transfer:
     on_trouble: Callable[[str], None] = field(default=lambda told: None)
 
     def fetch(self, url: str, headers: dict[str, str], path: Path, known: Known) -> Known:
-        """Make `path`; returns size and sha256 of what came. Raises ModelError when it cannot be had, or is not what `known` says."""
+        """Make `path`; returns size and sha256 of what came. Raises ModelError when it cannot be
+        had, or is not what `known` says.
+        """
         path.parent.mkdir(parents=True, exist_ok=True)
         part = _Part(path)
         resumed = part.size > 0
@@ -44,20 +48,24 @@ class Transfer:
         self._complete(url, headers, part, known)
         found = part.facts()
         if resumed and found != _filled(known, found):
-            # Parts of two versions, or a part that was damaged: once from the start, before anybody is blamed.
+            # Parts of two versions, or a part that was damaged: once from the start, before anybody
+            # is blamed.
             self.on_trouble(f"{path.name}: what was carried on does not fit, from the start")
             self._again(part)
             self._complete(url, headers, part, known)
             found = part.facts()
         if found != _filled(known, found):
             self._again(part)
-            came, wanted = (f"{facts.size} bytes with sha256 {facts.sha256}" for facts in (found, _filled(known, found)))
+            came, wanted = (
+                f"{facts.size} bytes with sha256 {facts.sha256}" for facts in (found, _filled(known, found))
+            )
             raise ModelError(f"{path}: {url} sent {came}, expected are {wanted}")
         part.finish()
         return found
 
     def _complete(self, url: str, headers: dict[str, str], part: "_Part", known: Known) -> None:
-        # Against the most there ever was: what is fetched again, because it had to be thrown away, is nothing new.
+        # Against the most there ever was: what is fetched again, because it had to be thrown away,
+        # is nothing new.
         fruitless, most = 0, part.size
         while True:
             try:
@@ -71,7 +79,9 @@ class Transfer:
             fruitless = 0 if part.size > most else fruitless + 1
             most = max(most, part.size)
             if fruitless >= self.tries:
-                raise ModelError(f"{url}: given up after {self.tries} tries that brought nothing: {trouble}") from trouble
+                raise ModelError(
+                    f"{url}: given up after {self.tries} tries that brought nothing: {trouble}"
+                ) from trouble
             wait = min(_LONGEST_WAIT, trouble.wait if trouble.wait is not None else 2.0**fruitless)
             self.on_trouble(f"{part.path.name}: {trouble}; again in {wait:.0f} s, from byte {part.size}")
             self.pause(wait)
@@ -94,7 +104,9 @@ class Transfer:
         return part.size == total if total is not None else True
 
     def _place(self, answer: Answer, part: "_Part", start: int) -> int | None:
-        """The size of the whole, with `part` cut to where the answer begins. Raises WebError when it begins elsewhere."""
+        """The size of the whole, with `part` cut to where the answer begins. Raises WebError when
+        it begins elsewhere.
+        """
         told = _CONTENT_RANGE.fullmatch(_header(answer, "Content-Range") or "")
         if answer.status == 416:
             if told and told[3] == str(start):
@@ -105,7 +117,9 @@ class Transfer:
         if answer.status == 206:
             if not told or told[1] != str(start) or told[3] == "*":
                 self._again(part)
-                raise WebError(f"asked for bytes from {start}, the server sends {_header(answer, 'Content-Range') or 'no range'}")
+                raise WebError(
+                    f"asked for bytes from {start}, the server sends {_header(answer, 'Content-Range') or 'no range'}"
+                )
             return int(told[3])
         if start:
             self._again(part)
@@ -162,7 +176,9 @@ class _Part:
 
 def _filled(known: Known, found: Known) -> Known:
     """`known`, with what it does not say taken as found."""
-    return Known(found.size if known.size is None else known.size, found.sha256 if known.sha256 is None else known.sha256)
+    return Known(
+        found.size if known.size is None else known.size, found.sha256 if known.sha256 is None else known.sha256
+    )
 
 
 def _validator(answer: Answer) -> str | None:

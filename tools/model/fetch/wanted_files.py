@@ -17,7 +17,9 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class WantedFile:
-    """path: relative, with slashes. size and sha256: None while nobody has said. about: bytes, roughly."""
+    """path: relative, with slashes. size and sha256: None while nobody has said. about: bytes,
+    roughly.
+    """
 
     path: str
     purpose: str
@@ -52,7 +54,9 @@ def read_catalogue(path: Path = CATALOGUE) -> Catalogue:
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise ModelError(f"{path}: no list of model files: {error}") from error
     try:
-        repositories = {hub: Repository(data[hub]["repository"], data[hub]["revision"]) for hub in ("huggingface", "modelscope")}
+        repositories = {
+            hub: Repository(data[hub]["repository"], data[hub]["revision"]) for hub in ("huggingface", "modelscope")
+        }
         files = tuple(_file(path, name, entry) for name, entry in data["files"].items())
         return Catalogue(str(data["what"]), repositories, files)
     except (KeyError, TypeError, AttributeError) as error:
@@ -62,7 +66,12 @@ def read_catalogue(path: Path = CATALOGUE) -> Catalogue:
 def check_relative(where: object, name: str) -> str:
     """`name`, if it stays below the directory it is joined to. Raises ModelError."""
     parts = PurePosixPath(name).parts
-    if not parts or name.startswith("/") or "\\" in name or any(part in ("..", ".") or part.startswith("~") for part in parts):
+    if (
+        not parts
+        or name.startswith("/")
+        or "\\" in name
+        or any(part in ("..", ".") or part.startswith("~") for part in parts)
+    ):
         raise ModelError(f"{where}: {name!r} is no path inside a model directory")
     return name
 

@@ -1,7 +1,8 @@
-"""Scales for 8-bit products: how large the inputs of each linear map become while the model itself speaks.
+"""Scales for 8-bit products: how large the inputs of each linear map become while the model itself
+speaks.
 
-The float32 graph says the voice's prompt, or tokens at random where the model directory has no voice, at each of the ten times of the
-flow, and the largest magnitude of each input is kept.
+The float32 graph says the voice's prompt, or tokens at random where the model directory has no
+voice, at each of the ten times of the flow, and the largest magnitude of each input is kept.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,9 @@ FRAMES = 300
 _HEADROOM = 1.05
 
 
-def measured(tensors: Mapping[str, Array], config: FlowConfig, mu: Array, condition: Array, speaker: Array) -> dict[str, float]:
+def measured(
+    tensors: Mapping[str, Array], config: FlowConfig, mu: Array, condition: Array, speaker: Array
+) -> dict[str, float]:
     """Largest magnitude of the input of each 8-bit map, a twentieth added.
 
     mu, condition: float32 [80, frames] of what is said; speaker: float32 [80].
@@ -59,7 +62,9 @@ def measured(tensors: Mapping[str, Array], config: FlowConfig, mu: Array, condit
 
 
 def scales_of(model: Path, tensors: Mapping[str, Array], config: FlowConfig) -> dict[str, float]:
-    """The scales while the model says the tokens of its `flow_mel.npz`, or without that file ids at random from seed 0 without a prompt."""
+    """The scales while the model says the tokens of its `flow_mel.npz`, or without that file ids at
+    random from seed 0 without a prompt.
+    """
     flow = load_flow(ModelDirectory(model), torch.device("cpu"))
     path = model / "flow_mel.npz"
     if path.exists():
@@ -69,10 +74,14 @@ def scales_of(model: Path, tensors: Mapping[str, Array], config: FlowConfig) -> 
                 torch.from_numpy(arrays["prompt_feat"][0]),
                 torch.from_numpy(arrays["spk_embedding"][0]),
             )
-            ids = torch.cat([voice.tokens, torch.from_numpy(arrays["token"][0]).long()])[: FRAMES // MEL_FRAMES_PER_TOKEN]
+            ids = torch.cat([voice.tokens, torch.from_numpy(arrays["token"][0]).long()])[
+                : FRAMES // MEL_FRAMES_PER_TOKEN
+            ]
     else:
         drawn = torch.Generator().manual_seed(0)
-        voice = VoicePrompt(torch.zeros(0, dtype=torch.long), torch.zeros(0, MEL_BINS), torch.randn(SPEAKER_DIMENSION, generator=drawn))
+        voice = VoicePrompt(
+            torch.zeros(0, dtype=torch.long), torch.zeros(0, MEL_BINS), torch.randn(SPEAKER_DIMENSION, generator=drawn)
+        )
         ids = torch.randint(0, config.vocabulary, (FRAMES // MEL_FRAMES_PER_TOKEN,), generator=drawn)
     with torch.inference_mode():
         mu = flow.mu([ids], [ids[:0]], [0], Window.whole(1), chunked=True)[0].T.numpy()

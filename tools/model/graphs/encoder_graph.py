@@ -1,18 +1,18 @@
-"""The flow's encoder as an ONNX graph (compatibility specification sections 4.1 to 4.3). Float32 throughout: a fortieth of the work,
-a norm whose epsilon of 1e-12 is no half-precision number, and activations scaled by the square root of the width.
+"""The flow's encoder as an ONNX graph (compatibility specification sections 4.1 to 4.3). Float32
+throughout: a fortieth of the work, a norm whose epsilon of 1e-12 is no half-precision number, and
+activations scaled by the square root of the width.
 
-| name | type, shape | what |
-|---|---|---|
-| tokens | int32 [streams, tokens + 3] | ids of the prompt and of what is spoken, then up to 3 of look-ahead, then padding |
-| known | float32 [streams, tokens + 3] | 1 where there is an id, 0 for missing look-ahead and padding |
-| mask | float32 [streams, 1, tokens] | 1 for a token that is encoded, 0 for its look-ahead and padding |
-| attention | bool [tokens, tokens] | whether a query may see a key, before the upsampling |
-| attention_frames | bool [2 * tokens, 2 * tokens] | the same behind it |
-| positions | float32 [2 * tokens, width] | a row of zeros, then sinusoids of the distances tokens - 1 down to 1 - tokens |
-| positions_frames | float32 [4 * tokens, width] | the same for frames |
-| mu | float32 [streams, 80, 2 * tokens] | |
+| name | type, shape | what | |---|---|---| | tokens | int32 [streams, tokens + 3] | ids of the
+prompt and of what is spoken, then up to 3 of look-ahead, then padding | | known | float32 [streams,
+tokens + 3] | 1 where there is an id, 0 for missing look-ahead and padding | | mask | float32
+[streams, 1, tokens] | 1 for a token that is encoded, 0 for its look-ahead and padding | | attention
+| bool [tokens, tokens] | whether a query may see a key, before the upsampling | | attention_frames
+| bool [2 * tokens, 2 * tokens] | the same behind it | | positions | float32 [2 * tokens, width] | a
+row of zeros, then sinusoids of the distances tokens - 1 down to 1 - tokens | | positions_frames |
+float32 [4 * tokens, width] | the same for frames | | mu | float32 [streams, 80, 2 * tokens] | |
 
-The free lengths are called `tokens`, `seen` (tokens + 3), `frames` (2 * tokens), `distances` and `frame_distances`.
+The free lengths are called `tokens`, `seen` (tokens + 3), `frames` (2 * tokens), `distances` and
+`frame_distances`.
 """
 
 import math
@@ -49,7 +49,10 @@ class _Encoder:
         graph.input("positions_frames", TensorProto.FLOAT, ("frame_distances", self._width))
         x = self._looked_ahead()
         x = self._stack(
-            x, [f"encoder.encoders.{at}" for at in range(config.encoder_layers)], self._bias("mask", "attention", "tokens"), "positions"
+            x,
+            [f"encoder.encoders.{at}" for at in range(config.encoder_layers)],
+            self._bias("mask", "attention", "tokens"),
+            "positions",
         )
         x = self._layers.convolution(self._twice(x), "encoder.up_layer.conv", before=4)
         x = self._scaled(x, "encoder.up_embed")
@@ -68,7 +71,9 @@ class _Encoder:
         x = graph.node("Mul", [x, graph.node("Unsqueeze", ["known", graph.integers(2)], "known.column")], "embedded")
         limits = [graph.integers(0), graph.integers(-LOOKAHEAD_TOKENS), graph.integers(1)]
         itself = graph.layer("embed", graph.node("Slice", [x, *limits], "embedded.itself"))
-        seen = graph.node("LeakyRelu", [layers.convolution(x, "encoder.pre_lookahead_layer.conv1", before=0)], "seen", alpha=0.01)
+        seen = graph.node(
+            "LeakyRelu", [layers.convolution(x, "encoder.pre_lookahead_layer.conv1", before=0)], "seen", alpha=0.01
+        )
         smooth = layers.convolution(seen, "encoder.pre_lookahead_layer.conv2", before=2)
         return graph.layer("pre_lookahead", graph.node("Add", [smooth, itself], "pre_lookahead"))
 
@@ -81,7 +86,9 @@ class _Encoder:
         graph = self.graph
         column = graph.node("Unsqueeze", [x, graph.integers(2)], f"{x}.column")
         return graph.node(
-            "Reshape", [graph.node("Concat", [column, column], f"{x}.pair", axis=2), graph.integers(0, -1, self._width)], f"{x}.twice"
+            "Reshape",
+            [graph.node("Concat", [column, column], f"{x}.pair", axis=2), graph.integers(0, -1, self._width)],
+            f"{x}.twice",
         )
 
     def _twice_mask(self) -> str:
@@ -100,15 +107,23 @@ class _Encoder:
         graph, layers = self.graph, self._layers
         attended = self._attention(layers.norm(x, f"{name}.norm_mha", 1e-12), f"{name}.self_attn", bias, positions)
         x = graph.node("Add", [x, attended], f"{name}.attended")
-        fed = layers.silu(layers.named_linear(layers.norm(x, f"{name}.norm_ff", 1e-12), f"{name}.feed_forward.w_1"), f"{name}.fed")
+        fed = layers.silu(
+            layers.named_linear(layers.norm(x, f"{name}.norm_ff", 1e-12), f"{name}.feed_forward.w_1"), f"{name}.fed"
+        )
         return graph.layer(
-            name.removeprefix("encoder."), graph.node("Add", [x, layers.named_linear(fed, f"{name}.feed_forward.w_2")], name)
+            name.removeprefix("encoder."),
+            graph.node("Add", [x, layers.named_linear(fed, f"{name}.feed_forward.w_2")], name),
         )
 
     def _attention(self, x: str, name: str, bias: str, positions: str) -> str:
         graph, layers, heads = self.graph, self._layers, self._heads
-        joined = [np.concatenate([layers.tensor(f"{name}.linear_{part}.{kind}") for part in "qkv"]) for kind in ("weight", "bias")]
-        parts = graph.split(layers.linear(x, joined[0], joined[1], f"{name}.linear_qkv"), [self._width] * 3, f"{name}.qkv")
+        joined = [
+            np.concatenate([layers.tensor(f"{name}.linear_{part}.{kind}") for part in "qkv"])
+            for kind in ("weight", "bias")
+        ]
+        parts = graph.split(
+            layers.linear(x, joined[0], joined[1], f"{name}.linear_qkv"), [self._width] * 3, f"{name}.qkv"
+        )
         queries, keys, values = (layers.heads(part, heads, part) for part in parts)
         asked = [
             graph.node(
@@ -126,9 +141,11 @@ class _Encoder:
         return layers.named_linear(layers.attend(score, values, name), f"{name}.linear_out")
 
     def _distance(self, asked: str, name: str, positions: str, like: str) -> str:
-        """Scores by distance, brought from [.., time, 2 * time] of falling distance behind a column of zeros to [.., time, keys].
+        """Scores by distance, brought from [.., time, 2 * time] of falling distance behind a column
+        of zeros to [.., time, keys].
 
-        In row-major memory, without its first `time` numbers, a row is one shorter than before: row i then starts time - 1 - i columns in.
+        In row-major memory, without its first `time` numbers, a row is one shorter than before: row
+        i then starts time - 1 - i columns in.
         """
         graph, layers, heads = self.graph, self._layers, self._heads
         table = layers.linear(positions, layers.tensor(f"{name}.linear_pos.weight"), None, f"{name}.linear_pos")
@@ -139,7 +156,10 @@ class _Encoder:
         time = graph.node("Gather", [shape, graph.integers(2)], f"{name}.time", axis=0)
         two = graph.node("Mul", [time, graph.integers(2)], f"{name}.time2")
         rows = graph.node(
-            "Concat", [graph.integers(0, 0), time, graph.node("Sub", [two, graph.integers(1)], f"{name}.shorter")], f"{name}.rows", axis=0
+            "Concat",
+            [graph.integers(0, 0), time, graph.node("Sub", [two, graph.integers(1)], f"{name}.shorter")],
+            f"{name}.rows",
+            axis=0,
         )
         flat = graph.node("Reshape", [falling, graph.integers(0, 0, -1)], f"{name}.flat")
         flat = graph.node("Slice", [flat, time, graph.integers(_END), graph.integers(2)], f"{name}.shifted")

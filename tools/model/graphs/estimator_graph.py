@@ -1,7 +1,8 @@
 """The flow's estimator as an ONNX graph (compatibility specification sections 4.5 and 4.8).
 
-Inputs as in the published file, which has a fixed batch of 2 and full attention, and one more, `attention`, so that streaming masks are
-honoured. Rows are streams times two, the one with the condition and the one without.
+Inputs as in the published file, which has a fixed batch of 2 and full attention, and one more,
+`attention`, so that streaming masks are honoured. Rows are streams times two, the one with the
+condition and the one without.
 
 | name | type, shape | what |
 |---|---|---|
@@ -36,19 +37,26 @@ def estimator_graph(
     scales: Mapping[str, float] | None = None,
     masked: bool = True,
 ) -> Graph:
-    """tensors: the estimator's, float32, names without prefix. masked: False leaves `attention` out and fixes the batch at 2, as
-    published."""
+    """tensors: the estimator's, float32, names without prefix. masked: False leaves `attention` out
+    and fixes the batch at 2, as published."""
     return _Estimator(tensors, config, precision, scales, masked).graph
 
 
 def largest_inputs_needed(graph: Graph) -> dict[str, str]:
-    """The linear maps that multiply in 8 bits with precision fp8, each with the tensor whose largest magnitude it needs."""
+    """The linear maps that multiply in 8 bits with precision fp8, each with the tensor whose
+    largest magnitude it needs.
+    """
     return {name: value for name, value in graph.product_inputs.items() if ".attn1." in name or ".ff." in name}
 
 
 class _Estimator:
     def __init__(
-        self, tensors: Mapping[str, Array], config: FlowConfig, precision: Precision, scales: Mapping[str, float] | None, masked: bool
+        self,
+        tensors: Mapping[str, Array],
+        config: FlowConfig,
+        precision: Precision,
+        scales: Mapping[str, float] | None,
+        masked: bool,
     ) -> None:
         self.graph = graph = Graph("estimator", precision)
         self._layers = Layers(graph, tensors, scales)
@@ -85,32 +93,47 @@ class _Estimator:
     def _inputs(self) -> str:
         """x, mu, speaker and condition side by side, [rows, frames, 320]."""
         graph = self.graph
-        x, mu, cond = (graph.node("Transpose", [name], f"{name}.frames", perm=[0, 2, 1]) for name in ("x", "mu", "cond"))
+        x, mu, cond = (
+            graph.node("Transpose", [name], f"{name}.frames", perm=[0, 2, 1]) for name in ("x", "mu", "cond")
+        )
         speaker = graph.node("Unsqueeze", ["spks", graph.integers(1)], "spks.frame")
         speaker = graph.node("Expand", [speaker, graph.node("Shape", [x], "x.shape")], "spks.frames")
         return graph.layer("inputs", graph.node("Concat", [x, mu, speaker, cond], "inputs", axis=2))
 
     def _time(self) -> str:
-        """Mish of the time embedding, float32 [rows, 1, 4 * channels]: two small maps, of numbers up to 1000."""
+        """Mish of the time embedding, float32 [rows, 1, 4 * channels]: two small maps, of numbers
+        up to 1000.
+        """
         graph, layers = self.graph, self._layers
         into = layers.tensor("time_mlp.linear_1.weight").shape[1]
         # The same rounding as the torch path's, which multiplies in float32.
         rate = np.exp(np.arange(into // 2, dtype=np.float32) * np.float32(-(math.log(10000.0) / (into // 2 - 1))))
-        t = graph.node("Mul", [graph.node("Unsqueeze", ["t", graph.integers(1)], "t.column"), graph.number(1000.0)], "t.thousand")
+        t = graph.node(
+            "Mul", [graph.node("Unsqueeze", ["t", graph.integers(1)], "t.column"), graph.number(1000.0)], "t.thousand"
+        )
         angle = graph.node("Mul", [t, graph.weight("time_rate", rate)], "time.angle")
-        waves = graph.node("Concat", [graph.node("Sin", [angle], "time.sin"), graph.node("Cos", [angle], "time.cos")], "time.waves", axis=1)
+        waves = graph.node(
+            "Concat",
+            [graph.node("Sin", [angle], "time.sin"), graph.node("Cos", [angle], "time.cos")],
+            "time.waves",
+            axis=1,
+        )
         hidden = layers.silu(self._full("time_mlp.linear_1", waves), "time.hidden")
         embedding = graph.layer("time_mlp", self._full("time_mlp.linear_2", hidden))
         return graph.node("Unsqueeze", [layers.mish(embedding, "time.mish"), graph.integers(1)], "time")
 
     def _full(self, name: str, x: str) -> str:
-        return self._layers.full_linear(x, self._layers.tensor(f"{name}.weight"), self._layers.tensor(f"{name}.bias"), name)
+        return self._layers.full_linear(
+            x, self._layers.tensor(f"{name}.weight"), self._layers.tensor(f"{name}.bias"), name
+        )
 
     def _real(self, x: str, name: str) -> str:
         return self.graph.node("Mul", [x, self._mask], name)
 
     def _one_tap(self, x: str, name: str) -> str:
-        return self._layers.linear(x, self._layers.tensor(f"{name}.weight")[:, :, 0], self._layers.tensor(f"{name}.bias"), name)
+        return self._layers.linear(
+            x, self._layers.tensor(f"{name}.weight")[:, :, 0], self._layers.tensor(f"{name}.bias"), name
+        )
 
     def _end(self, x: str, name: str) -> str:
         return self.graph.layer(name, self._layers.convolution(self._real(x, f"{name}.real"), name, before=2))
@@ -129,7 +152,9 @@ class _Estimator:
 
     def _resnet(self, x: str, time: str, name: str) -> str:
         graph, layers = self.graph, self._layers
-        hidden = graph.node("Add", [self._block(x, f"{name}.block1"), self._full(f"{name}.mlp.1", time)], f"{name}.timed")
+        hidden = graph.node(
+            "Add", [self._block(x, f"{name}.block1"), self._full(f"{name}.mlp.1", time)], f"{name}.timed"
+        )
         hidden = self._block(hidden, f"{name}.block2")
         beside = layers.to_full(self._one_tap(layers.to_products(self._real(x, f"{name}.real")), f"{name}.res_conv"))
         return graph.layer(name, graph.node("Add", [hidden, beside], name))
@@ -150,7 +175,9 @@ class _Estimator:
         queries, keys, values = (layers.heads(part, heads, part) for part in parts)
         keys = graph.node("Transpose", [keys], f"{name}.keys", perm=[0, 1, 3, 2])
         queries = graph.node("Mul", [queries, graph.number(width**-0.5, "product")], f"{name}.queries")
-        scores = graph.node("Add", [graph.node("MatMul", [queries, keys], f"{name}.content"), self._bias], f"{name}.scores")
+        scores = graph.node(
+            "Add", [graph.node("MatMul", [queries, keys], f"{name}.content"), self._bias], f"{name}.scores"
+        )
         return layers.named_linear(layers.attend(scores, values, name), f"{name}.to_out.0")
 
 

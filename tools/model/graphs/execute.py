@@ -1,4 +1,6 @@
-"""Running a graph of the tools once: by ONNX Runtime, by TensorRT, or by onnx's own definition of each operator where neither can."""
+"""Running a graph of the tools once: by ONNX Runtime, by TensorRT, or by onnx's own definition of
+each operator where neither can.
+"""
 
 import tempfile
 from collections.abc import Callable, Mapping
@@ -24,7 +26,9 @@ _CUDA = "CUDAExecutionProvider"
 
 
 def by_onnx_runtime(model: onnx.ModelProto, provider: str = "CPUExecutionProvider") -> Execute:
-    """On the CPU, or where `provider` computes. Raises SettingsError where that cannot be set up."""
+    """On the CPU, or where `provider` computes. Raises SettingsError where that cannot be set
+    up.
+    """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -32,21 +36,29 @@ def by_onnx_runtime(model: onnx.ModelProto, provider: str = "CPUExecutionProvide
     settings = {"use_tf32": "0"} if provider == _CUDA else {}
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=[(provider, settings)])
     if provider not in session.get_providers():  # it says nothing and computes on the CPU
-        raise SettingsError(f"onnxruntime {onnxruntime.__version__} cannot set up its {provider} here; its own lines say why")
+        raise SettingsError(
+            f"onnxruntime {onnxruntime.__version__} cannot set up its {provider} here; its own lines say why"
+        )
     names = [entry.name for entry in session.get_outputs()]
     return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
 def on_cuda() -> Executor:
-    """ONNX Runtime on the first visible GPU. Raises SettingsError for a wheel that is for CPUs only."""
+    """ONNX Runtime on the first visible GPU. Raises SettingsError for a wheel that is for CPUs
+    only.
+    """
     library = onnx_library()
     if _CUDA not in library.get_available_providers():
-        raise SettingsError(f"onnxruntime {library.__version__} has no {_CUDA}: pip install onnxruntime-gpu in its place")
+        raise SettingsError(
+            f"onnxruntime {library.__version__} has no {_CUDA}: pip install onnxruntime-gpu in its place"
+        )
     return partial(by_onnx_runtime, provider=_CUDA)
 
 
 def by_definition(model: onnx.ModelProto) -> Execute:
-    """onnx's reference implementation in numpy: slow, and every number type is there. Sums run in float32, as in the kernels of a GPU."""
+    """onnx's reference implementation in numpy: slow, and every number type is there. Sums run in
+    float32, as in the kernels of a GPU.
+    """
     from onnx.reference import ReferenceEvaluator
 
     evaluator = ReferenceEvaluator(_summed_in_full(model))
@@ -55,7 +67,9 @@ def by_definition(model: onnx.ModelProto) -> Execute:
 
 
 def _summed_in_full(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy whose products and softmaxes take float32 and are rounded to their own type afterwards."""
+    """A copy whose products and softmaxes take float32 and are rounded to their own type
+    afterwards.
+    """
     inferred = onnx.shape_inference.infer_shapes(model)
     types = {value.name: value.type.tensor_type.elem_type for value in inferred.graph.value_info}
     nodes = []
@@ -76,7 +90,9 @@ def _summed_in_full(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def on_cpu(precision: Precision) -> dict[str, Executor]:
-    """By component: ONNX Runtime where its CPU kernels have the types. precision: of the estimator, the others are float32."""
+    """By component: ONNX Runtime where its CPU kernels have the types. precision: of the estimator,
+    the others are float32.
+    """
     estimator = by_onnx_runtime if precision in (Precision.FP32, Precision.FP16) else by_definition
     executors: dict[str, Executor] = dict.fromkeys(COMPONENTS, by_onnx_runtime)
     return executors | {"estimator": estimator}

@@ -1,7 +1,8 @@
 """Writing an ONNX graph node by node.
 
-The graphs are written from the weights instead of traced from running code: every value has a name of our choosing, lengths are free by
-construction, the types are ours to set, and the same weights give the same bytes.
+The graphs are written from the weights instead of traced from running code: every value has a name
+of our choosing, lengths are free by construction, the types are ours to set, and the same weights
+give the same bytes.
 """
 
 from collections.abc import Sequence
@@ -51,8 +52,9 @@ class Layer:
 class Graph:
     """Nodes, weights and layers of one graph.
 
-    Matrix products and attention are in the type of `precision`; everything between them (norms, residual sums, activations of the time,
-    masks) stays float32, with a Cast at each border, because TensorRT networks are strongly typed and take types from the file.
+    Matrix products and attention are in the type of `precision`; everything between them (norms,
+    residual sums, activations of the time, masks) stays float32, with a Cast at each border,
+    because TensorRT networks are strongly typed and take types from the file.
     """
 
     def __init__(self, name: str, precision: Precision = Precision.FP32) -> None:
@@ -60,7 +62,9 @@ class Graph:
         self.precision = precision
         self.layers: list[Layer] = []
         self.product_inputs: dict[str, str] = {}
-        """Name of each linear map to the tensor that it multiplies: what an 8-bit scale is chosen from."""
+        """Name of each linear map to the tensor that it multiplies: what an 8-bit scale is chosen
+        from.
+        """
         self._nodes: list[onnx.NodeProto] = []
         self._weights: dict[str, onnx.TensorProto] = {}
         self._inputs: list[onnx.ValueInfoProto] = []
@@ -116,20 +120,30 @@ class Graph:
         opset = FLOAT8_OPSET if self.precision is Precision.FP8 else OPSET
         graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, list(self._weights.values()))
         model = helper.make_model(
-            graph, producer_name="cosyserve", opset_imports=[helper.make_opsetid("", opset)], ir_version=_IR_VERSION[opset]
+            graph,
+            producer_name="cosyserve",
+            opset_imports=[helper.make_opsetid("", opset)],
+            ir_version=_IR_VERSION[opset],
         )
-        told = {"precision": self.precision.value, "layers": "\n".join(f"{layer.name}\t{layer.value}" for layer in self.layers)}
+        told = {
+            "precision": self.precision.value,
+            "layers": "\n".join(f"{layer.name}\t{layer.value}" for layer in self.layers),
+        }
         helper.set_model_props(model, dict(sorted((metadata | told).items())))
         onnx.checker.check_model(model, full_check=True)
         return model
 
 
 def layers_of(model: onnx.ModelProto) -> list[Layer]:
-    """The layers that the writer remembered, in the order of computation; none in a file that is not ours."""
+    """The layers that the writer remembered, in the order of computation; none in a file that is
+    not ours.
+    """
     told = {entry.key: entry.value for entry in model.metadata_props}.get("layers", "")
     return [Layer(*line.split("\t")) for line in told.splitlines()]
 
 
 def write(model: onnx.ModelProto, path: Path) -> None:
-    """The same bytes for the same model, weights inside: the largest graph has 0.3 GB, a sixth of what one file may hold."""
+    """The same bytes for the same model, weights inside: the largest graph has 0.3 GB, a sixth of
+    what one file may hold.
+    """
     path.write_bytes(model.SerializeToString(deterministic=True))

@@ -1,4 +1,6 @@
-"""The layers that the flow's graphs are made of. Activations are time-major, [rows, time, channels], as in the torch path."""
+"""The layers that the flow's graphs are made of. Activations are time-major, [rows, time,
+channels], as in the torch path.
+"""
 
 from collections.abc import Mapping
 
@@ -9,14 +11,17 @@ from onnx import TensorProto
 from tools.model.graphs.graph import Array, Graph, Precision
 
 MASKED = -1.0e4
-"""Added to the scores of keys that must not be seen: gone after the exponential, and a number in every type."""
+"""Added to the scores of keys that must not be seen: gone after the exponential, and a number in
+every type.
+"""
 _FLOAT8_LARGEST = 448.0
 
 
 class Layers:
     """Writes layers into `graph` from named weights.
 
-    scales: largest magnitude of the input of each linear map, by name; with precision fp8 those maps multiply in 8 bits.
+    scales: largest magnitude of the input of each linear map, by name; with precision fp8 those
+    maps multiply in 8 bits.
     """
 
     def __init__(self, graph: Graph, tensors: Mapping[str, Array], scales: Mapping[str, float] | None = None) -> None:
@@ -49,7 +54,9 @@ class Layers:
         else:
             weight = graph.weight(f"{name}.weight", matrix.T.astype(dtype))
         made = graph.node("MatMul", [x, weight], f"{name}.product")
-        return made if bias is None else graph.node("Add", [made, graph.weight(f"{name}.bias", bias.astype(dtype))], name)
+        return (
+            made if bias is None else graph.node("Add", [made, graph.weight(f"{name}.bias", bias.astype(dtype))], name)
+        )
 
     def full_linear(self, x: str, matrix: Array, bias: Array | None, name: str) -> str:
         """The same in float32 whatever the precision."""
@@ -58,14 +65,18 @@ class Layers:
         return made if bias is None else graph.node("Add", [made, graph.weight(f"{name}.bias", bias)], name)
 
     def _eight_bits(self, x: str, matrix: Array, name: str) -> tuple[str, str]:
-        """x and matrix through 8-bit floating point, one scale for each, which every TensorRT kernel for it takes."""
+        """x and matrix through 8-bit floating point, one scale for each, which every TensorRT
+        kernel for it takes.
+        """
         graph, dtype = self.graph, self.graph.product_dtype
         zero = graph.weight("zero.float8", np.zeros((), ml_dtypes.float8_e4m3fn))
         step = graph.weight(f"{name}.step", np.asarray(max(self._scales[name], 1e-6) / _FLOAT8_LARGEST).astype(dtype))
         x = graph.node("QuantizeLinear", [x, step, zero], f"{name}.input.float8")
         x = graph.node("DequantizeLinear", [x, step, zero], f"{name}.input")
         size = np.asarray(max(float(np.abs(matrix).max()), 1e-6) / _FLOAT8_LARGEST).astype(dtype)
-        packed = (matrix / size.astype(np.float32)).clip(-_FLOAT8_LARGEST, _FLOAT8_LARGEST).T.astype(ml_dtypes.float8_e4m3fn)
+        packed = (
+            (matrix / size.astype(np.float32)).clip(-_FLOAT8_LARGEST, _FLOAT8_LARGEST).T.astype(ml_dtypes.float8_e4m3fn)
+        )
         values = [graph.weight(f"{name}.weight.float8", packed), graph.weight(f"{name}.weight.step", size), zero]
         return x, graph.node("DequantizeLinear", values, f"{name}.weight")
 
@@ -80,19 +91,23 @@ class Layers:
         return graph.node("LayerNormalization", [x, *weights], name, axis=-1, epsilon=epsilon, stash_type=1)
 
     def convolution(self, x: str, name: str, *, before: int) -> str:
-        """Convolution over time as one matrix product, float32 in and out: [rows, time + taps - 1 - before, in] -> [rows, time, out].
+        """Convolution over time as one matrix product, float32 in and out: [rows, time + taps - 1 -
+        before, in] -> [rows, time, out].
 
         before: frames of zeros to put in front, taps - 1 for a causal one.
         """
         graph, weight = self.graph, self.tensor(f"{name}.weight")
         taps = weight.shape[2]
         if before:
-            x = graph.node("Pad", [x, graph.integers(0, before, 0, 0, 0, 0), graph.number(0.0)], f"{name}.padded", mode="constant")
+            x = graph.node(
+                "Pad", [x, graph.integers(0, before, 0, 0, 0, 0), graph.number(0.0)], f"{name}.padded", mode="constant"
+            )
         x = self.to_products(x)
         parts = []
         for tap in range(taps):
             end = tap - taps + 1 or np.iinfo(np.int32).max
-            limits = [graph.integers(tap), graph.integers(int(end)), graph.integers(1)]  # start, end, axis
+            # start, end, axis
+            limits = [graph.integers(tap), graph.integers(int(end)), graph.integers(1)]
             parts.append(graph.node("Slice", [x, *limits], f"{name}.tap{tap}"))
         joined = graph.node("Concat", parts, f"{name}.taps", axis=2) if taps > 1 else x
         matrix = weight.transpose(0, 2, 1).reshape(weight.shape[0], -1)
@@ -104,7 +119,9 @@ class Layers:
         return self.graph.node("Transpose", [x], f"{name}.by_head", perm=[0, 2, 1, 3])
 
     def attend(self, scores: str, values: str, name: str) -> str:
-        """Scores [rows, heads, time, keys] and values [rows, heads, keys, width] -> [rows, time, heads * width]."""
+        """Scores [rows, heads, time, keys] and values [rows, heads, keys, width] -> [rows, time,
+        heads * width].
+        """
         graph = self.graph
         shares = graph.node("Softmax", [scores], f"{name}.shares", axis=-1)
         mixed = graph.node("MatMul", [shares, values], f"{name}.mixed")
@@ -117,7 +134,9 @@ class Layers:
         return self.to_products(graph.node("Where", [allowed, graph.number(0.0), graph.number(MASKED)], name))
 
     def allowed(self, attention: str | None, mask: str, name: str) -> str:
-        """bool [time, time] and mask float32 [rows, 1, time] of ones and zeros -> bool [rows, 1, time or 1, time]."""
+        """bool [time, time] and mask float32 [rows, 1, time] of ones and zeros -> bool [rows, 1,
+        time or 1, time].
+        """
         graph = self.graph
         real = graph.node("Greater", [mask, graph.number(0.0)], f"{name}.real")
         real = graph.node("Unsqueeze", [real, graph.integers(1)], f"{name}.keys")
@@ -136,5 +155,7 @@ class Layers:
         """x (1 + erf(x / sqrt 2)) / 2 in the type of the products."""
         graph = self.graph
         turned = graph.node("Mul", [x, graph.number(0.5**0.5, "product")], f"{name}.scaled")
-        erf = graph.node("Add", [graph.node("Erf", [turned], f"{name}.erf"), graph.number(1.0, "product")], f"{name}.erf1")
+        erf = graph.node(
+            "Add", [graph.node("Erf", [turned], f"{name}.erf"), graph.number(1.0, "product")], f"{name}.erf1"
+        )
         return graph.node("Mul", [graph.node("Mul", [x, erf], f"{name}.both"), graph.number(0.5, "product")], name)

@@ -1,4 +1,6 @@
-"""How far the build of a plan is, and how it is stopped: TensorRT works for minutes and hears of a Ctrl-C only where it asks."""
+"""How far the build of a plan is, and how it is stopped: TensorRT works for minutes and hears of a
+Ctrl-C only where it asks.
+"""
 
 import sys
 import threading
@@ -44,7 +46,9 @@ class Progress:
 
 
 def monitor(progress: Progress) -> Any:
-    """TensorRT's own interface over `progress`; a class is made here because its parent is only there when TensorRT is."""
+    """TensorRT's own interface over `progress`; a class is made here because its parent is only
+    there when TensorRT is.
+    """
     import tensorrt as trt
 
     class Monitor(trt.IProgressMonitor):  # type: ignore[misc]  # mypy has no types of tensorrt; pyright checks this file
@@ -64,8 +68,8 @@ def monitor(progress: Progress) -> Any:
 
 
 def interruptible(build: Callable[[Callable[[], bool]], T]) -> T:
-    """What `build` returns, in a thread beside this one, which is free to hear a Ctrl-C. `build` gets what its progress asks as `stop`, and
-    after a KeyboardInterrupt is waited for."""
+    """What `build` returns, in a thread beside this one, which is free to hear a Ctrl-C. `build`
+    gets what its progress asks as `stop`, and after a KeyboardInterrupt is waited for."""
     stopped = threading.Event()
     with ThreadPoolExecutor(1, thread_name_prefix="plan") as thread:
         try:

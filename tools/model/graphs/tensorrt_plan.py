@@ -1,7 +1,8 @@
 """A TensorRT plan from an ONNX graph.
 
-The network is strongly typed: number types are those of the graph, whose writer has put a cast at each border, and the builder changes
-none of them. `tensorrt` is imported late; written for TensorRT 10.13.
+The network is strongly typed: number types are those of the graph, whose writer has put a cast at
+each border, and the builder changes none of them. `tensorrt` is imported late; written for TensorRT
+10.13.
 """
 
 import logging
@@ -29,8 +30,9 @@ class PlanError(ModelError):
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """workspace_bytes: scratch memory that a layer may ask for. timing_cache: file of measured kernels, read and written, None: not kept.
-    level: 0 to 5, how long the builder searches. compatibility: `services.token2wav.engines.cache_keys`."""
+    """workspace_bytes: scratch memory that a layer may ask for. timing_cache: file of measured
+    kernels, read and written, None: not kept. level: 0 to 5, how long the builder searches.
+    compatibility: `services.token2wav.engines.cache_keys`."""
 
     workspace_bytes: int = 4 << 30
     timing_cache: Path | None = None
@@ -38,8 +40,12 @@ class PlanOptions:
     compatibility: str = NO_COMPATIBILITY
 
 
-def build_plan(graph: Path, profiles: Sequence[Profile], options: PlanOptions, progress: Progress | None = None) -> bytes:
-    """The serialised plan. Blocks for minutes. Raises PlanError with TensorRT's words for a graph it does not take."""
+def build_plan(
+    graph: Path, profiles: Sequence[Profile], options: PlanOptions, progress: Progress | None = None
+) -> bytes:
+    """The serialised plan. Blocks for minutes. Raises PlanError with TensorRT's words for a graph
+    it does not take.
+    """
     import tensorrt as trt
 
     logger = trt.Logger(trt.Logger.WARNING)
@@ -60,7 +66,10 @@ def build_plan(graph: Path, profiles: Sequence[Profile], options: PlanOptions, p
     cache = take_timing_cache(config, options.timing_cache)
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise PlanError(f"{graph}: TensorRT {trt.__version__} built no plan; its log says why (out of memory: try a smaller --streams)")
+        raise PlanError(
+            f"{graph}: TensorRT {trt.__version__} built no plan; its log says why (out of memory: try a smaller "
+            "--streams)"
+        )
     keep_timing_cache(cache, options.timing_cache)
     return bytes(memoryview(plan))
 
@@ -83,13 +92,17 @@ def configure(config: "trt.IBuilderConfig", options: PlanOptions) -> None:
 def add_profiles(
     builder: "trt.Builder", config: "trt.IBuilderConfig", network: "trt.INetworkDefinition", profiles: Sequence[Profile]
 ) -> None:
-    """Raises PlanError where the graph's inputs are not those of the profiles, or a profile is refused."""
+    """Raises PlanError where the graph's inputs are not those of the profiles, or a profile is
+    refused.
+    """
     import tensorrt as trt
 
     names = {network.get_input(at).name for at in range(network.num_inputs)}
     for profile in profiles:
         if names != profile.most.keys():
-            raise PlanError(f"the graph's inputs are {', '.join(sorted(names))}; the profile has {', '.join(sorted(profile.most))}")
+            raise PlanError(
+                f"the graph's inputs are {', '.join(sorted(names))}; the profile has {', '.join(sorted(profile.most))}"
+            )
         shapes = builder.create_optimization_profile()
         for name in profile.most:
             least, usual, most = (trt.Dims(list(shape[name])) for shape in (profile.least, profile.usual, profile.most))
@@ -114,7 +127,9 @@ def take_timing_cache(config: "trt.IBuilderConfig", path: Path | None) -> "trt.I
 
 
 def keep_timing_cache(cache: "trt.ITimingCache | None", path: Path | None) -> None:
-    """Replaced at once, so that a reader sees the old one or the new one. Where that fails the next build measures again."""
+    """Replaced at once, so that a reader sees the old one or the new one. Where that fails the next
+    build measures again.
+    """
     if cache is None or path is None:
         return
     beside = path.with_name(f".{path.name}-{time.monotonic_ns()}")

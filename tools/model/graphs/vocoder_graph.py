@@ -1,16 +1,17 @@
-"""The vocoder's two networks as ONNX graphs, float32 (compatibility specification sections 5.1 and 5.3).
+"""The vocoder's two networks as ONNX graphs, float32 (compatibility specification sections 5.1 and
+5.3).
 
-Between them lies the source, whose noise and whose phase over a whole sentence belong to the caller:
+Between them lies the source, whose noise and whose phase over a whole sentence belong to the
+caller:
 
-| graph | name | type, shape | what |
-|---|---|---|---|
-| pitch | mel | float32 [streams, 80, frames] | zeros are seen beyond its ends |
-| | f0 | float32 [streams, frames] | Hz |
-| filter | mel | float32 [streams, 80, frames] | zeros are seen beyond its ends |
-| | source | float32 [streams, 480 * frames + 16] | excitation of those frames and 8 samples on each side, mirrored at a sentence's ends |
-| | samples | float32 [streams, 480 * frames] | within the audio limit |
+| graph | name | type, shape | what | |---|---|---|---| | pitch | mel | float32 [streams, 80,
+frames] | zeros are seen beyond its ends | | | f0 | float32 [streams, frames] | Hz | | filter | mel
+| float32 [streams, 80, frames] | zeros are seen beyond its ends | | | source | float32 [streams,
+480 * frames + 16] | excitation of those frames and 8 samples on each side, mirrored at a sentence's
+ends | | | samples | float32 [streams, 480 * frames] | within the audio limit |
 
-The torch path reckons f0 in float64, which TensorRT does not have: `docs/engines.md` has what that changes.
+The torch path reckons f0 in float64, which TensorRT does not have: `docs/engines.md` has what that
+changes.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,9 @@ from tools.model.graphs.graph import Array, Graph
 _END = int(np.iinfo(np.int32).max)
 _LARGEST_LOG = float(np.log(LARGEST_MAGNITUDE))
 _NOTHING = -1e30
-"""Its exponential is zero; a limit that changes nothing, since not every parser takes a clip without one."""
+"""Its exponential is zero; a limit that changes nothing, since not every parser takes a clip
+without one.
+"""
 
 
 def pitch_graph(tensors: Mapping[str, Array], config: VocoderConfig) -> Graph:
@@ -41,7 +44,10 @@ def pitch_graph(tensors: Mapping[str, Array], config: VocoderConfig) -> Graph:
     weight = graph.weight("classifier.weight", tensors["f0_predictor.classifier.weight"].T)
     x = graph.node(
         "Add",
-        [graph.node("MatMul", [x, weight], "classified"), graph.weight("classifier.bias", tensors["f0_predictor.classifier.bias"])],
+        [
+            graph.node("MatMul", [x, weight], "classified"),
+            graph.weight("classifier.bias", tensors["f0_predictor.classifier.bias"]),
+        ],
         "signed",
     )
     x = graph.node("Squeeze", [graph.node("Abs", [x], "unsigned"), graph.integers(2)], "hertz")
@@ -68,7 +74,13 @@ def _convolution(
     weights = [graph.weight(f"{name}.{kind}", tensors[f"{name}.{kind}"]) for kind in ("weight", "bias")]
     pads = [padding, padding if padding_after is None else padding_after]
     return graph.node(
-        "Conv", [x, *weights], name, kernel_shape=[tensors[f"{name}.weight"].shape[2]], pads=pads, dilations=[dilation], strides=[stride]
+        "Conv",
+        [x, *weights],
+        name,
+        kernel_shape=[tensors[f"{name}.weight"].shape[2]],
+        pads=pads,
+        dilations=[dilation],
+        strides=[stride],
     )
 
 
@@ -94,31 +106,43 @@ class _Filter:
         return np.asarray(0.5 - 0.5 * np.cos(2 * np.pi * np.arange(n_fft) / n_fft))
 
     def _analyse(self) -> str:
-        """Short-time spectrum [streams, 18, 120 * frames + 1] as a convolution with windowed cosines and negative sines."""
+        """Short-time spectrum [streams, 18, 120 * frames + 1] as a convolution with windowed
+        cosines and negative sines.
+        """
         graph, config = self.graph, self._config
         angle = 2 * np.pi * np.outer(np.arange(config.bins), np.arange(config.n_fft)) / config.n_fft
         waves = np.concatenate([np.cos(angle), -np.sin(angle)]) * self._window()
         column = graph.node("Unsqueeze", ["source", graph.integers(1)], "source.column")
         weight = graph.weight("analysis", waves[:, None].astype(np.float32))
         return graph.layer(
-            "spectrum", graph.node("Conv", [column, weight], "spectrum", kernel_shape=[config.n_fft], strides=[config.hop_len])
+            "spectrum",
+            graph.node("Conv", [column, weight], "spectrum", kernel_shape=[config.n_fft], strides=[config.hop_len]),
         )
 
     def _synthesise(self, planes: str) -> str:
-        """Log-magnitude and angle [streams, 18, n] -> samples: overlap-add over the overlap-added square of the window.
+        """Log-magnitude and angle [streams, 18, n] -> samples: overlap-add over the overlap-added
+        square of the window.
 
-        Both sums are one transposed convolution, whose last input channel is one: at the ends fewer windows overlap.
+        Both sums are one transposed convolution, whose last input channel is one: at the ends fewer
+        windows overlap.
         """
         graph, config = self.graph, self._config
-        logarithm = graph.node("Slice", [planes, graph.integers(0), graph.integers(config.bins), graph.integers(1)], "log_magnitude")
-        angle = graph.node("Slice", [planes, graph.integers(config.bins), graph.integers(_END), graph.integers(1)], "angle")
+        logarithm = graph.node(
+            "Slice", [planes, graph.integers(0), graph.integers(config.bins), graph.integers(1)], "log_magnitude"
+        )
+        angle = graph.node(
+            "Slice", [planes, graph.integers(config.bins), graph.integers(_END), graph.integers(1)], "angle"
+        )
         # Limited before the exponential, so that no infinity arises on the way.
         magnitude = graph.node(
-            "Exp", [graph.node("Clip", [logarithm, graph.number(_NOTHING), graph.number(_LARGEST_LOG)], "log_limited")], "magnitude"
+            "Exp",
+            [graph.node("Clip", [logarithm, graph.number(_NOTHING), graph.number(_LARGEST_LOG)], "log_limited")],
+            "magnitude",
         )
         angle = graph.node("Sin", [angle], "turned")
         parts = [
-            graph.node("Mul", [magnitude, graph.node(op, [angle], f"turned.{op.lower()}")], f"part.{op.lower()}") for op in ("Cos", "Sin")
+            graph.node("Mul", [magnitude, graph.node(op, [angle], f"turned.{op.lower()}")], f"part.{op.lower()}")
+            for op in ("Cos", "Sin")
         ]
         one = graph.node("Slice", [magnitude, graph.integers(0), graph.integers(1), graph.integers(1)], "one.like")
         ones = graph.node("Expand", [graph.number(1.0), graph.node("Shape", [one], "one.shape")], "ones")
@@ -133,10 +157,15 @@ class _Filter:
         return graph.node("Squeeze", [graph.node("Div", sides, "divided"), graph.integers(1)], "unlimited")
 
     def _synthesis(self) -> Array:
-        """[19, 2, n_fft]: real and imaginary parts to windowed samples, the constant one to the window's square."""
+        """[19, 2, n_fft]: real and imaginary parts to windowed samples, the constant one to the
+        window's square.
+        """
         config, window = self._config, self._window()
         angle = 2 * np.pi * np.outer(np.arange(config.bins), np.arange(config.n_fft)) / config.n_fft
-        counted = np.where((np.arange(config.bins) == 0) | (np.arange(config.bins) == config.n_fft // 2), 1.0, 2.0)[:, None] / config.n_fft
+        counted = (
+            np.where((np.arange(config.bins) == 0) | (np.arange(config.bins) == config.n_fft // 2), 1.0, 2.0)[:, None]
+            / config.n_fft
+        )
         weight = np.zeros((2 * config.bins + 1, 2, config.n_fft))
         weight[: config.bins, 0] = counted * np.cos(angle) * window
         weight[config.bins : -1, 0] = -counted * np.sin(angle) * window
@@ -147,16 +176,25 @@ class _Filter:
         graph, config, name = self.graph, self._config, f"levels.{level}"
         x = graph.node("LeakyRelu", [x], f"{name}.slope", alpha=config.lrelu_slope)
         rate, kernel = config.upsample_rates[level], config.upsample_kernel_sizes[level]
-        weights = [graph.weight(f"ups.{level}.{kind}", self._tensors[f"ups.{level}.{kind}"]) for kind in ("weight", "bias")]
+        weights = [
+            graph.weight(f"ups.{level}.{kind}", self._tensors[f"ups.{level}.{kind}"]) for kind in ("weight", "bias")
+        ]
         pads = [(kernel - rate) // 2] * 2
         x = graph.layer(
-            f"ups.{level}", graph.node("ConvTranspose", [x, *weights], f"ups.{level}", kernel_shape=[kernel], strides=[rate], pads=pads)
+            f"ups.{level}",
+            graph.node(
+                "ConvTranspose", [x, *weights], f"ups.{level}", kernel_shape=[kernel], strides=[rate], pads=pads
+            ),
         )
         if level == config.levels - 1:
-            mirrored = graph.node("Slice", [x, graph.integers(1), graph.integers(2), graph.integers(2)], f"{name}.mirrored")
+            mirrored = graph.node(
+                "Slice", [x, graph.integers(1), graph.integers(2), graph.integers(2)], f"{name}.mirrored"
+            )
             x = graph.node("Concat", [mirrored, x], f"{name}.longer", axis=2)
         stride = config.source_stride(level)
-        excitation = _convolution(graph, self._tensors, spectrum, f"source_downs.{level}", padding=stride // 2, stride=stride)
+        excitation = _convolution(
+            graph, self._tensors, spectrum, f"source_downs.{level}", padding=stride // 2, stride=stride
+        )
         kernel, dilations = config.source_resblock_kernel_sizes[level], config.source_resblock_dilation_sizes[level]
         excited = self._residual(excitation, f"source_resblocks.{level}", kernel, dilations)
         merged = graph.layer(f"{name}.merged", graph.node("Add", [x, excited], f"{name}.merged"))
@@ -171,7 +209,9 @@ class _Filter:
         graph = self.graph
         for at, dilation in enumerate(dilations):
             y = self._snake(x, f"{name}.activations1.{at}")
-            y = _convolution(graph, self._tensors, y, f"{name}.convs1.{at}", padding=kernel // 2 * dilation, dilation=dilation)
+            y = _convolution(
+                graph, self._tensors, y, f"{name}.convs1.{at}", padding=kernel // 2 * dilation, dilation=dilation
+            )
             y = self._snake(y, f"{name}.activations2.{at}")
             y = _convolution(graph, self._tensors, y, f"{name}.convs2.{at}", padding=kernel // 2)
             x = graph.node("Add", [x, y], f"{name}.{at}")
@@ -180,10 +220,15 @@ class _Filter:
     def _snake(self, x: str, name: str) -> str:
         """x + sin(alpha x)^2 / alpha."""
         graph, alpha = self.graph, self._tensors[f"{name}.alpha"][:, None]
-        wave = graph.node("Sin", [graph.node("Mul", [x, graph.weight(f"{name}.alpha", alpha)], f"{name}.angle")], f"{name}.sin")
+        wave = graph.node(
+            "Sin", [graph.node("Mul", [x, graph.weight(f"{name}.alpha", alpha)], f"{name}.angle")], f"{name}.sin"
+        )
         wave = graph.node(
             "Mul",
-            [graph.node("Mul", [wave, wave], f"{name}.square"), graph.weight(f"{name}.inverse", 1.0 / (alpha + np.float32(1e-9)))],
+            [
+                graph.node("Mul", [wave, wave], f"{name}.square"),
+                graph.weight(f"{name}.inverse", 1.0 / (alpha + np.float32(1e-9))),
+            ],
             f"{name}.wave",
         )
         return graph.node("Add", [x, wave], name)

@@ -33,7 +33,9 @@ def estimator_weights(flow: dict[str, Array]) -> dict[str, Array]:
 
 
 def vocoder_weights(model: Path) -> tuple[dict[str, Array], VocoderConfig]:
-    """All tensors of `hift.pt`, float32, weight norm fused. Raises ModelError naming file and tensor."""
+    """All tensors of `hift.pt`, float32, weight norm fused. Raises ModelError naming file and
+    tensor.
+    """
     directory = ModelDirectory(model)
     config = read_config(directory)
     return {name: tensor.numpy() for name, tensor in load_weights(directory, config).items()}, config

@@ -1,1 +1,3 @@
-"""What the commands share: progress lines, exit statuses, and directories that appear complete or not at all."""
+"""What the commands share: progress lines, exit statuses, and directories that appear complete or
+not at all.
+"""

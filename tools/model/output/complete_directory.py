@@ -1,8 +1,9 @@
 """Directories that appear whole or not at all.
 
-What is made is put together in a hidden folder beside its place, file by file; a file that is done keeps its name there, so that a run
-which was cut off is carried on. A manifest with the size and sha256 of every file comes last, and then one rename. Only a directory
-with a manifest that says the same identity is taken for what was asked for.
+What is made is put together in a hidden folder beside its place, file by file; a file that is done
+keeps its name there, so that a run which was cut off is carried on. A manifest with the size and
+sha256 of every file comes last, and then one rename. Only a directory with a manifest that says the
+same identity is taken for what was asked for.
 """
 
 import hashlib
@@ -48,15 +49,17 @@ def read_manifest(directory: Path) -> Manifest | None:
     """None where there is none, or none of ours."""
     try:
         data: Any = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        files = {str(name): FileFacts(int(facts["bytes"]), str(facts["sha256"])) for name, facts in data["files"].items()}
+        files = {
+            str(name): FileFacts(int(facts["bytes"]), str(facts["sha256"])) for name, facts in data["files"].items()
+        }
         return Manifest({str(key): str(value) for key, value in data["identity"].items()}, files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def damage(directory: Path, manifest: Manifest, *, thorough: bool) -> str | None:
-    """What is wrong with a directory that should be as its manifest says; None when nothing is. thorough: read everything and compare
-    sha256, otherwise names and sizes."""
+    """What is wrong with a directory that should be as its manifest says; None when nothing is.
+    thorough: read everything and compare sha256, otherwise names and sizes."""
     for name, facts in manifest.files.items():
         path = directory / name
         if not path.is_file():
@@ -90,7 +93,9 @@ class Assembly:
         for unfinished in self.folder.rglob(f"*{_UNFINISHED}"):
             unfinished.unlink()
         paths = sorted(path for path in self.folder.rglob("*") if path.is_file() and path.name != MANIFEST)
-        files = {path.relative_to(self.folder).as_posix(): FileFacts(path.stat().st_size, sha256_of(path)) for path in paths}
+        files = {
+            path.relative_to(self.folder).as_posix(): FileFacts(path.stat().st_size, sha256_of(path)) for path in paths
+        }
         facts = {name: {"bytes": file.size, "sha256": file.sha256} for name, file in files.items()}
         text = json.dumps({"identity": identity, "files": facts}, indent=1) + "\n"
         self.file(MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
@@ -106,10 +111,12 @@ def publish(
     replace: bool = False,
     on_wait: Callable[[str], None] = lambda told: None,
 ) -> tuple[Manifest, bool]:
-    """The manifest of `target`, made if it is not there yet, and whether it was made. Of several processes at once one makes it.
+    """The manifest of `target`, made if it is not there yet, and whether it was made. Of several
+    processes at once one makes it.
 
-    needed: bytes that `make` will write at most. replace: also where something else of ours stands. on_wait: told, in words, which process
-    is at it. Raises ModelError when there is no room, or `target` holds something else.
+    needed: bytes that `make` will write at most. replace: also where something else of ours stands.
+    on_wait: told, in words, which process is at it. Raises ModelError when there is no room, or
+    `target` holds something else.
     """
     target = target.resolve()
     if target == Path.cwd():  # it appears by a rename: whoever stands in it would stand nowhere
@@ -124,7 +131,9 @@ def publish(
             raise ModelError(f"{target}: exists and was not made by this command; give another --output")
         if present is not None and present.identity != identity and not replace:
             was = ", ".join(f"{key} {value}" for key, value in present.identity.items() if identity.get(key) != value)
-            raise ModelError(f"{target}: holds another conversion ({was}); give another --output, or --force to replace it")
+            raise ModelError(
+                f"{target}: holds another conversion ({was}); give another --output, or --force to replace it"
+            )
         folder = staging(target, identity)
         folder.mkdir(exist_ok=True)
         done = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -141,14 +150,18 @@ def publish(
 
 
 def staging(target: Path, identity: Identity) -> Path:
-    """Where `target` is put together: the same folder for the same identity, so that a later run finds what is done."""
+    """Where `target` is put together: the same folder for the same identity, so that a later run
+    finds what is done.
+    """
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:12]
     return target.with_name(f".{target.name}.{key}{_UNFINISHED}")
 
 
 def leftovers(parent: Path) -> list[Path]:
     """Folders of runs that were cut off, and of directories that were replaced."""
-    return sorted(path for path in parent.glob(".*") if path.is_dir() and path.name.endswith((_UNFINISHED, _SUPERSEDED)))
+    return sorted(
+        path for path in parent.glob(".*") if path.is_dir() and path.name.endswith((_UNFINISHED, _SUPERSEDED))
+    )
 
 
 def check_room(folder: Path, needed: int) -> None:
@@ -170,7 +183,8 @@ def sha256_of(path: Path) -> str:
 def _clear_superseded(target: Path) -> None:
     old = target.with_name(f".{target.name}{_SUPERSEDED}")
     if old.exists() and not target.exists():
-        old.rename(target)  # cut off between the two renames: what was there before is what is there
+        # cut off between the two renames: what was there before is what is there
+        old.rename(target)
     shutil.rmtree(old, ignore_errors=True)
 
 

@@ -26,6 +26,11 @@ def run(main: Callable[[], int]) -> int:
         return tell("", str(error), WRONG_USAGE, as_json=as_json)
     except (ModelError, SettingsError, OSError) as error:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return tell("", f"{error}{'; make room and run it again: what is done is kept' if full else ''}", FAILED, as_json=as_json)
+        return tell(
+            "",
+            f"{error}{'; make room and run it again: what is done is kept' if full else ''}",
+            FAILED,
+            as_json=as_json,
+        )
     except KeyboardInterrupt:
         return tell("", "stopped; the next run goes on from here", _INTERRUPTED, as_json=as_json)

@@ -1,4 +1,6 @@
-"""A line on standard error that says how far a long job is: redrawn on a terminal, now and then elsewhere."""
+"""A line on standard error that says how far a long job is: redrawn on a terminal, now and then
+elsewhere.
+"""
 
 import sys
 import time
@@ -28,7 +30,9 @@ class Progress:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._draw()
         if self._terminal:
             self._out.write("\n")
@@ -47,7 +51,9 @@ class Progress:
 
 
 class Step:
-    """What a long job is at, for jobs whose length nobody knows in bytes: the same line, redrawn or now and then."""
+    """What a long job is at, for jobs whose length nobody knows in bytes: the same line, redrawn or
+    now and then.
+    """
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out, self._count = out or sys.stderr, 0
@@ -66,7 +72,9 @@ class Step:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._terminal and self._count:
             self._out.write("\r\x1b[K")
             self._out.flush()

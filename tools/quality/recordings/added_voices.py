@@ -1,4 +1,6 @@
-"""A model directory with more voices than it came with, the files of the one it is made from linked and left alone."""
+"""A model directory with more voices than it came with, the files of the one it is made from linked
+and left alone.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,7 +13,8 @@ from services.frontend.voices.voice import Voice
 
 
 def with_voices(model: Path, voices: Iterable[Voice], folder: Path) -> Path:
-    """Fill the empty `folder` with links to everything in `model`, and a `spk2info.pt` that holds the voices too; `folder` again.
+    """Fill the empty `folder` with links to everything in `model`, and a `spk2info.pt` that holds
+    the voices too; `folder` again.
 
     A new voice takes the place of one of the same id.
     """

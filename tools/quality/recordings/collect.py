@@ -1,4 +1,6 @@
-"""Where the recordings come from: a model whose services are started for it, a running server, or a folder."""
+"""Where the recordings come from: a model whose services are started for it, a running server, or a
+folder.
+"""
 
 import contextlib
 import sys
@@ -18,8 +20,8 @@ _Speak = Callable[[Client, Sentence, str, int], Awaitable[Recording]]
 
 @dataclass(frozen=True)
 class Recordings:
-    """One voice, each list in the order of the sentences. whole: under full attention; long_hops: streamed with as few cuts as possible;
-    both empty when they were not asked for."""
+    """One voice, each list in the order of the sentences. whole: under full attention; long_hops:
+    streamed with as few cuts as possible; both empty when they were not asked for."""
 
     voice: str
     streamed: list[Recording]
@@ -29,7 +31,9 @@ class Recordings:
 
 @contextlib.asynccontextmanager
 async def client_of(model: Path, server: str | None) -> AsyncIterator[Client]:
-    """A client of `server`, or of the services of `model` while the block runs. Raises as running_stack does."""
+    """A client of `server`, or of the services of `model` while the block runs. Raises as
+    running_stack does.
+    """
     async with contextlib.AsyncExitStack() as exits:
         if server is None:
             print(f"starting the services on {model}", file=sys.stderr)
@@ -38,15 +42,21 @@ async def client_of(model: Path, server: str | None) -> AsyncIterator[Client]:
 
 
 async def voices_of(client: Client, wanted: Sequence[str] | None) -> list[str]:
-    """The server's voices, or the wanted ones. Raises NotFound for one that the server does not have."""
+    """The server's voices, or the wanted ones. Raises NotFound for one that the server does not
+    have.
+    """
     known = [voice.id for voice in await client.voices()]
     if missing := [voice for voice in wanted or () if voice not in known]:
         raise NotFound(f"the server has no voice {', '.join(missing)}; it has {', '.join(known)}")
     return list(wanted or known)
 
 
-async def spoken(client: Client, voice: str, sentences: Sequence[Sentence], seed: int, *, offline_too: bool) -> Recordings:
-    """The sentences one after another, each with the same seed; with offline_too in the two other ways as well."""
+async def spoken(
+    client: Client, voice: str, sentences: Sequence[Sentence], seed: int, *, offline_too: bool
+) -> Recordings:
+    """The sentences one after another, each with the same seed; with offline_too in the two other
+    ways as well.
+    """
 
     async def each(how: _Speak, name: str) -> list[Recording]:
         print(f"{voice}: speaking {len(sentences)} sentences {name}", file=sys.stderr)
@@ -55,11 +65,15 @@ async def spoken(client: Client, voice: str, sentences: Sequence[Sentence], seed
     streamed = await each(speak.stream, "streamed")
     if not offline_too:
         return Recordings(voice, streamed)
-    return Recordings(voice, streamed, await each(speak.stream_in_long_hops, "in long hops"), await each(speak.whole, "as a whole"))
+    return Recordings(
+        voice, streamed, await each(speak.stream_in_long_hops, "in long hops"), await each(speak.whole, "as a whole")
+    )
 
 
 def from_folder(directory: Path, wanted: Sequence[str] | None, sentences: list[Sentence]) -> list[Recordings]:
-    """Each voice of a directory that somebody else spoke. Raises ValueError for a wanted voice without a folder, or an empty folder."""
+    """Each voice of a directory that somebody else spoke. Raises ValueError for a wanted voice
+    without a folder, or an empty folder.
+    """
     folders = voice_folders(directory)
     if missing := [voice for voice in wanted or () if voice not in folders]:
         raise ValueError(f"{directory} has no folder for {', '.join(missing)}; it has {', '.join(folders)}")

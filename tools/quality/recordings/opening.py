@@ -9,7 +9,8 @@ _PAUSE_SECONDS = 0.1
 
 
 def opening(samples: Samples, sample_rate: int, seconds: float) -> Samples:
-    """About the first `seconds` of mono `samples`: cut in the middle of the quietest 0.1 s that lies within a second of there.
+    """About the first `seconds` of mono `samples`: cut in the middle of the quietest 0.1 s that
+    lies within a second of there.
 
     All of them when they are not longer than a second more than that.
     """

@@ -17,7 +17,9 @@ Samples = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Recording:
-    """Mono samples [n] in [-1, 1] at `sample_rate` hertz. borders: where a message of the stream ended and the next one began."""
+    """Mono samples [n] in [-1, 1] at `sample_rate` hertz. borders: where a message of the stream
+    ended and the next one began.
+    """
 
     sentence: Sentence
     samples: Samples
@@ -47,8 +49,14 @@ def write_recording(folder: Path, recording: Recording) -> None:
 
 
 def read_recordings(folder: Path, sentences: list[Sentence]) -> list[Recording]:
-    """Those sentences that the folder has. Raises ValueError when it has none of them, or for a file that is not 16-bit mono."""
-    recordings = [_read(folder / file_name(sentence), sentence) for sentence in sentences if (folder / file_name(sentence)).is_file()]
+    """Those sentences that the folder has. Raises ValueError when it has none of them, or for a
+    file that is not 16-bit mono.
+    """
+    recordings = [
+        _read(folder / file_name(sentence), sentence)
+        for sentence in sentences
+        if (folder / file_name(sentence)).is_file()
+    ]
     if not recordings:
         raise ValueError(f"{folder} has no recording of the list: the first would be {file_name(sentences[0])}")
     return recordings
@@ -63,5 +71,7 @@ def voice_folders(directory: Path) -> dict[str, Path]:
 def _read(path: Path, sentence: Sentence) -> Recording:
     with wave.open(str(path)) as file:
         if (file.getnchannels(), file.getsampwidth()) != (1, 2):
-            raise ValueError(f"{path} has {file.getnchannels()} channels of {8 * file.getsampwidth()} bits, must be mono of 16 bits")
+            raise ValueError(
+                f"{path} has {file.getnchannels()} channels of {8 * file.getsampwidth()} bits, must be mono of 16 bits"
+            )
         return Recording(sentence, from_pcm(file.readframes(file.getnframes())), file.getframerate())

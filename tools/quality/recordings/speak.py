@@ -1,5 +1,5 @@
-"""A list spoken by a running server, sentence after sentence, with the silence at its ends: so that recordings of the same speech tokens
-begin at the same sample."""
+"""A list spoken by a running server, sentence after sentence, with the silence at its ends: so that
+recordings of the same speech tokens begin at the same sample."""
 
 from cosyserve.audio.encoding import from_pcm
 from cosyserve.client import Client
@@ -23,7 +23,9 @@ async def stream_in_long_hops(client: Client, sentence: Sentence, voice: str, se
 
 
 async def whole(client: Client, sentence: Sentence, voice: str, seed: int) -> Recording:
-    """At once, under full attention: the same speech tokens as `stream`, decoded with all their context."""
+    """At once, under full attention: the same speech tokens as `stream`, decoded with all their
+    context.
+    """
     audio, header, summary = await client.synthesize_unary(sentence.text, voice=voice, seed=seed, onset="natural")
     return Recording(sentence, from_pcm(audio), header.sample_rate, summary=summary)
 

@@ -5,15 +5,20 @@ import numpy as np
 from tools.quality.recordings.recording import Samples
 
 LOUD_DECIBELS = -45.0
-"""Of full scale, root mean square of a frame: speech is above it, what comes before the first word below."""
+"""Of full scale, root mean square of a frame: speech is above it, what comes before the first word
+below.
+"""
 _FRAME_SECONDS = 0.010
 _SILENT_FRAMES = 4
-"""So many in front of the first loud frame are a silence: less says nothing about when the sound began."""
+"""So many in front of the first loud frame are a silence: less says nothing about when the sound
+began.
+"""
 
 
 def sounding(samples: Samples, sample_rate: int) -> tuple[float | None, float | None]:
-    """Seconds from the beginning of mono `samples` to the first loud frame of 10 ms, and to the end of the last one; None where the
-    recording has no 40 ms of silence there, or nothing loud at all."""
+    """Seconds from the beginning of mono `samples` to the first loud frame of 10 ms, and to the end
+    of the last one; None where the recording has no 40 ms of silence there, or nothing loud at all.
+    """
     length = round(_FRAME_SECONDS * sample_rate)
     frames = samples[: len(samples) // length * length].reshape(-1, length).astype(np.float64)
     loud = np.flatnonzero(np.sqrt(np.square(frames).mean(axis=1)) >= 10 ** (LOUD_DECIBELS / 20))

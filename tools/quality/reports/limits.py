@@ -7,8 +7,9 @@ from tools.quality.reports.voice_quality import VoiceQuality
 
 @dataclass(frozen=True)
 class Limits:
-    """None: not asked for. faults: sentences silent, running on, stopping early or cut off, per voice; seam_ratio: largest of seams.Seams;
-    whole_difference: by how much the word error rate of the stream may exceed that of the whole."""
+    """None: not asked for. faults: sentences silent, running on, stopping early or cut off, per
+    voice; seam_ratio: largest of seams.Seams; whole_difference: by how much the word error rate of
+    the stream may exceed that of the whole."""
 
     word_error_rate: float | None = None
     naturalness: float | None = None
@@ -18,8 +19,9 @@ class Limits:
     whole_difference: float | None = None
 
     def exceeded(self, quality: VoiceQuality) -> list[str]:
-        """One line for each limit that the voice does not keep; a measure that is missing keeps no limit. Samples that depend on where
-        the stream was cut are a broken promise and need no limit."""
+        """One line for each limit that the voice does not keep; a measure that is missing keeps no
+        limit. Samples that depend on where the stream was cut are a broken promise and need no
+        limit."""
         lines = [
             _above("word error rate", quality.errors.rate, self.word_error_rate),
             _above("sentences with a fault", len(quality.marred), self.faults),

@@ -19,7 +19,9 @@ def as_table(voices: Sequence[VoiceQuality]) -> str:
     names = max((list(column) for column in columns.values()), key=len)
     width = max(16, *(len(voice) + 2 for voice in columns))
     lines = [f"{'':<42}" + "".join(f"{voice:>{width}}" for voice in columns)]
-    lines += [f"{name:<42}" + "".join(f"{column.get(name, '-'):>{width}}" for column in columns.values()) for name in names]
+    lines += [
+        f"{name:<42}" + "".join(f"{column.get(name, '-'):>{width}}" for column in columns.values()) for name in names
+    ]
     for quality in voices:
         if worst := worst_sentences(quality):
             lines += ["", f"{quality.voice}, worst sentences", *map(_line, worst)]
@@ -34,7 +36,9 @@ def as_json(voices: Sequence[VoiceQuality], exceeded: Sequence[str]) -> str:
 
 def worst_sentences(quality: VoiceQuality) -> list[SentenceQuality]:
     """Those with a fault, then those with most word errors for their length; ten at most."""
-    bad = [sentence for sentence in quality.sentences if sentence.fault or sentence.ending.cut or sentence.errors.errors]
+    bad = [
+        sentence for sentence in quality.sentences if sentence.fault or sentence.ending.cut or sentence.errors.errors
+    ]
     return sorted(bad, key=lambda sentence: (sentence.fault is None, -sentence.errors.rate))[:_WORST]
 
 
@@ -53,7 +57,11 @@ def _column(quality: VoiceQuality) -> dict[str, str]:
         cells["naturalness (DNSMOS overall)"] = f"{quality.naturalness:.2f}"
     if quality.similarity:
         likeness = quality.similarity
-        to = {"itself": likeness.to_self, "the nearest other": likeness.to_others, "the reference": likeness.to_reference}
+        to = {
+            "itself": likeness.to_self,
+            "the nearest other": likeness.to_others,
+            "the reference": likeness.to_reference,
+        }
         cells |= {f"speaker's likeness to {whom}": f"{cosine:.3f}" for whom, cosine in to.items() if cosine is not None}
     if quality.seams.borders:
         cells["borders in the streams"] = str(quality.seams.borders)
@@ -70,7 +78,9 @@ def _column(quality: VoiceQuality) -> dict[str, str]:
         cells["first sound (median)"] = f"{quality.speed.first_sound:.0f} ms"
         cells |= {f"  {_name(stage)}": f"{cost:.0f} ms" for stage, cost in quality.speed.first_sound_of_stage.items()}
         cells["real-time factor (median)"] = f"{quality.speed.real_time_factor:.3f}"
-        cells |= {f"  of {_name(stage)}": f"{cost:.3f}" for stage, cost in quality.speed.real_time_factor_of_stage.items()}
+        cells |= {
+            f"  of {_name(stage)}": f"{cost:.3f}" for stage, cost in quality.speed.real_time_factor_of_stage.items()
+        }
     return cells
 
 

@@ -22,7 +22,9 @@ Rate = Callable[[Recording], float]
 
 @dataclass(frozen=True)
 class SentenceQuality:
-    """One recording. heard: what the recogniser understood. naturalness: DNSMOS overall, None when it was not measured."""
+    """One recording. heard: what the recogniser understood. naturalness: DNSMOS overall, None when
+    it was not measured.
+    """
 
     number: int
     text: str
@@ -39,9 +41,9 @@ class SentenceQuality:
 class WholeComparison:
     """Streamed against the same sentences otherwise.
 
-    cuts_difference: largest difference of samples against the stream in long hops, 0 by promise; cuts_unequal: how many sentences differ
-    at all. errors: of the whole. spectral_distance: between stream and whole in dB, mean over the sentences that are as long both ways;
-    None where none is.
+    cuts_difference: largest difference of samples against the stream in long hops, 0 by promise;
+    cuts_unequal: how many sentences differ at all. errors: of the whole. spectral_distance: between
+    stream and whole in dB, mean over the sentences that are as long both ways; None where none is.
     """
 
     cuts_difference: float
@@ -52,7 +54,9 @@ class WholeComparison:
 
 @dataclass(frozen=True)
 class Speed:
-    """Medians. Times to the first sound in milliseconds; real-time factors in seconds of work per second of audio; stages by name."""
+    """Medians. Times to the first sound in milliseconds; real-time factors in seconds of work per
+    second of audio; stages by name.
+    """
 
     first_sound: float
     real_time_factor: float
@@ -100,9 +104,15 @@ class VoiceQuality:
 
 
 def measure(
-    recordings: Recordings, hear: Hear, rate: Rate | None, reference: Sequence[Recording] | None, similarity: Similarity | None
+    recordings: Recordings,
+    hear: Hear,
+    rate: Rate | None,
+    reference: Sequence[Recording] | None,
+    similarity: Similarity | None,
 ) -> VoiceQuality:
-    """hear: the recogniser. rate: naturalness; None leaves it out. reference: somebody else's recordings of the same sentences."""
+    """hear: the recogniser. rate: naturalness; None leaves it out. reference: somebody else's
+    recordings of the same sentences.
+    """
     streamed = recordings.streamed
     ratios = duration_ratios(streamed, reference)
     sentences = []
@@ -122,7 +132,9 @@ def measure(
                 None if rate is None else rate(recording),
             )
         )
-    return VoiceQuality(recordings.voice, sentences, seams(streamed), _compare(recordings, hear), similarity, _speed(streamed))
+    return VoiceQuality(
+        recordings.voice, sentences, seams(streamed), _compare(recordings, hear), similarity, _speed(streamed)
+    )
 
 
 def _align(recording: Recording, heard: str) -> Alignment:
@@ -133,12 +145,18 @@ def _compare(recordings: Recordings, hear: Hear) -> WholeComparison | None:
     if not recordings.whole:
         return None
     differences = [
-        largest_difference(one.samples, other.samples) for one, other in zip(recordings.streamed, recordings.long_hops, strict=True)
+        largest_difference(one.samples, other.samples)
+        for one, other in zip(recordings.streamed, recordings.long_hops, strict=True)
     ]
-    distances = [spectral_distance(one.samples, other.samples) for one, other in zip(recordings.streamed, recordings.whole, strict=True)]
+    distances = [
+        spectral_distance(one.samples, other.samples)
+        for one, other in zip(recordings.streamed, recordings.whole, strict=True)
+    ]
     errors = sum((_align(recording, hear(recording)).errors for recording in recordings.whole), WordErrors())
     comparable = [distance for distance in distances if distance is not None]
-    return WholeComparison(max(differences), sum(map(bool, differences)), errors, fmean(comparable) if comparable else None)
+    return WholeComparison(
+        max(differences), sum(map(bool, differences)), errors, fmean(comparable) if comparable else None
+    )
 
 
 def _speed(streamed: Sequence[Recording]) -> Speed | None:
@@ -149,5 +167,8 @@ def _speed(streamed: Sequence[Recording]) -> Speed | None:
         1000 * median(recording.first_sound_seconds or 0.0 for recording, _ in timed),
         median(recording.real_time_factor or 0.0 for recording, _ in timed),
         {stage: median(summary.first_sound[stage] for _, summary in timed) for stage in STAGES},
-        {stage: median(summary.total[stage] / 1000 / recording.seconds for recording, summary in timed) for stage in STAGES},
+        {
+            stage: median(summary.total[stage] / 1000 / recording.seconds for recording, summary in timed)
+            for stage in STAGES
+        },
     )

@@ -1,7 +1,8 @@
 """What became of a short reply: whether all its words were spoken, and once.
 
-Two recognisers have to agree before a word counts as left out: a single one mishears short words, names and letters now and then. The
-second witness are the times of the words: what nobody says has none.
+Two recognisers have to agree before a word counts as left out: a single one mishears short words,
+names and letters now and then. The second witness are the times of the words: what nobody says has
+none.
 """
 
 from collections import Counter
@@ -19,8 +20,9 @@ FEWEST_LETTERS = 2
 
 @dataclass(frozen=True)
 class Reply:
-    """One reply as it was heard. left_out, misheard: words that every ear missed, or took for another one; too_short: words by their times;
-    said_twice: words of the text that every ear heard once more than it has them. errors, heard: by ear."""
+    """One reply as it was heard. left_out, misheard: words that every ear missed, or took for
+    another one; too_short: words by their times; said_twice: words of the text that every ear heard
+    once more than it has them. errors, heard: by ear."""
 
     number: int
     text: str
@@ -41,7 +43,9 @@ class Reply:
 
 
 def judged(number: int, text: str, heard: Mapping[str, str], words: Sequence[WordTime]) -> Reply:
-    """heard: by ear, at least one. words: with the server's times at speed 1.0, none where it tells none."""
+    """heard: by ear, at least one. words: with the server's times at speed 1.0, none where it tells
+    none.
+    """
     reference = words_of(text)
     found = {ear: differences(reference, words_of(said)) for ear, said in heard.items()}
     left_out = frozenset.intersection(*(each.left_out for each in found.values()))
@@ -53,7 +57,11 @@ def judged(number: int, text: str, heard: Mapping[str, str], words: Sequence[Wor
         {ear: align(reference, words_of(said)).errors for ear, said in heard.items()},
         tuple(reference[place] for place in sorted(left_out)),
         tuple(reference[place] for place in sorted(missed - left_out)),
-        tuple(word.text for word in words if _letters(word.text) >= FEWEST_LETTERS and word.end - word.start < SHORTEST_SECONDS - 1e-6),
+        tuple(
+            word.text
+            for word in words
+            if _letters(word.text) >= FEWEST_LETTERS and word.end - word.start < SHORTEST_SECONDS - 1e-6
+        ),
         _twice(set(reference), list(found.values())),
     )
 

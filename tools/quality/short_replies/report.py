@@ -7,7 +7,9 @@ from typing import Any
 from tools.quality.short_replies.outcome import Reply
 from tools.quality.words.alignment import WordErrors
 
-_COLUMNS = f"{'voice':<24}{'seed':>5}{'replies':>9}{'words lost':>12}{'too short':>11}{'said twice':>12}{'misheard':>10}"
+_COLUMNS = (
+    f"{'voice':<24}{'seed':>5}{'replies':>9}{'words lost':>12}{'too short':>11}{'said twice':>12}{'misheard':>10}"
+)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ class RepliesLimits:
 
 
 def as_table(found: Sequence[RepliesQuality]) -> str:
-    """A row for each voice and seed; then the replies in which words were lost, added or misheard by every ear."""
+    """A row for each voice and seed; then the replies in which words were lost, added or misheard
+    by every ear.
+    """
     ears = list(dict.fromkeys(ear for quality in found for ear in quality.errors))
     lines = [_COLUMNS + "".join(f"{'WER ' + ear:>13}" for ear in ears)]
     for quality in found:
@@ -73,9 +77,13 @@ def as_table(found: Sequence[RepliesQuality]) -> str:
             f"{sum(bool(reply.too_short) for reply in quality.replies):>11}{len(quality.twice):>12}"
             f"{sum(bool(reply.misheard) for reply in quality.replies):>10}"
         )
-        lines.append(counts + "".join(f"{100 * quality.errors[ear].rate:>11.2f} %" for ear in ears if ear in quality.errors))
+        lines.append(
+            counts + "".join(f"{100 * quality.errors[ear].rate:>11.2f} %" for ear in ears if ear in quality.errors)
+        )
     for quality in found:
-        lines += [f"  {quality.voice}, seed {quality.seed}, {_line(reply)}" for reply in quality.replies if reply.remarkable]
+        lines += [
+            f"  {quality.voice}, seed {quality.seed}, {_line(reply)}" for reply in quality.replies if reply.remarkable
+        ]
     return "\n".join(lines)
 
 
@@ -97,6 +105,11 @@ def as_json(found: Sequence[RepliesQuality], exceeded: Sequence[str]) -> dict[st
 
 
 def _line(reply: Reply) -> str:
-    what = {"left out": reply.left_out, "too short": reply.too_short, "twice": reply.said_twice, "misheard": reply.misheard}
+    what = {
+        "left out": reply.left_out,
+        "too short": reply.too_short,
+        "twice": reply.said_twice,
+        "misheard": reply.misheard,
+    }
     told = "; ".join(f"{name}: {', '.join(words)}" for name, words in what.items() if words)
     return f"{reply.number:03d} {told}\n      said:  {reply.text}\n      heard: {' | '.join(reply.heard.values())}"

@@ -30,7 +30,9 @@ _Say = Callable[[Client, Sentence, str, int], Awaitable[tuple[Recording, list[Wo
 
 @dataclass(frozen=True)
 class Said:
-    """One voice with one seed. words: of each recording, in order; empty lists where no times are told."""
+    """One voice with one seed. words: of each recording, in order; empty lists where no times are
+    told.
+    """
 
     voice: str
     seed: int
@@ -41,7 +43,9 @@ class Said:
 async def spoken(
     model: Path, server: str | None, voices: Sequence[str] | None, replies: Sequence[Sentence], seeds: Sequence[int]
 ) -> list[Said]:
-    """Each reply in one request, by each voice with each seed. Raises as `client_of` and `voices_of` do."""
+    """Each reply in one request, by each voice with each seed. Raises as `client_of` and
+    `voices_of` do.
+    """
 
     async def say(client: Client, reply: Sentence, voice: str, seed: int) -> tuple[Recording, list[WordTime]]:
         speech = client.synthesize(reply.text, voice=voice, seed=seed)
@@ -51,9 +55,16 @@ async def spoken(
 
 
 async def converted(
-    model: Path, server: str | None, voices: Sequence[str] | None, replies: Sequence[Sentence], seeds: Sequence[int], folder: Path
+    model: Path,
+    server: str | None,
+    voices: Sequence[str] | None,
+    replies: Sequence[Sentence],
+    seeds: Sequence[int],
+    folder: Path,
 ) -> list[Said]:
-    """Recordings of the replies, said by each voice. Raises ValueError for a folder that has none of them."""
+    """Recordings of the replies, said by each voice. Raises ValueError for a folder that has none
+    of them.
+    """
     there = [reply for reply in replies if (folder / file_name(reply)).is_file()]
     if not there:
         raise ValueError(f"{folder} has no recording of the list: the first would be {file_name(replies[0])}")
@@ -67,12 +78,15 @@ async def converted(
 
 def from_folder(directory: Path, wanted: Sequence[str] | None, replies: list[Sentence]) -> list[Said]:
     """What somebody else spoke; see `collect.from_folder`."""
-    return [Said(each.voice, 0, each.streamed, [[] for _ in each.streamed]) for each in recordings_of(directory, wanted, replies)]
+    return [
+        Said(each.voice, 0, each.streamed, [[] for _ in each.streamed])
+        for each in recordings_of(directory, wanted, replies)
+    ]
 
 
 def heard(said: Sequence[Said], *, one_ear: bool, threads: int) -> list[RepliesQuality]:
-    """Listens to everything with Whisper tiny.en, and unless one_ear with base. Raises ModuleNotFoundError when the weights of base are not
-    installed."""
+    """Listens to everything with Whisper tiny.en, and unless one_ear with base. Raises
+    ModuleNotFoundError when the weights of base are not installed."""
     with ears(one_ear=one_ear, threads=threads) as listening:
         return [
             RepliesQuality(
@@ -80,7 +94,10 @@ def heard(said: Sequence[Said], *, one_ear: bool, threads: int) -> list[RepliesQ
                 each.seed,
                 [
                     judged(
-                        recording.sentence.number, recording.sentence.text, {ear: hear(recording) for ear, hear in listening.items()}, words
+                        recording.sentence.number,
+                        recording.sentence.text,
+                        {ear: hear(recording) for ear, hear in listening.items()},
+                        words,
                     )
                     for recording, words in zip(each.recordings, each.words, strict=True)
                 ],
@@ -102,21 +119,29 @@ def ears(*, one_ear: bool, threads: int) -> Iterator[dict[str, Ear]]:
 
 @contextlib.contextmanager
 def cloning_model(model: Path, recordings: Sequence[Path], threads: int) -> Iterator[tuple[Path, list[str] | None]]:
-    """`model`, or with recordings a copy of it that has a voice of each, thrown away behind the block; and the new voices' names. Raises as
-    `clone.read_originals` and `clone.make_voices` do."""
+    """`model`, or with recordings a copy of it that has a voice of each, thrown away behind the
+    block; and the new voices' names. Raises as `clone.read_originals` and `clone.make_voices` do.
+    """
     if not recordings:
         yield model, None
         return
     from tools.quality import clone
 
     recogniser = Recogniser(threads)
-    _, voices = clone.make_voices(ModelDirectory(model), clone.read_originals(recordings, None, clone.SECONDS, recogniser.text_of))
+    _, voices = clone.make_voices(
+        ModelDirectory(model), clone.read_originals(recordings, None, clone.SECONDS, recogniser.text_of)
+    )
     with tempfile.TemporaryDirectory() as folder:
         yield with_voices(model, voices, Path(folder)), [voice.id for voice in voices]
 
 
 async def _each(
-    model: Path, server: str | None, wanted: Sequence[str] | None, replies: Sequence[Sentence], seeds: Sequence[int], say: _Say
+    model: Path,
+    server: str | None,
+    wanted: Sequence[str] | None,
+    replies: Sequence[Sentence],
+    seeds: Sequence[int],
+    say: _Say,
 ) -> list[Said]:
     async with client_of(model, server) as client:
         return [said async for said in _by_voice(client, await voices_of(client, wanted), replies, seeds, say)]

@@ -14,14 +14,18 @@ _HIGHEST_LAST_DECIBELS = -20.0
 
 @dataclass(frozen=True)
 class Ending:
-    """Levels in dB relative to the whole sentence. tail: of its last 100 ms. last: of its last 20 ms."""
+    """Levels in dB relative to the whole sentence. tail: of its last 100 ms. last: of its last 20
+    ms.
+    """
 
     tail_decibels: float
     last_decibels: float
 
     @property
     def cut(self) -> bool:
-        """Whether the last 20 ms are still louder than 20 dB below the sentence: speech has not come to rest."""
+        """Whether the last 20 ms are still louder than 20 dB below the sentence: speech has not
+        come to rest.
+        """
         return self.last_decibels > _HIGHEST_LAST_DECIBELS
 
 

@@ -1,4 +1,6 @@
-"""DNSMOS (Reddy et al. 2022, DNSMOS P.835): what listeners would answer on the scale of 1 to 5, estimated by Microsoft's network."""
+"""DNSMOS (Reddy et al. 2022, DNSMOS P.835): what listeners would answer on the scale of 1 to 5,
+estimated by Microsoft's network.
+"""
 
 import numpy as np
 import soxr

@@ -1,4 +1,6 @@
-"""Can one hear where the stream was cut? Steps and jumps of energy at the borders of its messages, against those at other places."""
+"""Can one hear where the stream was cut? Steps and jumps of energy at the borders of its messages,
+against those at other places.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +18,11 @@ _PLACES_PER_BORDER = 20
 
 @dataclass(frozen=True)
 class Seams:
-    """Each ratio is "at the borders" over "elsewhere": 1 where cuts leave no trace. nan without borders.
+    """Each ratio is "at the borders" over "elsewhere": 1 where cuts leave no trace. nan without
+    borders.
 
-    step: |x[n] - x[n-1]| in units of its own mean over the 10 ms before and the 10 ms after. jump: |difference| of the levels of the 10 ms
-    after and the 10 ms before, in dB.
+    step: |x[n] - x[n-1]| in units of its own mean over the 10 ms before and the 10 ms after. jump:
+    |difference| of the levels of the 10 ms after and the 10 ms before, in dB.
     """
 
     borders: int
@@ -34,13 +37,19 @@ class Seams:
 
 
 def seams(recordings: Sequence[Recording], seed: int = 0) -> Seams:
-    """Over all borders of all recordings; `seed` draws the other places, uniformly, 20 ms or more from the borders and the ends."""
+    """Over all borders of all recordings; `seed` draws the other places, uniformly, 20 ms or more
+    from the borders and the ends.
+    """
     generator = np.random.default_rng(seed)
     at_borders, elsewhere = [], []
     for recording in recordings:
         reach = round(_REACH_SECONDS * recording.sample_rate)
-        borders = np.array([border for border in recording.borders if reach <= border <= len(recording.samples) - reach], np.int64)
-        others = generator.integers(reach, max(len(recording.samples) - reach, reach + 1), _PLACES_PER_BORDER * len(borders))
+        borders = np.array(
+            [border for border in recording.borders if reach <= border <= len(recording.samples) - reach], np.int64
+        )
+        others = generator.integers(
+            reach, max(len(recording.samples) - reach, reach + 1), _PLACES_PER_BORDER * len(borders)
+        )
         far = np.abs(others[:, None] - borders[None, :]).min(axis=1, initial=np.iinfo(np.int64).max) > 2 * reach
         at_borders.append(_steps_and_jumps(recording.samples, borders, reach))
         elsewhere.append(_steps_and_jumps(recording.samples, others[far], reach))

@@ -14,7 +14,9 @@ _SILENCE = 10 ** (-50 / 20)
 _LONGEST_RATIO = 1.6
 _SHORTEST_RATIO = 0.6
 _WORDS_AT_END = 2
-"""One word more or less at the end is a word error like any other; from two on the sentence did not end where the text does."""
+"""One word more or less at the end is a word error like any other; from two on the sentence did not
+end where the text does.
+"""
 
 
 def loudness(samples: Samples) -> float:
@@ -25,8 +27,9 @@ def loudness(samples: Samples) -> float:
 def fault_of(samples: Samples, alignment: Alignment, duration_ratio: float) -> Fault | None:
     """The first that applies.
 
-    silent: below -50 dB of full scale. runs on: 1.6 times the expected duration, or at least two words after the last one that belongs
-    there. stops early: 0.6 times the expected duration, or at least the last two words missing.
+    silent: below -50 dB of full scale. runs on: 1.6 times the expected duration, or at least two
+    words after the last one that belongs there. stops early: 0.6 times the expected duration, or at
+    least the last two words missing.
     """
     if loudness(samples) < _SILENCE:
         return "silent"

@@ -11,16 +11,20 @@ _DYNAMIC_RANGE_DECIBELS = 60.0
 
 
 def largest_difference(one: Samples, other: Samples) -> float:
-    """Largest difference of two recordings that should be equal sample for sample; infinite when their lengths differ."""
+    """Largest difference of two recordings that should be equal sample for sample; infinite when
+    their lengths differ.
+    """
     if len(one) != len(other):
         return float("inf")
     return float(np.abs(one - other).max(initial=0.0))
 
 
 def spectral_distance(one: Samples, other: Samples) -> float | None:
-    """Log-spectral distance in dB: root mean square over frequency, mean over frames, of two recordings of the same speech tokens.
+    """Log-spectral distance in dB: root mean square over frequency, mean over frames, of two
+    recordings of the same speech tokens.
 
-    What is more than 60 dB below the loudest part of `one` counts as equally quiet. None when the lengths differ by more than a window.
+    What is more than 60 dB below the loudest part of `one` counts as equally quiet. None when the
+    lengths differ by more than a window.
     """
     length = min(len(one), len(other))
     if length < _WINDOW or abs(len(one) - len(other)) > _WINDOW:

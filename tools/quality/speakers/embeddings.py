@@ -1,4 +1,6 @@
-"""Speaker embeddings (Wan et al. 2018, Generalized End-to-End Loss for Speaker Verification) as Resemblyzer computes them."""
+"""Speaker embeddings (Wan et al. 2018, Generalized End-to-End Loss for Speaker Verification) as
+Resemblyzer computes them.
+"""
 
 from collections.abc import Sequence
 
@@ -25,6 +27,7 @@ class SpeakerEncoder:
     def _embed(self, recording: Recording) -> Embeddings:
         sound = soxr.resample(recording.samples, recording.sample_rate, _SAMPLE_RATE)
         speech = preprocess_wav(sound) if np.any(sound) else sound[:0]
-        # Where its voice activity detector finds no speech nothing is left: then the sound as it is.
+        # Where its voice activity detector finds no speech nothing is left: then the sound as it
+        # is.
         embedding: Embeddings = self._encoder.embed_utterance(speech if len(speech) else sound)
         return embedding

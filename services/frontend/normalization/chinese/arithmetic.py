@@ -1,4 +1,6 @@
-"""Arithmetic, fractions, ratios and scores as Chinese words. Each rule is linear in the length of the text."""
+"""Arithmetic, fractions, ratios and scores as Chinese words. Each rule is linear in the length of
+the text.
+"""
 
 import re
 
@@ -21,7 +23,8 @@ _OPERAND = (
 _FURTHER = rf"(?:[ ]?(?:{_RELATION}|[-−+×*÷/·±]|{_TIMES})[ ]?{_OPERAND})"
 """Both are matched in one way only, so that a row that ends wrongly is not tried in others."""
 _TOKEN = re.compile(
-    rf"(?P<number>{NUMBER})(?P<percent>[%％]?)|\^(?P<power>-?[0-9]{{1,3}})|(?P<operator>[<>!=]=|[-−+×*÷/=≈≠<>≤≥±·])|(?P<other>.)", re.DOTALL
+    rf"(?P<number>{NUMBER})(?P<percent>[%％]?)|\^(?P<power>-?[0-9]{{1,3}})|(?P<operator>[<>!=]=|[-−+×*÷/=≈≠<>≤≥±·])|(?P<other>.)",
+    re.DOTALL,
 )
 _RELATED = re.compile(_RELATION)
 _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789")
@@ -42,7 +45,9 @@ def _related(found: re.Match[str]) -> str:
 
 
 def _sum(written: str) -> str:
-    """A row of operands and operators. A stroke between numbers is a fraction where the first is smaller, else a division."""
+    """A row of operands and operators. A stroke between numbers is a fraction where the first is
+    smaller, else a division.
+    """
     text = _SPLIT.sub("×", written)
     text = re.sub(r"(?<![0-9.])([0-9]{1,6})/([0-9]{1,6})(?![0-9.])", _stroke, text)
     words, operand = "", False
@@ -68,7 +73,11 @@ def _sum(written: str) -> str:
         elif token["other"] == "!":
             words += "的阶乘"
         elif token["other"] in "…⋯.":
-            words = words if words.endswith("到") else words.rstrip("加减乘") + ("一直加到" if words.endswith("加") else "一直到")
+            words = (
+                words
+                if words.endswith("到")
+                else words.rstrip("加减乘") + ("一直加到" if words.endswith("加") else "一直到")
+            )
         elif token["other"] not in " ()（）":
             words += token["other"]
             operand = True
@@ -153,7 +162,10 @@ RULES: tuple[Rule, ...] = (
         _ratio,
     ),
     (
-        re.compile(r"(?<![0-9./A-Za-z])(?P<ones>[0-9]{1,3} )?(?P<part>[0-9]{1,3})[/／⁄](?P<whole>[0-9]{1,4})(?![0-9./／]|\.[0-9])"),
+        re.compile(
+            r"(?<![0-9./A-Za-z])(?P<ones>[0-9]{1,3} "
+            r")?(?P<part>[0-9]{1,3})[/／⁄](?P<whole>[0-9]{1,4})(?![0-9./／]|\.[0-9])"
+        ),
         _parts,
     ),
 )

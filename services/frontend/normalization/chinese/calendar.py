@@ -24,7 +24,9 @@ def _date(found: re.Match[str]) -> str:
 
 
 def _month_and_day(found: re.Match[str]) -> str:
-    return cardinal(found["month"].lstrip("0") or "0") + "月" + cardinal(found["day"].lstrip("0") or "0") + found["ends"]
+    return (
+        cardinal(found["month"].lstrip("0") or "0") + "月" + cardinal(found["day"].lstrip("0") or "0") + found["ends"]
+    )
 
 
 def clock(hours: str, minutes: str | None, seconds: str | None = None) -> str:
@@ -41,7 +43,8 @@ def _two(number: str) -> str:
 
 
 _TIME = re.compile(
-    rf"(?P<hours>{_HOUR})[:：](?P<minutes>{_SIXTY})(?:[:：](?P<seconds>{_SIXTY}))?(?:[ ]?(?P<half>[AaPp])\.?[Mm](?![A-Za-z]))?"
+    rf"(?P<hours>{_HOUR})[:：](?P<minutes>{_SIXTY})(?:[:：](?P<seconds>{_SIXTY}))?(?:[ "
+    r"]?(?P<half>[AaPp])\.?[Mm](?![A-Za-z]))?"
 )
 _CLOCK = rf"{_HOUR}[:：]{_SIXTY}(?:[:：]{_SIXTY})?(?:[ ]?[AaPp]\.?[Mm](?![A-Za-z]))?"
 
@@ -72,7 +75,9 @@ def _year(found: re.Match[str]) -> str:
             or (int(number) >= 60 and behind.startswith("的"))
             or re.search("[于从自]$", before)
         )
-        return (digits(number) if named and not lasting else cardinal(number) if number[0] != "0" else digits(number)) + "年"
+        return (
+            digits(number) if named and not lasting else cardinal(number) if number[0] != "0" else digits(number)
+        ) + "年"
     round_one = number.endswith("00")
     if len(number) == 4 and 1000 <= int(number) <= 2100 and not (round_one and (lasting or re.match("[前后]", behind))):
         return digits(number) + "年"
@@ -93,7 +98,9 @@ _RESULT = re.compile("(?:[=是为得]|等于|约|占)[ ]?$")
 
 
 def _slashed(found: re.Match[str]) -> str:
-    """A day of a month, by the words around it or since no fraction is written so (`5/1`, `10/7`); else it stays."""
+    """A day of a month, by the words around it or since no fraction is written so (`5/1`, `10/7`);
+    else it stays.
+    """
     month, day, text = found["month"].lstrip("0"), found["day"].lstrip("0"), found.string
     before = text[max(0, found.start() - 10) : found.start()]
     told = _DAY_BEFORE.search(before) or _DAY_FOLLOWS.match(text, found.end())
@@ -102,7 +109,10 @@ def _slashed(found: re.Match[str]) -> str:
 
 
 RULES: tuple[Rule, ...] = (
-    (re.compile(rf"{START}(?P<first>{_YEAR})(?P<unit>年?)(?P<to>{_TO})(?P<last>{_YEAR})(?P<ends>学?年度?)(?!级|代)"), _years),
+    (
+        re.compile(rf"{START}(?P<first>{_YEAR})(?P<unit>年?)(?P<to>{_TO})(?P<last>{_YEAR})(?P<ends>学?年度?)(?!级|代)"),
+        _years,
+    ),
     (
         re.compile(
             rf"{START}(?P<first>19[0-9]{{2}}|20[0-4][0-9])(?P<unit>)(?P<to>{_DASH})(?P<last>19[0-9]{{2}}|20[0-4][0-9])(?P<ends>)(?![0-9元个人米%.,-])"
@@ -115,7 +125,12 @@ RULES: tuple[Rule, ...] = (
         ),
         _date,
     ),
-    (re.compile(rf"{START}(?P<year>19[0-9]{{2}}|20[0-9]{{2}})[-/](?P<month>0[1-9]|1[0-2])(?P<day>)(?![0-9]|[./-][0-9])"), _date),
+    (
+        re.compile(
+            rf"{START}(?P<year>19[0-9]{{2}}|20[0-9]{{2}})[-/](?P<month>0[1-9]|1[0-2])(?P<day>)(?![0-9]|[./-][0-9])"
+        ),
+        _date,
+    ),
     (re.compile(rf"(?<=[0-9])(?P<unit>[年月日号]){_DASH}(?=[0-9]{{1,4}}[年月日号])"), r"\g<unit>到"),
     (
         re.compile(

@@ -1,4 +1,5 @@
-"""Numbers that name something, read digit by digit in Chinese: telephone, room, flight and train numbers, number plates, passwords.
+"""Numbers that name something, read digit by digit in Chinese: telephone, room, flight and train
+numbers, number plates, passwords.
 
 Each rule is linear in the length of the text: every repetition is bounded.
 """
@@ -27,7 +28,9 @@ _ROOMS = (
     "信箱|号房|号包|号会议|"
     "号教室|号病房|号宿舍|号寝室|号办公|号诊室|号展|号信箱|号厅|号柜|号机位|号车厢|国道|省道|县道|路(?:公交|车|公共|电车|巴士)?(?![0-9口])"
 )
-_NOT_COUNTED = rf"(?![0-9]|[.,][0-9]|[ ]?(?:{COUNTED}|[百千万亿%％‰]|多[个人名年天次家条元]|余[个人名年天次家条元]|来[个人岁天]))"
+_NOT_COUNTED = (
+    rf"(?![0-9]|[.,][0-9]|[ ]?(?:{COUNTED}|[百千万亿%％‰]|多[个人名年天次家条元]|余[个人名年天次家条元]|来[个人岁天]))"
+)
 
 
 def _letters_and_digits(found: re.Match[str]) -> str:
@@ -57,10 +60,21 @@ def _train(found: re.Match[str]) -> str:
 
 RULES: tuple[Rule, ...] = (
     (re.compile(rf"{START}\+(?P<country>[0-9]{{1,3}})[ -](?P<number>[0-9][0-9 -]{{5,14}}[0-9])(?![0-9])"), _foreign),
-    (re.compile(rf"(?<![A-Za-z]){START}1[3-9][0-9](?:[0-9]{{8}}|[ -][0-9]{{4}}[ -][0-9]{{4}})(?![0-9]|\.[0-9])"), _mobile),
-    (re.compile(rf"{START}[(（]?0[0-9]{{2,3}}[)）]?[ -]?[2-9][0-9]{{2,3}}[ -]?[0-9]{{4}}(?:转[0-9]{{1,5}})?(?![0-9]|\.[0-9])"), _landline),
     (
-        re.compile(rf"{START}[48]00(?:-[0-9]{{3,4}}-[0-9]{{3,4}}|-[0-9]{{7}}|[ ][0-9]{{3}}[ ][0-9]{{4}}|[0-9]{{7}})(?![0-9]|\.[0-9])"),
+        re.compile(rf"(?<![A-Za-z]){START}1[3-9][0-9](?:[0-9]{{8}}|[ -][0-9]{{4}}[ -][0-9]{{4}})(?![0-9]|\.[0-9])"),
+        _mobile,
+    ),
+    (
+        re.compile(
+            rf"{START}[(（]?0[0-9]{{2,3}}[)）]?[ -]?[2-9][0-9]{{2,3}}[ -]?[0-9]{{4}}(?:转[0-9]{{1,5}})?(?![0-9]|\.[0-9])"
+        ),
+        _landline,
+    ),
+    (
+        re.compile(
+            rf"{START}[48]00(?:-[0-9]{{3,4}}-[0-9]{{3,4}}|-[0-9]{{7}}|[ ][0-9]{{3}}[ "
+            rf"][0-9]{{4}}|[0-9]{{7}})(?![0-9]|\.[0-9])"
+        ),
         _landline,
     ),
     (
@@ -78,7 +92,9 @@ RULES: tuple[Rule, ...] = (
         lambda found: found["lead"] + called(found["number"]),
     ),
     (
-        re.compile(rf"{START}(?:1(?:10|19|20|22)(?=电话|热线|报警|急救|指挥)|(?<![/:.-])1(?:0086|0010|2306|2315)){_NOT_COUNTED}"),
+        re.compile(
+            rf"{START}(?:1(?:10|19|20|22)(?=电话|热线|报警|急救|指挥)|(?<![/:.-])1(?:0086|0010|2306|2315)){_NOT_COUNTED}"
+        ),
         lambda found: called(found[0]),
     ),
     (
@@ -88,11 +104,15 @@ RULES: tuple[Rule, ...] = (
         lambda found: found["lead"] + called(found["number"]),
     ),
     (
-        re.compile(r"(?<![A-Za-z0-9])(?P<lead>[A-Z]{2}|[0-9][A-Z]|[A-Z](?=[0-9]{4}))(?P<code>[0-9]{3,4})(?=次|号?航班)"),
+        re.compile(
+            r"(?<![A-Za-z0-9])(?P<lead>[A-Z]{2}|[0-9][A-Z]|[A-Z](?=[0-9]{4}))(?P<code>[0-9]{3,4})(?=次|号?航班)"
+        ),
         _letters_and_digits,
     ),
     (
-        re.compile(rf"(?P<lead>[{_PLATES}][A-Z][ ·•-]?)(?P<code>(?=[A-Z]{{0,6}}[0-9])[A-Z0-9]{{4,6}}[学警挂港澳]?)(?![A-Za-z0-9])"),
+        re.compile(
+            rf"(?P<lead>[{_PLATES}][A-Z][ ·•-]?)(?P<code>(?=[A-Z]{{0,6}}[0-9])[A-Z0-9]{{4,6}}[学警挂港澳]?)(?![A-Za-z0-9])"
+        ),
         lambda found: found["lead"].rstrip(" ·•-") + digits(found["code"]),
     ),
     (
@@ -102,7 +122,10 @@ RULES: tuple[Rule, ...] = (
         _train,
     ),
     (
-        re.compile(rf"(?P<lead>(?:{_NAMES}){_IS})(?P<code>[A-Za-z]{{0,4}}[ -]?[0-9]{{3,}}(?:[ -][0-9]{{1,8}}){{0,6}}[A-Z]?){_NOT_COUNTED}"),
+        re.compile(
+            rf"(?P<lead>(?:{_NAMES}){_IS})(?P<code>[A-Za-z]{{0,4}}[ -]?[0-9]{{3,}}(?:[ "
+            rf"-][0-9]{{1,8}}){{0,6}}[A-Z]?){_NOT_COUNTED}"
+        ),
         _letters_and_digits,
     ),
     (
@@ -113,7 +136,9 @@ RULES: tuple[Rule, ...] = (
     ),
     (re.compile(rf"{START}[0-9]{{3,4}}(?=号?(?:{_ROOMS}))"), lambda found: digits(found[0])),
     (
-        re.compile(rf"(?P<lead>[0-9一二三四五六七八九十A-Za-z](?:号楼|栋|幢|座|单元|号院|楼)[ ]?)(?P<code>[0-9]{{3,4}}){_NOT_COUNTED}"),
+        re.compile(
+            rf"(?P<lead>[0-9一二三四五六七八九十A-Za-z](?:号楼|栋|幢|座|单元|号院|楼)[ ]?)(?P<code>[0-9]{{3,4}}){_NOT_COUNTED}"
+        ),
         _letters_and_digits,
     ),
     (re.compile(rf"(?<=[A-Za-z][ ])(?:19[89][0-9]|20[0-4][0-9]){_NOT_COUNTED}"), lambda found: digits(found[0])),
@@ -126,5 +151,8 @@ RULES: tuple[Rule, ...] = (
         lambda found: digits(found[0]),
     ),
     (re.compile(r"(?<![0-9.,:/-])0[0-9]{1,}(?![0-9.,:/-]|年|月|日|号|点|时|分|秒|后)"), lambda found: digits(found[0])),
-    (re.compile(rf"{START}(?![0-9]{{1,12}}0000(?![0-9]))[0-9]{{9,36}}X?{_NOT_COUNTED}(?![A-Za-z])"), lambda found: digits(found[0])),
+    (
+        re.compile(rf"{START}(?![0-9]{{1,12}}0000(?![0-9]))[0-9]{{9,36}}X?{_NOT_COUNTED}(?![A-Za-z])"),
+        lambda found: digits(found[0]),
+    ),
 )

@@ -1,4 +1,6 @@
-"""Money, parts of a hundred, units, ranges and plain numbers as Chinese words. Each rule is linear in the length of the text."""
+"""Money, parts of a hundred, units, ranges and plain numbers as Chinese words. Each rule is linear
+in the length of the text.
+"""
 
 import re
 
@@ -27,7 +29,11 @@ def _sign(found: re.Match[str], behind: str) -> str:
         return ""
     if sign in "-−":
         before = found.string[: found.start()][-1:]
-        return "负" if _BELOW.search(before) or re.match(r"[ ]?(?:[%％‰]|℃|°|摄氏|到)", behind) or PAIR.match(behind) else ""
+        return (
+            "负"
+            if _BELOW.search(before) or re.match(r"[ ]?(?:[%％‰]|℃|°|摄氏|到)", behind) or PAIR.match(behind)
+            else ""
+        )
     return "正负" if sign == "±" else "加"
 
 
@@ -55,11 +61,15 @@ def _one(number: str, scale: str, unit: str) -> str:
 
 
 def _with_unit(found: re.Match[str]) -> str:
-    """A number or two with a unit of letters. Units of one letter are none behind a name (iPhone 5s), nor is the g of 4g网络."""
+    """A number or two with a unit of letters. Units of one letter are none behind a name (iPhone
+    5s), nor is the g of 4g网络.
+    """
     unit, scale, first = found["unit"], found["scale"] or "", found["first"]
     before, behind = found.string[: found.start()][-2:], found.string[found.end() :][:2]
     named = (
-        len(unit) == 1 and unit.isalpha() and (_SHORT_UNIT.search(before) or (unit == "g" and re.match("网|信|手机|时代|套|基站", behind)))
+        len(unit) == 1
+        and unit.isalpha()
+        and (_SHORT_UNIT.search(before) or (unit == "g" and re.match("网|信|手机|时代|套|基站", behind)))
     )
     if named:
         return found[0]
@@ -91,7 +101,9 @@ def _range(found: re.Match[str]) -> str:
     scale = found["scale"] or ""
     rises = found["inner"] or scale or float(first.replace(",", "")) < float(last.replace(",", ""))
     if not rises and found["to"].strip() in ("-", "−"):
-        named = found.string[: found.start()].endswith(("号", "址", "室", "栋", "楼", "路", "型", "第", "座", "区", "排"))
+        named = found.string[: found.start()].endswith(
+            ("号", "址", "室", "栋", "楼", "路", "型", "第", "座", "区", "排")
+        )
         return _sign(found, "") + amount(first) + ("杠" if named else "减") + amount(last)
     inner = joining(found["to"]) + ("负" if found["inner"] else "")
     return _sign(found, "到") + amount(first, scale or counted) + scale + inner + amount(last, counted)
@@ -103,7 +115,10 @@ def _plain(found: re.Match[str]) -> str:
 
 
 RULES: tuple[Rule, ...] = (
-    (re.compile(rf"(?<=[0-9万亿千百])(?P<unit>{COUNTED}|[万亿楼层号室栋章月日集期级届版页]){_DASH}(?=[0-9])"), r"\g<unit>到"),
+    (
+        re.compile(rf"(?<=[0-9万亿千百])(?P<unit>{COUNTED}|[万亿楼层号室栋章月日集期级届版页]){_DASH}(?=[0-9])"),
+        r"\g<unit>到",
+    ),
     (
         re.compile(
             rf"(?P<sign>[-−])?(?<![A-Za-z])(?P<unit>{CURRENCY})[ ]?(?P<first>{NUMBER})[ ]?(?P<scale>{_SCALE})?"
@@ -114,17 +129,22 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"{START}(?P<number>{NUMBER})[ ]?(?P<scale>{_SCALE})?[ ]?(?P<unit>RMB|CNY|USD|EUR|GBP|HKD|JPY|KRW|[€£¥￥$₩₹₽฿])(?![0-9A-Za-z])"
+            rf"{START}(?P<number>{NUMBER})[ ]?(?P<scale>{_SCALE})?[ "
+            r"]?(?P<unit>RMB|CNY|USD|EUR|GBP|HKD|JPY|KRW|[€£¥￥$₩₹₽฿])(?![0-9A-Za-z])"
         ),
         _coded,
     ),
     (
-        re.compile(rf"{START}(?:(?P<first>{NUMBER})(?P<to>{_TO}))?(?P<last>{NUMBER})[ ]?(?P<counted>{_PAID})/(?P<per>{_PER})(?![A-Za-z])"),
+        re.compile(
+            rf"{START}(?:(?P<first>{NUMBER})(?P<to>{_TO}))?(?P<last>{NUMBER})[ "
+            rf"]?(?P<counted>{_PAID})/(?P<per>{_PER})(?![A-Za-z])"
+        ),
         _each,
     ),
     (
         re.compile(
-            rf"(?<![0-9A-Za-z.]){_SIGNED}(?:(?P<first>{NUMBER})[ ]?(?P<firstunit>{UNIT})?(?P<to>{_TO})(?P<inner>[-−])?)?"
+            rf"(?<![0-9A-Za-z.]){_SIGNED}(?:(?P<first>{NUMBER})[ "
+            rf"]?(?P<firstunit>{UNIT})?(?P<to>{_TO})(?P<inner>[-−])?)?"
             rf"(?P<last>{NUMBER})[ ]?(?P<scale>[百千万亿])?(?P<unit>{UNIT})(?:(?<=[%％‰])|(?![A-Za-z0-9]|/[A-Za-z]))"
         ),
         _with_unit,
@@ -137,5 +157,10 @@ RULES: tuple[Rule, ...] = (
         ),
         _range,
     ),
-    (re.compile(rf"(?<![0-9])(?<![0-9][./:eE-]){_SIGNED}(?P<number>{NUMBER})(?![0-9]|[./:][0-9]|-[0-9]|[eE][0-9+-])"), _plain),
+    (
+        re.compile(
+            rf"(?<![0-9])(?<![0-9][./:eE-]){_SIGNED}(?P<number>{NUMBER})(?![0-9]|[./:][0-9]|-[0-9]|[eE][0-9+-])"
+        ),
+        _plain,
+    ),
 )

@@ -1,4 +1,6 @@
-"""Signs, list marks and names of files as Chinese words. Each rule is linear in the length of the text."""
+"""Signs, list marks and names of files as Chinese words. Each rule is linear in the length of the
+text.
+"""
 
 import re
 import unicodedata
@@ -53,11 +55,23 @@ FIRST: tuple[Rule, ...] = (
         re.compile(r"(?m)^[ \t]{0,8}(?P<number>[0-9]{1,3})(?:[)）]|[.．](?![0-9]))[ ]?(?=[^\s0-9])"),
         lambda found: cardinal(found["number"]) + "、",
     ),
-    (re.compile(r"(?<=[。；;：:！？])[ ]?(?P<number>[0-9]{1,2})[)）.](?![0-9])[ ]?"), lambda found: cardinal(found["number"]) + "、"),
-    (re.compile(rf"[(（](?P<number>[0-9]{{1,2}})[)）](?=[ ]?[{_HAN}A-Za-z])"), lambda found: cardinal(found["number"]) + "、"),
-    (re.compile(r"(?<![A-Za-z])[Nn][Oo]\. ?(?P<number>[0-9]{1,6})(?![0-9.])"), lambda found: cardinal(found["number"]) + "号"),
+    (
+        re.compile(r"(?<=[。；;：:！？])[ ]?(?P<number>[0-9]{1,2})[)）.](?![0-9])[ ]?"),
+        lambda found: cardinal(found["number"]) + "、",
+    ),
+    (
+        re.compile(rf"[(（](?P<number>[0-9]{{1,2}})[)）](?=[ ]?[{_HAN}A-Za-z])"),
+        lambda found: cardinal(found["number"]) + "、",
+    ),
+    (
+        re.compile(r"(?<![A-Za-z])[Nn][Oo]\. ?(?P<number>[0-9]{1,6})(?![0-9.])"),
+        lambda found: cardinal(found["number"]) + "号",
+    ),
     (re.compile(rf"(?P<number>[0-9]{{1,4}})#(?=[ ]?[{_HAN}])"), lambda found: cardinal(found["number"]) + "号"),
-    (re.compile(rf"(?P<number>[0-9]{{3,16}})\.(?=(?:{_FILES})(?![A-Za-z0-9.]))"), lambda found: digits(found["number"]) + "点"),
+    (
+        re.compile(rf"(?P<number>[0-9]{{3,16}})\.(?=(?:{_FILES})(?![A-Za-z0-9.]))"),
+        lambda found: digits(found["number"]) + "点",
+    ),
     (re.compile(rf"(?<=[A-Za-z0-9_{_HAN}-])\.(?=(?:{_FILES})(?![A-Za-z0-9.]))"), "点"),
 )
 """In front of the rules for numbers."""
@@ -87,7 +101,12 @@ LAST: tuple[Rule, ...] = (
     (re.compile(r"≈[ ]?|[~～∼](?=[零一二两三四五六七八九十百])"), "约"),
     (re.compile(rf"(?<=[{_HAN}])[ ]?×[ ]?(?=[{_HAN}])"), "乘"),
     (re.compile(rf"(?<=[{_HAN}])[ ]?÷[ ]?(?=[{_HAN}])"), "除以"),
-    (re.compile("(?<=[零一二三四五六七八九十日号周点])(?:-|–|—|~|～)(?=周[一二三四五六日天]|[一二三四五六七八九十])"), "到"),
+    (
+        re.compile(
+            "(?<=[零一二三四五六七八九十日号周点])(?:-|–|—|~|～)(?=周[一二三四五六日天]|[一二三四五六七八九十])"
+        ),
+        "到",
+    ),
     (re.compile("(?<=[零一二三四五六七八九十百千万亿点])%"), "个百分点"),
     (re.compile(r"(?<=[万亿])\+(?![0-9])"), "加"),
     (re.compile("℃"), "摄氏度"),

@@ -1,4 +1,6 @@
-"""Figures as words, in the ways that English has for them: amounts, years, digits, and the short form of rooms and flights."""
+"""Figures as words, in the ways that English has for them: amounts, years, digits, and the short
+form of rooms and flights.
+"""
 
 from services.frontend.text import english_numbers as numbers
 
@@ -8,12 +10,16 @@ _SIXES = {"six": "sixes", "zero": "zeros"}
 
 
 def cardinal(digits: str) -> str:
-    """`"1,250"` as one thousand two hundred and fifty; digit by digit with a leading zero, and beyond 15 digits."""
+    """`"1,250"` as one thousand two hundred and fifty; digit by digit with a leading zero, and
+    beyond 15 digits.
+    """
     return " ".join(numbers.whole(digits.replace(",", "")))
 
 
 def amount(written: str) -> str:
-    """A whole number, or a decimal fraction: `"3.05"` as three point zero five, `".5"` as point five."""
+    """A whole number, or a decimal fraction: `"3.05"` as three point zero five, `".5"` as point
+    five.
+    """
     whole, point, decimals = written.partition(".")
     if not point:
         return cardinal(whole)
@@ -51,8 +57,8 @@ def pair(written: str) -> str:
 
 
 def short(written: str) -> str:
-    """The number of a room, port, house, flight or model: `"304"` as three oh four, `"8080"` as eighty eighty, `"1600"` as sixteen
-    hundred, five digits and more one by one."""
+    """The number of a room, port, house, flight or model: `"304"` as three oh four, `"8080"` as
+    eighty eighty, `"1600"` as sixteen hundred, five digits and more one by one."""
     if written[0] == "0" or len(written) > 4:
         return digits(written)
     if len(written) < 3 or written.endswith("000"):

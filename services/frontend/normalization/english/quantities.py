@@ -1,11 +1,14 @@
-"""How much there is of something: whole numbers, decimals, fractions, mixed numbers and ranges of them."""
+"""How much there is of something: whole numbers, decimals, fractions, mixed numbers and ranges of
+them.
+"""
 
 import re
 
 from services.frontend.normalization.english import numerals
 
 _SIGNS = {
-    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5", "⅙": "1/6", "⅚": "5/6",
+    "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
+    "⅙": "1/6", "⅚": "5/6",
     "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8", "⅐": "1/7", "⅑": "1/9", "⅒": "1/10",
 }  # fmt: skip
 FRACTION_SIGNS = "".join(_SIGNS)
@@ -16,13 +19,16 @@ QUANTITY = rf"(?:[0-9]{{1,4}}[ -]{_PROPER}|{_PROPER}|(?:[0-9]{{1,4}} ?)?[{FRACTI
 ALONE = r"(?<![\w.,/^$£€¥₹-])"
 """In front of a quantity: nothing that it could be a part of."""
 _MIXED = re.compile(
-    rf"(?:(?P<whole>[0-9]{{1,4}})[ -]?)?(?:(?P<above>[0-9]{{1,3}})[/⁄](?P<below>[0-9]{{1,3}})|(?P<sign>[{FRACTION_SIGNS}]))"
+    rf"(?:(?P<whole>[0-9]{{1,4}})[ "
+    rf"-]?)?(?:(?P<above>[0-9]{{1,3}})[/⁄](?P<below>[0-9]{{1,3}})|(?P<sign>[{FRACTION_SIGNS}]))"
 )
 _DENOMINATORS = {2: "half", 4: "quarter"}
 
 
 def said(quantity: str) -> str:
-    """`"5 1/2"` as five and a half, `"⅔"` as two thirds, `"1,250.5"` as one thousand two hundred and fifty point five."""
+    """`"5 1/2"` as five and a half, `"⅔"` as two thirds, `"1,250.5"` as one thousand two hundred
+    and fifty point five.
+    """
     mixed = _MIXED.fullmatch(quantity.strip())
     if mixed is None:
         return numerals.amount(quantity.strip())
@@ -34,7 +40,9 @@ def said(quantity: str) -> str:
 
 
 def fraction(above: str, below: str) -> str:
-    """`"3", "4"` as three quarters; `"17", "23"` as seventeen over twenty three; by zero it is over, too."""
+    """`"3", "4"` as three quarters; `"17", "23"` as seventeen over twenty three; by zero it is
+    over, too.
+    """
     value = int(below)
     if value < 2 or (value > 20 and value not in (32, 64, 100)):
         return f"{numerals.cardinal(above)} over {numerals.cardinal(below)}"
@@ -48,4 +56,6 @@ def is_singular(quantity: str) -> bool:
     """Whether a unit behind it is in the singular: one, and parts of one."""
     bare = quantity.strip()
     mixed = _MIXED.fullmatch(bare)
-    return bare == "1" or (mixed is not None and not mixed["whole"] and (bool(mixed["sign"]) or int(mixed["above"]) < int(mixed["below"])))
+    return bare == "1" or (
+        mixed is not None and not mixed["whole"] and (bool(mixed["sign"]) or int(mixed["above"]) < int(mixed["below"]))
+    )

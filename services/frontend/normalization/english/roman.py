@@ -23,7 +23,8 @@ RULERS = (
     "Edwin|Harold|Victoria|Wilhelmina|Beatrix|Abdul|Alexios|Michael|Basil|Leon|Sancho|Thomas|Samuel|Walter|Arthur|Prince|King|Queen|Pope|Pharaoh"
 )
 _TITLED = re.compile(
-    r"\b(?:King|Queen|Pope|Tsar|Czar|Emperor|Empress|Kaiser|Pharaoh|Saint|Sultan|Prince|Duke|Charles|Elizabeth)[ ](?:[A-Z][a-z]+ )?$"
+    r"\b(?:King|Queen|Pope|Tsar|Czar|Emperor|Empress|Kaiser|Pharaoh|Saint|Sultan|Prince|Duke|Charles|Elizabeth)[ "
+    r"](?:[A-Z][a-z]+ )?$"
 )
 
 
@@ -61,20 +62,29 @@ _PRONOUN = r"(?!I (?:[a-z]|['’]))(?!I['’])"
 RULES: tuple[Rule, ...] = (
     (re.compile(r"\b(?P<name>World War) (?P<numeral>II?)(?![A-Za-z]|['’]m)"), _amount),
     (re.compile(rf"\b(?P<name>{PARTS}) {_PRONOUN}(?![CDLM]\b)(?P<numeral>{_NUMERAL})\b(?!['’]|\.[A-Za-z])"), _amount),
-    (re.compile(rf"\b(?P<name>[Ss]cene|[Pp]art|[Ss]ection|[Pp]age|[Aa]ct|[Bb]ook|[Ii]tem) {_SMALL}(?![A-Za-z'’])"), _amount),
+    (
+        re.compile(rf"\b(?P<name>[Ss]cene|[Pp]art|[Ss]ection|[Pp]age|[Aa]ct|[Bb]ook|[Ii]tem) {_SMALL}(?![A-Za-z'’])"),
+        _amount,
+    ),
     (
         re.compile(
-            r"\b(?P<name>[Tt]ype) (?P<numeral>I)(?= (?:error|diabetes|collagen|fracture|supernova|interferon|reaction|survey|and)\b)"
+            r"\b(?P<name>[Tt]ype) (?P<numeral>I)(?= "
+            r"(?:error|diabetes|collagen|fracture|supernova|interferon|reaction|survey|and)\b)"
         ),
         _amount,
     ),
     (re.compile(rf"\b(?P<name>{_LOWER}) (?!I\b|[CDLM]\b)(?P<numeral>{_NUMERAL})\b(?!['’])"), _amount),
     (
-        re.compile(rf"\b(?!Malcolm X\b)(?P<name>{RULERS}) (?P<numeral>(?=[IVX])(?:X{{0,3}}(?:IX|IV|V?I{{0,3}})))(?![A-Za-z]|\.[A-Za-z])"),
+        re.compile(
+            rf"\b(?!Malcolm X\b)(?P<name>{RULERS}) "
+            rf"(?P<numeral>(?=[IVX])(?:X{{0,3}}(?:IX|IV|V?I{{0,3}})))(?![A-Za-z]|\.[A-Za-z])"
+        ),
         _ordinal,
     ),
     (
-        re.compile(r"(?<=[a-z] )(?P<numeral>X{0,2}(?:VI{2,3}|I{2,3}|IX|XI{1,3}|XI?V|XVI{0,3}|XI?X)|XX[IV]+)(?![A-Za-z]|['’]|\.[A-Za-z])"),
+        re.compile(
+            r"(?<=[a-z] )(?P<numeral>X{0,2}(?:VI{2,3}|I{2,3}|IX|XI{1,3}|XI?V|XVI{0,3}|XI?X)|XX[IV]+)(?![A-Za-z]|['’]|\.[A-Za-z])"
+        ),
         _bare,
     ),
 )

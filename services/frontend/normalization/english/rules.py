@@ -1,7 +1,7 @@
 """A reading rule: a pattern and what is written in its place.
 
-Every pattern is linear in the length of the text: each repetition is bounded, or its characters cannot begin a match again behind a
-failure.
+Every pattern is linear in the length of the text: each repetition is bounded, or its characters
+cannot begin a match again behind a failure.
 """
 
 import re
@@ -18,5 +18,7 @@ def applied(rules: Iterable[Rule], text: str) -> str:
 
 
 def any_of(words: Iterable[str]) -> str:
-    """A pattern for any of `words`, the longest first, so that none hides another that begins with it."""
+    """A pattern for any of `words`, the longest first, so that none hides another that begins with
+    it.
+    """
     return "|".join(re.escape(word) for word in sorted(words, key=lambda word: (-len(word), word)))

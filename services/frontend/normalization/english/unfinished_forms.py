@@ -1,7 +1,8 @@
-"""Which written forms of several words may have begun at the end of a text that is still being written.
+"""Which written forms of several words may have begun at the end of a text that is still being
+written.
 
-What decides how a number is read may stand words in front of it (`account number is 48210937`) or behind it (`a 20 A fuse`): such words are
-not read apart.
+What decides how a number is read may stand words in front of it (`account number is 48210937`) or
+behind it (`a 20 A fuse`): such words are not read apart.
 """
 
 import re
@@ -69,7 +70,9 @@ _NAMED = frozenset(
 _WORDS = 4
 _COUNTED = 2
 """Words behind a number that decide how it is read."""
-_BEFORE_ROMAN = frozenset(f"{PARTS}|{RULERS}|type|phase|stage|chapter|part|act|scene|book|volume|class|level|section".split("|"))
+_BEFORE_ROMAN = frozenset(
+    f"{PARTS}|{RULERS}|type|phase|stage|chapter|part|act|scene|book|volume|class|level|section".split("|")
+)
 _ROMAN = re.compile(r"[IVXLCDM]{2,8}|[ivx]{2,5}")
 _FIGURE = re.compile(r"[0-9½-¾⅐-⅞]")
 

@@ -11,11 +11,13 @@ _WINDOW = 400
 
 
 def kaldi_fbank(wave: Tensor) -> Tensor:
-    """Log mel energies, float32 [frames, 80], 100 frames a second: windows of 25 ms every 10 ms, only whole ones.
+    """Log mel energies, float32 [frames, 80], 100 frames a second: windows of 25 ms every 10 ms,
+    only whole ones.
 
-    wave: float32 [samples] in [-1, 1] at 16 kHz, not scaled to int16, at least 400 samples (ValueError otherwise). No dither; povey
-    window, pre-emphasis 0.97, mean of each frame removed, power spectrum of 512 points, 20 Hz to Nyquist on Kaldi's mel scale.
-    Source: compatibility specification section 2.5.
+    wave: float32 [samples] in [-1, 1] at 16 kHz, not scaled to int16, at least 400 samples
+    (ValueError otherwise). No dither; povey window, pre-emphasis 0.97, mean of each frame removed,
+    power spectrum of 512 points, 20 Hz to Nyquist on Kaldi's mel scale. Source: compatibility
+    specification section 2.5.
     """
     if wave.ndim != 1 or wave.shape[0] < _WINDOW:
         raise ValueError(f"wave has shape {list(wave.shape)}, expected [samples] with at least {_WINDOW} samples")

@@ -1,4 +1,6 @@
-"""Triangular mel filters on Slaney's scale (Auditory Toolbox, 1998: linear up to 1 kHz, logarithmic above), each of unit area."""
+"""Triangular mel filters on Slaney's scale (Auditory Toolbox, 1998: linear up to 1 kHz, logarithmic
+above), each of unit area.
+"""
 
 import math
 

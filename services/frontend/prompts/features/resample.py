@@ -13,10 +13,12 @@ ROLLOFF = 0.99
 
 @functools.lru_cache(maxsize=16)
 def _kernels(source: int, target: int, device: torch.device) -> tuple[Tensor, int]:
-    """One low-pass filter per output phase, float32 [target, 1, taps], and the samples it reaches to the left.
+    """One low-pass filter per output phase, float32 [target, 1, taps], and the samples it reaches
+    to the left.
 
-    source, target: the two rates divided by their common divisor. Each filter is a sinc that cuts at 0.99 of the lower Nyquist
-    frequency under a squared-cosine (Hann) window of six zero crossings to each side.
+    source, target: the two rates divided by their common divisor. Each filter is a sinc that cuts
+    at 0.99 of the lower Nyquist frequency under a squared-cosine (Hann) window of six zero
+    crossings to each side.
     """
     cutoff = min(source, target) * ROLLOFF
     reach = math.ceil(ZERO_CROSSINGS * source / cutoff)
@@ -29,10 +31,12 @@ def _kernels(source: int, target: int, device: torch.device) -> tuple[Tensor, in
 
 
 def resample(wave: Tensor, source_rate: int, target_rate: int) -> Tensor:
-    """`wave` at another rate: float32 [batch, samples] to float32 [batch, ceil(samples * target_rate / source_rate)].
+    """`wave` at another rate: float32 [batch, samples] to float32 [batch, ceil(samples *
+    target_rate / source_rate)].
 
-    Rates in samples per second, positive (ValueError otherwise). Equal rates give `wave` back. Same filter as torchaudio's default
-    (sinc_interp_hann, width 6, rolloff 0.99): J. O. Smith, "Digital Audio Resampling"; compatibility specification section 2.5.
+    Rates in samples per second, positive (ValueError otherwise). Equal rates give `wave` back. Same
+    filter as torchaudio's default (sinc_interp_hann, width 6, rolloff 0.99): J. O. Smith, "Digital
+    Audio Resampling"; compatibility specification section 2.5.
     """
     if source_rate <= 0 or target_rate <= 0:
         raise ValueError(f"rates are {source_rate} and {target_rate}, expected positive numbers")

@@ -23,14 +23,24 @@ def whisper_filters(device: torch.device) -> Tensor:
 def whisper_log_mel(wave: Tensor) -> Tensor:
     """Scaled decimal-log mel powers, float32 [batch, 128, samples // 160], 100 frames a second.
 
-    wave: float32 [batch, samples] in [-1, 1] at 16 kHz, more than 200 samples (ValueError otherwise); it is not padded to 30 s. Values
-    more than 8 decades under the loudest of their row are raised to that floor, then mapped by (x + 4) / 4.
-    Source: compatibility specification section 2.5 (after openai-whisper).
+    wave: float32 [batch, samples] in [-1, 1] at 16 kHz, more than 200 samples (ValueError
+    otherwise); it is not padded to 30 s. Values more than 8 decades under the loudest of their row
+    are raised to that floor, then mapped by (x + 4) / 4. Source: compatibility specification
+    section 2.5 (after openai-whisper).
     """
     if wave.ndim != 2 or wave.shape[1] <= N_FFT // 2:
-        raise ValueError(f"wave has shape {list(wave.shape)}, expected [batch, samples] with more than {N_FFT // 2} samples")
+        raise ValueError(
+            f"wave has shape {list(wave.shape)}, expected [batch, samples] with more than {N_FFT // 2} samples"
+        )
     spectrum = torch.stft(
-        wave, N_FFT, HOP, N_FFT, torch.hann_window(N_FFT, device=wave.device), center=True, pad_mode="reflect", return_complex=True
+        wave,
+        N_FFT,
+        HOP,
+        N_FFT,
+        torch.hann_window(N_FFT, device=wave.device),
+        center=True,
+        pad_mode="reflect",
+        return_complex=True,
     )
     power = spectrum[..., :-1].abs().square()
     decades = torch.log10(torch.clamp(whisper_filters(wave.device) @ power, min=1e-10))

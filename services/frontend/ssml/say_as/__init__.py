@@ -1,1 +1,3 @@
-"""Values that a caller has said the kind of (SSML `say-as`): read from how they are written, and put into words of a language."""
+"""Values that a caller has said the kind of (SSML `say-as`): read from how they are written, and
+put into words of a language.
+"""

@@ -21,7 +21,9 @@ _SIGNS = {
 
 
 def whole(number: str) -> str:
-    """A run of digits as a number, zeros in front of it left out: 一千零二十三. It begins with 二 where nothing is counted: 二万零五百."""
+    """A run of digits as a number, zeros in front of it left out: 一千零二十三. It begins with 二 where
+    nothing is counted: 二万零五百.
+    """
     words = chinese_numbers.cardinal(number.lstrip("0") or "0")
     return "二" + words[1:] if words[0] == "两" else words
 
@@ -91,7 +93,8 @@ def _unit(sign: str, digits: str, decimals: str, unit: str) -> str:
 
 
 WORDS: dict[str, Callable[..., str]] = {
-    "cardinal": _cardinal, "ordinal": _ordinal, "digits": chinese_numbers.digits, "telephone": _telephone, "characters": _characters,
+    "cardinal": _cardinal, "ordinal": _ordinal, "digits": chinese_numbers.digits, "telephone": _telephone,
+    "characters": _characters,
     "date": _date, "time": _time, "currency": _currency, "fraction": _fraction, "unit": _unit,
 }  # fmt: skip
 """Kind to what makes words of its fields."""

@@ -4,14 +4,23 @@ import re
 
 FORMATS = ("ymd", "mdy", "dmy", "ydm", "ym", "my", "md", "dm", "y", "m", "d")
 _GROUPS = re.compile(r"[0-9]{1,4}(?:[-/. 年月日]{1,2}[0-9]{1,4}){0,2}[日月年号]?")
-_JOINED = {("ymd", 8): (4, 2, 2), ("mdy", 8): (2, 2, 4), ("dmy", 8): (2, 2, 4), ("ydm", 8): (4, 2, 2), ("ym", 6): (4, 2), ("my", 6): (2, 4)}
+_JOINED = {
+    ("ymd", 8): (4, 2, 2),
+    ("mdy", 8): (2, 2, 4),
+    ("dmy", 8): (2, 2, 4),
+    ("ydm", 8): (4, 2, 2),
+    ("ym", 6): (4, 2),
+    ("my", 6): (2, 4),
+}
 """Digits of the parts where nothing divides them."""
 
 
 def date_of(written: str, form: str) -> tuple[str, str, str] | None:
-    """Year, month and day without leading zeros, "" for what the format has not; None for what is no date in that format.
+    """Year, month and day without leading zeros, "" for what the format has not; None for what is
+    no date in that format.
 
-    Without a format (""): year, month, day where the first part has four digits, else month, day, year.
+    Without a format (""): year, month, day where the first part has four digits, else month, day,
+    year.
     """
     parts = _parts(written, form)
     if parts is None:

@@ -1,4 +1,6 @@
-"""Values in English words. Fields are strings of digits as they are written, signs "+", "-" or nothing."""
+"""Values in English words. Fields are strings of digits as they are written, signs "+", "-" or
+nothing.
+"""
 
 from collections.abc import Callable
 
@@ -6,25 +8,35 @@ from services.frontend.text import english_numbers as numbers
 from services.frontend.tokenizers.phonemes.spelling import spell as letters_by_name
 
 CURRENCIES = {
-    "$": "USD", "USD": "USD", "€": "EUR", "EUR": "EUR", "£": "GBP", "GBP": "GBP", "¥": "CNY", "￥": "CNY", "CNY": "CNY", "RMB": "CNY",
+    "$": "USD", "USD": "USD", "€": "EUR", "EUR": "EUR", "£": "GBP", "GBP": "GBP", "¥": "CNY", "￥": "CNY", "CNY": "CNY",
+    "RMB": "CNY",
     "元": "CNY", "JPY": "JPY",
 }  # fmt: skip
 """Signs and codes to the code of the currency."""
 _MONEY = {
-    "USD": ("dollar", "dollars", "cent", "cents"), "EUR": ("euro", "euros", "cent", "cents"), "GBP": ("pound", "pounds", "penny", "pence"),
+    "USD": ("dollar", "dollars", "cent", "cents"), "EUR": ("euro", "euros", "cent", "cents"),
+    "GBP": ("pound", "pounds", "penny", "pence"),
     "CNY": ("yuan", "yuan", "fen", "fen"), "JPY": ("yen", "yen", "sen", "sen"),
 }  # fmt: skip
 _MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
 )  # fmt: skip
 _UNITS = {
-    "mm": "millimeter", "cm": "centimeter", "m": "meter", "km": "kilometer", "mg": "milligram", "g": "gram", "kg": "kilogram", "t": "ton",
-    "ml": "milliliter", "l": "liter", "in": "inch", "ft": "foot", "yd": "yard", "mi": "mile", "oz": "ounce", "lb": "pound", "gal": "gallon",
-    "ms": "millisecond", "s": "second", "min": "minute", "h": "hour", "hz": "hertz", "khz": "kilohertz", "mhz": "megahertz",
-    "ghz": "gigahertz", "w": "watt", "kw": "kilowatt", "kwh": "kilowatt hour", "v": "volt", "a": "ampere", "kb": "kilobyte",
-    "mb": "megabyte", "gb": "gigabyte", "tb": "terabyte", "km/h": "kilometer per hour", "mph": "mile per hour", "m/s": "meter per second",
-    "%": "percent", "°": "degree", "°c": "degree Celsius", "℃": "degree Celsius", "°f": "degree Fahrenheit", "℉": "degree Fahrenheit",
-    "m2": "square meter", "m²": "square meter", "km2": "square kilometer", "km²": "square kilometer", "m³": "cubic meter",
+    "mm": "millimeter", "cm": "centimeter", "m": "meter", "km": "kilometer", "mg": "milligram", "g": "gram",
+    "kg": "kilogram", "t": "ton",
+    "ml": "milliliter", "l": "liter", "in": "inch", "ft": "foot", "yd": "yard", "mi": "mile", "oz": "ounce",
+    "lb": "pound", "gal": "gallon",
+    "ms": "millisecond", "s": "second", "min": "minute", "h": "hour", "hz": "hertz", "khz": "kilohertz",
+    "mhz": "megahertz",
+    "ghz": "gigahertz", "w": "watt", "kw": "kilowatt", "kwh": "kilowatt hour", "v": "volt", "a": "ampere",
+    "kb": "kilobyte",
+    "mb": "megabyte", "gb": "gigabyte", "tb": "terabyte", "km/h": "kilometer per hour", "mph": "mile per hour",
+    "m/s": "meter per second",
+    "%": "percent", "°": "degree", "°c": "degree Celsius", "℃": "degree Celsius", "°f": "degree Fahrenheit",
+    "℉": "degree Fahrenheit",
+    "m2": "square meter", "m²": "square meter", "km2": "square kilometer", "km²": "square kilometer",
+    "m³": "cubic meter",
     "hr": "hour", "sec": "second", "lbs": "pound", "kph": "kilometer per hour", "px": "pixel",
 }  # fmt: skip
 _PLURALS = {
@@ -38,15 +50,19 @@ _PLURALS = {
 _PLURALS["percent"] = "percent"
 _BELOW = {"2": ("half", "halves"), "4": ("quarter", "quarters")}
 _SIGNS = {
-    "-": "dash", "_": "underscore", ".": "dot", "/": "slash", "\\": "backslash", "@": "at", "#": "hash", "&": "and", "+": "plus",
-    "*": "star", "%": "percent", "=": "equals", ":": "colon", "$": "dollar sign", "!": "exclamation mark", "?": "question mark",
+    "-": "dash", "_": "underscore", ".": "dot", "/": "slash", "\\": "backslash", "@": "at", "#": "hash", "&": "and",
+    "+": "plus",
+    "*": "star", "%": "percent", "=": "equals", ":": "colon", "$": "dollar sign", "!": "exclamation mark",
+    "?": "question mark",
     "~": "tilde",
     ",": "comma", ";": "semicolon", "'": "apostrophe", '"': "quote", "(": "open parenthesis", ")": "close parenthesis",
 }  # fmt: skip
 
 
 def unit_of(written: str) -> str | None:
-    """The abbreviation under which a unit is known, None for another one. Words are taken too: "kilograms"."""
+    """The abbreviation under which a unit is known, None for another one. Words are taken too:
+    "kilograms".
+    """
     plain = written.lower()
     if plain in _UNITS:
         return plain
@@ -57,7 +73,9 @@ def unit_of(written: str) -> str | None:
 
 
 def characters(written: str, spell: Callable[[str], str] | None) -> str:
-    """Letters by name, digits and signs as words. spell: makes of the phonemes of letters what stands for them; None: capital letters."""
+    """Letters by name, digits and signs as words. spell: makes of the phonemes of letters what
+    stands for them; None: capital letters.
+    """
     words, letters = list[str](), ""
     for character in [*written, ""]:
         if character.isascii() and character.isalpha():
@@ -93,9 +111,15 @@ def _telephone(plus: str, *groups: str) -> str:
 
 def _date(year: str, month: str, day: str) -> str:
     ordinal = " ".join(numbers.ordinal(day)) if day else ""
-    words = " ".join([*([_MONTHS[int(month) - 1]] if month else []), *([ordinal if month else f"the {ordinal}"] if day else [])])
+    words = " ".join(
+        [*([_MONTHS[int(month) - 1]] if month else []), *([ordinal if month else f"the {ordinal}"] if day else [])]
+    )
     spoken_year = " ".join(numbers.year(year) if len(year) == 4 else numbers.whole(year)) if year else ""
-    return ", ".join(part for part in (words, spoken_year) if part) if day else " ".join(part for part in (words, spoken_year) if part)
+    return (
+        ", ".join(part for part in (words, spoken_year) if part)
+        if day
+        else " ".join(part for part in (words, spoken_year) if part)
+    )
 
 
 def _time(hours: str, minutes: str, seconds: str, half: str) -> str:
@@ -103,7 +127,9 @@ def _time(hours: str, minutes: str, seconds: str, half: str) -> str:
     if minutes.strip("0"):
         words += numbers.clock("0", minutes)[1:]
     elif not half and not seconds:
-        words += ["hundred"] if len(hours) == 2 and int(hours) > 12 else ["o'clock"] if 0 < int(hours) <= 12 else ["hundred"]
+        words += (
+            ["hundred"] if len(hours) == 2 and int(hours) > 12 else ["o'clock"] if 0 < int(hours) <= 12 else ["hundred"]
+        )
     if seconds:
         words += ["and", *numbers.whole(str(int(seconds))), "second" if int(seconds) == 1 else "seconds"]
     return " ".join([*words, *([f"{half.upper()}M"] if half else [])])
@@ -148,7 +174,8 @@ def _plural(name: str) -> str:
 
 
 WORDS: dict[str, Callable[..., str]] = {
-    "cardinal": _cardinal, "ordinal": _ordinal, "digits": _digits, "telephone": _telephone, "date": _date, "time": _time,
+    "cardinal": _cardinal, "ordinal": _ordinal, "digits": _digits, "telephone": _telephone, "date": _date,
+    "time": _time,
     "currency": _currency, "fraction": _fraction, "unit": _unit,
 }  # fmt: skip
 """Kind to what makes words of its fields; characters are apart."""

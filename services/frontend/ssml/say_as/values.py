@@ -9,8 +9,10 @@ from services.frontend.ssml.say_as.dates import date_of
 from services.frontend.text.language import CHINESE, ENGLISH
 
 KINDS = {
-    "cardinal": "cardinal", "number": "cardinal", "ordinal": "ordinal", "digits": "digits", "digit": "digits", "telephone": "telephone",
-    "characters": "characters", "spell-out": "characters", "spell": "characters", "verbatim": "characters", "date": "date", "time": "time",
+    "cardinal": "cardinal", "number": "cardinal", "ordinal": "ordinal", "digits": "digits", "digit": "digits",
+    "telephone": "telephone",
+    "characters": "characters", "spell-out": "characters", "spell": "characters", "verbatim": "characters",
+    "date": "date", "time": "time",
     "currency": "currency", "money": "currency", "fraction": "fraction", "unit": "unit", "measure": "unit",
 }  # fmt: skip
 """`interpret-as` to the kind that it names."""
@@ -25,7 +27,9 @@ _TIME = re.compile(
 _CURRENCY = re.compile(
     rf"(?P<minus>[\u2212-]?)(?P<before>[$€£¥￥]|[A-Za-z]{{3}})?\s?{_NUMBER}\s?(?P<behind>[$€£¥￥]|[A-Za-z]{{3}}|元)?",
 )
-_FRACTION = re.compile(r"(?P<sign>[+\u2212-]?)(?:(?P<whole>[0-9]{1,15})[ +])?(?P<above>[0-9]{1,15})\s?[/⁄]\s?(?P<below>[0-9]{1,15})")
+_FRACTION = re.compile(
+    r"(?P<sign>[+\u2212-]?)(?:(?P<whole>[0-9]{1,15})[ +])?(?P<above>[0-9]{1,15})\s?[/⁄]\s?(?P<below>[0-9]{1,15})"
+)
 _UNIT = re.compile(rf"{_NUMBER}\s?(?P<unit>[^\s0-9]{{1,12}})")
 
 
@@ -38,17 +42,22 @@ class Value:
     written: str
 
     def words(self, language: str, spell: Callable[[str], str] | None) -> str:
-        """In words of "zh" or "en"; as it is written in any other language. spell: makes of phonemes what stands for them in the text; None
-        for a model that reads text."""
+        """In words of "zh" or "en"; as it is written in any other language. spell: makes of
+        phonemes what stands for them in the text; None for a model that reads text."""
         if language == CHINESE:
             return chinese.WORDS[self.kind](*self.fields)
         if language == ENGLISH:
-            return english.characters(self.written, spell) if self.kind == "characters" else english.WORDS[self.kind](*self.fields)
+            return (
+                english.characters(self.written, spell)
+                if self.kind == "characters"
+                else english.WORDS[self.kind](*self.fields)
+            )
         return self.written
 
 
 def value_of(kind: str, form: str, written: str) -> Value | None:
-    """The value of `written`, blanks in it single and none around it; None when it is none of that kind.
+    """The value of `written`, blanks in it single and none around it; None when it is none of that
+    kind.
 
     kind: a value of KINDS; form: the `format`.
     """

@@ -53,7 +53,9 @@ def with_clitic(stem: str, clitic: str) -> str:
 
 
 def stems(word: str) -> Iterator[tuple[str, str]]:
-    """Possible stems of a lower-case word and the ending behind each, the likelier first. Endings: those of `with_ending`."""
+    """Possible stems of a lower-case word and the ending behind each, the likelier first. Endings:
+    those of `with_ending`.
+    """
     length = len(word)
     if word.endswith("s") and not word.endswith("ss") and length > 3:
         yield word[:-1], "s"
@@ -78,7 +80,11 @@ def with_ending(stem: str, ending: str) -> str:
     """The pronunciation `stem` with an ending that `stems` gave."""
     if ending == "in'":
         return stem[:-1] + "n"
-    return {"s": plural, "ed": past, "ing": progressive}[ending](stem) if ending in ("s", "ed", "ing") else stem + _SYLLABLES[ending]
+    return (
+        {"s": plural, "ed": past, "ing": progressive}[ending](stem)
+        if ending in ("s", "ed", "ing")
+        else stem + _SYLLABLES[ending]
+    )
 
 
 _SYLLABLES = {"ness": "nəs", "less": "ləs", "like": "lˌIk", "ship": "ʃˌɪp"}

@@ -1,6 +1,8 @@
-"""Which pronunciation of a word that is spelled one way and spoken in several (read, live, record, use): told from its neighbours.
+"""Which pronunciation of a word that is spelled one way and spoken in several (read, live, record,
+use): told from its neighbours.
 
-A handful of rules instead of a tagger: what stands in front decides in most sentences, what follows in the rest.
+A handful of rules instead of a tagger: what stands in front decides in most sentences, what follows
+in the rest.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,24 +14,33 @@ def word_set(words: str) -> frozenset[str]:
 
 
 _BASE_FOLLOWS = word_set(
-    "to will would can could shall should may might must do does did don't doesn't didn't won't wouldn't can't cannot couldn't shouldn't "
+    "to will would can could shall should may might must do does did don't doesn't didn't won't wouldn't can't cannot "
+    "couldn't shouldn't "
     "mustn't let's please i'll you'll he'll she'll it'll we'll they'll i'd you'd he'd she'd we'd they'd gonna"
 )
 """A verb in its plain form comes behind these."""
-_AUXILIARIES = word_set("will would can could shall should may might must do does did don't doesn't didn't won't wouldn't can't")
+_AUXILIARIES = word_set(
+    "will would can could shall should may might must do does did don't doesn't didn't won't wouldn't can't"
+)
 _PLURAL_SUBJECTS = word_set("i you we they who people")
 _SINGULAR_SUBJECTS = word_set("he she it who which that this")
 _INTENSIFIERS = word_set("very so too quite rather more most less as")
 _HAVE = word_set("have has had having haven't hasn't hadn't i've you've we've they've could've would've should've")
-_BE = word_set("be been being is are was were am isn't aren't wasn't weren't i'm you're he's she's it's we're they're that's")
+_BE = word_set(
+    "be been being is are was were am isn't aren't wasn't weren't i'm you're he's she's it's we're they're that's"
+)
 _BEFORE_NOUN = word_set(
-    "a an the my your his her its our their this that these those some any no every each another much such what which whose "
-    "of in on for with from by at into without under through about first second last next new old good bad great little big own same other "
+    "a an the my your his her its our their this that these those some any no every each another much such what which "
+    "whose "
+    "of in on for with from by at into without under through about first second last next new old good bad great "
+    "little big own same other "
     "long short public free full high low one two three single common proper daily personal heavy"
 )
 _OBJECTS = word_set("the a an this these those my your his her its our their me you him it us them some any all")
 _PAST = word_set("yesterday ago last was were had did didn't went said came saw took then once thought knew felt told")
-_ADVERBS = word_set("not also always often never just only still already really ever even now both all usually sometimes")
+_ADVERBS = word_set(
+    "not also always often never just only still already really ever even now both all usually sometimes"
+)
 
 
 def form_of(forms: Mapping[str, str], words: Sequence[str], place: int) -> str | None:
@@ -50,7 +61,9 @@ def form_of(forms: Mapping[str, str], words: Sequence[str], place: int) -> str |
 
 
 def _uses(words: Sequence[str], place: int, before: str, after: str) -> tuple[str, ...]:
-    """What a word of several uses is here, most likely first; nothing when its neighbours do not tell."""
+    """What a word of several uses is here, most likely first; nothing when its neighbours do not
+    tell.
+    """
     plural = words[place].endswith("s")
     if before == "which" and place == 1:
         return ("NOUN",)
@@ -93,7 +106,12 @@ def _read(words: Sequence[str], place: int, before: str, after: str) -> str | No
 def _live(words: Sequence[str], place: int, before: str, after: str) -> str | None:
     if before in _BASE_FOLLOWS or before in _PLURAL_SUBJECTS or _inverted(words, place):
         return "VERB"
-    if before in _BEFORE_NOUN or before in _BE or after in _LIVE_THINGS or before in ("go", "going", "went", "broadcast", "streamed"):
+    if (
+        before in _BEFORE_NOUN
+        or before in _BE
+        or after in _LIVE_THINGS
+        or before in ("go", "going", "went", "broadcast", "streamed")
+    ):
         return None
     return "VERB"
 
@@ -109,7 +127,9 @@ def _used(words: Sequence[str], place: int, before: str, after: str) -> str | No
     if after != "to":
         return None
     behind = words[place + 2] if place + 2 < len(words) else ""
-    made_for = before in ("is", "are", "was", "were", "be", "been", "being") and not (behind in _OBJECTS or behind.endswith("ing"))
+    made_for = before in ("is", "are", "was", "were", "be", "been", "being") and not (
+        behind in _OBJECTS or behind.endswith("ing")
+    )
     return None if made_for else "PAST"
 
 
@@ -134,26 +154,39 @@ def _wound(words: Sequence[str], place: int, before: str, after: str) -> str | N
 
 def _that(words: Sequence[str], place: int, before: str, after: str) -> str | None:
     """Stressed where it points (that is right, after that), weak where it joins."""
-    pointing = place == 0 or after in ("is", "was", "will", "would", "one", "way", "day", "night", "time") or before in _POINTERS
+    pointing = (
+        place == 0
+        or after in ("is", "was", "will", "would", "one", "way", "day", "night", "time")
+        or before in _POINTERS
+    )
     return "STRONG" if pointing or not after else None
 
 
 def _minute(words: Sequence[str], place: int, before: str, after: str) -> str | None:
-    return "ADJ" if after in ("detail", "details", "amount", "amounts", "quantities", "quantity", "particles", "differences") else None
+    return (
+        "ADJ"
+        if after in ("detail", "details", "amount", "amounts", "quantities", "quantity", "particles", "differences")
+        else None
+    )
 
 
 def _lead(words: Sequence[str], place: int, before: str, after: str) -> str | None:
-    metal = after in ("pipe", "pipes", "paint", "poisoning", "pencil", "bullet", "bullets", "weight", "acid") or before == "of"
+    metal = (
+        after in ("pipe", "pipes", "paint", "poisoning", "pencil", "bullet", "bullets", "weight", "acid")
+        or before == "of"
+    )
     return "NOUN" if metal and before not in _BASE_FOLLOWS else None
 
 
 _WHERE = word_set("in at with on near here there alone by next across under")
 _POINTERS = word_set("of like after before for about with from by at in on do did than all")
 _LIVE_THINGS = word_set(
-    "music show shows concert concerts broadcast broadcasts stream streams tv television audience audiences coverage performance "
+    "music show shows concert concerts broadcast broadcasts stream streams tv television audience audiences coverage "
+    "performance "
     "performances wire wires from bait ammunition animals animal fish recording recordings event events version feed"
 )
 _OWN_RULES: dict[str, Callable[[Sequence[str], int, str, str], str | None]] = {
-    "read": _read, "live": _live, "lives": _lives, "used": _used, "use": _use, "close": _close, "wound": _wound, "that": _that,
+    "read": _read, "live": _live, "lives": _lives, "used": _used, "use": _use, "close": _close, "wound": _wound,
+    "that": _that,
     "minute": _minute, "lead": _lead,
 }  # fmt: skip

@@ -1,9 +1,10 @@
 """The phonemes of a text that is told run by run.
 
-How a word sounds depends on its neighbours: the two behind it (the, to, a; read, use, live) and all before it. So a word is given when
-two more are known, and is then what it would be if the text ended with those two. That is a function of the text and its runs alone. It
-differs from `PhonemeTokenizer.encode` only where a rule looks further: at a time word late in the sentence ("read ... yesterday"), or at a
-text in capitals.
+How a word sounds depends on its neighbours: the two behind it (the, to, a; read, use, live) and all
+before it. So a word is given when two more are known, and is then what it would be if the text
+ended with those two. That is a function of the text and its runs alone. It differs from
+`PhonemeTokenizer.encode` only where a rule looks further: at a time word late in the sentence
+("read ... yesterday"), or at a text in capitals.
 """
 
 import re
@@ -19,8 +20,8 @@ WORDS_AHEAD = 2
 
 
 class GrowingPhonemes:
-    """One unit of a text, at most 4,000 characters with its replacements (`reading_context`): its time grows with their square. Meets
-    `tokenizers.tokenizer.GrowingIds`."""
+    """One unit of a text, at most 4,000 characters with its replacements (`reading_context`): its
+    time grows with their square. Meets `tokenizers.tokenizer.GrowingIds`."""
 
     def __init__(self, pronouncer: Pronouncer, ids: Mapping[str, int], silent: re.Pattern[str] | None) -> None:
         """silent: what is passed over."""

@@ -8,8 +8,8 @@ from services.frontend.tokenizers.phonemes.symbols import BLANK
 
 
 class Joined(NamedTuple):
-    """One blank between two words, marks behind their word. words: each with the place of its first symbol and the number of its symbols;
-    given phonemes are a word between slashes."""
+    """One blank between two words, marks behind their word. words: each with the place of its first
+    symbol and the number of its symbols; given phonemes are a word between slashes."""
 
     symbols: str
     words: list[tuple[str, int, int]]

@@ -1,12 +1,15 @@
 """Letter-to-sound: the pronunciation of a word that no lexicon has.
 
-A joint n-gram model (Bisani and Ney, "Joint-sequence models for grapheme-to-phoneme conversion", 2008): a word is a sequence of pairs, each
-one letter with the phones it stands for (none, or several), and the likeliest sequence that spells the word is found by beam search.
+A joint n-gram model (Bisani and Ney, "Joint-sequence models for grapheme-to-phoneme conversion",
+2008): a word is a sequence of pairs, each one letter with the phones it stands for (none, or
+several), and the likeliest sequence that spells the word is found by beam search.
 
-`phonemes/letters.tsv.gz`: a line for each pair, `letter TAB phones`; an empty line; then a line for each history that the model knows,
-`shared TAB history TAB cost of falling back TAB pairs TAB costs`. A history begins with its last pair; its first `shared` characters are
-those of the line before and left out. Pair n of the file (from 1) is written as the character U+0100 + n, the edge of a word as U+0100, a
-cost as the character U+0021 + cost; costs are negative log likelihoods in steps of 1/6 nat, 93 at most.
+`phonemes/letters.tsv.gz`: a line for each pair, `letter TAB phones`; an empty line; then a line for
+each history that the model knows, `shared TAB history TAB cost of falling back TAB pairs TAB
+costs`. A history begins with its last pair; its first `shared` characters are those of the line
+before and left out. Pair n of the file (from 1) is written as the character U+0100 + n, the edge of
+a word as U+0100, a cost as the character U+0021 + cost; costs are negative log likelihoods in steps
+of 1/6 nat, 93 at most.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +45,9 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class NGrams:
-    """An n-gram model: the pairs (letter, phones) in order, and a row for each history, the empty one among them."""
+    """An n-gram model: the pairs (letter, phones) in order, and a row for each history, the empty
+    one among them.
+    """
 
     pairs: Sequence[tuple[str, str]]
     rows: Mapping[str, Row]
@@ -69,7 +74,8 @@ class LetterModel:
         self._costs = lru_cache(maxsize=_REMEMBERED)(self._costs_behind)
 
     def pronounce(self, word: str) -> str:
-        """The likeliest pronunciation of a lower-case word, with one main stress where it can have one. Time grows with its length.
+        """The likeliest pronunciation of a lower-case word, with one main stress where it can have
+        one. Time grows with its length.
 
         Letters that the model does not know are passed over; empty when it knows none.
         """
@@ -98,7 +104,9 @@ class LetterModel:
         return [way for way in ways if way.cost <= ways[0].cost + _HOPELESS]
 
     def _known(self, history: str) -> str:
-        """The part of `history` that makes a difference: ways that agree in it need not be told apart."""
+        """The part of `history` that makes a difference: ways that agree in it need not be told
+        apart.
+        """
         history = history[-self._longest :]
         while history not in self._rows:
             history = history[1:]
@@ -108,7 +116,9 @@ class LetterModel:
         return self._costs(way.history, EDGE).get(EDGE, LARGEST_COST) + (0 if way.stressed else _NO_STRESS)
 
     def _costs_behind(self, history: str, letter: str) -> dict[str, int]:
-        """The cost of each pair of `letter` behind `history`, by the longest history that knows the pair."""
+        """The cost of each pair of `letter` behind `history`, by the longest history that knows the
+        pair.
+        """
         row = self._rows.get(history)
         shorter = self._costs(history[1:], letter) if history else {}
         if row is None:
@@ -116,7 +126,9 @@ class LetterModel:
         falling = ord(row.fall_back) - _ZERO_COST
         costs = {pair: falling + cost for pair, cost in shorter.items()}
         choices = self._choices[letter]
-        costs.update((pair, ord(cost) - _ZERO_COST) for pair, cost in zip(row.pairs, row.costs, strict=True) if pair in choices)
+        costs.update(
+            (pair, ord(cost) - _ZERO_COST) for pair, cost in zip(row.pairs, row.costs, strict=True) if pair in choices
+        )
         return costs
 
 

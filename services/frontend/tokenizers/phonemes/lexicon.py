@@ -1,8 +1,9 @@
 """Pronunciations of known words.
 
-`phonemes/lexicon.tsv.gz`: UTF-8 lines `word TAB pronunciation [TAB FORM=pronunciation]...`, ordered by word, each word once. A word that is
-capitalised stands for that spelling alone (Polish, polish). FORM is a use with its own pronunciation: VERB, NOUN, ADJ, ADV, PAST (past
-tense and participle), FINAL (in front of a pause) or STRONG (stressed where it is usually weak).
+`phonemes/lexicon.tsv.gz`: UTF-8 lines `word TAB pronunciation [TAB FORM=pronunciation]...`, ordered
+by word, each word once. A word that is capitalised stands for that spelling alone (Polish, polish).
+FORM is a use with its own pronunciation: VERB, NOUN, ADJ, ADV, PAST (past tense and participle),
+FINAL (in front of a pause) or STRONG (stressed where it is usually weak).
 """
 
 import gzip
@@ -19,7 +20,9 @@ MOST_BYTES = 64 << 20
 
 
 class Lexicon:
-    """Immutable, usable from any thread. words: usual pronunciations; forms: those of particular uses, by word and form."""
+    """Immutable, usable from any thread. words: usual pronunciations; forms: those of particular
+    uses, by word and form.
+    """
 
     def __init__(self, words: Mapping[str, str], forms: Mapping[str, Mapping[str, str]]) -> None:
         self._words = words
@@ -55,7 +58,9 @@ def read_lexicon(path: Path) -> Lexicon:
         if others:
             pairs = dict(other.split("=", 1) for other in others if "=" in other)
             if len(pairs) != len(others) or not all(form in FORMS and is_pronunciation(pairs[form]) for form in pairs):
-                raise ModelError(f"{path}: line {number} has a form that is not one of {', '.join(FORMS)} with its pronunciation")
+                raise ModelError(
+                    f"{path}: line {number} has a form that is not one of {', '.join(FORMS)} with its pronunciation"
+                )
             forms[word] = pairs
     return Lexicon(words, forms)
 
@@ -70,7 +75,9 @@ def write_lexicon(path: Path, words: Mapping[str, str], forms: Mapping[str, Mapp
 
 
 def read_table(path: Path) -> list[str]:
-    """The lines of a gzip file of UTF-8 text. Raises ModelError naming the file when it is unreadable or over 64 MiB long."""
+    """The lines of a gzip file of UTF-8 text. Raises ModelError naming the file when it is
+    unreadable or over 64 MiB long.
+    """
     try:
         with gzip.open(path, "rb") as file:
             data = file.read(MOST_BYTES + 1)

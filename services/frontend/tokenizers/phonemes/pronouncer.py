@@ -15,11 +15,19 @@ from services.frontend.tokenizers.phonemes.symbols import starts_with_vowel
 MOST_LETTERS = 40
 """Longer runs of letters are no words: they are spelled."""
 _REMEMBERED = 4096
-_WEAK = {"a": ("ɐ", "ɐ"), "an": ("ɐn", "ɐn"), "the": ("ðə", "ði"), "to": ("tə", "tʊ"), "am": ("ɐm", "ɐm"), "i": ("ˌI", "ˌI")}
+_WEAK = {
+    "a": ("ɐ", "ɐ"),
+    "an": ("ɐn", "ɐn"),
+    "the": ("ðə", "ði"),
+    "to": ("tə", "tʊ"),
+    "am": ("ɐm", "ɐm"),
+    "i": ("ˌI", "ˌI"),
+}
 """In front of a consonant, in front of a vowel."""
 _BEFORE_PAUSE = {"a": "ɐ", "an": "ˈæn", "the": "ðə", "to": "tu", "am": "ˈæm", "i": "ˈI", "in": "ˈɪn"}
 _SHORT_WORDS = word_set(
-    "a all am an and any are as at bad be big but by can did do few for get go had has have he her him his how i if in is me my new no "
+    "a all am an and any are as at bad be big but by can did do few for get go had has have he her him his how i if in "
+    "is me my new no "
     "not now of off oh ok old on one or our out own she so the too two up was we why yes you your"
 )
 """Words that people capitalise for emphasis; other short words in capitals are acronyms."""
@@ -40,7 +48,9 @@ class Pronouncer:
         self._unknown = lru_cache(maxsize=_REMEMBERED)(self._without_lexicon)
 
     def pronounce(self, words: Sequence[Word]) -> list[str]:
-        """One pronunciation for each of `words`: symbols of `symbols.PHONES` and `symbols.STRESS`, never empty."""
+        """One pronunciation for each of `words`: symbols of `symbols.PHONES` and `symbols.STRESS`,
+        never empty.
+        """
         shouted = 2 * sum(word.text.isupper() for word in words if len(word.text) > 1) > len(words) > 1
         pronunciations: list[str] = []
         start = 0
@@ -51,12 +61,16 @@ class Pronouncer:
         return pronunciations
 
     def knows(self, word: str) -> bool:
-        """Whether the pronunciation of `word` comes from the lexicon, by itself or with an ending, and not from its letters."""
+        """Whether the pronunciation of `word` comes from the lexicon, by itself or with an ending,
+        and not from its letters.
+        """
         if word[0] == GIVEN:
             return True
         word = self._trimmed(word)
         spelled = "." in word or len(word) == 1 or (word.isupper() and self._is_acronym(word))
-        return spelled or word.lower() in _WEAK or self._entry(word) is not None or self._derived(word.lower()) is not None
+        return (
+            spelled or word.lower() in _WEAK or self._entry(word) is not None or self._derived(word.lower()) is not None
+        )
 
     def _sentence(self, words: Sequence[Word], shouted: bool) -> list[str]:
         texts = [self._trimmed(word.text) for word in words]
@@ -83,7 +97,11 @@ class Pronouncer:
             return _BEFORE_PAUSE[plain]
         if not named and plain in _WEAK:
             return _WEAK[plain][starts_with_vowel(following)]
-        if named or len(text) == 1 or (text.isupper() and self._is_acronym(text) and not (shouted and self._entry(text))):
+        if (
+            named
+            or len(text) == 1
+            or (text.isupper() and self._is_acronym(text) and not (shouted and self._entry(text)))
+        ):
             return spell(text)
         # The first word is capitalised whatever it is: mostly the common one.
         entry = plain if place == 0 and plain in self._lexicon else self._entry(text)
@@ -100,7 +118,9 @@ class Pronouncer:
         return self._lexicon.get(entry) or spell(text)
 
     def _acronym(self, letters: str) -> str:
-        """How the capitals of an acronym in the plural are said: as a word where the lexicon has them so, else letter by letter."""
+        """How the capitals of an acronym in the plural are said: as a word where the lexicon has
+        them so, else letter by letter.
+        """
         if letters in self._lexicon:
             return self._lexicon.get(letters) or spell(letters)
         known = len(letters) >= _ACRONYM_LETTERS and letters.lower() in self._lexicon
@@ -112,7 +132,11 @@ class Pronouncer:
         if len(text) > _ACRONYM_LETTERS:
             return _VOWEL_LETTERS.isdisjoint(text)
         plain = text.lower()
-        return plain not in _SHORT_WORDS and (len(text) < _ACRONYM_LETTERS or plain not in self._lexicon) and "'" not in text
+        return (
+            plain not in _SHORT_WORDS
+            and (len(text) < _ACRONYM_LETTERS or plain not in self._lexicon)
+            and "'" not in text
+        )
 
     def _trimmed(self, text: str) -> str:
         """Without the apostrophes around it, unless they belong to the word ('em, goin')."""

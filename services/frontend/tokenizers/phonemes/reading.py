@@ -1,7 +1,7 @@
 """A text as the words that are read aloud and the marks between them, in one pass over the text.
 
-Marks of sound (`[laughter]`, `<strong>`) are silent: no phoneme stands for them. Everything that has no English reading (other scripts,
-pictures) is silent too.
+Marks of sound (`[laughter]`, `<strong>`) are silent: no phoneme stands for them. Everything that
+has no English reading (other scripts, pictures) is silent too.
 """
 
 import re
@@ -19,8 +19,8 @@ class Word(NamedTuple):
     """One word and what follows it."""
 
     text: str
-    """ASCII letters and apostrophes in the text's own capitals; with a full stop inside (`U.S`) it is spelled. Behind
-    `GIVEN`: phonemes that a dictionary gives."""
+    """ASCII letters and apostrophes in the text's own capitals; with a full stop inside (`U.S`) it
+    is spelled. Behind `GIVEN`: phonemes that a dictionary gives."""
     mark: str = ""
     """One of `MARKS`, or nothing."""
 
@@ -29,17 +29,30 @@ MARKS = "?!….;:—,"
 """Strongest first: of several marks in a row the strongest stays."""
 _ENDS = frozenset(".!?…")
 _RANK = {mark: rank for rank, mark in enumerate(MARKS)}
-_SIGNS = {"&": "and", "@": "at", "%": "percent", "+": "plus", "/": "slash", "=": "equals", "#": "number", "°": "degrees", "-": "minus"}
+_SIGNS = {
+    "&": "and",
+    "@": "at",
+    "%": "percent",
+    "+": "plus",
+    "/": "slash",
+    "=": "equals",
+    "#": "number",
+    "°": "degrees",
+    "-": "minus",
+}
 _CURRENCIES = {"$": ("dollar", "cent"), "£": ("pound", "pence"), "€": ("euro", "cent")}
 _TITLES = {
-    "mr": "mister", "mrs": "missus", "ms": "miz", "dr": "doctor", "prof": "professor", "st": "saint", "mt": "mount", "capt": "captain",
+    "mr": "mister", "mrs": "missus", "ms": "miz", "dr": "doctor", "prof": "professor", "st": "saint", "mt": "mount",
+    "capt": "captain",
     "lt": "lieutenant", "gen": "general", "sen": "senator", "rev": "reverend", "sgt": "sergeant", "gov": "governor",
 }  # fmt: skip
 """Full stop in front of a name."""
 _SHORTENED = {
     "dr": "drive", "st": "street", "ave": "avenue", "blvd": "boulevard", "rd": "road", "vs": "versus", "etc": "etc",
-    "jr": "junior", "sr": "senior", "inc": "incorporated", "ltd": "limited", "corp": "corporation", "dept": "department",
-    "approx": "approximately", "mr": "mister", "mrs": "missus", "ms": "miz", "prof": "professor", "jan": "january", "feb": "february",
+    "jr": "junior", "sr": "senior", "inc": "incorporated", "ltd": "limited", "corp": "corporation",
+    "dept": "department",
+    "approx": "approximately", "mr": "mister", "mrs": "missus", "ms": "miz", "prof": "professor", "jan": "january",
+    "feb": "february",
     "aug": "august", "sept": "september", "oct": "october", "nov": "november", "dec": "december",
 }  # fmt: skip
 """Full stop elsewhere."""
@@ -47,15 +60,22 @@ _GOES_ON = (",", ";", ":")
 _LATIN = {"e.g": ("for", "example"), "i.e": ("that", "is")}
 _FOLDED = str.maketrans(
     {
-        "’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "–": "—", "―": "—", "−": "-", "…": "…", "。": ".", "、": ",", "，": ",",
+        "’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "–": "—", "―": "—", "−": "-", "…": "…", "。": ".", "、": ",",
+        "，": ",",
         "！": "!", "？": "?", "；": ";", "：": ":", "¿": None, "¡": None, "؟": "?", "؛": ";", "،": ",", "।": ".", "۔": ".",
-        "«": '"', "»": '"', "“": '"', "”": '"', "„": '"', "ß": "ss", "æ": "ae", "Æ": "Ae", "ø": "o", "Ø": "O", "œ": "oe", "Œ": "Oe",
-        "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "th", "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "º": "°", "⁄": "/",
+        "«": '"', "»": '"', "“": '"', "”": '"', "„": '"', "ß": "ss", "æ": "ae", "Æ": "Ae", "ø": "o", "Ø": "O",
+        "œ": "oe", "Œ": "Oe",
+        "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "th", "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "º": "°",
+        "⁄": "/",
     }
 )  # fmt: skip
 _KEPT = "—…£€°"
-_UNREADABLE = re.compile("[ \n.,!?;:…—\u3001-\u3003\u3008-\u3011\u3041-\u3096\u30a1-\u30ff\u3400-\u9fff\uac00-\ud7a3，！？；：]*")
-"""Nothing but scripts without an English reading and marks: known at a glance, since whole texts may be so."""
+_UNREADABLE = re.compile(
+    "[ \n.,!?;:…—\u3001-\u3003\u3008-\u3011\u3041-\u3096\u30a1-\u30ff\u3400-\u9fff\uac00-\ud7a3，！？；：]*"
+)
+"""Nothing but scripts without an English reading and marks: known at a glance, since whole texts
+may be so.
+"""
 _INVISIBLE = ("Cf", "Mn", "Me")
 _MARKUP = re.compile("|".join(re.escape(mark) for mark in MARKUP))
 _GIVEN = re.compile(f"({BEGIN}[^{BEGIN}{END}]{{1,200}}{END})")
@@ -85,11 +105,17 @@ _MARK_KINDS = {"ellipsis": "…", "dash": "—", "mark": "", "bracket": ","}
 
 
 def read_words(text: str) -> list[Word]:
-    """The words of `text` in order. Pure, never raises; time grows with the length of the text and no faster."""
+    """The words of `text` in order. Pure, never raises; time grows with the length of the text and
+    no faster.
+    """
     words: list[Word] = []
     if _UNREADABLE.fullmatch(text):
         return words
-    text = "".join(part if part[:1] == GIVEN else _fold(part) for part in _GIVEN.split(text)) if GIVEN in text else _fold(text)
+    text = (
+        "".join(part if part[:1] == GIVEN else _fold(part) for part in _GIVEN.split(text))
+        if GIVEN in text
+        else _fold(text)
+    )
     for found in _PARTS.finditer(text):
         kind = found.lastgroup or ""
         if kind == "given":
@@ -112,24 +138,32 @@ def read_words(text: str) -> list[Word]:
 
 
 def ended(words: list[Word]) -> list[Word]:
-    """`words`, the last of which ends a sentence: with a full stop in place of a weaker mark, or of none."""
+    """`words`, the last of which ends a sentence: with a full stop in place of a weaker mark, or of
+    none.
+    """
     if not words or words[-1].mark in _ENDS:
         return words
     return [*words[:-1], Word(words[-1].text, ".")]
 
 
 def _fold(text: str) -> str:
-    """ASCII and the few other characters that are read: accents off, full-width forms and foreign digits as their ASCII ones."""
+    """ASCII and the few other characters that are read: accents off, full-width forms and foreign
+    digits as their ASCII ones.
+    """
     if "[" in text or "<" in text:
         text = _MARKUP.sub(" ", text)
     if text.isascii():
         return text
     text = unicodedata.normalize("NFKD", text.translate(_FOLDED)).translate(_FOLDED)
-    return "".join([character if character.isascii() or character in _KEPT else _folded(character) for character in text])
+    return "".join(
+        [character if character.isascii() or character in _KEPT else _folded(character) for character in text]
+    )
 
 
 def _folded(character: str) -> str:
-    """Digits of any script are digits, accents and invisible characters go, and what cannot be read divides words."""
+    """Digits of any script are digits, accents and invisible characters go, and what cannot be read
+    divides words.
+    """
     if unicodedata.category(character) in _INVISIBLE:
         return ""
     value = unicodedata.digit(character, None)
@@ -145,7 +179,9 @@ def _add_mark(words: list[Word], mark: str) -> None:
 
 
 def _add_shortened(words: list[Word], name: str, following: str) -> None:
-    """A short word with a full stop, which ends the sentence unless the word is an abbreviation. following: the character behind."""
+    """A short word with a full stop, which ends the sentence unless the word is an abbreviation.
+    following: the character behind.
+    """
     key = name.lower()
     behind_name = key in ("st", "dr") and words and words[-1].text[0].isupper() and not words[-1].mark
     if key in _TITLES and following.isupper() and not behind_name:

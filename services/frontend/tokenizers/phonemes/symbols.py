@@ -1,6 +1,7 @@
 """The phoneme alphabet: one character a symbol, in the notation of the misaki project.
 
-Capital letters are diphthongs (`A` as in day, `I` eye, `O` go, `W` how, `Y` boy), `ᵊ` and `ᵻ` reduced vowels, `ɾ` the American tap.
+Capital letters are diphthongs (`A` as in day, `I` eye, `O` go, `W` how, `Y` boy), `ᵊ` and `ᵻ`
+reduced vowels, `ɾ` the American tap.
 """
 
 import json
@@ -29,7 +30,8 @@ _PRONUNCIATION = re.compile(f"[{STRESS}]*[{PHONES}][{PHONES}{STRESS}]*")
 def read_symbols(path: Path) -> dict[str, int]:
     """Symbol to id: the file is a JSON list of single characters, the place in it is the id.
 
-    Raises ModelError naming the file when it is unreadable, not such a list, or lacks a symbol of `SYMBOLS`.
+    Raises ModelError naming the file when it is unreadable, not such a list, or lacks a symbol of
+    `SYMBOLS`.
     """
     try:
         symbols = json.loads(path.read_text(encoding="utf-8"))

@@ -1,12 +1,15 @@
-"""The tokenizer of a model directory that reads phonemes: `phonemes/symbols.json`, `lexicon.tsv.gz` and `letters.tsv.gz`.
+"""The tokenizer of a model directory that reads phonemes: `phonemes/symbols.json`, `lexicon.tsv.gz`
+and `letters.tsv.gz`.
 
-A text becomes `^` and its phonemes: words divided by one blank, marks attached to the word before them, a full stop, question mark,
-exclamation mark or ellipsis at the end. English only: what has no English reading (other scripts, pictures) is passed over, and a text
-of nothing else has no ids at all.
+A text becomes `^` and its phonemes: words divided by one blank, marks attached to the word before
+them, a full stop, question mark, exclamation mark or ellipsis at the end. English only: what has no
+English reading (other scripts, pictures) is passed over, and a text of nothing else has no ids at
+all.
 
-Control tokens and marks of sound do not exist here. Marks of sound (`[laughter]`) are silent; `<|...|>` is ordinary text, unless special
-tokens are allowed: then it is silent too, as it never is meant to be heard. Phonemes that a dictionary gives come between
-`placeholders.BEGIN` and `placeholders.END` and are spoken as they are.
+Control tokens and marks of sound do not exist here. Marks of sound (`[laughter]`) are silent;
+`<|...|>` is ordinary text, unless special tokens are allowed: then it is silent too, as it never is
+meant to be heard. Phonemes that a dictionary gives come between `placeholders.BEGIN` and
+`placeholders.END` and are spoken as they are.
 """
 
 import re
@@ -27,7 +30,8 @@ _CONTROLS = re.compile("|".join(re.escape(token) for token in CONTROLS))
 
 
 class PhonemeTokenizer:
-    """Text to phoneme ids. Immutable, usable from any thread; time grows with the length of the text.
+    """Text to phoneme ids. Immutable, usable from any thread; time grows with the length of the
+    text.
 
     Raises ModelError naming the file when one of the directory's three is missing or malformed.
     """
@@ -69,11 +73,15 @@ class PhonemeTokenizer:
         return self._ids.get(token)
 
     def phonemes(self, text: str) -> str:
-        """The phonemes of `text` as a string of symbols without the leading `^`; empty when there is nothing to speak."""
+        """The phonemes of `text` as a string of symbols without the leading `^`; empty when there
+        is nothing to speak.
+        """
         return self._joined(text).symbols
 
     def spoken_words(self, text: str, *, allow_special: bool = False) -> list[tuple[str, int, int]]:
-        """The words of `text` as they are spoken, each with the place of its first id in `encode` of the same and the number of its ids."""
+        """The words of `text` as they are spoken, each with the place of its first id in `encode`
+        of the same and the number of its ids.
+        """
         found = self._joined(_CONTROLS.sub(" ", text) if allow_special else text).words
         return [(word, len(START) + place, count) for word, place, count in found]
 

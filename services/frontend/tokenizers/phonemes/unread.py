@@ -1,4 +1,6 @@
-"""What of a text the phoneme tokenizer passes over though it means something: letters of other scripts, signs without a reading."""
+"""What of a text the phoneme tokenizer passes over though it means something: letters of other
+scripts, signs without a reading.
+"""
 
 import re
 from functools import lru_cache

@@ -1,4 +1,6 @@
-"""The head without the ids that no input can make possible: a model trained on few of the 6561 codes gives the others a bias far below."""
+"""The head without the ids that no input can make possible: a model trained on few of the 6561
+codes gives the others a bias far below.
+"""
 
 import math
 
@@ -11,15 +13,19 @@ from services.llm.engine.model import SpeechTokenModel
 from services.llm.generation.sampling import Scores
 
 _VANISHES = 800.0
-"""exp(-746) is 0 in float64, in which the sampler computes: an id so far below another has no weight, whatever is masked."""
+"""exp(-746) is 0 in float64, in which the sampler computes: an id so far below another has no
+weight, whatever is masked.
+"""
 
 
 class Head:
     """Hidden state to log-probabilities. Belongs to one thread.
 
-    Behind the final norm a hidden state x is at most sqrt(hidden) long before its weights g, so that the logit of id i lies within
-    b[i] +- sqrt(hidden) * |w[i] * g|. Ids whose upper end is 800 below another speech token's lower end are left out of the product, and of
-    the normaliser, to which they add exp(-800). They are given their bias as logit. A head that has none such is used as it is.
+    Behind the final norm a hidden state x is at most sqrt(hidden) long before its weights g, so
+    that the logit of id i lies within b[i] +- sqrt(hidden) * |w[i] * g|. Ids whose upper end is 800
+    below another speech token's lower end are left out of the product, and of the normaliser, to
+    which they add exp(-800). They are given their bias as logit. A head that has none such is used
+    as it is.
     """
 
     def __init__(self, model: SpeechTokenModel) -> None:
@@ -39,10 +45,13 @@ class Head:
         return len(self._bias)
 
     def scores(self, hidden: Tensor) -> Scores:
-        """Log-probabilities [6564] behind one state [hidden], as `SpeechTokenModel.log_probabilities` within rounding."""
+        """Log-probabilities [6564] behind one state [hidden], as
+        `SpeechTokenModel.log_probabilities` within rounding.
+        """
         torch.addmv(self._bias, self._weight, hidden, out=self._logits)
         logits = self._logits.numpy()
-        with np.errstate(all="ignore"):  # who reads the scores looks for numbers that are not finite
+        # who reads the scores looks for numbers that are not finite
+        with np.errstate(all="ignore"):
             most = logits.max()
             total = most + np.log(np.exp(logits - most).sum())
             if self._ids is None:

@@ -1,6 +1,8 @@
-"""Several positions of one sequence on a CPU: the prompt and the text. Memory is made once, and the last block computes only what is asked.
+"""Several positions of one sequence on a CPU: the prompt and the text. Memory is made once, and the
+last block computes only what is asked.
 
-As `SpeechTokenModel.forward`, within rounding. Memory that every pass gets anew from the system costs a third of a pass in page faults.
+As `SpeechTokenModel.forward`, within rounding. Memory that every pass gets anew from the system
+costs a third of a pass in page faults.
 """
 
 import torch
@@ -11,7 +13,9 @@ from services.llm.engine.kv_cache import SequenceCache
 from services.llm.engine.model import Layer, SpeechTokenModel
 
 MOST_ROWS = 256
-"""Positions at once: more read the weights no less often that counts, and what is between two products should stay in a cache."""
+"""Positions at once: more read the weights no less often that counts, and what is between two
+products should stay in a cache.
+"""
 
 
 class ManyPositions:
@@ -28,7 +32,9 @@ class ManyPositions:
         self._gate_up = torch.empty(rows, 2 * config.intermediate_size)
 
     def run(self, embeddings: Tensor, cache: SequenceCache) -> Tensor:
-        """Run n >= 1 more positions, [n, hidden] -> [hidden], the last one's state behind the final norm; the cache grows by n."""
+        """Run n >= 1 more positions, [n, hidden] -> [hidden], the last one's state behind the final
+        norm; the cache grows by n.
+        """
         *before, last = self._blocks(embeddings)
         for rows in before:
             self._block(rows, cache, last=False)
@@ -40,7 +46,9 @@ class ManyPositions:
             self._block(rows, cache, last=False)
 
     def _blocks(self, embeddings: Tensor) -> list[Tensor]:
-        """As few as there can be, as equal as they can be: a block of few rows costs nearly as much as one of many."""
+        """As few as there can be, as equal as they can be: a block of few rows costs nearly as much
+        as one of many.
+        """
         count = len(embeddings)
         size = -(-count // -(-count // self._rows))
         return [embeddings[start : start + size] for start in range(0, count, size)]
@@ -68,14 +76,18 @@ class ManyPositions:
     ) -> tuple[Tensor, Tensor]:
         """Keys and values of all positions so far, [kv_heads, length, head_size]."""
         made = self._keys_values[: len(normal)]
-        torch.addmm(layer.qkv_bias[self._query_width :], normal, layer.qkv[self._query_width :].t(), out=made.flatten(1))
+        torch.addmm(
+            layer.qkv_bias[self._query_width :], normal, layer.qkv[self._query_width :].t(), out=made.flatten(1)
+        )
         self._rotate(made[:, 0], rotation)
         return cache.append(index, made[:, 0], made[:, 1])
 
     def _query(self, layer: Layer, normal: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
         """[n, heads, head_size] of the last n positions."""
         made = self._queries[: len(normal)]
-        torch.addmm(layer.qkv_bias[: self._query_width], normal, layer.qkv[: self._query_width].t(), out=made.flatten(1))
+        torch.addmm(
+            layer.qkv_bias[: self._query_width], normal, layer.qkv[: self._query_width].t(), out=made.flatten(1)
+        )
         self._rotate(made, rotation)
         return made
 
@@ -95,7 +107,9 @@ class ManyPositions:
         return angles.cos(), angles.sin()
 
     def _rotate(self, heads: Tensor, rotation: tuple[Tensor, Tensor]) -> None:
-        """[n, heads, head_size] of the last n of the rotation's positions, in place, as half-split pairs."""
+        """[n, heads, head_size] of the last n of the rotation's positions, in place, as half-split
+        pairs.
+        """
         cosine, sine = rotation[0][-len(heads) :], rotation[1][-len(heads) :]
         first, second = heads.chunk(2, dim=-1)
         kept = self._by_cosine[: heads.shape[0], : heads.shape[1]]
@@ -106,15 +120,21 @@ class ManyPositions:
 
 
 def _mask(begin: int, count: int) -> Tensor:
-    """Added to the scores of `count` positions behind `begin` others, [count, begin + count]: 0 for what is seen, else -inf."""
+    """Added to the scores of `count` positions behind `begin` others, [count, begin + count]: 0 for
+    what is seen, else -inf.
+    """
     return torch.full((count, begin + count), -torch.inf).triu_(begin + 1)
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
-    """query [n, heads, d] of the last n positions, keys and values [kv_heads, T, d] -> [n, heads * d]."""
+    """query [n, heads, d] of the last n positions, keys and values [kv_heads, T, d] -> [n, heads *
+    d].
+    """
     if len(query) == 1:
         grouped = query.view(1, keys.shape[0], -1, query.shape[2])
         return F.scaled_dot_product_attention(grouped, keys[None], values[None]).reshape(1, -1)
     heads = query.transpose(0, 1)[None]
-    attended = F.scaled_dot_product_attention(heads, keys[None], values[None], attn_mask=mask, is_causal=mask is None, enable_gqa=True)
+    attended = F.scaled_dot_product_attention(
+        heads, keys[None], values[None], attn_mask=mask, is_causal=mask is None, enable_gqa=True
+    )
     return attended[0].transpose(0, 1).reshape(len(query), -1)

@@ -1,7 +1,8 @@
-"""One position of one sequence on a CPU, where the calls cost as much as the work: memory is made once, and what is not a product of a
-matrix is done by numpy on the same memory.
+"""One position of one sequence on a CPU, where the calls cost as much as the work: memory is made
+once, and what is not a product of a matrix is done by numpy on the same memory.
 
-As `SpeechTokenModel.forward` of one row, within rounding. What remains is the time to read the weights.
+As `SpeechTokenModel.forward` of one row, within rounding. What remains is the time to read the
+weights.
 """
 
 import math
@@ -20,7 +21,9 @@ Floats = NDArray[np.float32]
 
 
 class OnePosition:
-    """Belongs to one thread. Numbers that are not finite pass through without a warning: who reads the scores looks for them."""
+    """Belongs to one thread. Numbers that are not finite pass through without a warning: who reads
+    the scores looks for them.
+    """
 
     def __init__(self, model: SpeechTokenModel) -> None:
         config = model.config
@@ -45,7 +48,9 @@ class OnePosition:
         self._cosine, self._sine = np.empty((2, half), np.float32), np.empty((2, half), np.float32)
 
     def run(self, item: Input, cache: SequenceCache) -> Tensor:
-        """The state behind the final norm, [hidden], valid until the next call; the cache grows by 1."""
+        """The state behind the final norm, [hidden], valid until the next call; the cache grows by
+        1.
+        """
         # No speed is lost by the context, and a warning would be given per sentence.
         with np.errstate(all="ignore"):
             return self._run(item, cache)

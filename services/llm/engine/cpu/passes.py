@@ -1,7 +1,8 @@
-"""The inputs of one sequence on a CPU: what a voice's prompt has left behind, then many positions at once or one, then the head.
+"""The inputs of one sequence on a CPU: what a voice's prompt has left behind, then many positions
+at once or one, then the head.
 
-Equal to `ReadablePasses` within rounding, and to the bit to itself, whatever is kept: the voice's own positions always run in a pass of
-their own.
+Equal to `ReadablePasses` within rounding, and to the bit to itself, whatever is kept: the voice's
+own positions always run in a pass of their own.
 """
 
 from services.llm.engine.cpu.head import Head
@@ -18,7 +19,9 @@ _FEWEST = 16
 
 
 class CpuPasses:
-    """Meets `Passes`. model: on the CPU. kept_bytes: of keys and values behind voices' prompts, together; 0 keeps none."""
+    """Meets `Passes`. model: on the CPU. kept_bytes: of keys and values behind voices' prompts,
+    together; 0 keeps none.
+    """
 
     def __init__(self, model: SpeechTokenModel, kept_bytes: int) -> None:
         self._model = model

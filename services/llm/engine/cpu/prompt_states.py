@@ -1,4 +1,6 @@
-"""Keys and values behind what stands first in every sentence of a voice: kept for its next sentence."""
+"""Keys and values behind what stands first in every sentence of a voice: kept for its next
+sentence.
+"""
 
 from collections import OrderedDict
 
@@ -7,7 +9,8 @@ from services.llm.generation.script import Input
 
 
 class PromptStates:
-    """By inputs, so that two voices never meet. The least recently used are dropped when all together exceed `limit_bytes`.
+    """By inputs, so that two voices never meet. The least recently used are dropped when all
+    together exceed `limit_bytes`.
 
     Belongs to one thread.
     """
@@ -33,14 +36,18 @@ class PromptStates:
         return True
 
     def keep(self, inputs: tuple[Input, ...], cache: SequenceCache) -> None:
-        """Keep a copy of a cache that holds `inputs` and nothing else, unless it alone exceeds the limit."""
+        """Keep a copy of a cache that holds `inputs` and nothing else, unless it alone exceeds the
+        limit.
+        """
         filled = slice(0, cache.length)
         size = _bytes(cache) * cache.length // cache.capacity
         if size > self._limit:
             return
         while self.bytes + size > self._limit:
             self.bytes -= _bytes(self._kept.popitem(last=False)[1])
-        self._kept[inputs] = SequenceCache(cache.keys[:, :, filled].clone(), cache.values[:, :, filled].clone(), cache.length)
+        self._kept[inputs] = SequenceCache(
+            cache.keys[:, :, filled].clone(), cache.values[:, :, filled].clone(), cache.length
+        )
         self.bytes += size
 
 

@@ -1,4 +1,6 @@
-"""What stands between the matrix products of a chunk of prompts. Rows are positions; several sequences may share a chunk."""
+"""What stands between the matrix products of a chunk of prompts. Rows are positions; several
+sequences may share a chunk.
+"""
 
 # fmt: off
 import triton
@@ -9,7 +11,9 @@ import triton.language as tl
 def add_and_norm(
     residual, change, normed, epsilon, HIDDEN: tl.constexpr, PADDED: tl.constexpr, ADD: tl.constexpr,
 ):
-    """residual float32 [n, HIDDEN] += change [n, HIDDEN] (with ADD), and normed [n, HIDDEN]: its rows scaled to a mean square of 1."""
+    """residual float32 [n, HIDDEN] += change [n, HIDDEN] (with ADD), and normed [n, HIDDEN]: its
+    rows scaled to a mean square of 1.
+    """
     row = tl.program_id(0)
     columns = tl.arange(0, PADDED)
     within = columns < HIDDEN
@@ -27,16 +31,18 @@ def turn_heads(
     joined, bias, cosines, sines, positions, places, queries, cache,
     QUERY: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, PADDED: tl.constexpr,
 ):
-    """joined [n, QUERY + 2 KEYS] plus bias -> queries [n, QUERY], turned; keys (turned) and values into the cache of this layer.
+    """joined [n, QUERY + 2 KEYS] plus bias -> queries [n, QUERY], turned; keys (turned) and values
+    into the cache of this layer.
 
-    positions, places: int32 [n], where a row stands in its sequence and in the cache (page * PAGE + offset); place -1: nowhere. Layouts as
-    in `products.project_heads`.
+    positions, places: int32 [n], where a row stands in its sequence and in the cache (page * PAGE +
+    offset); place -1: nowhere. Layouts as in `products.project_heads`.
     """
     row = tl.program_id(0)
     WIDTH: tl.constexpr = QUERY + 2 * KEYS
     columns = tl.arange(0, PADDED)
     within = columns < WIDTH
-    x = tl.load(joined + row * WIDTH + columns, mask=within, other=0.0).to(tl.float32) + tl.load(bias + columns, mask=within, other=0.0)
+    x = tl.load(joined + row * WIDTH + columns, mask=within, other=0.0).to(tl.float32) + tl.load(bias + columns,
+        mask=within, other=0.0)
     pairs = tl.arange(0, PADDED // 2) % (D // 2)
     position, place = tl.load(positions + row), tl.load(places + row)
     cosine, sine = tl.load(cosines + position * (D // 2) + pairs), tl.load(sines + position * (D // 2) + pairs)

@@ -1,8 +1,9 @@
-"""What Triton's language lacks: overlap with the kernel before. Nothing of it happens with PDL = 0; 1: the next kernel may come as soon as
-this one has begun; 2: when its product is done.
+"""What Triton's language lacks: overlap with the kernel before. Nothing of it happens with PDL = 0;
+1: the next kernel may come as soon as this one has begun; 2: when its product is done.
 
-With programmatic dependent launch a kernel starts while the one before still runs. Whatever depends on that one has to stand behind
-`wait_for_inputs`; weights do not, so they are on their way by then. Source: CUDA C++ programming guide, programmatic dependent launch.
+With programmatic dependent launch a kernel starts while the one before still runs. Whatever depends
+on that one has to stand behind `wait_for_inputs`; weights do not, so they are on their way by then.
+Source: CUDA C++ programming guide, programmatic dependent launch.
 """
 
 import triton

@@ -15,13 +15,16 @@ WIDTH = tl.constexpr(COLUMNS)
 
 @triton.jit(do_not_specialize=["batch"])
 def enter(
-    state, pages, row_slot, table, row_position, row_place, row_length, row_pages, residual, rounded, squares, most_pages, batch,
-    HIDDEN: tl.constexpr, PADDED: tl.constexpr, PAGES_PADDED: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
+    state, pages, row_slot, table, row_position, row_place, row_length, row_pages, residual, rounded, squares,
+    most_pages, batch,
+    HIDDEN: tl.constexpr, PADDED: tl.constexpr, PAGES_PADDED: tl.constexpr, TILES: tl.constexpr,
+    TILES_PADDED: tl.constexpr,
     PAGE: tl.constexpr, PDL: tl.constexpr,
 ):
-    """For each row: position, place in the cache (page * PAGE + offset; page 0, which is nobody's, when inactive), length with this
-    position (0 when inactive), all int32 [B], and its pages, int32 [B, most_pages]; its embedding from `table` [rows, HIDDEN] as residual
-    float32 and rounded [B, HIDDEN], with the sum of squares in the first of `squares` [TILES, B] and 0 in the others.
+    """For each row: position, place in the cache (page * PAGE + offset; page 0, which is nobody's,
+    when inactive), length with this position (0 when inactive), all int32 [B], and its pages, int32
+    [B, most_pages]; its embedding from `table` [rows, HIDDEN] as residual float32 and rounded [B,
+    HIDDEN], with the sum of squares in the first of `squares` [TILES, B] and 0 in the others.
     """
     start_next(PDL, 1)
     row = tl.program_id(0)

@@ -1,15 +1,17 @@
-"""The four products of a decoder block and the head, each fused with what stands before and behind it. For B rows, one per sequence:
+"""The four products of a decoder block and the head, each fused with what stands before and behind
+it. For B rows, one per sequence:
 
     project_heads   norm, q k v, bias, rotary turn, k and v into the cache     reads [heads' width, hidden] weights
     add_product     product added to the residual stream (attention's, MLP's)  reads [hidden, K]
     gated_product   norm, gate and up, silu(gate) * up                         reads [2 MLP, hidden]
     score           norm, head, bias                                           reads [6564, hidden] float32
 
-Each weight is read once for every BM rows, so for B <= BM a step moves the weights' bytes and little else. The weight of a norm is folded
-into the matrix behind it (see `packing`); the norm itself scales the result by the sum of squares that the kernel before left in parts:
-`squares` float32 [TILES, B], one part for each tile of columns that it wrote. Products accumulate in float32. SUM: multiply and add, one
-row to a program; otherwise the matrix units, rows padded to 16 or more. ONCE:
-BK spans the whole of a program's K, and its weights are on their way before it waits.
+Each weight is read once for every BM rows, so for B <= BM a step moves the weights' bytes and
+little else. The weight of a norm is folded into the matrix behind it (see `packing`); the norm
+itself scales the result by the sum of squares that the kernel before left in parts: `squares`
+float32 [TILES, B], one part for each tile of columns that it wrote. Products accumulate in float32.
+SUM: multiply and add, one row to a program; otherwise the matrix units, rows padded to 16 or more.
+ONCE: BK spans the whole of a program's K, and its weights are on their way before it waits.
 """
 
 # fmt: off
@@ -30,19 +32,24 @@ def _row(x, at, end, K: tl.constexpr):
 
 
 @triton.jit
-def _scale(squares, rows, present, batch, epsilon, HIDDEN: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr):
+def _scale(squares, rows, present, batch, epsilon, HIDDEN: tl.constexpr, TILES: tl.constexpr,
+    TILES_PADDED: tl.constexpr):
     """1 / root mean square of each row, [BM]."""
     tiles = tl.arange(0, TILES_PADDED)
-    parts = tl.load(squares + tiles[:, None] * batch + rows[None, :], mask=(tiles < TILES)[:, None] & present[None, :], other=0.0)
+    parts = tl.load(squares + tiles[:, None] * batch + rows[None, :], mask=(tiles < TILES)[:, None] & present[None, :],
+        other=0.0)
     return tl.rsqrt(tl.sum(parts, axis=0) / HIDDEN + epsilon)
 
 
 @triton.jit
 def _product(
-    x, rows, present, weights, columns, within, begin, end, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    x, rows, present, weights, columns, within, begin, end, K: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr,
     SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):
-    """x [rows, K] times weights [columns, K] transposed over k in [begin, end) -> float32 [BM, BN]. Waits for x."""
+    """x [rows, K] times weights [columns, K] transposed over k in [begin, end) -> float32 [BM, BN].
+    Waits for x.
+    """
     if SUM:
         at = begin + tl.arange(0, BK)
         w = _weights(weights, columns, within, at, end, K)
@@ -72,14 +79,18 @@ def _product(
 @triton.jit(do_not_specialize=["batch"])
 def project_heads(
     x, squares, weights, bias, cosines, sines, row_position, row_place, queries, cache, batch, epsilon,
-    HIDDEN: tl.constexpr, QUERY: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr, TILES: tl.constexpr,
-    TILES_PADDED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr,
+    HIDDEN: tl.constexpr, QUERY: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
+    TILES: tl.constexpr,
+    TILES_PADDED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr,
+    ONCE: tl.constexpr,
     PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):
-    """x [B, HIDDEN] -> queries [B, QUERY], turned; keys (turned) and values into the cache of this layer, [pages, KEYS / D, 2, PAGE, D].
+    """x [B, HIDDEN] -> queries [B, QUERY], turned; keys (turned) and values into the cache of this
+    layer, [pages, KEYS / D, 2, PAGE, D].
 
-    weights [QUERY + 2 KEYS, HIDDEN], bias float32; in q and k the two numbers of a rotary pair stand side by side. cosines, sines: float32
-    [positions, D / 2]. row_position, row_place: int32 [B], where a row stands in its sequence and in the cache (page * PAGE + offset).
+    weights [QUERY + 2 KEYS, HIDDEN], bias float32; in q and k the two numbers of a rotary pair
+    stand side by side. cosines, sines: float32 [positions, D / 2]. row_position, row_place: int32
+    [B], where a row stands in its sequence and in the cache (page * PAGE + offset).
     """
     start_next(PDL, 1)
     WIDTH: tl.constexpr = QUERY + 2 * KEYS
@@ -88,14 +99,16 @@ def project_heads(
     columns = first + tl.arange(0, BN)
     present, within = rows < batch, columns < WIDTH
     shift = tl.load(bias + columns, mask=within, other=0.0)
-    total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION, PDL)
+    total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION,
+        PDL)
     start_next(PDL, 2)
     position = tl.load(row_position + rows, mask=present, other=0)
     place = tl.load(row_place + rows, mask=present, other=0)
     pairs = (first // 2 + tl.arange(0, BN // 2)) % (D // 2)
     cosine = tl.load(cosines + position[:, None] * (D // 2) + pairs[None, :])
     sine = tl.load(sines + position[:, None] * (D // 2) + pairs[None, :])
-    total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None, :]
+    total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None,
+        :]
     one, other = tl.split(tl.reshape(total, [BM, BN // 2, 2]))
     turned = tl.reshape(tl.join(one * cosine - other * sine, other * cosine + one * sine), [BM, BN])
     result = tl.where((columns < QUERY + KEYS)[None, :], turned, total)
@@ -113,7 +126,9 @@ def project_heads(
 
 @triton.jit
 def _grow(residual, rounded, squares, total, rows, columns, mask, batch, N: tl.constexpr):
-    """The residual stream with `total` added, its rounded copy, and this tile's part of the sums of squares."""
+    """The residual stream with `total` added, its rounded copy, and this tile's part of the sums of
+    squares.
+    """
     at = rows[:, None] * N + columns[None, :]
     total += tl.load(residual + at, mask=mask, other=0.0)
     tl.store(residual + at, total, mask=mask)
@@ -125,14 +140,17 @@ def _grow(residual, rounded, squares, total, rows, columns, mask, batch, N: tl.c
 def add_product(
     x, weights, residual, rounded, squares, partial, arrived, batch,
     N: tl.constexpr, K: tl.constexpr, SPLIT: tl.constexpr, STEPS: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr,
+    PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """residual float32 [B, N] += x [B, K] times weights [N, K] transposed; rounded [B, N] is its copy in the weights' type; squares float32
-    [tiles of N, B] the sum of squares of each tile's columns.
+    """residual float32 [B, N] += x [B, K] times weights [N, K] transposed; rounded [B, N] is its
+    copy in the weights' type; squares float32 [tiles of N, B] the sum of squares of each tile's
+    columns.
 
-    SPLIT programs share the K of one tile, STEPS * BK columns each; the one that arrives last adds their parts in order, so the result does
-    not depend on who is last. partial: float32 [tiles, SPLIT, BM, BN]; arrived: int32 [tiles], 0 before and after.
+    SPLIT programs share the K of one tile, STEPS * BK columns each; the one that arrives last adds
+    their parts in order, so the result does not depend on who is last. partial: float32 [tiles,
+    SPLIT, BM, BN]; arrived: int32 [tiles], 0 before and after.
     """
     start_next(PDL, 1)
     split = tl.program_id(2)
@@ -164,10 +182,13 @@ def add_product(
 def gated_product(
     x, squares, weights, out, batch, epsilon,
     MLP: tl.constexpr, HIDDEN: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr,
+    PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """x [B, HIDDEN] -> out [B, MLP] = silu(gate) * up, of the normed x. weights [2 MLP, HIDDEN]: the gate's rows, then up's."""
+    """x [B, HIDDEN] -> out [B, MLP] = silu(gate) * up, of the normed x. weights [2 MLP, HIDDEN]:
+    the gate's rows, then up's.
+    """
     start_next(PDL, 1)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -194,7 +215,8 @@ def gated_product(
         for_up = _weights(weights + MLP * HIDDEN, columns, within, at, HIDDEN, HIDDEN)
         wait_for_inputs(PDL)
         scale = _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None]
-        part = tl.load(x + rows[:, None] * HIDDEN + at[None, :], mask=present[:, None] & (at < HIDDEN)[None, :], other=0.0)
+        part = tl.load(x + rows[:, None] * HIDDEN + at[None, :], mask=present[:, None] & (at < HIDDEN)[None, :],
+            other=0.0)
         gate = tl.dot(part, tl.trans(for_gate), input_precision=PRECISION)
         up = tl.dot(part, tl.trans(for_up), input_precision=PRECISION)
     else:
@@ -213,23 +235,29 @@ def gated_product(
     start_next(PDL, 2)
     gate, up = gate * scale, up * scale
     result = gate / (1.0 + tl.exp(-gate)) * up
-    tl.store(out + rows[:, None] * MLP + columns[None, :], result.to(out.dtype.element_ty), mask=present[:, None] & within[None, :])
+    tl.store(out + rows[:, None] * MLP + columns[None, :], result.to(out.dtype.element_ty),
+    mask=present[:, None] & within[None, :])
 
 
 @triton.jit(do_not_specialize=["batch"])
 def score(
     x, squares, weights, bias, logits, batch, epsilon,
     VOCABULARY: tl.constexpr, HIDDEN: tl.constexpr, TILES: tl.constexpr, TILES_PADDED: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr, ONCE: tl.constexpr,
+    PRECISION: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """x float32 [B, HIDDEN] -> logits float32 [B, VOCABULARY] behind the last norm; weights [VOCABULARY, HIDDEN] and bias float32."""
+    """x float32 [B, HIDDEN] -> logits float32 [B, VOCABULARY] behind the last norm; weights
+    [VOCABULARY, HIDDEN] and bias float32.
+    """
     start_next(PDL, 1)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     present, within = rows < batch, columns < VOCABULARY
     shift = tl.load(bias + columns, mask=within, other=0.0)
-    total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION, PDL)
+    total = _product(x, rows, present, weights, columns, within, 0, HIDDEN, HIDDEN, BM, BN, BK, SUM, ONCE, PRECISION,
+        PDL)
     start_next(PDL, 2)
-    total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None, :]
+    total = total * _scale(squares, rows, present, batch, epsilon, HIDDEN, TILES, TILES_PADDED)[:, None] + shift[None,
+        :]
     tl.store(logits + rows[:, None] * VOCABULARY + columns[None, :], total, mask=present[:, None] & within[None, :])

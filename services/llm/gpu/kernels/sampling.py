@@ -1,8 +1,10 @@
-"""The sampler of `services.llm.generation.sampling` on the device: the same choices from the same float32 scores, float64 behind them.
+"""The sampler of `services.llm.generation.sampling` on the device: the same choices from the same
+float32 scores, float64 behind them.
 
-Two kernels. `scan` looks at 512 ids at a time: the best of them in order, the sum of their weights, whether all scores are finite. `choose`
-puts 13 such pieces together for each row, draws, and moves the sequence's row of the state table on. Adding a constant to all scores
-changes nothing, so scores may be logits.
+Two kernels. `scan` looks at 512 ids at a time: the best of them in order, the sum of their weights,
+whether all scores are finite. `choose` puts 13 such pieces together for each row, draws, and moves
+the sequence's row of the state table on. Adding a constant to all scores changes nothing, so scores
+may be logits.
 """
 
 # fmt: off
@@ -55,10 +57,12 @@ def _bars(slot):
 @triton.jit
 def scan(
     logits, state, row_slot, best, sums, peaks, finite,
-    VOCABULARY: tl.constexpr, END: tl.constexpr, PIECES: tl.constexpr, PIECE: tl.constexpr, TOP: tl.constexpr, PDL: tl.constexpr,
+    VOCABULARY: tl.constexpr, END: tl.constexpr, PIECES: tl.constexpr, PIECE: tl.constexpr, TOP: tl.constexpr,
+    PDL: tl.constexpr,
 ):
-    """logits float32 [B, VOCABULARY] -> per row and piece: best int64 [B, PIECES, TOP], highest first, score and id in one number; peaks
-    float32 [B, PIECES], the highest score; sums float64 [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
+    """logits float32 [B, VOCABULARY] -> per row and piece: best int64 [B, PIECES, TOP], highest
+    first, score and id in one number; peaks float32 [B, PIECES], the highest score; sums float64
+    [B, PIECES] of exp(score - peak), 0 where all are masked; finite int32.
     """
     start_next(PDL, 1)
     row, piece = tl.program_id(0), tl.program_id(1)
@@ -84,7 +88,9 @@ def scan(
 
 @triton.jit
 def _uniform(slot, step, draw):
-    """As cosyserve.philox.uniform: one double in [0, 1) for (draw, step, sentence, 0) under the seed."""
+    """As cosyserve.philox.uniform: one double in [0, 1) for (draw, step, sentence, 0) under the
+    seed.
+    """
     low = tl.load(slot + SEED_LOW).to(tl.uint32, bitcast=True)
     high = tl.load(slot + SEED_HIGH).to(tl.uint32, bitcast=True)
     sentence = tl.load(slot + SENTENCE).to(tl.uint32, bitcast=True)
@@ -104,14 +110,17 @@ def _uniform(slot, step, draw):
 
 @triton.jit
 def choose(
-    logits, state, row_slot, best, sums, peaks, finite, history, replay, out, top_p, repeats, most_replayed, first_speech,
+    logits, state, row_slot, best, sums, peaks, finite, history, replay, out, top_p, repeats, most_replayed,
+    first_speech,
     VOCABULARY: tl.constexpr, END: tl.constexpr, PIECES: tl.constexpr, PIECES_PADDED: tl.constexpr, PIECE: tl.constexpr,
     TOP: tl.constexpr, TOP_K: tl.constexpr, WINDOW: tl.constexpr, RING: tl.constexpr, PDL: tl.constexpr,
 ):
-    """One decision a row -> out int32 [B]: an id, NOTHING or NON_FINITE; the state row moves on by one position.
+    """One decision a row -> out int32 [B]: an id, NOTHING or NON_FINITE; the state row moves on by
+    one position.
 
-    history: int32 [slots, RING], decision d at d % RING, RING >= WINDOW. replay: int32 [slots, most_replayed]. repeats: an id found so
-    often among the last WINDOW decisions is drawn anew, over all other ids. first_speech: row of token 0 in the joined table.
+    history: int32 [slots, RING], decision d at d % RING, RING >= WINDOW. replay: int32 [slots,
+    most_replayed]. repeats: an id found so often among the last WINDOW decisions is drawn anew,
+    over all other ids. first_speech: row of token 0 in the joined table.
     """
     start_next(PDL, 1)
     row = tl.program_id(0)
@@ -138,7 +147,8 @@ def choose(
         ids = (8191 - (keys & 8191)).to(tl.int32)
         bits = (keys >> 13).to(tl.int32)
         scores = tl.where(bits >= 0, bits, bits ^ 0x7FFFFFFF).to(tl.float32, bitcast=True)
-        shares = tl.where(scores == float("-inf"), 0.0, tl.exp(scores.to(tl.float64) - peak.to(tl.float64))) / tl.sum(sum_of, axis=0)
+        shares = tl.where(scores == float("-inf"), 0.0,
+            tl.exp(scores.to(tl.float64) - peak.to(tl.float64))) / tl.sum(sum_of, axis=0)
         before = tl.cumsum(shares, axis=0) - shares
         kept = (order < TOP_K) & (shares > 0.0) & (before < top_p)
         shares = tl.where(kept, shares, 0.0)
@@ -150,7 +160,8 @@ def choose(
 
         back = tl.arange(0, RING)
         past = decision - 1 - back
-        recent = tl.load(history + number * RING + (past + RING * WINDOW) % RING, mask=(back < WINDOW) & (past >= 0), other=-1)
+        recent = tl.load(history + number * RING + (past + RING * WINDOW) % RING, mask=(back < WINDOW) & (past >= 0),
+            other=-1)
         if tl.sum((recent == chosen).to(tl.int32), axis=0) >= repeats:
             ends, reserved, fill = _bars(slot)
             inside = tl.arange(0, PIECE)
@@ -158,19 +169,22 @@ def choose(
             near = home * PIECE + inside
             close = _masked(tl.load(logits + row * VOCABULARY + near, mask=near < VOCABULARY, other=0.0),
                             near, ends, reserved, fill, END, VOCABULARY)
-            close = tl.where((close == float("-inf")) | (near == chosen), 0.0, tl.exp(close.to(tl.float64) - peak.to(tl.float64)))
+            close = tl.where((close == float("-inf")) | (near == chosen), 0.0,
+                tl.exp(close.to(tl.float64) - peak.to(tl.float64)))
             sum_of = tl.where(pieces == home, tl.sum(close, axis=0), sum_of)
             running_of = tl.cumsum(sum_of, axis=0)
             whole = tl.max(running_of, axis=0)
             aim = _uniform(slot, decision, 1) * whole
-            # The piece in which the running sum passes the aim; the last with a weight should rounding leave none.
+            # The piece in which the running sum passes the aim; the last with a weight should
+            # rounding leave none.
             last = tl.max(tl.where(sum_of > 0.0, pieces, 0), axis=0)
             piece = tl.minimum(tl.sum((real & (running_of <= aim)).to(tl.int32), axis=0), last)
             base = tl.sum(tl.where(pieces < piece, sum_of, 0.0), axis=0)
             near = piece * PIECE + inside
             close = _masked(tl.load(logits + row * VOCABULARY + near, mask=near < VOCABULARY, other=0.0),
                             near, ends, reserved, fill, END, VOCABULARY)
-            close = tl.where((close == float("-inf")) | (near == chosen), 0.0, tl.exp(close.to(tl.float64) - peak.to(tl.float64)))
+            close = tl.where((close == float("-inf")) | (near == chosen), 0.0,
+                tl.exp(close.to(tl.float64) - peak.to(tl.float64)))
             reached = tl.sum((base + tl.cumsum(close, axis=0) <= aim).to(tl.int32), axis=0)
             chosen = piece * PIECE + tl.minimum(reached, tl.max(tl.where(close > 0.0, inside, 0), axis=0))
 

@@ -1,4 +1,5 @@
-"""What the device knows of each sequence: a row of whole numbers, written by the host when it begins or goes on, then by the sampler.
+"""What the device knows of each sequence: a row of whole numbers, written by the host when it
+begins or goes on, then by the sampler.
 
 A slot is a row of this table. Slot 0 is nobody's: rows of a batch that are not taken point to it.
 """

@@ -1,5 +1,5 @@
-"""What a sentence is looked up in where an engine takes embeddings: the tables beside the vLLM form of the model, by the same ids as the
-extended vocabulary.
+"""What a sentence is looked up in where an engine takes embeddings: the tables beside the vLLM form
+of the model, by the same ids as the extended vocabulary.
 
     text [text_ids, hidden]    speech [6564, hidden]    marks [2, hidden]: start, task
 

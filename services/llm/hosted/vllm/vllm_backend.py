@@ -1,11 +1,13 @@
-"""The backend on vLLM: its `AsyncLLM` batches, decisions of ours in a logits processor (`services.llm.hosted.vllm.vllm_processor`).
+"""The backend on vLLM: its `AsyncLLM` batches, decisions of ours in a logits processor
+(`services.llm.hosted.vllm.vllm_processor`).
 
-Two conversions are served. `convert --target vllm`: a model of the 6564 speech ids, whose prompts go in as embeddings that are looked up
-here (`services.llm.hosted.vllm.vllm_model`). `convert --target hf`: a Qwen2 with the extended vocabulary, which vLLM knows as it is. This
-module, the model and the processor alone import the library, late.
+Two conversions are served. `convert --target vllm`: a model of the 6564 speech ids, whose prompts
+go in as embeddings that are looked up here (`services.llm.hosted.vllm.vllm_model`). `convert
+--target hf`: a Qwen2 with the extended vocabulary, which vLLM knows as it is. This module, the
+model and the processor alone import the library, late.
 
-Written against the published sources of 0.11 to 0.33 (`v1/engine/async_llm.py`, `sampling_params.py`, `v1/sample/logits_processor`);
-docs/engines.md says what has run.
+Written against the published sources of 0.11 to 0.33 (`v1/engine/async_llm.py`,
+`sampling_params.py`, `v1/sample/logits_processor`); docs/engines.md says what has run.
 """
 
 import contextlib
@@ -43,8 +45,8 @@ ARGUMENT = "cosyserve"
 
 @dataclass(frozen=True)
 class Inlet:
-    """How runs go into the engine. prompt: what it is given for inputs of the extended vocabulary. first: its id of speech token 0.
-    head_bias: file of what its head lacks."""
+    """How runs go into the engine. prompt: what it is given for inputs of the extended vocabulary.
+    first: its id of speech token 0. head_bias: file of what its head lacks."""
 
     prompt: Callable[[list[int]], dict[str, Any]]
     first: int
@@ -52,7 +54,9 @@ class Inlet:
 
 
 class Vllm:
-    """A `Runtime`. library: the module. engine: a loaded `AsyncLLM`. processes: as `Runtime.processes`."""
+    """A `Runtime`. library: the module. engine: a loaded `AsyncLLM`. processes: as
+    `Runtime.processes`.
+    """
 
     def __init__(
         self,
@@ -63,7 +67,13 @@ class Vllm:
         release: Callable[[], None],
         processes: Sequence[int] = (),
     ) -> None:
-        self._library, self._engine, self._inlet, self._vocabulary, self._release = library, engine, inlet, vocabulary, release
+        self._library, self._engine, self._inlet, self._vocabulary, self._release = (
+            library,
+            engine,
+            inlet,
+            vocabulary,
+            release,
+        )
         self.processes = processes
         self._numbers = itertools.count()
 
@@ -103,11 +113,14 @@ class Vllm:
 
 
 def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = None) -> Backend:
-    """Blocks while the engine is loaded. Raises Unserved with the reason where vLLM cannot serve here, ModelError."""
+    """Blocks while the engine is loaded. Raises Unserved with the reason where vLLM cannot serve
+    here, ModelError.
+    """
     refusal = vllm_refusal(settings)
     if refusal or settings.converted is None:
         raise Unserved(refusal)
-    # The second model runner has another interface for logits processors, and none in the releases before it got one.
+    # The second model runner has another interface for logits processors, and none in the releases
+    # before it got one.
     os.environ.setdefault("VLLM_USE_V2_MODEL_RUNNER", "0")
     # gRPC's threads are running: a fork of this process may hang in what they held.
     os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
@@ -140,7 +153,9 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
         engine, processes = loaded_with_processes(lambda: async_llm.AsyncLLM.from_engine_args(engine_arguments))
     except Exception as error:
         held.close()
-        raise ModelError(f"{conversion.directory}: vLLM {release} cannot load it: {type(error).__name__}: {error}") from error
+        raise ModelError(
+            f"{conversion.directory}: vLLM {release} cannot load it: {type(error).__name__}: {error}"
+        ) from error
     identity = Identity(
         model_hash=served.model_hash,
         backend=VLLM,
@@ -152,10 +167,12 @@ def load_vllm(settings: LlmSettings, on_fault: Callable[[str], None] | None = No
 
 
 def gpu_share(directory: Path, kv_bytes: int) -> float:
-    """`gpu_memory_utilization`: the share of the GPU's memory that the engine needs, 0.01 to 0.92; 0.05 where no memory is known.
+    """`gpu_memory_utilization`: the share of the GPU's memory that the engine needs, 0.01 to 0.92;
+    0.05 where no memory is known.
 
-    vLLM refuses to start while less than this share is free, and its default, 0.92, is never free on a GPU that token2wav shares. It
-    decides nothing else where kv_cache_memory_bytes is set. directory: of the conversion. kv_bytes: for keys and values.
+    vLLM refuses to start while less than this share is free, and its default, 0.92, is never free
+    on a GPU that token2wav shares. It decides nothing else where kv_cache_memory_bytes is set.
+    directory: of the conversion. kv_bytes: for keys and values.
     """
     found = gpus()
     if not found or not found[0].memory_mib:

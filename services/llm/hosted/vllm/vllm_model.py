@@ -1,4 +1,5 @@
-"""The speech-token model as vLLM runs it: a Qwen2 that knows 6564 ids and has a bias in its head. Loaded by name, see `vllm_plugin`.
+"""The speech-token model as vLLM runs it: a Qwen2 that knows 6564 ids and has a bias in its head.
+Loaded by name, see `vllm_plugin`.
 
 Written against `model_executor/models/qwen2.py` and `model_executor/layers` of 0.11 to 0.32.
 """
@@ -12,13 +13,19 @@ from vllm.model_executor.models.utils import maybe_prefix
 
 
 class CosyVoice2ForCausalLM(Qwen2ForCausalLM):  # type: ignore[misc]
-    """The head is made anew: vLLM's own has no bias, and would drop the one in the weights without a word."""
+    """The head is made anew: vLLM's own has no bias, and would drop the one in the weights without
+    a word.
+    """
 
     def __init__(self, *, vllm_config: Any, prefix: str = "") -> None:
         super().__init__(vllm_config=vllm_config, prefix=prefix)
         config = vllm_config.model_config.hf_config
         self.lm_head = ParallelLMHead(
-            config.vocab_size, config.hidden_size, bias=True, quant_config=vllm_config.quant_config, prefix=maybe_prefix(prefix, "lm_head")
+            config.vocab_size,
+            config.hidden_size,
+            bias=True,
+            quant_config=vllm_config.quant_config,
+            prefix=maybe_prefix(prefix, "lm_head"),
         )
 
     def compute_logits(self, hidden_states: Tensor, *_: Any) -> Any:

@@ -1,5 +1,5 @@
-"""What vLLM calls in each of its processes, by the entry point `vllm.general_plugins` of this distribution: it makes the model of our
-export known. Imports vLLM late."""
+"""What vLLM calls in each of its processes, by the entry point `vllm.general_plugins` of this
+distribution: it makes the model of our export known. Imports vLLM late."""
 
 import os
 from importlib.metadata import entry_points

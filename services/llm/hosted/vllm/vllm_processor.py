@@ -1,11 +1,15 @@
-"""The logits processor that vLLM loads by name into the process that runs the model. Imported by nobody else.
+"""The logits processor that vLLM loads by name into the process that runs the model. Imported by
+nobody else.
 
-Written against `vllm.v1.sample.logits_processor` of 0.11 to 0.32: its adapter keeps one callable a request and follows requests that move
-within the batch. The output ids that a callable is given are the request's own list. Two things happen to a request there:
+Written against `vllm.v1.sample.logits_processor` of 0.11 to 0.32: its adapter keeps one callable a
+request and follows requests that move within the batch. The output ids that a callable is given are
+the request's own list. Two things happen to a request there:
 
-* A prompt that does not fit into a step is computed in parts. A token is sampled behind each part, and thrown away behind all but the
-  last (`gpu_model_runner.py`; vLLM issue 29045): the list does not grow.
-* A request that is left out of a step, or set aside for want of memory, is added anew. Ids that are still on their way are -1 then.
+* A prompt that does not fit into a step is computed in parts. A token is sampled behind each part,
+  and thrown away behind all but the last (`gpu_model_runner.py`; vLLM issue 29045): the list does
+  not grow.
+* A request that is left out of a step, or set aside for want of memory, is added anew. Ids that are
+  still on their way are -1 then.
 """
 
 from collections import OrderedDict
@@ -22,7 +26,9 @@ from services.llm.hosted.vllm.vllm_backend import ARGUMENT
 
 Processor = Callable[[list[int], torch.Tensor], torch.Tensor]
 _KEPT_A_PLACE = 4
-"""Choices that are remembered for each place in the batch: a request that is added anew goes on with its own."""
+"""Choices that are remembered for each place in the batch: a request that is added anew goes on
+with its own.
+"""
 
 
 class SeededChoices(AdapterLogitsProcessor):  # type: ignore[misc]

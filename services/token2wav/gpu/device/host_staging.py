@@ -1,4 +1,6 @@
-"""Where the results of a step arrive on the host: pinned memory that is taken once and used again by the next step."""
+"""Where the results of a step arrive on the host: pinned memory that is taken once and used again
+by the next step.
+"""
 
 import torch
 from torch import Tensor
@@ -20,7 +22,9 @@ class Landing:
         self._part = self._used = 0
 
     def receive(self, tensor: Tensor) -> Tensor:
-        """Queue the copy of a contiguous tensor; the returned one on the host holds it when the device is done."""
+        """Queue the copy of a contiguous tensor; the returned one on the host holds it when the
+        device is done.
+        """
         size = tensor.numel() * tensor.element_size()
         while self._part < len(self._parts) and self._used + size > len(self._parts[self._part]):
             self._part, self._used = self._part + 1, 0

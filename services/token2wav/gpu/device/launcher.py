@@ -8,8 +8,8 @@ Grid = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows and columns of a program's part of the output, columns of the input at a time, warps, stages of the software pipeline, and how
-    many such parts side by side a program makes."""
+    """Rows and columns of a program's part of the output, columns of the input at a time, warps,
+    stages of the software pipeline, and how many such parts side by side a program makes."""
 
     rows: int
     columns: int
@@ -23,19 +23,25 @@ class Tile:
 
 @dataclass(frozen=True)
 class Launcher:
-    """chained: kernels wait for each other by themselves (`kernels.dependent_launch`), on Hopper and later."""
+    """chained: kernels wait for each other by themselves (`kernels.dependent_launch`), on Hopper
+    and later.
+    """
 
     chained: bool = False
     tiles: dict[str, tuple[tuple[int, Tile], ...]] = field(default_factory=dict)
     """By kind of product: (rows of the batch up to which, tile), ascending."""
 
-    def __call__(self, kernel: Any, grid: Grid, *arguments: Any, warps: int = 4, stages: int = 3, **constants: Any) -> None:
+    def __call__(
+        self, kernel: Any, grid: Grid, *arguments: Any, warps: int = 4, stages: int = 3, **constants: Any
+    ) -> None:
         """Launch on the current stream."""
         options: dict[str, Any] = {"launch_pdl": True} if self.chained else {}
         kernel[grid](*arguments, **constants, CHAINED=self.chained, num_warps=warps, num_stages=stages, **options)
 
     def tile(self, kind: str, rows: int, table: "Tiles | None" = None) -> Tile:
-        """The tile for a product of that many rows. table: where this launcher has none for the kind; None: the flow's."""
+        """The tile for a product of that many rows. table: where this launcher has none for the
+        kind; None: the flow's.
+        """
         rules = self.rules(kind, table)
         return next((tile for most, tile in rules if rows <= most), rules[-1][1])
 
@@ -61,11 +67,14 @@ TILES: dict[str, tuple[tuple[int, Tile], ...]] = {
     "feed forward": ((200, Tile(16, 0, 128, 8)), (MANY, Tile(32, 0, 128, 8))),
     "distance": ((MANY, Tile(0, 0, 128, 8)),),
 }
-"""For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide. head: rows are frames, inner is keys at a
-time; this and feed forward were chosen by whole passes (docs/log.md, Speed on a GPU), the others by `bench.gpu.token2wav --part tuning`."""
+"""For bfloat16. wide norm: of the encoder, whose rows are normalised 512 wide. head: rows are
+frames, inner is keys at a time; this and feed forward were chosen by whole passes (docs/log.md,
+Speed on a GPU), the others by `bench.gpu.token2wav --part tuning`."""
 _EXACT: tuple[tuple[int, Tile], ...] = ((MANY, Tile(16, 32, 32, 4, 2)),)
 _EXACT_KINDS = ("qkv", "widen", "wide norm", "out", "narrow", "convolution", "encoder convolution", "encoder")
-EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(_EXACT_KINDS, _EXACT) | {
+EXACT_TILES: dict[str, tuple[tuple[int, Tile], ...]] = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(
+    _EXACT_KINDS, _EXACT
+) | {
     "distance": ((MANY, Tile(0, 0, 32, 4, 2)),),
     "attention": ((MANY, Tile(0, 0, 0, 4, 3)),),
 }

@@ -1,4 +1,6 @@
-"""Whether the paged engine can run: what a GPU, or what is installed beside it, lacks. Known without Triton."""
+"""Whether the paged engine can run: what a GPU, or what is installed beside it, lacks. Known
+without Triton.
+"""
 
 import subprocess
 from collections.abc import Iterator
@@ -18,18 +20,27 @@ class Unsuitable(SettingsError):
 
 
 def check_device(device: torch.device) -> None:
-    """Raises Unsuitable for a GPU older than Ampere, or other than the current one, where kernels are launched and graphs recorded."""
+    """Raises Unsuitable for a GPU older than Ampere, or other than the current one, where kernels
+    are launched and graphs recorded.
+    """
     capability = torch.cuda.get_device_capability(device)
     if capability < OLDEST_DEVICE:
-        raise Unsuitable(f"the paged engine needs compute capability 8.0, {device} has {'.'.join(map(str, capability))}; {_OTHERWISE}")
+        raise Unsuitable(
+            f"the paged engine needs compute capability 8.0, {device} has {'.'.join(map(str, capability))}; "
+            f"{_OTHERWISE}"
+        )
     if device.index not in (None, torch.cuda.current_device()):
-        raise Unsuitable(f"the paged engine runs on the first visible GPU, not {device}; choose it with CUDA_VISIBLE_DEVICES; {_OTHERWISE}")
+        raise Unsuitable(
+            f"the paged engine runs on the first visible GPU, not {device}; choose it with CUDA_VISIBLE_DEVICES; "
+            f"{_OTHERWISE}"
+        )
 
 
 @contextmanager
 def kernels_compile() -> Iterator[None]:
-    """While kernels are imported and compiled. Raises Unsuitable where Triton is missing or too old, finds no C compiler for its launchers,
-    or a kernel takes more of a multiprocessor than this GPU has; what else goes wrong passes through."""
+    """While kernels are imported and compiled. Raises Unsuitable where Triton is missing or too
+    old, finds no C compiler for its launchers, or a kernel takes more of a multiprocessor than this
+    GPU has; what else goes wrong passes through."""
     try:
         yield
     except ImportError as error:
@@ -37,7 +48,9 @@ def kernels_compile() -> Iterator[None]:
     except Exception as error:
         if not _about_compiling(error):
             raise
-        raise Unsuitable(f"the kernels of the paged engine cannot be compiled here ({_first_line(error)}); {_OTHERWISE}") from error
+        raise Unsuitable(
+            f"the kernels of the paged engine cannot be compiled here ({_first_line(error)}); {_OTHERWISE}"
+        ) from error
 
 
 def _about_compiling(error: Exception) -> bool:

@@ -9,8 +9,8 @@ from services.token2wav.gpu.kernels.linear import product
 
 @triton.jit
 def attended(asked, keys, values, known, total, weight, highest):
-    """total [F, WIDTH], weight and highest [F] of the frames that `asked`, with P more keys and values [P, WIDTH], of which `known` count.
-    Weights are powers of two."""
+    """total [F, WIDTH], weight and highest [F] of the frames that `asked`, with P more keys and
+    values [P, WIDTH], of which `known` count. Weights are powers of two."""
     scores = product(asked, tl.trans(keys), tl.zeros([asked.shape[0], keys.shape[0]], tl.float32)) * 1.4426950408889634
     scores = tl.where(known[None, :], scores, -float("inf"))
     higher = tl.maximum(highest, tl.max(scores, axis=1))
@@ -21,23 +21,29 @@ def attended(asked, keys, values, known, total, weight, highest):
 
 @triton.jit
 def page_of(row, at, pages):
-    """int32: the page of block `at`, or of each of several; the last one's behind that. Asked for a round ahead, so that no page is waited
-    for behind its number; widened only where it is used, since the compiler hands on what it has, not what it loads."""
+    """int32: the page of block `at`, or of each of several; the last one's behind that. Asked for a
+    round ahead, so that no page is waited for behind its number; widened only where it is used,
+    since the compiler hands on what it has, not what it loads."""
     return tl.load(row + tl.minimum(at, pages - 1))
 
 
 @triton.jit(do_not_specialize=["M"])
 def paged_attention(
-    queries, pool, table, counts, valid, out, norms, M, page, offset, TABLE: tl.constexpr, FRAMES: tl.constexpr, FP: tl.constexpr,
-    ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr, CHAINED: tl.constexpr,
+    queries, pool, table, counts, valid, out, norms, M, page, offset, TABLE: tl.constexpr, FRAMES: tl.constexpr,
+    FP: tl.constexpr,
+    ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, LEAST: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """queries [M, HEADS WIDTH], scaled by 1 / sqrt(WIDTH) -> out, for each of SPLITS parts of the keys.
+    """queries [M, HEADS WIDTH], scaled by 1 / sqrt(WIDTH) -> out, for each of SPLITS parts of the
+    keys.
 
-    table int32 [units, TABLE]: pages of the stream from its first block to the unit's own; counts [units]: how many; valid [units]: real
-    frames of the last. A split takes at least LEAST pages. With one split `out` [M, HEADS WIDTH] is the result; else
-    out [SPLITS, M, HEADS WIDTH] holds each part normalised and norms float32 [SPLITS, M, HEADS] the base 2 logarithm of its
-    weight, minus infinity for a part without keys, whose `out` is not written. Grid (units * ROWS, HEADS, SPLITS). FP: FRAMES rounded up
-    to a power of two. Reads 2 FRAMES WIDTH elements per page and program, nothing twice but for the SPLITS' queries.
+    table int32 [units, TABLE]: pages of the stream from its first block to the unit's own; counts
+    [units]: how many; valid [units]: real frames of the last. A split takes at least LEAST pages.
+    With one split `out` [M, HEADS WIDTH] is the result; else out [SPLITS, M, HEADS WIDTH] holds
+    each part normalised and norms float32 [SPLITS, M, HEADS] the base 2 logarithm of its weight,
+    minus infinity for a part without keys, whose `out` is not written. Grid (units * ROWS, HEADS,
+    SPLITS). FP: FRAMES rounded up to a power of two. Reads 2 FRAMES WIDTH elements per page and
+    program, nothing twice but for the SPLITS' queries.
     """
     announce(CHAINED)
     unit, row = tl.program_id(0) // ROWS, tl.program_id(0) % ROWS
@@ -52,7 +58,9 @@ def paged_attention(
     end = tl.minimum(begin + share, pages)
     following = page_of(table + unit * TABLE, begin, pages)
     wait(CHAINED)
-    asked = tl.load(queries + rows[:, None] * (HEADS * WIDTH) + head * WIDTH + channel[None, :], mask=real[:, None], other=0.0)
+    asked = tl.load(
+        queries + rows[:, None] * (HEADS * WIDTH) + head * WIDTH + channel[None, :], mask=real[:, None], other=0.0
+    )
     total = tl.zeros([FP, WIDTH], tl.float32)
     weight = tl.zeros([FP], tl.float32)
     highest = tl.full([FP], -1e30, tl.float32)
@@ -80,7 +88,8 @@ def paged_attention(
 def joined_parts(
     parts, norms, out, M, HEADS: tl.constexpr, WIDTH: tl.constexpr, SPLITS: tl.constexpr, CHAINED: tl.constexpr
 ):  # fmt: skip
-    """out [M, HEADS WIDTH]: the SPLITS parts of `paged_attention`, weighed and summed; parts without keys are not read. Grid (M,).
+    """out [M, HEADS WIDTH]: the SPLITS parts of `paged_attention`, weighed and summed; parts
+    without keys are not read. Grid (M,).
 
     By itself: in front of a product, the compiler would make each warp of it weigh everything.
     """

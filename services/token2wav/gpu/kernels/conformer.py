@@ -1,8 +1,10 @@
-"""Attention by content and distance for the encoder (compatibility specification section 4.3), through the page table.
+"""Attention by content and distance for the encoder (compatibility specification section 4.3),
+through the page table.
 
-The score by distance, (q + v) . W pe[i - j], splits by the angle addition theorem: pe holds sines and cosines of (i - j) w, and with n the
-distance from key j to the start of the query's block and i the query's place in it, the distance is i + n. So a query turned by i times w
-meets one table of sines and cosines of n w, which is the same for all heads and layers.
+The score by distance, (q + v) . W pe[i - j], splits by the angle addition theorem: pe holds sines
+and cosines of (i - j) w, and with n the distance from key j to the start of the query's block and i
+the query's place in it, the distance is i + n. So a query turned by i times w meets one table of
+sines and cosines of n w, which is the same for all heads and layers.
 """
 
 import triton
@@ -17,10 +19,12 @@ def turned_queries(
     queries, bias, w, turns, out, M, HEADS: tl.constexpr, WIDTH: tl.constexpr, WP: tl.constexpr, PAIRS: tl.constexpr,
     FRAMES: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out [M, HEADS, 2, PAIRS]: a = W_h^T (q + v_h), sine part times cosine of i w less cosine part times sine, and the other way round.
+    """out [M, HEADS, 2, PAIRS]: a = W_h^T (q + v_h), sine part times cosine of i w less cosine part
+    times sine, and the other way round.
 
-    queries [M, HEADS WIDTH]; bias float32 [HEADS, WIDTH]; w [2, PAIRS, HEADS WIDTH]: rows of sines, then of cosines; turns float32
-    [2, FRAMES, PAIRS]: sine and cosine of i w. Grid (ceil(PAIRS / BN), ceil(M / BM), HEADS).
+    queries [M, HEADS WIDTH]; bias float32 [HEADS, WIDTH]; w [2, PAIRS, HEADS WIDTH]: rows of sines,
+    then of cosines; turns float32 [2, FRAMES, PAIRS]: sine and cosine of i w. Grid (ceil(PAIRS /
+    BN), ceil(M / BM), HEADS).
     """
     announce(CHAINED)
     pairs = tl.program_id(0) * BN + tl.arange(0, BN)
@@ -46,14 +50,16 @@ def turned_queries(
 
 @triton.jit
 def relative_attention(
-    queries, bias, turned, distances, pool, table, counts, valid, out, page, offset, TABLE: tl.constexpr, FRAMES: tl.constexpr,
+    queries, bias, turned, distances, pool, table, counts, valid, out, page, offset, TABLE: tl.constexpr,
+    FRAMES: tl.constexpr,
     FP: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, WP: tl.constexpr, PAIRS: tl.constexpr, BK: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """queries [M, HEADS WIDTH], scaled -> out of the same shape; bias float32 [HEADS, WIDTH] is added to them.
+    """queries [M, HEADS WIDTH], scaled -> out of the same shape; bias float32 [HEADS, WIDTH] is
+    added to them.
 
-    turned as above; distances [FRAMES - 1 + farthest + 1, 2 PAIRS]: sines and cosines of n w for n from 1 - FRAMES on. Pages as in
-    `paged_attention`, one row. Grid (units, HEADS).
+    turned as above; distances [FRAMES - 1 + farthest + 1, 2 PAIRS]: sines and cosines of n w for n
+    from 1 - FRAMES on. Pages as in `paged_attention`, one row. Grid (units, HEADS).
     """
     announce(CHAINED)
     unit, head = tl.program_id(0), tl.program_id(1)
@@ -74,11 +80,14 @@ def relative_attention(
         keys = tl.load(here, mask=fits, other=0.0)
         values = tl.load(here + FRAMES * HEADS * WIDTH, mask=fits, other=0.0)
         scores = product(asked, tl.trans(keys), tl.zeros([FP, FP], tl.float32))
-        # Key j of this page lies (pages - 1 - at) * FRAMES - j before the block; row 0 of the table is 1 - FRAMES.
+        # Key j of this page lies (pages - 1 - at) * FRAMES - j before the block; row 0 of the table
+        # is 1 - FRAMES.
         away = (pages - 1 - at) * FRAMES + FRAMES - 1 - frame
         for first in range(0, 2 * PAIRS, BK):
             inner = first + tl.arange(0, BK)
-            ours = tl.load(turned + (rows[:, None] * HEADS + head) * (2 * PAIRS) + inner[None, :], mask=real[:, None], other=0.0)
+            ours = tl.load(
+                turned + (rows[:, None] * HEADS + head) * (2 * PAIRS) + inner[None, :], mask=real[:, None], other=0.0
+            )
             theirs = tl.load(distances + away[:, None] * (2 * PAIRS) + inner[None, :], mask=real[:, None], other=0.0)
             scores = product(ours, tl.trans(theirs), scores)
         scores = scores * 1.4426950408889634
@@ -95,12 +104,17 @@ def relative_attention(
 
 
 @triton.jit(do_not_specialize=["M"])
-def norm_scaled(x, scale, shift, factor, out, M, N: tl.constexpr, NP: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr):
+def norm_scaled(
+    x, scale, shift, factor, out, M, N: tl.constexpr, NP: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr
+):
     """out float32 [M, N] = (norm(x) scale + shift) factor. Grid (ceil(M / BM),)."""
     announce(CHAINED)
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, NP)
     inside = (rows < M)[:, None] & (columns < N)[None, :]
-    gain, offset = tl.load(scale + columns, mask=columns < N, other=0.0), tl.load(shift + columns, mask=columns < N, other=0.0)
+    gain, offset = (
+        tl.load(scale + columns, mask=columns < N, other=0.0),
+        tl.load(shift + columns, mask=columns < N, other=0.0),
+    )
     wait(CHAINED)
     values = tl.load(x + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)
     made = (normalised(values, N, NP, 1e-5) * gain[None, :] + offset[None, :]) * factor
@@ -120,11 +134,13 @@ def embedded(ids, known, table, out, N: tl.constexpr, NP: tl.constexpr, CHAINED:
 
 @triton.jit(do_not_specialize=["units"])
 def looking_ahead(
-    x, w, bias, out, pool, own, units, page, out_tail, N: tl.constexpr, TOKENS: tl.constexpr, AHEAD: tl.constexpr, BM: tl.constexpr,
+    x, w, bias, out, pool, own, units, page, out_tail, N: tl.constexpr, TOKENS: tl.constexpr, AHEAD: tl.constexpr,
+    BM: tl.constexpr,
     BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out float32 [units TOKENS, N] = leaky(convolution of x float32 [units, TOKENS + AHEAD, N] with w [N, AHEAD + 1, N]); the last two
-    tokens' rows also go into the own page at `out_tail`, [2, N]. Grid (ceil(N / BN), ceil(units TOKENS / BM))."""
+    """out float32 [units TOKENS, N] = leaky(convolution of x float32 [units, TOKENS + AHEAD, N]
+    with w [N, AHEAD + 1, N]); the last two tokens' rows also go into the own page at `out_tail`,
+    [2, N]. Grid (ceil(N / BN), ceil(units TOKENS / BM))."""
     announce(CHAINED)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)

@@ -1,4 +1,6 @@
-"""Causal convolutions over blocks, whose left context comes from the page of the block before, and what follows them."""
+"""Causal convolutions over blocks, whose left context comes from the page of the block before, and
+what follows them.
+"""
 
 import triton
 import triton.language as tl
@@ -20,7 +22,9 @@ def _one_source(
     x, w, pool, old, rows, columns, total, M, page, tail, C: tl.constexpr, WC: tl.constexpr, CHANNEL: tl.constexpr,
     N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAPS: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """The share of x [M, C], channels CHANNEL.. of a weight [N, TAPS, WC], in a product. old [BM]: pages of the blocks before, or -1."""
+    """The share of x [M, C], channels CHANNEL.. of a weight [N, TAPS, WC], in a product. old [BM]:
+    pages of the blocks before, or -1.
+    """
     frame, row = rows % FRAMES, rows // FRAMES % ROWS
     base = old.to(tl.int64) * page + tail + row * (TAPS - 1) * C
     chunks: tl.constexpr = (C + BK - 1) // BK
@@ -31,8 +35,14 @@ def _one_source(
         fits = inner < C
         here = w + columns[None, :] * (TAPS * WC) + tap * WC + CHANNEL + inner[:, None]
         weights = tl.load(here, mask=(columns < N)[None, :] & fits[:, None], other=0.0)
-        values = tl.load(x + (rows + tap - (TAPS - 1))[:, None] * C + inner[None, :], mask=now[:, None] & fits[None, :], other=0.0)
-        kept = tl.load(pool + (base + (source + TAPS - 1) * C)[:, None] + inner[None, :], mask=then[:, None] & fits[None, :], other=0.0)
+        values = tl.load(
+            x + (rows + tap - (TAPS - 1))[:, None] * C + inner[None, :], mask=now[:, None] & fits[None, :], other=0.0
+        )
+        kept = tl.load(
+            pool + (base + (source + TAPS - 1) * C)[:, None] + inner[None, :],
+            mask=then[:, None] & fits[None, :],
+            other=0.0,
+        )
         total = product(values.to(w.dtype.element_ty) + kept.to(w.dtype.element_ty), weights, total)
     return total
 
@@ -44,12 +54,14 @@ def causal_convolution(
     BESIDE: tl.constexpr, ADD: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out float32 [M, N] = convolution of x [M, C], or of x and x2 [M, C2] side by side, over the frames of each unit.
+    """out float32 [M, N] = convolution of x [M, C], or of x and x2 [M, C2] side by side, over the
+    frames of each unit.
 
-    w [N, TAPS, C + C2]. before int32 [units]: the page of the stream's block before, -1 where the stream begins and there are zeros; at
-    `tail` (x) and `tail2` (x2) it holds [ROWS, TAPS - 1, C]. BESIDE: a second grid half makes beside [M, N] = beside_w [N, C + C2] times
-    the same input, frame by frame. ADD: float32 [M, N] is added to out. TAIL (TAPS 3): out's last two frames go into the own page at
-    `out_tail`. Grid (ceil(N / BN) * (1 or 2), ceil(M / BM)).
+    w [N, TAPS, C + C2]. before int32 [units]: the page of the stream's block before, -1 where the
+    stream begins and there are zeros; at `tail` (x) and `tail2` (x2) it holds [ROWS, TAPS - 1, C].
+    BESIDE: a second grid half makes beside [M, N] = beside_w [N, C + C2] times the same input,
+    frame by frame. ADD: float32 [M, N] is added to out. TAIL (TAPS 3): out's last two frames go
+    into the own page at `out_tail`. Grid (ceil(N / BN) * (1 or 2), ceil(M / BM)).
     """
     announce(CHAINED)
     parts: tl.constexpr = (N + BN - 1) // BN
@@ -61,9 +73,13 @@ def causal_convolution(
         if tl.program_id(0) >= parts:
             wait(CHAINED)
             total = tl.zeros([BM, BN], tl.float32)
-            total = _one_source(x, beside_w, pool, old, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, 1, BK)
+            total = _one_source(
+                x, beside_w, pool, old, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, 1, BK
+            )
             if C2:
-                total = _one_source(x2, beside_w, pool, old, rows, columns, total, M, page, tail2, C2, C + C2, C, N, FRAMES, ROWS, 1, BK)
+                total = _one_source(
+                    x2, beside_w, pool, old, rows, columns, total, M, page, tail2, C2, C + C2, C, N, FRAMES, ROWS, 1, BK
+                )
             total += tl.load(beside_bias + columns, mask=columns < N, other=0.0)[None, :]
             tl.store(beside + rows[:, None] * N + columns[None, :], total, mask=inside)
             return
@@ -80,7 +96,9 @@ def causal_convolution(
             now = tl.load(here + 2 * C, mask=fits, other=0.0)
         frame = rows % FRAMES
         wait(CHAINED)
-        base = pool + (old.to(tl.int64) * page + tail + (rows // FRAMES % ROWS * 2 + frame) * C)[:, None] + inner[None, :]
+        base = (
+            pool + (old.to(tl.int64) * page + tail + (rows // FRAMES % ROWS * 2 + frame) * C)[:, None] + inner[None, :]
+        )
         at = x + rows[:, None] * C + inner[None, :]
         has, there = (old >= 0)[:, None], (rows < M)[:, None]
         early, second = (frame < 2)[:, None], (frame < 1)[:, None]
@@ -95,9 +113,13 @@ def causal_convolution(
         total = product(a2, now, total)
     else:
         wait(CHAINED)
-        total = _one_source(x, w, pool, old, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, TAPS, BK)
+        total = _one_source(
+            x, w, pool, old, rows, columns, total, M, page, tail, C, C + C2, 0, N, FRAMES, ROWS, TAPS, BK
+        )
         if C2:
-            total = _one_source(x2, w, pool, old, rows, columns, total, M, page, tail2, C2, C + C2, C, N, FRAMES, ROWS, TAPS, BK)
+            total = _one_source(
+                x2, w, pool, old, rows, columns, total, M, page, tail2, C2, C + C2, C, N, FRAMES, ROWS, TAPS, BK
+            )
     total += shift[None, :]
     if ADD:
         total += tl.load(add + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)
@@ -111,11 +133,16 @@ def norm_mish(
     y, scale, shift, add, out, pool, own, M, page, out_tail, N: tl.constexpr, NP: tl.constexpr, FRAMES: tl.constexpr,
     ROWS: tl.constexpr, ADD_ROWS: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out [M, N] = mish(norm(y)) + add. y float32 [M, N]; add float32 [N], or [M, N] with ADD_ROWS. TAIL as above. Grid (ceil(M / BM),)."""
+    """out [M, N] = mish(norm(y)) + add. y float32 [M, N]; add float32 [N], or [M, N] with ADD_ROWS.
+    TAIL as above. Grid (ceil(M / BM),).
+    """
     announce(CHAINED)
     rows, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, NP)
     inside = (rows < M)[:, None] & (columns < N)[None, :]
-    gain, offset = tl.load(scale + columns, mask=columns < N, other=0.0), tl.load(shift + columns, mask=columns < N, other=0.0)
+    gain, offset = (
+        tl.load(scale + columns, mask=columns < N, other=0.0),
+        tl.load(shift + columns, mask=columns < N, other=0.0),
+    )
     wait(CHAINED)
     values = tl.load(y + rows[:, None] * N + columns[None, :], mask=inside, other=0.0)
     made = mish(normalised(values, N, NP, 1e-5) * gain[None, :] + offset[None, :])

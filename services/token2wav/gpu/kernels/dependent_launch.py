@@ -1,8 +1,10 @@
-"""Kernels of one graph follow each other closely: each says at once that the next may be scheduled, fetches its weights, and waits.
+"""Kernels of one graph follow each other closely: each says at once that the next may be scheduled,
+fetches its weights, and waits.
 
-Programmatic dependent launch of Hopper: `wait` returns when all that the kernels before wrote can be seen, so only what no kernel writes
-may be read before it: weights, and the table of a pass, which is there before its first kernel begins. Every kernel of a chain waits,
-hence a kernel that has finished means all before it have too.
+Programmatic dependent launch of Hopper: `wait` returns when all that the kernels before wrote can
+be seen, so only what no kernel writes may be read before it: weights, and the table of a pass,
+which is there before its first kernel begins. Every kernel of a chain waits, hence a kernel that
+has finished means all before it have too.
 """
 
 import triton

@@ -10,13 +10,15 @@ from services.token2wav.gpu.kernels.linear import normalised, product
 
 @triton.jit
 def prepare(
-    mu, speaker, condition, noise, position, x, inputs, pool, own, page, tail, tail_step, FRAMES: tl.constexpr, BINS: tl.constexpr,
+    mu, speaker, condition, noise, position, x, inputs, pool, own, page, tail, tail_step, FRAMES: tl.constexpr,
+    BINS: tl.constexpr,
     BP: tl.constexpr, STEPS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """x float32 [units, FRAMES, BINS] = noise from the unit's first frame on; inputs [units, 2, FRAMES, 4 BINS] = x, mu, speaker, condition
-    side by side, all but x zero in row 1. What the next block's first convolution needs of them, the last two frames, goes into the own
-    page: [2, 2, 4 BINS] at tail + step * tail_step, x for step 0 alone. position int32 [units]: frames before the unit.
-    Grid (units, FRAMES).
+    """x float32 [units, FRAMES, BINS] = noise from the unit's first frame on; inputs [units, 2,
+    FRAMES, 4 BINS] = x, mu, speaker, condition side by side, all but x zero in row 1. What the next
+    block's first convolution needs of them, the last two frames, goes into the own page: [2, 2, 4
+    BINS] at tail + step * tail_step, x for step 0 alone. position int32 [units]: frames before the
+    unit. Grid (units, FRAMES).
     """
     announce(CHAINED)
     unit, frame = tl.program_id(0), tl.program_id(1)
@@ -50,16 +52,20 @@ def prepare(
 @triton.jit
 def euler_step(
     y, scale, shift, w, bias, x, inputs, pool, own, page, next_tail, dt, guidance, C: tl.constexpr, CP: tl.constexpr,
-    FRAMES: tl.constexpr, BINS: tl.constexpr, BP: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr,
+    FRAMES: tl.constexpr, BINS: tl.constexpr, BP: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """x += dt * guided velocity, velocity = mish(norm(y)) w^T + bias of both rows; x goes into `inputs` and, with TAIL, into the page too.
+    """x += dt * guided velocity, velocity = mish(norm(y)) w^T + bias of both rows; x goes into
+    `inputs` and, with TAIL, into the page too.
 
     y float32 [units, 2, FRAMES, C]; w [BINS, C]. Grid (units, ceil(FRAMES / BM)).
     """
     announce(CHAINED)
     unit = tl.program_id(0)
     frame, bins, inner = tl.program_id(1) * BM + tl.arange(0, BM), tl.arange(0, BP), tl.arange(0, CP)
-    weights = tl.load(w + bins[None, :] * C + inner[:, None], mask=(bins < BINS)[None, :] & (inner < C)[:, None], other=0.0)
+    weights = tl.load(
+        w + bins[None, :] * C + inner[:, None], mask=(bins < BINS)[None, :] & (inner < C)[:, None], other=0.0
+    )
     gain, offset = tl.load(scale + inner, mask=inner < C, other=0.0), tl.load(shift + inner, mask=inner < C, other=0.0)
     constant = tl.load(bias + bins, mask=bins < BINS, other=0.0)
     wait(CHAINED)

@@ -1,4 +1,6 @@
-"""The vocoder's excitation, its spectrum, and samples from the spectrum that the network makes, for windows of several streams."""
+"""The vocoder's excitation, its spectrum, and samples from the spectrum that the network makes, for
+windows of several streams.
+"""
 
 import triton
 import triton.language as tl
@@ -10,8 +12,14 @@ from services.token2wav.gpu.kernels.dependent_launch import announce, wait
 def philox(key0, key1, c0, c1, c2, c3):
     """Four words of Philox4x32-10, uint32 (see cosyserve.philox)."""
     for _ in tl.static_range(10):
-        high0, low0 = tl.umulhi(c0, tl.full(c0.shape, 0xD2511F53, tl.uint32)), c0 * tl.full(c0.shape, 0xD2511F53, tl.uint32)
-        high1, low1 = tl.umulhi(c2, tl.full(c0.shape, 0xCD9E8D57, tl.uint32)), c2 * tl.full(c0.shape, 0xCD9E8D57, tl.uint32)
+        high0, low0 = (
+            tl.umulhi(c0, tl.full(c0.shape, 0xD2511F53, tl.uint32)),
+            c0 * tl.full(c0.shape, 0xD2511F53, tl.uint32),
+        )
+        high1, low1 = (
+            tl.umulhi(c2, tl.full(c0.shape, 0xCD9E8D57, tl.uint32)),
+            c2 * tl.full(c0.shape, 0xCD9E8D57, tl.uint32),
+        )
         c0, c1, c2, c3 = high1 ^ c1 ^ key0, low1, high0 ^ c3 ^ key1, low0
         key0 = key0 + tl.full(c0.shape, 0x9E3779B9, tl.uint32)
         key1 = key1 + tl.full(c0.shape, 0xBB67AE85, tl.uint32)
@@ -34,26 +42,43 @@ def two_normals(word0, word1):
 
 
 @triton.jit
-def one_harmonic(h: tl.constexpr, noise, total, centres, turns, left, fraction, held, voiced, level, weight, alpha_gain, H: tl.constexpr):
+def one_harmonic(
+    h: tl.constexpr,
+    noise,
+    total,
+    centres,
+    turns,
+    left,
+    fraction,
+    held,
+    voiced,
+    level,
+    weight,
+    alpha_gain,
+    H: tl.constexpr,
+):
     """total + weight_h (voiced sine + level noise)."""
     where = tl.load(centres + left * H + h) + tl.where(held, 0.0, tl.load(turns + (left + 1) * H + h) * fraction)
     sine = tl.sin(within_half(where))
     return total + tl.load(weight + h) * (sine * alpha_gain * voiced + level * noise)
 
 
-@triton.jit(do_not_specialize=["batch", "f0_frames", "reach", "frames", "words_apart", "samples", "start", "frames_before"])
+@triton.jit(
+    do_not_specialize=["batch", "f0_frames", "reach", "frames", "words_apart", "samples", "start", "frames_before"]
+)
 def excitation(
-    f0, centres, turns, weight, bias, out, first, end, seeds, batch, samples, f0_frames, reach, frames, words_apart, start, frames_before,
+    f0, centres, turns, weight, bias, out, first, end, seeds, batch, samples, f0_frames, reach, frames, words_apart,
+    start, frames_before,
     alpha, sigma, threshold,
     H: tl.constexpr, HOP: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
     """out float32 [batch, samples] from sample start + first * HOP of the sentence on.
 
-    f0 float32 [batch, f0_frames], of which the first `reach` are left out; centres (phase at a frame's centre) and turns (its change
-    since the centre before) float64 [batch, frames, H] in
-    revolutions; frame 0 of them is frame first - frames_before. seeds int32: low and high word of the seed, sentence,
-    each for all windows, words_apart elements apart.
-    Samples outside the sentence mean nothing. Grid (ceil(samples / BLOCK), batch).
+    f0 float32 [batch, f0_frames], of which the first `reach` are left out; centres (phase at a
+    frame's centre) and turns (its change since the centre before) float64 [batch, frames, H] in
+    revolutions; frame 0 of them is frame first - frames_before. seeds int32: low and high word of
+    the seed, sentence, each for all windows, words_apart elements apart. Samples outside the
+    sentence mean nothing. Grid (ceil(samples / BLOCK), batch).
     """
     announce(CHAINED)
     b = tl.program_id(1)
@@ -75,7 +100,10 @@ def excitation(
     rows = b * frames
     voiced = tl.where(tl.load(f0 + b * f0_frames + reach + here) > threshold, 1.0, 0.0)
     level = voiced * sigma + (1.0 - voiced) * (alpha / 3)
-    key0, key1 = tl.load(seeds + b).to(tl.uint32, bitcast=True), tl.load(seeds + words_apart + b).to(tl.uint32, bitcast=True)
+    key0, key1 = (
+        tl.load(seeds + b).to(tl.uint32, bitcast=True),
+        tl.load(seeds + words_apart + b).to(tl.uint32, bitcast=True),
+    )
     sentence = tl.load(seeds + 2 * words_apart + b).to(tl.uint32, bitcast=True)
     none = tl.zeros([BLOCK], tl.uint32)
     total = tl.zeros([BLOCK], tl.float32) + tl.load(bias)
@@ -86,11 +114,17 @@ def excitation(
         n2, n3 = two_normals(w2, w3)
         total = one_harmonic(4 * quad, n0, total, centre, turn, place, fraction, early, voiced, level, weight, alpha, H)
         if 4 * quad + 1 < H:
-            total = one_harmonic(4 * quad + 1, n1, total, centre, turn, place, fraction, early, voiced, level, weight, alpha, H)
+            total = one_harmonic(
+                4 * quad + 1, n1, total, centre, turn, place, fraction, early, voiced, level, weight, alpha, H
+            )
         if 4 * quad + 2 < H:
-            total = one_harmonic(4 * quad + 2, n2, total, centre, turn, place, fraction, early, voiced, level, weight, alpha, H)
+            total = one_harmonic(
+                4 * quad + 2, n2, total, centre, turn, place, fraction, early, voiced, level, weight, alpha, H
+            )
         if 4 * quad + 3 < H:
-            total = one_harmonic(4 * quad + 3, n3, total, centre, turn, place, fraction, early, voiced, level, weight, alpha, H)
+            total = one_harmonic(
+                4 * quad + 3, n3, total, centre, turn, place, fraction, early, voiced, level, weight, alpha, H
+            )
     decay = tl.exp(-2.0 * tl.abs(total))
     sound = tl.where(total < 0, -1.0, 1.0) * (1.0 - decay) / (1.0 + decay)
     tl.store(out + b * samples + at, sound, mask=at < samples)
@@ -98,13 +132,14 @@ def excitation(
 
 @triton.jit(do_not_specialize=["samples", "columns", "start_samples", "start"])
 def analysed(
-    source, basis, out, first, end, samples, columns, start_samples, start, HOP: tl.constexpr, RATE: tl.constexpr, FFT: tl.constexpr,
+    source, basis, out, first, end, samples, columns, start_samples, start, HOP: tl.constexpr, RATE: tl.constexpr,
+    FFT: tl.constexpr,
     STEP: tl.constexpr, N: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out [batch, columns, N] = windowed spectrum of source [batch, samples] at column first * RATE + start on, STEP samples a column,
-    centred; beyond the ends of the sentence its mirror image is seen; zeros where there is no column. basis [FFT, N] holds the window,
-    and zeros where N is wider than the spectrum.
-    Grid (ceil(columns / BM), batch)."""
+    """out [batch, columns, N] = windowed spectrum of source [batch, samples] at column first * RATE
+    + start on, STEP samples a column, centred; beyond the ends of the sentence its mirror image is
+    seen; zeros where there is no column. basis [FFT, N] holds the window, and zeros where N is
+    wider than the spectrum. Grid (ceil(columns / BM), batch)."""
     announce(CHAINED)
     b = tl.program_id(1)
     at, tap, channel = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, FFT), tl.arange(0, N)
@@ -125,12 +160,14 @@ def analysed(
 
 @triton.jit(do_not_specialize=["rows"])
 def short_frames(
-    planes, basis, out, rows, WIDTH: tl.constexpr, BINS: tl.constexpr, BP: tl.constexpr, FFT: tl.constexpr, LARGEST: tl.constexpr,
+    planes, basis, out, rows, WIDTH: tl.constexpr, BINS: tl.constexpr, BP: tl.constexpr, FFT: tl.constexpr,
+    LARGEST: tl.constexpr,
     BM: tl.constexpr,
     CHAINED: tl.constexpr
 ):  # fmt: skip
-    """out [rows, FFT] = windowed inverse transform of planes [rows, WIDTH]: logarithm of the magnitude, then the phase's arc
-    sine, BINS each. basis [2, BP, FFT] for real and imaginary parts. Grid (ceil(rows / BM),)."""
+    """out [rows, FFT] = windowed inverse transform of planes [rows, WIDTH]: logarithm of the
+    magnitude, then the phase's arc sine, BINS each. basis [2, BP, FFT] for real and imaginary
+    parts. Grid (ceil(rows / BM),)."""
     announce(CHAINED)
     at, bins, tap = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BP), tl.arange(0, FFT)
     of_real = tl.load(basis + bins[:, None] * FFT + tap[None, :])
@@ -146,11 +183,13 @@ def short_frames(
 
 @triton.jit(do_not_specialize=["columns", "samples", "start"])
 def overlapped(
-    frames, window, out, first, end, columns, samples, start, limit, HOP: tl.constexpr, RATE: tl.constexpr, FFT: tl.constexpr,
+    frames, window, out, first, end, columns, samples, start, limit, HOP: tl.constexpr, RATE: tl.constexpr,
+    FFT: tl.constexpr,
     STEP: tl.constexpr, BLOCK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out [batch, samples] from sample first * HOP on: frames [batch, columns, FFT] added where they overlap, over the summed squared
-    window of those that exist, within the limit. `start`: column of frames[:, 0]. Grid (ceil(samples / BLOCK), batch)."""
+    """out [batch, samples] from sample first * HOP on: frames [batch, columns, FFT] added where
+    they overlap, over the summed squared window of those that exist, within the limit. `start`:
+    column of frames[:, 0]. Grid (ceil(samples / BLOCK), batch)."""
     announce(CHAINED)
     b = tl.program_id(1)
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -1,4 +1,6 @@
-"""The feed-forward of a small batch in one launch: programs that share rows meet in the middle instead of starting anew."""
+"""The feed-forward of a small batch in one launch: programs that share rows meet in the middle
+instead of starting anew.
+"""
 
 import triton
 import triton.language as tl
@@ -9,8 +11,8 @@ from services.token2wav.gpu.kernels.linear import erf, keep_tail, normalised, pr
 
 @triton.jit
 def meet(counter, programs: tl.constexpr):
-    """Until `programs` programs have come here; all must be running at once. What each wrote before can then be read past the first
-    cache."""
+    """Until `programs` programs have come here; all must be running at once. What each wrote before
+    can then be read past the first cache."""
     tl.debug_barrier()
     tl.atomic_add(counter, 1, sem="acq_rel", scope="gpu")
     while tl.atomic_add(counter, 0, sem="acquire", scope="gpu") < programs:
@@ -20,16 +22,20 @@ def meet(counter, programs: tl.constexpr):
 
 @triton.jit(do_not_specialize=["M", "meeting"])
 def feed_forward(
-    x, heads, heads_bias, wide_w, wide_bias, narrow_w, narrow_bias, parts, counters, pool, own, M, page, tail, meeting, N: tl.constexpr,
+    x, heads, heads_bias, wide_w, wide_bias, narrow_w, narrow_bias, parts, counters, pool, own, M, page, tail, meeting,
+    N: tl.constexpr,
     H: tl.constexpr, EPS: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr, TAIL: tl.constexpr, BM: tl.constexpr,
     HIDDEN: tl.constexpr, HEADS: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """x [M, N] float32 += narrow gelu(wide norm(x)). wide_w [H, N], narrow_w [N, H]; N and H powers of two. HEADS: heads_bias [N] and heads
-    [HEADS, M, N], what `attend_by_head` left, are added to x before, in their order.
+    """x [M, N] float32 += narrow gelu(wide norm(x)). wide_w [H, N], narrow_w [N, H]; N and H powers
+    of two. HEADS: heads_bias [N] and heads [HEADS, M, N], what `attend_by_head` left, are added to
+    x before, in their order.
 
-    A program makes HIDDEN of the H inner columns of BM rows and their share of the outcome, float32 parts [H / HIDDEN, M, N]; when all
-    of its rows are there it sums up N HIDDEN / H columns, always in the same order. counters int32, zero before the pass: one for each
-    tile of rows from `meeting` on. TAIL as in `onto_residual`. Grid (H / HIDDEN, ceil(M / BM)), which must fit on the device at once.
+    A program makes HIDDEN of the H inner columns of BM rows and their share of the outcome, float32
+    parts [H / HIDDEN, M, N]; when all of its rows are there it sums up N HIDDEN / H columns, always
+    in the same order. counters int32, zero before the pass: one for each tile of rows from
+    `meeting` on. TAIL as in `onto_residual`. Grid (H / HIDDEN, ceil(M / BM)), which must fit on the
+    device at once.
     """
     announce(CHAINED)
     chunks: tl.constexpr = H // HIDDEN
@@ -61,7 +67,9 @@ def feed_forward(
     meet(counters + meeting + tl.program_id(1), chunks)
     total = old + narrow_shift[None, :]
     for at in tl.static_range(chunks):
-        total += tl.load(parts + (at * M + rows)[:, None] * N + mine[None, :], mask=there, other=0.0, cache_modifier=".cg")
+        total += tl.load(
+            parts + (at * M + rows)[:, None] * N + mine[None, :], mask=there, other=0.0, cache_modifier=".cg"
+        )
     tl.store(x + rows[:, None] * N + mine[None, :], total, mask=there)
     if TAIL:
         keep_tail(total, pool, own, rows, mine, there, page, tail, N, FRAMES, ROWS)

@@ -1,4 +1,6 @@
-"""Attention of small batches with the product behind it: one launch less, and what heads add is summed up by the feed-forward."""
+"""Attention of small batches with the product behind it: one launch less, and what heads add is
+summed up by the feed-forward.
+"""
 
 import triton
 import triton.language as tl
@@ -10,15 +12,18 @@ from services.token2wav.gpu.kernels.linear import product
 
 @triton.jit(do_not_specialize=["M"])
 def attend_by_head(
-    queries, pool, table, counts, valid, out_w, parts, M, page, offset, K: tl.constexpr, TABLE: tl.constexpr, FRAMES: tl.constexpr,
-    FP: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, BM: tl.constexpr, KEYS: tl.constexpr,
+    queries, pool, table, counts, valid, out_w, parts, M, page, offset, K: tl.constexpr, TABLE: tl.constexpr,
+    FRAMES: tl.constexpr,
+    FP: tl.constexpr, ROWS: tl.constexpr, HEADS: tl.constexpr, WIDTH: tl.constexpr, BM: tl.constexpr,
+    KEYS: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """parts [HEADS, M, K]: what each head adds to the residual stream, but for the bias. In the type of the operands: every program of the
-    feed-forward reads all of its rows.
+    """parts [HEADS, M, K]: what each head adds to the residual stream, but for the bias. In the
+    type of the operands: every program of the feed-forward reads all of its rows.
 
-    queries, pool, table, counts, valid, page, offset: as in `paged_attention`; out_w [K, HEADS WIDTH], K a power of two. A program makes
-    BM of the FP frames of its unit and row, and takes as many pages at a time as KEYS has room for. Grid (units * ROWS * FP / BM, HEADS).
+    queries, pool, table, counts, valid, page, offset: as in `paged_attention`; out_w [K, HEADS
+    WIDTH], K a power of two. A program makes BM of the FP frames of its unit and row, and takes as
+    many pages at a time as KEYS has room for. Grid (units * ROWS * FP / BM, HEADS).
     """
     announce(CHAINED)
     inner_width: tl.constexpr = HEADS * WIDTH

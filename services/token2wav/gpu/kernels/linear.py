@@ -1,8 +1,9 @@
 """Matrix products of the transformer layers, with what stands before and behind them.
 
-Activations are rows [M, channels] of all units of a batch: row = (unit * ROWS + guidance row) * FRAMES + frame. The residual stream is
-float32; operands of products have the type of the weights (bfloat16, or float32 for the laws), sums within a launch are float32. A layer
-norm's scale and shift are folded into the weights that follow it. Weights are [N, K], K contiguous.
+Activations are rows [M, channels] of all units of a batch: row = (unit * ROWS + guidance row) *
+FRAMES + frame. The residual stream is float32; operands of products have the type of the weights
+(bfloat16, or float32 for the laws), sums within a launch are float32. A layer norm's scale and
+shift are folded into the weights that follow it. Weights are [N, K], K contiguous.
 """
 
 import triton
@@ -15,7 +16,9 @@ NONE, GELU, SILU = 0, 1, 2
 
 @triton.jit
 def normalised(x, K: tl.constexpr, KP: tl.constexpr, EPS: tl.constexpr):
-    """x float32 [BM, KP], zero from column K on -> zero mean, unit variance over the first K columns; zero behind them."""
+    """x float32 [BM, KP], zero from column K on -> zero mean, unit variance over the first K
+    columns; zero behind them.
+    """
     mean = tl.sum(x, axis=1) / K
     centred = x - mean[:, None]
     if KP != K:
@@ -28,13 +31,19 @@ def normalised(x, K: tl.constexpr, KP: tl.constexpr, EPS: tl.constexpr):
 def erf(x):
     """The error function within 2e-7 (Abramowitz and Stegun 7.1.26), without branches."""
     t = 1.0 / (1.0 + 0.3275911 * tl.abs(x))
-    tail = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429)))) * tl.exp(-x * x)
+    tail = (
+        t
+        * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))))
+        * tl.exp(-x * x)
+    )
     return tl.where(x < 0, tail - 1.0, 1.0 - tail)
 
 
 @triton.jit
 def product(a, b, total):
-    """a [BM, K] times b [K, BN] onto float32 [BM, BN]; float32 operands are multiplied as such, not as TF32."""
+    """a [BM, K] times b [K, BN] onto float32 [BM, BN]; float32 operands are multiplied as such, not
+    as TF32.
+    """
     return tl.dot(a, b, total, input_precision="ieee")
 
 
@@ -45,21 +54,26 @@ def normed_linear(
 ):  # fmt: skip
     """out [M, N] = activation(norm(x) w^T + bias). x float32 [M, K]; w [N, K]; bias float32 [N].
 
-    Grid (ceil(N / (BN LOOP)), ceil(M / BM)): a program normalises its rows once and makes LOOP tiles of columns. Reads M K 4 bytes per
-    column of the grid (from L2), N K weights once, writes M N.
+    Grid (ceil(N / (BN LOOP)), ceil(M / BM)): a program normalises its rows once and makes LOOP
+    tiles of columns. Reads M K 4 bytes per column of the grid (from L2), N K weights once, writes M
+    N.
     """
     announce(CHAINED)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
     inner = tl.arange(0, KP)
     begin = tl.program_id(0) * (BN * LOOP) + tl.arange(0, BN)
-    weights = tl.load(w + begin[None, :] * K + inner[:, None], mask=(inner[:, None] < K) & (begin[None, :] < N), other=0.0)
+    weights = tl.load(
+        w + begin[None, :] * K + inner[:, None], mask=(inner[:, None] < K) & (begin[None, :] < N), other=0.0
+    )
     wait(CHAINED)
     values = tl.load(x + rows[:, None] * K + inner[None, :], mask=(rows[:, None] < M) & (inner[None, :] < K), other=0.0)
     normal = normalised(values, K, KP, EPS).to(w.dtype.element_ty)
     for at in tl.static_range(LOOP):
         columns = begin + at * BN
         if at > 0:
-            weights = tl.load(w + columns[None, :] * K + inner[:, None], mask=(inner[:, None] < K) & (columns[None, :] < N), other=0.0)
+            weights = tl.load(
+                w + columns[None, :] * K + inner[:, None], mask=(inner[:, None] < K) & (columns[None, :] < N), other=0.0
+            )
         shift = tl.load(bias + columns, mask=columns < N, other=0.0)
         made = product(normal, weights, tl.zeros([BM, BN], tl.float32)) + shift[None, :]
         if ACTIVATION == 1:
@@ -67,20 +81,25 @@ def normed_linear(
         if ACTIVATION == 2:
             made = made / (1.0 + tl.exp(-made))
         tl.store(
-            out + rows[:, None] * N + columns[None, :], made.to(out.dtype.element_ty), mask=(rows[:, None] < M) & (columns[None, :] < N)
+            out + rows[:, None] * N + columns[None, :],
+            made.to(out.dtype.element_ty),
+            mask=(rows[:, None] < M) & (columns[None, :] < N),
         )
 
 
 @triton.jit(do_not_specialize=["M"])
 def queries_keys_values(
-    x, w, bias, queries, pool, own, M, page, offset, INNER: tl.constexpr, K: tl.constexpr, KP: tl.constexpr, EPS: tl.constexpr,
+    x, w, bias, queries, pool, own, M, page, offset, INNER: tl.constexpr, K: tl.constexpr, KP: tl.constexpr,
+    EPS: tl.constexpr,
     FRAMES: tl.constexpr, ROWS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, LOOP: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """norm(x) times the joined weights [3 INNER, K]; queries to [M, INNER], keys and values into each unit's own page.
+    """norm(x) times the joined weights [3 INNER, K]; queries to [M, INNER], keys and values into
+    each unit's own page.
 
-    pool: all pages, `page` elements each; own int32 [units]: the unit's page. At `offset` a page holds, for this layer and Euler step,
-    [ROWS, 2 (keys, values), FRAMES, INNER]. Grid (3 INNER / (BN LOOP), ceil(M / BM)), BN LOOP a divisor of INNER.
+    pool: all pages, `page` elements each; own int32 [units]: the unit's page. At `offset` a page
+    holds, for this layer and Euler step, [ROWS, 2 (keys, values), FRAMES, INNER]. Grid (3 INNER /
+    (BN LOOP), ceil(M / BM)), BN LOOP a divisor of INNER.
     """
     announce(CHAINED)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
@@ -114,9 +133,9 @@ def onto_residual(
     a, w, bias, x, pool, own, M, page, tail, N: tl.constexpr, K: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr,
     TAIL: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """x [M, N] float32 += a [M, K] w^T + bias. TAIL: the last two frames of each unit also go into its page at `tail`,
-    [ROWS, 2, N], for the convolution that comes next. Grid (ceil(N / BN), ceil(M / BM)). With BK = K the weights are there before the
-    kernel waits."""
+    """x [M, N] float32 += a [M, K] w^T + bias. TAIL: the last two frames of each unit also go into
+    its page at `tail`, [ROWS, 2, N], for the convolution that comes next. Grid (ceil(N / BN),
+    ceil(M / BM)). With BK = K the weights are there before the kernel waits."""
     announce(CHAINED)
     columns = tl.program_id(0) * BN + tl.arange(0, BN)
     rows = tl.program_id(1) * BM + tl.arange(0, BM)
@@ -136,8 +155,12 @@ def onto_residual(
         total = tl.zeros([BM, BN], tl.float32)
         for first in range(0, K, BK):
             inner = first + tl.arange(0, BK)
-            weights = tl.load(w + columns[None, :] * K + inner[:, None], mask=(columns < N)[None, :] & (inner < K)[:, None], other=0.0)
-            values = tl.load(a + rows[:, None] * K + inner[None, :], mask=(rows < M)[:, None] & (inner < K)[None, :], other=0.0)
+            weights = tl.load(
+                w + columns[None, :] * K + inner[:, None], mask=(columns < N)[None, :] & (inner < K)[:, None], other=0.0
+            )
+            values = tl.load(
+                a + rows[:, None] * K + inner[None, :], mask=(rows < M)[:, None] & (inner < K)[None, :], other=0.0
+            )
             total = product(values, weights, total)
     made = before + total + shift[None, :]
     tl.store(at, made, mask=inside)
@@ -146,8 +169,12 @@ def onto_residual(
 
 
 @triton.jit
-def keep_tail(made, pool, own, rows, columns, inside, page, tail, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr):
-    """Store those rows of `made` that are among the last two frames of their unit into its page, [ROWS, 2, N] at `tail`."""
+def keep_tail(
+    made, pool, own, rows, columns, inside, page, tail, N: tl.constexpr, FRAMES: tl.constexpr, ROWS: tl.constexpr
+):
+    """Store those rows of `made` that are among the last two frames of their unit into its page,
+    [ROWS, 2, N] at `tail`.
+    """
     row, frame = rows // FRAMES % ROWS, rows % FRAMES
     last = inside & (frame >= FRAMES - 2)[:, None]
     at = tl.load(own + rows // (ROWS * FRAMES), mask=frame >= FRAMES - 2, other=0).to(tl.int64) * page + tail

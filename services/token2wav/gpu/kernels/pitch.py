@@ -1,7 +1,9 @@
-"""From the frames that streams remember to the phases of their harmonics: `vocoder.f0` in float64 and the sums of `vocoder.source`.
+"""From the frames that streams remember to the phases of their harmonics: `vocoder.f0` in float64
+and the sums of `vocoder.source`.
 
-Rows are the frames of all windows, one window behind the other; frame `i` of a window is frame first - before + i of its sentence. As in
-`windowed_convolution` layers are zero outside the sentence, and at its edges a window sees its neighbour: one frame more with each layer.
+Rows are the frames of all windows, one window behind the other; frame `i` of a window is frame
+first - before + i of its sentence. As in `windowed_convolution` layers are zero outside the
+sentence, and at its edges a window sees its neighbour: one frame more with each layer.
 """
 
 import triton
@@ -21,10 +23,11 @@ def placed(row, frames, before, first, end):
 @triton.jit(do_not_specialize=["rows", "frames", "before"])
 def remembered(
     ring, slots, first, end, mel, exact, rows, frames, before,
-    RING: tl.constexpr, BINS: tl.constexpr, WIDTH: tl.constexpr, EXACT: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr,
+    RING: tl.constexpr, BINS: tl.constexpr, WIDTH: tl.constexpr, EXACT: tl.constexpr, BM: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """mel [rows, WIDTH] and exact float64 [rows, EXACT] = ring [slot, frame % RING, BINS] in the sentence, zeros else.
-    Grid (ceil(rows / BM),)."""
+    """mel [rows, WIDTH] and exact float64 [rows, EXACT] = ring [slot, frame % RING, BINS] in the
+    sentence, zeros else. Grid (ceil(rows / BM),)."""
     announce(CHAINED)
     row, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, WIDTH)
     held = row < rows
@@ -33,16 +36,19 @@ def remembered(
     at = (tl.load(slots + b) * RING + tl.maximum(frame, 0) % RING)[:, None] * BINS + c[None, :]
     values = tl.load(ring + at, mask=real[:, None] & (c < BINS)[None, :], other=0.0)
     tl.store(mel + row[:, None] * WIDTH + c[None, :], values.to(mel.dtype.element_ty), mask=held[:, None])
-    tl.store(exact + row[:, None] * EXACT + c[None, :], values.to(tl.float64), mask=held[:, None] & (c < EXACT)[None, :])
+    tl.store(
+        exact + row[:, None] * EXACT + c[None, :], values.to(tl.float64), mask=held[:, None] & (c < EXACT)[None, :]
+    )
 
 
 @triton.jit(do_not_specialize=["rows", "frames", "before"])
 def pitch_layer(
     x, w, bias, out, first, end, rows, frames, before,
-    C: tl.constexpr, N: tl.constexpr, TAPS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, CHAINED: tl.constexpr,
+    C: tl.constexpr, N: tl.constexpr, TAPS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out [rows, N] = elu(bias + convolution of x [rows, C]) in the sentence, zeros else; float64. w [TAPS, C, N], centred.
-    Grid (ceil(rows / BM), N / BN); BK divides C."""
+    """out [rows, N] = elu(bias + convolution of x [rows, C]) in the sentence, zeros else; float64.
+    w [TAPS, C, N], centred. Grid (ceil(rows / BM), N / BN); BK divides C."""
     announce(CHAINED)
     row = tl.program_id(0) * BM + tl.arange(0, BM)
     n, k = tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
@@ -53,7 +59,8 @@ def pitch_layer(
     chunks: tl.constexpr = C // BK
     wait(CHAINED)
     for at in range(TAPS * chunks):
-        # A row behind another is C elements on, as a tap behind another is: so is the chunk behind a tap's last.
+        # A row behind another is C elements on, as a tap behind another is: so is the chunk behind
+        # a tap's last.
         total = tl.dot(tl.load(rows_at + at * BK), tl.load(weights_at + at * BK * N), total, out_dtype=tl.float64)
     total += shifted[None, :]
     total = tl.where(total > 0, total, tl.exp(tl.minimum(total, 0.0)) - 1.0)
@@ -63,9 +70,12 @@ def pitch_layer(
 
 @triton.jit(do_not_specialize=["rows", "frames", "before"])
 def pitch(
-    x, w, bias, f0, first, end, rows, frames, before, C: tl.constexpr, CP: tl.constexpr, BM: tl.constexpr, CHAINED: tl.constexpr
+    x, w, bias, f0, first, end, rows, frames, before, C: tl.constexpr, CP: tl.constexpr, BM: tl.constexpr,
+    CHAINED: tl.constexpr
 ):  # fmt: skip
-    """f0 float32 [rows] in Hz = |bias + x [rows, C] w [C]| in the sentence, 0 else. Grid (ceil(rows / BM),)."""
+    """f0 float32 [rows] in Hz = |bias + x [rows, C] w [C]| in the sentence, 0 else. Grid (ceil(rows
+    / BM),).
+    """
     announce(CHAINED)
     row, c = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, CP)
     weight = tl.load(w + c, mask=c < C, other=0.0)
@@ -82,9 +92,9 @@ def phases(
     f0, slots, counts, phase, turns, centres, frames, reach, pitched,
     RATE: tl.constexpr, HOP: tl.constexpr, H: tl.constexpr, HP: tl.constexpr, BF: tl.constexpr, CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """turns, centres float64 [batch, pitched, H] in revolutions of each harmonic: within a frame, and at its centre; from f0
-    [batch, frames] behind the first `reach`, and from the phase [slots, H] before, which becomes that of frame count - 1.
-    Grid (batch,)."""
+    """turns, centres float64 [batch, pitched, H] in revolutions of each harmonic: within a frame,
+    and at its centre; from f0 [batch, frames] behind the first `reach`, and from the phase [slots,
+    H] before, which becomes that of frame count - 1. Grid (batch,)."""
     announce(CHAINED)
     b, i, h = tl.program_id(0), tl.arange(0, BF), tl.arange(0, HP)
     wait(CHAINED)

@@ -1,12 +1,15 @@
-"""Convolutions of the vocoder over windows of several streams, time-major: rows are the columns of time of all windows, one window behind
-the other, each a vector of channels.
+"""Convolutions of the vocoder over windows of several streams, time-major: rows are the columns of
+time of all windows, one window behind the other, each a vector of channels.
 
-A window is the same stretch of each layer for every stream, but a sentence begins and ends somewhere: columns outside it are zeros to
-every layer. `first` int32 [batch] is the first frame that the window renders, `end` the frames of the sentence (very many while unknown);
-column `i` of a buffer that starts at `start` is column first * RATE + start + i of the layer, real from 0 to end * RATE + EXTRA.
+A window is the same stretch of each layer for every stream, but a sentence begins and ends
+somewhere: columns outside it are zeros to every layer. `first` int32 [batch] is the first frame
+that the window renders, `end` the frames of the sentence (very many while unknown); column `i` of a
+buffer that starts at `start` is column first * RATE + start + i of the layer, real from 0 to end *
+RATE + EXTRA.
 
-Whoever makes a layer writes it activated and with its zeros, once, so that a convolution only loads and multiplies. At the edges of a
-window a convolution sees its neighbour's columns; as many columns of its result mean nothing, and a window is that much wider.
+Whoever makes a layer writes it activated and with its zeros, once, so that a convolution only loads
+and multiplies. At the edges of a window a convolution sees its neighbour's columns; as many columns
+of its result mean nothing, and a window is that much wider.
 """
 
 import triton
@@ -21,8 +24,8 @@ NONE, SNAKE, LEAKY = 0, 1, 2
 def snake(x, turns, inverse):
     """x + sin(alpha x)^2 / alpha, with turns = alpha / pi and inverse = 1 / alpha.
 
-    The square of the sine repeats with every half turn. Between -1/2 and 1/2 it is u^2 p(u^2), p found by Chebyshev interpolation:
-    within 3e-7.
+    The square of the sine repeats with every half turn. Between -1/2 and 1/2 it is u^2 p(u^2), p
+    found by Chebyshev interpolation: within 3e-7.
     """
     u = x * turns
     u = u - tl.floor(u + 0.5)
@@ -37,7 +40,9 @@ def snake(x, turns, inverse):
 
 @triton.jit
 def activated(total, turns, inverses, at, spoken, slope, KIND: tl.constexpr, like):
-    """[BM, BN] behind the activation, by snake with the constants at `at` [BN] or leaky; zeros where not `spoken` [BM]; of type `like`."""
+    """[BM, BN] behind the activation, by snake with the constants at `at` [BN] or leaky; zeros
+    where not `spoken` [BM]; of type `like`.
+    """
     made = total
     if KIND == 1:
         made = snake(total, tl.load(turns + at)[None, :], tl.load(inverses + at)[None, :])
@@ -51,12 +56,16 @@ def activated(total, turns, inverses, at, spoken, slope, KIND: tl.constexpr, lik
 
 @triton.jit
 def put(
-    total, out, active, turns, inverses, residual, first, end, batch_of, column, real, channels, v, out_columns, out_rows, residual_columns,
+    total, out, active, turns, inverses, residual, first, end, batch_of, column, real, channels, v, out_columns,
+    out_rows, residual_columns,
     residual_shift, residual_rows, start_out, slope,
-    OUT: tl.constexpr, RATE: tl.constexpr, EXTRA: tl.constexpr, RESIDUALS: tl.constexpr, RAW: tl.constexpr, ACTIVES: tl.constexpr,
+    OUT: tl.constexpr, RATE: tl.constexpr, EXTRA: tl.constexpr, RESIDUALS: tl.constexpr, RAW: tl.constexpr,
+    ACTIVES: tl.constexpr,
     ACTIVATION: tl.constexpr,
 ):  # fmt: skip
-    """Add the residual, activate, store: [BM, BN], at columns `column` [BM] of the windows `batch_of` where `real`."""
+    """Add the residual, activate, store: [BM, BN], at columns `column` [BM] of the windows
+    `batch_of` where `real`.
+    """
     if RESIDUALS > 0:
         place = batch_of * residual_columns + column + residual_shift
         for other in tl.static_range(RESIDUALS):
@@ -79,30 +88,37 @@ def put(
 
 @triton.jit(
     do_not_specialize=[
-        "rows", "count", "x_columns", "x_shift", "x_rows", "place", "out_columns", "out_rows", "residual_columns", "residual_shift",
+        "rows", "count", "x_columns", "x_shift", "x_rows", "place", "out_columns", "out_rows", "residual_columns",
+        "residual_shift",
         "residual_rows", "start_out", "slope", "margin",
     ]
 )  # fmt: skip
 def windowed_convolution(
-    x, w, scale, bias, shapes, residual, out, active, turns, inverses, first, end, rows, count, x_columns, x_shift, x_rows, place,
+    x, w, scale, bias, shapes, residual, out, active, turns, inverses, first, end, rows, count, x_columns, x_shift,
+    x_rows, place,
     out_columns, out_rows, residual_columns, residual_shift, residual_rows, start_out, slope, margin,
     C: tl.constexpr, UNIT: tl.constexpr, STEP: tl.constexpr, N: tl.constexpr, OUT: tl.constexpr, SUMMED: tl.constexpr,
-    RATE: tl.constexpr, EXTRA: tl.constexpr, RESIDUALS: tl.constexpr, RAW: tl.constexpr, ACTIVES: tl.constexpr, ACTIVATION: tl.constexpr,
-    MIRROR: tl.constexpr, PRECISION: tl.constexpr, DESCRIBED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    RATE: tl.constexpr, EXTRA: tl.constexpr, RESIDUALS: tl.constexpr, RAW: tl.constexpr, ACTIVES: tl.constexpr,
+    ACTIVATION: tl.constexpr,
+    MIRROR: tl.constexpr, PRECISION: tl.constexpr, DESCRIBED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    BK: tl.constexpr,
     CHAINED: tl.constexpr,
 ):  # fmt: skip
-    """out[v, b, i, n] = bias[v, n] + scale[n] sum over taps t and channels c of w_v[t, n, c] x[v, b, i + lead_v + t dilation_v, c].
+    """out[v, b, i, n] = bias[v, n] + scale[n] sum over taps t and channels c of w_v[t, n, c] x[v,
+    b, i + lead_v + t dilation_v, c].
 
-    rows = batch * count: `count` places i of each window. x: windows of x_columns columns, variants of x_rows. Of a strided convolution
-    place i begins STEP elements behind place i - 1 and a column has UNIT; else both are C. shapes int32 [variants, 4]: taps, dilation,
-    first tap in w [taps of all, N, C], lead. SUMMED variants: their sum is made (shapes of all, one bias), else one of each.
-    N = phases * OUT: a transposed convolution makes `phases` columns at once, i * phases + phase + place of its out_columns.
-    + residual[v, b, column + residual_shift], or the mean with RESIDUALS of them. RAW: stored float32. ACTIVES: times it is stored
-    activated, in the type of w: by snake [ACTIVES or variants, OUT], or leaky with `slope`. MIRROR: column 0 of the sentence is made
-    as column 2. DESCRIBED: what input and output with the same columns allow: x, residual, out and active are descriptors
-    of `margin` rows, the variants and a margin again in blocks [BM, BK] and [BM, BN], w of [.., C] in blocks [BN, BK]; rows behind the
-    last are written, too. BN divides OUT, BK divides C.
-    Grid (ceil(rows / BM), N / BN, variants or 1).
+    rows = batch * count: `count` places i of each window. x: windows of x_columns columns, variants
+    of x_rows. Of a strided convolution place i begins STEP elements behind place i - 1 and a column
+    has UNIT; else both are C. shapes int32 [variants, 4]: taps, dilation, first tap in w [taps of
+    all, N, C], lead. SUMMED variants: their sum is made (shapes of all, one bias), else one of
+    each. N = phases * OUT: a transposed convolution makes `phases` columns at once, i * phases +
+    phase + place of its out_columns. + residual[v, b, column + residual_shift], or the mean with
+    RESIDUALS of them. RAW: stored float32. ACTIVES: times it is stored activated, in the type of w:
+    by snake [ACTIVES or variants, OUT], or leaky with `slope`. MIRROR: column 0 of the sentence is
+    made as column 2. DESCRIBED: what input and output with the same columns allow: x, residual, out
+    and active are descriptors of `margin` rows, the variants and a margin again in blocks [BM, BK]
+    and [BM, BN], w of [.., C] in blocks [BN, BK]; rows behind the last are written, too. BN divides
+    OUT, BK divides C. Grid (ceil(rows / BM), N / BN, variants or 1).
     """
     announce(CHAINED)
     row = tl.minimum(tl.program_id(0) * BM + tl.arange(0, BM), rows - 1)
@@ -126,7 +142,12 @@ def windowed_convolution(
                 weights = w.load([from_weight + tap * N, inner])
                 total = tl.dot(values, weights.T, total, input_precision=PRECISION)
         else:
-            columns = x + ((v + other) * x_rows + lead + x_shift) * UNIT + (b * x_columns * UNIT + i * STEP)[:, None] + k[None, :]
+            columns = (
+                x
+                + ((v + other) * x_rows + lead + x_shift) * UNIT
+                + (b * x_columns * UNIT + i * STEP)[:, None]
+                + k[None, :]
+            )
             kernel = w + tap0 * (N * C) + n[None, :] * C + k[:, None]
             for at in range(taps * chunks):
                 tap, inner = at // chunks, at % chunks * BK

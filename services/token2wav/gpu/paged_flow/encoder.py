@@ -1,4 +1,6 @@
-"""The upsampling conformer encoder as a chain of kernels: the arithmetic of `flow.encoder` over paged state, 25 tokens a unit."""
+"""The upsampling conformer encoder as a chain of kernels: the arithmetic of `flow.encoder` over
+paged state, 25 tokens a unit.
+"""
 
 import math
 from collections.abc import Mapping
@@ -12,7 +14,13 @@ from services.token2wav.flow.encoder import UPSAMPLED_LAYERS
 from services.token2wav.flow.layers import Tensors
 from services.token2wav.flow.weights import FlowConfig
 from services.token2wav.gpu.device.launcher import Launcher, ceil, power
-from services.token2wav.gpu.kernels.conformer import embedded, looking_ahead, norm_scaled, relative_attention, turned_queries
+from services.token2wav.gpu.kernels.conformer import (
+    embedded,
+    looking_ahead,
+    norm_scaled,
+    relative_attention,
+    turned_queries,
+)
 from services.token2wav.gpu.kernels.convolution import causal_convolution
 from services.token2wav.gpu.kernels.linear import NONE, SILU, normed_linear, onto_residual, queries_keys_values
 from services.token2wav.gpu.paged_flow.page_layout import Layout
@@ -29,8 +37,13 @@ class _Conformer:
         parts[0] = (parts[0][0] * scale, parts[0][1] * scale)
         self.qkv = product(torch.cat([w for w, _ in parts]), torch.cat([b for _, b in parts]), dtype, norm)
         self.content, self.distance = ((attention[f"pos_bias_{name}"] * scale).float().contiguous() for name in "uv")
-        # Rows of sines, then of cosines, by input channel; linear_pos maps [2 k] = sine and [2 k + 1] = cosine to the heads' channels.
-        self.position = torch.stack((attention["linear_pos.weight"].T[0::2], attention["linear_pos.weight"].T[1::2])).to(dtype).contiguous()
+        # Rows of sines, then of cosines, by input channel; linear_pos maps [2 k] = sine and [2 k +
+        # 1] = cosine to the heads' channels.
+        self.position = (
+            torch.stack((attention["linear_pos.weight"].T[0::2], attention["linear_pos.weight"].T[1::2]))
+            .to(dtype)
+            .contiguous()
+        )
         self.out = product(attention["linear_out.weight"], attention["linear_out.bias"], dtype)
         forward = tensors.within("feed_forward")
         self.widen = product(forward["w_1.weight"], forward["w_1.bias"], dtype, tensors.within("norm_ff"))
@@ -40,7 +53,9 @@ class _Conformer:
 class PagedEncoder:
     """Weights and the buffers of a pass over at most `most` units."""
 
-    def __init__(self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher) -> None:
+    def __init__(
+        self, config: FlowConfig, tensors: Mapping[str, Tensor], most: int, dtype: torch.dtype, launch: Launcher
+    ) -> None:
         everything, width = Tensors(tensors), config.encoder_width
         weights = everything.within("encoder")
         device = weights["after_norm.weight"].device
@@ -49,8 +64,14 @@ class PagedEncoder:
         self._embedding = F.layer_norm(ids, (width,), embed["1.weight"], embed["1.bias"]) * math.sqrt(width)
         ahead = weights.within("pre_lookahead_layer")
         self._ahead, self._smooth = convolution(ahead.within("conv1"), dtype), convolution(ahead.within("conv2"), dtype)
-        self._layers = [_Conformer(weights.within(f"encoders.{at}"), config.encoder_heads, dtype) for at in range(config.encoder_layers)]
-        self._layers += [_Conformer(weights.within(f"up_encoders.{at}"), config.encoder_heads, dtype) for at in range(UPSAMPLED_LAYERS)]
+        self._layers = [
+            _Conformer(weights.within(f"encoders.{at}"), config.encoder_heads, dtype)
+            for at in range(config.encoder_layers)
+        ]
+        self._layers += [
+            _Conformer(weights.within(f"up_encoders.{at}"), config.encoder_heads, dtype)
+            for at in range(UPSAMPLED_LAYERS)
+        ]
         self._up = _doubling(weights.within("up_layer.conv"), dtype)
         up_embed = weights.within("up_embed.out")
         self._up_embed = product(up_embed["0.weight"], up_embed["0.bias"], dtype)
@@ -79,18 +100,36 @@ class PagedEncoder:
 
     def __call__(self, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
         """Encode the first `units` units into `mu`."""
-        config, launch, width, dtype_width = self._config, self._launch, self._config.encoder_width, power(self._config.encoder_width)
+        config, launch, width, dtype_width = (
+            self._config,
+            self._launch,
+            self._config.encoder_width,
+            power(self._config.encoder_width),
+        )
         tile = launch.tile("encoder convolution", units * CHUNK_TOKENS)
-        launch(embedded, (units * IDS,), table["ids"], table["known"], self._embedding, self._embedded, N=width, NP=dtype_width)
+        launch(
+            embedded,
+            (units * IDS,),
+            table["ids"],
+            table["known"],
+            self._embedding,
+            self._embedded,
+            N=width,
+            NP=dtype_width,
+        )
         rows = units * CHUNK_TOKENS
         launch(
-            looking_ahead, (ceil(width, tile.columns), ceil(rows, tile.rows)), self._embedded, self._ahead.weight, self._ahead.bias,
+            looking_ahead, (ceil(width, tile.columns), ceil(rows, tile.rows)), self._embedded, self._ahead.weight,
+            self._ahead.bias,
             self._seen,
-            pool, table["own"], units, layout.elements, layout.smooth_tail, N=width, TOKENS=CHUNK_TOKENS, AHEAD=LOOKAHEAD_TOKENS,
+            pool, table["own"], units, layout.elements, layout.smooth_tail, N=width, TOKENS=CHUNK_TOKENS,
+            AHEAD=LOOKAHEAD_TOKENS,
             BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._tokens_in[:rows].view(units, CHUNK_TOKENS, width).copy_(self._embedded[:units, :CHUNK_TOKENS])
-        self._convolve(table, pool, layout, rows, self._seen, layout.smooth_tail, self._smooth, self._tokens, self._tokens_in)
+        self._convolve(
+            table, pool, layout, rows, self._seen, layout.smooth_tail, self._smooth, self._tokens, self._tokens_in
+        )
         for at in range(config.encoder_layers):
             tail = layout.up_tail if at == config.encoder_layers - 1 else None
             self._conform(self._layers[at], table, pool, layout, at, self._tokens, units, CHUNK_TOKENS, tail)
@@ -102,29 +141,36 @@ class PagedEncoder:
         operand.copy_(self._doubled[:rows])
         self._onto(table, pool, layout, operand, self._up_embed, self._frames, rows, CHUNK_FRAMES, None)
         launch(
-            norm_scaled, (ceil(rows, 4),), self._frames, *self._up_norm, self._factor, self._frames, rows, N=width, NP=dtype_width, BM=4,
+            norm_scaled, (ceil(rows, 4),), self._frames, *self._up_norm, self._factor, self._frames, rows, N=width,
+            NP=dtype_width, BM=4,
         )  # fmt: skip
         for at in range(config.encoder_layers, len(self._layers)):
             self._conform(self._layers[at], table, pool, layout, at, self._frames, units, CHUNK_FRAMES, None)
         launch(
-            normed_linear, (ceil(MEL_BINS, 16), ceil(rows, 16)), self._frames, self._project.weight, self._project.bias, self.mu, rows,
+            normed_linear, (ceil(MEL_BINS, 16), ceil(rows, 16)), self._frames, self._project.weight,
+            self._project.bias, self.mu, rows,
             N=MEL_BINS, K=width, KP=dtype_width, EPS=1e-5, ACTIVATION=NONE, BM=16, BN=16, LOOP=1,
         )  # fmt: skip
 
     def _convolve(
-        self, table: UnitTable, pool: Tensor, layout: Layout, rows: int, x: Tensor, tail: int, weights: Product, out: Tensor,
+        self, table: UnitTable, pool: Tensor, layout: Layout, rows: int, x: Tensor, tail: int, weights: Product,
+        out: Tensor,
         add: Tensor | None
     ) -> None:  # fmt: skip
         tile, n = self._launch.tile("encoder convolution", rows), weights.bias.shape[0]
         self._launch(
-            causal_convolution, (ceil(n, tile.columns), ceil(rows, tile.rows)), x, x, weights.weight, weights.bias, weights.weight,
-            weights.bias, self._no_rows if add is None else add, out, out, pool, table["own"], table["before"], rows, layout.elements, tail,
-            tail, 0, C=self._config.encoder_width, C2=0, N=n, FRAMES=CHUNK_TOKENS, ROWS=1, TAPS=3, BESIDE=False, ADD=add is not None,
+            causal_convolution, (ceil(n, tile.columns), ceil(rows, tile.rows)), x, x, weights.weight, weights.bias,
+            weights.weight,
+            weights.bias, self._no_rows if add is None else add, out, out, pool, table["own"], table["before"], rows,
+            layout.elements, tail,
+            tail, 0, C=self._config.encoder_width, C2=0, N=n, FRAMES=CHUNK_TOKENS, ROWS=1, TAPS=3, BESIDE=False,
+            ADD=add is not None,
             TAIL=False, BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
     def _conform(
-        self, weights: _Conformer, table: UnitTable, pool: Tensor, layout: Layout, layer: int, x: Tensor, units: int, frames: int,
+        self, weights: _Conformer, table: UnitTable, pool: Tensor, layout: Layout, layer: int, x: Tensor, units: int,
+        frames: int,
         tail: int | None
     ) -> None:  # fmt: skip
         launch, config, width, rows = self._launch, self._config, self._config.encoder_width, units * frames
@@ -145,37 +191,46 @@ class PagedEncoder:
         )  # fmt: skip
         tile = launch.tile("distance", rows)
         launch(
-            relative_attention, (units, heads), self._queries, weights.content, self._turned, self._distances[frames], pool, table["pages"],
-            table["counts"], table["frames" if frames == CHUNK_FRAMES else "tokens"], self._attended, layout.elements, offset, TABLE=TABLE,
-            FRAMES=frames, FP=power(frames), HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs, BK=_divisor(width, tile.inner),
+            relative_attention, (units, heads), self._queries, weights.content, self._turned, self._distances[frames],
+            pool, table["pages"],
+            table["counts"], table["frames" if frames == CHUNK_FRAMES else "tokens"], self._attended, layout.elements,
+            offset, TABLE=TABLE,
+            FRAMES=frames, FP=power(frames), HEADS=heads, WIDTH=head, WP=power(head), PAIRS=pairs,
+            BK=_divisor(width, tile.inner),
             warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(table, pool, layout, self._attended, weights.out, x, rows, frames, None)
         tile = launch.tile("wide norm", rows)
         wide = config.encoder_feed_forward
         launch(
-            normed_linear, (ceil(wide, tile.columns), ceil(rows, tile.rows)), x, weights.widen.weight, weights.widen.bias, self._wide, rows,
+            normed_linear, (ceil(wide, tile.columns), ceil(rows, tile.rows)), x, weights.widen.weight,
+            weights.widen.bias, self._wide, rows,
             N=wide, K=width, KP=kp, EPS=1e-12, ACTIVATION=SILU,
             BM=tile.rows, BN=tile.columns, LOOP=1, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         self._onto(table, pool, layout, self._wide, weights.narrow, x, rows, frames, tail)
 
     def _onto(
-        self, table: UnitTable, pool: Tensor, layout: Layout, a: Tensor, weights: Product, x: Tensor, rows: int, frames: int,
+        self, table: UnitTable, pool: Tensor, layout: Layout, a: Tensor, weights: Product, x: Tensor, rows: int,
+        frames: int,
         tail: int | None
     ) -> None:  # fmt: skip
         tile, width = self._launch.tile("encoder", rows), self._config.encoder_width
         self._launch(
-            onto_residual, (ceil(width, tile.columns), ceil(rows, tile.rows)), a, weights.weight, weights.bias, x, pool, table["own"], rows,
-            layout.elements, tail or 0, N=width, K=a.shape[1], FRAMES=frames, ROWS=1, TAIL=tail is not None, BM=tile.rows, BN=tile.columns,
+            onto_residual, (ceil(width, tile.columns), ceil(rows, tile.rows)), a, weights.weight, weights.bias, x,
+            pool, table["own"], rows,
+            layout.elements, tail or 0, N=width, K=a.shape[1], FRAMES=frames, ROWS=1, TAIL=tail is not None,
+            BM=tile.rows, BN=tile.columns,
             BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
 
 def _doubling(tensors: Tensors, dtype: torch.dtype) -> Product:
-    """Nearest repetition by two, then five causal taps, as one convolution of three taps over tokens that makes both frames of each.
+    """Nearest repetition by two, then five causal taps, as one convolution of three taps over
+    tokens that makes both frames of each.
 
-    Frame 2 t sees tokens t - 2, t - 2, t - 1, t - 1, t; frame 2 t + 1 sees t - 2, t - 1, t - 1, t, t.
+    Frame 2 t sees tokens t - 2, t - 2, t - 1, t - 1, t; frame 2 t + 1 sees t - 2, t - 1, t - 1, t,
+    t.
     """
     w = tensors["weight"]
     first = torch.stack((w[:, :, 0] + w[:, :, 1], w[:, :, 2] + w[:, :, 3], w[:, :, 4]), dim=1)
@@ -195,7 +250,9 @@ def _turns(frames: int, width: int, device: torch.device) -> Tensor:
 
 
 def _distances(frames: int, farthest: int, width: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """[frames - 1 + farthest, width]: sines, then cosines of n w for n = 1 - frames .. farthest - 1."""
+    """[frames - 1 + farthest, width]: sines, then cosines of n w for n = 1 - frames .. farthest -
+    1.
+    """
     angle = torch.arange(1 - frames, farthest, dtype=torch.float64, device=device)[:, None] * _rates(width, device)
     return torch.cat((angle.sin(), angle.cos()), dim=1).to(dtype)
 

@@ -1,4 +1,6 @@
-"""The estimator of the flow's velocity as a chain of kernels: the arithmetic of `flow.estimator` over paged state."""
+"""The estimator of the flow's velocity as a chain of kernels: the arithmetic of `flow.estimator`
+over paged state.
+"""
 
 from collections.abc import Mapping
 
@@ -20,9 +22,11 @@ from services.token2wav.gpu.paged_flow.weights import Level, Norm, Product, conv
 
 
 class PagedEstimator:
-    """Weights and the buffers of a pass over at most `most` units; the state of streams is in the pool's pages.
+    """Weights and the buffers of a pass over at most `most` units; the state of streams is in the
+    pool's pages.
 
-    splits, split_units, meeting_units, by_head: see `TransformerRoom`; keys are split in `long` passes.
+    splits, split_units, meeting_units, by_head: see `TransformerRoom`; keys are split in `long`
+    passes.
     """
 
     def __init__(
@@ -37,7 +41,9 @@ class PagedEstimator:
         times = torch.cat([plain.time_embedding(torch.tensor([t], device=device)) for t, _ in schedule])
         names = ["down_blocks.0", *(f"mid_blocks.{at}" for at in range(config.middle)), "up_blocks.0"]
         self._levels = [Level(weights.within(name), config, times, dtype) for name in names]
-        self._down_end, self._up_end = (convolution(weights.within(f"{name}_blocks.0.2"), dtype) for name in ("down", "up"))
+        self._down_end, self._up_end = (
+            convolution(weights.within(f"{name}_blocks.0.2"), dtype) for name in ("down", "up")
+        )
         self._final, self._final_norm = (
             convolution(weights.within("final_block.block.0"), dtype),
             Norm.of(weights.within("final_block.block.2")),
@@ -55,18 +61,26 @@ class PagedEstimator:
         self._a, self._b, self._y, self._beside = (room(rows, channels) for _ in range(4))
         self._h = room(rows, channels, kind=dtype)
         self._no_rows = room(1)
-        self.transformer_room = TransformerRoom(config, most, dtype, device, launch, splits, split_units, meeting_units, by_head)
+        self.transformer_room = TransformerRoom(
+            config, most, dtype, device, launch, splits, split_units, meeting_units, by_head
+        )
 
     def prepare(self, mu: Tensor, noise: Tensor, table: UnitTable, pool: Tensor, layout: Layout, units: int) -> None:
-        """Lay out the first step's input and forget who met: mu float32 [units, 50, 80], noise float32 [15000, 80]."""
+        """Lay out the first step's input and forget who met: mu float32 [units, 50, 80], noise
+        float32 [15000, 80].
+        """
         self.transformer_room.forget(units)
         self._launch(
-            prepare, (units, CHUNK_FRAMES), mu, table.speaker, table.condition, noise, table["position"], self.x, self._inputs,
-            pool, table["own"], layout.elements, layout.tail(0, "in"), layout.tail_step, FRAMES=CHUNK_FRAMES, BINS=MEL_BINS,
+            prepare, (units, CHUNK_FRAMES), mu, table.speaker, table.condition, noise, table["position"], self.x,
+            self._inputs,
+            pool, table["own"], layout.elements, layout.tail(0, "in"), layout.tail_step, FRAMES=CHUNK_FRAMES,
+            BINS=MEL_BINS,
             BP=power(MEL_BINS), STEPS=EULER_STEPS if layout.kept else 1, warps=1,
         )  # fmt: skip
 
-    def step(self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, *, long: bool = False) -> None:
+    def step(
+        self, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, *, long: bool = False
+    ) -> None:
         """Euler step 0..9 of the first `units` units. long: for many pages, see `splits`."""
         call = _Pass(self, step, table, pool, layout, units, self._splits if long else 1)
         config = self._config
@@ -81,9 +95,11 @@ class PagedEstimator:
         call.convolve(self._beside, "final", self._final, self._y, None)
         last = step == EULER_STEPS - 1
         self._launch(
-            euler_step, (units, ceil(CHUNK_FRAMES, 16)), self._y, self._final_norm.weight, self._final_norm.bias, self._project.weight,
+            euler_step, (units, ceil(CHUNK_FRAMES, 16)), self._y, self._final_norm.weight, self._final_norm.bias,
+            self._project.weight,
             self._project.bias, self.x, self._inputs, pool, table["own"], layout.elements,
-            0 if last else layout.tail(step + 1, "in"), self._dt[step], config.guidance, C=config.channels, CP=power(config.channels),
+            0 if last else layout.tail(step + 1, "in"), self._dt[step], config.guidance, C=config.channels,
+            CP=power(config.channels),
             FRAMES=CHUNK_FRAMES, BINS=MEL_BINS, BP=power(MEL_BINS), TAIL=not last, BM=16, warps=8,
         )  # fmt: skip
 
@@ -91,7 +107,9 @@ class PagedEstimator:
 class _Pass:
     """One Euler step's launches."""
 
-    def __init__(self, owner: PagedEstimator, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, splits: int) -> None:
+    def __init__(
+        self, owner: PagedEstimator, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, splits: int
+    ) -> None:
         self._o, self._step, self._table, self._pool, self._layout = owner, step, table, pool, layout
         self._rows = units * ROWS * CHUNK_FRAMES
         self._launch = owner._launch
@@ -99,24 +117,32 @@ class _Pass:
         self._transform = Transformers(owner.transformer_room, owner._launch, step, table, pool, layout, units, splits)
 
     def convolve(
-        self, x: Tensor, site: str, weights: Product, out: Tensor, out_site: str | None, *, second: tuple[Tensor, str] | None = None,
+        self, x: Tensor, site: str, weights: Product, out: Tensor, out_site: str | None, *,
+        second: tuple[Tensor, str] | None = None,
         beside: Product | None = None,
     ) -> None:  # fmt: skip
-        """Raw causal convolution of x, and of `second` beside it; out_site: where the result's tail belongs."""
+        """Raw causal convolution of x, and of `second` beside it; out_site: where the result's tail
+        belongs.
+        """
         o, layout, tile, n = self._o, self._layout, self._launch.tile("convolution", self._rows), self._channels
         other, other_site = second if second is not None else (x, site)
         aside = beside if beside is not None else weights
         self._launch(
             causal_convolution, (ceil(n, tile.columns) * (2 if beside is not None else 1), ceil(self._rows, tile.rows)),
-            x, other, weights.weight, weights.bias, aside.weight, aside.bias, o._no_rows, out, o._beside, self._pool, self._table["own"],
-            self._table["before"], self._rows, layout.elements, layout.tail(self._step, site), layout.tail(self._step, other_site),
-            layout.tail(self._step, out_site) if out_site else 0, C=x.shape[1], C2=other.shape[1] if second is not None else 0, N=n,
+            x, other, weights.weight, weights.bias, aside.weight, aside.bias, o._no_rows, out, o._beside, self._pool,
+            self._table["own"],
+            self._table["before"], self._rows, layout.elements, layout.tail(self._step, site),
+            layout.tail(self._step, other_site),
+            layout.tail(self._step, out_site) if out_site else 0, C=x.shape[1],
+            C2=other.shape[1] if second is not None else 0, N=n,
             FRAMES=CHUNK_FRAMES, ROWS=ROWS, TAPS=3, BESIDE=beside is not None, ADD=False, TAIL=out_site is not None,
             BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
     def level(self, level: int, source: tuple[Tensor, str], second: tuple[Tensor, str] | None, x: Tensor) -> None:
-        """Resnet and transformers from `source` to x; the tail goes to the site of whoever reads x next."""
+        """Resnet and transformers from `source` to x; the tail goes to the site of whoever reads x
+        next.
+        """
         o, weights = self._o, self._o._levels[level]
         self.convolve(*source, weights.first, o._y, None, second=second, beside=weights.beside)
         self._norm_mish(o._y, weights.norms[0], weights.times[self._step], o._h, f"h{level}")
@@ -134,7 +160,9 @@ class _Pass:
     def _norm_mish(self, y: Tensor, norm: Norm, add: Tensor, out: Tensor, site: str | None) -> None:
         tile, n = self._launch.tile("rows", self._rows), self._channels
         self._launch(
-            norm_mish, (ceil(self._rows, tile.rows),), y, norm.weight, norm.bias, add, out, self._pool, self._table["own"], self._rows,
-            self._layout.elements, self._layout.tail(self._step, site) if site else 0, N=n, NP=power(n), FRAMES=CHUNK_FRAMES, ROWS=ROWS,
+            norm_mish, (ceil(self._rows, tile.rows),), y, norm.weight, norm.bias, add, out, self._pool,
+            self._table["own"], self._rows,
+            self._layout.elements, self._layout.tail(self._step, site) if site else 0, N=n, NP=power(n),
+            FRAMES=CHUNK_FRAMES, ROWS=ROWS,
             ADD_ROWS=add.dim() == 2, TAIL=site is not None, BM=tile.rows, warps=tile.warps,
         )  # fmt: skip

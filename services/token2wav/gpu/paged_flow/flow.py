@@ -1,4 +1,6 @@
-"""The flow on a GPU: batches of grid blocks, whose state lies in pages of one pool; one CUDA graph for each batch size."""
+"""The flow on a GPU: batches of grid blocks, whose state lies in pages of one pool; one CUDA graph
+for each batch size.
+"""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -25,9 +27,13 @@ BUCKETS = (1, 2, 4, 8, 16, 32)
 LONG_BUCKETS = (48, 64, 96, 128)
 """Of sentences that are made again from their start and are longer than a batch."""
 MEETING_CHANNELS = (128, 256)
-"""Of flows whose feed-forwards may meet: a program's share of the weights is wide enough for the matrix units, and fits beside its rows."""
+"""Of flows whose feed-forwards may meet: a program's share of the weights is wide enough for the
+matrix units, and fits beside its rows.
+"""
 BY_HEAD = 4
-"""Units of a batch at most whose attention has the product behind it in its launch, where feed-forwards meet."""
+"""Units of a batch at most whose attention has the product behind it in its launch, where
+feed-forwards meet.
+"""
 LONG_PAGES = 8
 """From more pages on, the keys of small batches are split."""
 
@@ -52,7 +58,9 @@ class PagedFlowStats:
 
 
 def widest_meeting(sizes: Sequence[int], launch: Launcher, channels: int, multiprocessors: int) -> int:
-    """Units of a pass up to which every one of `sizes` has no more feed-forward programs than there are multiprocessors; 0: none."""
+    """Units of a pass up to which every one of `sizes` has no more feed-forward programs than there
+    are multiprocessors; 0: none.
+    """
     widest = 0
     for size in sorted(sizes):
         rows = size * ROWS * CHUNK_FRAMES
@@ -64,11 +72,13 @@ def widest_meeting(sizes: Sequence[int], launch: Launcher, channels: int, multip
 
 
 class PagedFlow:
-    """Weights, static buffers and the pool. For one owner thread; who owns which page is decided outside (`pages`).
+    """Weights, static buffers and the pool. For one owner thread; who owns which page is decided
+    outside (`pages`).
 
-    dtype: of products' operands, of the pages, and of what heads add. pages: in the pool, allocated here. Page 0 is nobody's: units that
-    fill a batch up write there. meeting_units, by_head: see `TransformerRoom`. `recompute` makes a sentence from its start in one pass,
-    over scratch pages that no step or layer outlives.
+    dtype: of products' operands, of the pages, and of what heads add. pages: in the pool, allocated
+    here. Page 0 is nobody's: units that fill a batch up write there. meeting_units, by_head: see
+    `TransformerRoom`. `recompute` makes a sentence from its start in one pass, over scratch pages
+    that no step or layer outlives.
     """
 
     def __init__(
@@ -81,12 +91,16 @@ class PagedFlow:
         self.layout, self.scratch_layout = Layout(config), Layout(config, kept=False)
         self.buckets = tuple(sorted(buckets))
         self.stats = PagedFlowStats()
-        launch = launch or Launcher(chained=device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0))
+        launch = launch or Launcher(
+            chained=device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
+        )
         if dtype == torch.float32 and not launch.tiles:
             launch = Launcher(launch.chained, EXACT_TILES)
         self.launch = launch
         self.most = max(self.buckets[-1], most or 0)
-        """Blocks in one pass at most, more than the largest bucket only where a sentence is made again."""
+        """Blocks in one pass at most, more than the largest bucket only where a sentence is made
+        again.
+        """
         self._long_buckets = tuple(size for size in LONG_BUCKETS if self.buckets[-1] < size <= self.most)
         weights = Tensors(tensors)
         with torch.inference_mode():
@@ -95,14 +109,16 @@ class PagedFlow:
             self._table = UnitTable(self.most, device)
             self._encoder = PagedEncoder(config, tensors, self.most, dtype, launch)
             meeting = self._meeting() if meeting_units is None else meeting_units
-            self._estimator = PagedEstimator(config, tensors, self.most, dtype, launch, meeting_units=meeting, by_head=by_head)
+            self._estimator = PagedEstimator(
+                config, tensors, self.most, dtype, launch, meeting_units=meeting, by_head=by_head
+            )
             self._noise = (config.temperature * noise_table()).T.contiguous().to(device)
             self._speaker = Linear.of(weights.within("spk_embed_affine_layer"))
         self._graphs: dict[tuple[int, Way], torch.cuda.CUDAGraph] = {}
 
     def _meeting(self) -> int:
-        """Units whose feed-forward programs are all at once on the device, one to a multiprocessor; 0 where they are not known to be, or
-        another process has such programs there."""
+        """Units whose feed-forward programs are all at once on the device, one to a multiprocessor;
+        0 where they are not known to be, or another process has such programs there."""
         channels = self.config.channels
         if self.device.type != "cuda" or self.dtype != torch.bfloat16 or channels not in MEETING_CHANNELS:
             return 0
@@ -122,8 +138,9 @@ class PagedFlow:
 
     @torch.inference_mode()
     def capture(self, ways: Sequence[Way] = tuple(Way)) -> float:
-        """Record the graphs of every bucket, compiling its kernels; returns the seconds it took. Without them passes launch eagerly: a few
-        thousand kernels by hand, while no other thread of Python runs."""
+        """Record the graphs of every bucket, compiling its kernels; returns the seconds it took.
+        Without them passes launch eagerly: a few thousand kernels by hand, while no other thread of
+        Python runs."""
         began = time.perf_counter()
         pool = torch.cuda.graph_pool_handle()
         for way in ways:
@@ -141,13 +158,13 @@ class PagedFlow:
         return time.perf_counter() - began
 
     def run(self, units: Sequence[Unit]) -> Tensor:
-        """One pass, at most the largest bucket: mel float32 [units, 50, 80], valid until the next; frames behind a short block's end mean
-        nothing. Work is queued on the current stream."""
+        """One pass, at most the largest bucket: mel float32 [units, 50, 80], valid until the next;
+        frames behind a short block's end mean nothing. Work is queued on the current stream."""
         return self._pass(units, self._way(units))
 
     def recompute(self, units: Sequence[Unit]) -> Tensor:
-        """The same for all blocks of one stream from its first on, at most `most`, each with a page of 1..most of its own; no page of the
-        pool is read or written."""
+        """The same for all blocks of one stream from its first on, at most `most`, each with a page
+        of 1..most of its own; no page of the pool is read or written."""
         return self._pass(units, Way.RECOMPUTED)
 
     @torch.inference_mode()
@@ -172,7 +189,10 @@ class PagedFlow:
 
     def _way(self, units: Sequence[Unit]) -> Way:
         # What is launched is the bucket, and what splits keys has room for so many units.
-        many = self._bucket(len(units), Way.LONG) <= self._estimator.split_units and max(len(unit.pages) for unit in units) > LONG_PAGES
+        many = (
+            self._bucket(len(units), Way.LONG) <= self._estimator.split_units
+            and max(len(unit.pages) for unit in units) > LONG_PAGES
+        )
         return Way.LONG if many else Way.SHORT
 
     def _launch(self, units: int, way: Way) -> None:

@@ -1,4 +1,6 @@
-"""What a page holds: all that later blocks of a stream need of one grid block, for every layer, Euler step and guidance row."""
+"""What a page holds: all that later blocks of a stream need of one grid block, for every layer,
+Euler step and guidance row.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +19,9 @@ _ALIGNED = 64
 class Layout:
     """Offsets in elements from the start of a page.
 
-    Keys and values of one attention are [rows, 2, frames, width]; tails, the last inputs of a convolution, [rows, 2, channels]. kept False:
-    nothing outlives its layer (tails: its step), for passes that recompute a sentence from its start: all layers and steps share one place.
+    Keys and values of one attention are [rows, 2, frames, width]; tails, the last inputs of a
+    convolution, [rows, 2, channels]. kept False: nothing outlives its layer (tails: its step), for
+    passes that recompute a sentence from its start: all layers and steps share one place.
     """
 
     config: FlowConfig
@@ -82,7 +85,9 @@ class Layout:
         config, kept = self.config, int(self.kept)
         if layer < config.encoder_layers:
             return self._parts["tokens"][0] + kept * layer * 2 * CHUNK_TOKENS * config.encoder_width
-        return self._parts["frames"][0] + kept * (layer - config.encoder_layers) * 2 * CHUNK_FRAMES * config.encoder_width
+        return (
+            self._parts["frames"][0] + kept * (layer - config.encoder_layers) * 2 * CHUNK_FRAMES * config.encoder_width
+        )
 
     @property
     def smooth_tail(self) -> int:

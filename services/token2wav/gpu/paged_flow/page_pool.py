@@ -1,4 +1,6 @@
-"""Who owns which page of the pool: free pages, reference counts, and the pages behind voices' prompts that streams share."""
+"""Who owns which page of the pool: free pages, reference counts, and the pages behind voices'
+prompts that streams share.
+"""
 
 import threading
 from collections import OrderedDict, deque
@@ -12,7 +14,8 @@ from services.token2wav.gpu.paged_flow.unit_table import SPARE_PAGE
 
 
 class Pages:
-    """Pages 1 .. count - 1; page 0 is nobody's. A page that the last owner releases is free at once, for work that is queued later.
+    """Pages 1 .. count - 1; page 0 is nobody's. A page that the last owner releases is free at
+    once, for work that is queued later.
 
     Streams end on any thread, so all methods may be called from any.
     """
@@ -22,7 +25,8 @@ class Pages:
         self._free = deque(page for page in range(count) if page != SPARE_PAGE)
         self._owners = [0] * count
         self._kept: set[int] = set()
-        # Reentrant: the collector may run while pages are taken, and a state that it frees gives its own back in the same thread.
+        # Reentrant: the collector may run while pages are taken, and a state that it frees gives
+        # its own back in the same thread.
         self._lock = threading.RLock()
 
     @property
@@ -67,8 +71,8 @@ class Pages:
             self.release(pages)
 
     def part(self, pages: Sequence[int]) -> float:
-        """How many pages one of their owners answers for: those that the prompt cache keeps count there, others with their owners in equal
-        parts."""
+        """How many pages one of their owners answers for: those that the prompt cache keeps count
+        there, others with their owners in equal parts."""
         with self._lock:
             return sum(1.0 / self._owners[page] for page in pages if page not in self._kept)
 
@@ -80,8 +84,8 @@ class Pages:
 
 @dataclass(frozen=True)
 class PromptPages:
-    """Complete blocks of a voice's prompt. speaker: the projected embedding, float32 [80]. conditions: the prompt's mel in blocks, see
-    `PagedState`."""
+    """Complete blocks of a voice's prompt. speaker: the projected embedding, float32 [80].
+    conditions: the prompt's mel in blocks, see `PagedState`."""
 
     pages: tuple[int, ...]
     speaker: Tensor
@@ -89,7 +93,8 @@ class PromptPages:
 
 
 class PagedPrompts:
-    """Least recently used prompts leave when all together have more than `most` pages, or when pages are needed; 0 keeps none.
+    """Least recently used prompts leave when all together have more than `most` pages, or when
+    pages are needed; 0 keeps none.
 
     Changed by the engine's thread; any may ask what is in it.
     """
@@ -109,7 +114,9 @@ class PagedPrompts:
         return PromptCacheStats(self._hits, self._misses, self._evictions, held * self._page_bytes, len(self._kept))
 
     def get(self, key: str, *, count: bool = True) -> PromptPages | None:
-        """What is kept under `key`; its pages must be shared before anything is put. count: as a hit or a miss."""
+        """What is kept under `key`; its pages must be shared before anything is put. count: as a
+        hit or a miss.
+        """
         found = self._kept.get(key)
         if found is not None:
             self._kept.move_to_end(key)
@@ -118,7 +125,9 @@ class PagedPrompts:
         return found
 
     def put(self, key: str, prompt: PromptPages) -> None:
-        """Keep it, as one more owner of its pages, unless it alone exceeds the limit or is kept already."""
+        """Keep it, as one more owner of its pages, unless it alone exceeds the limit or is kept
+        already.
+        """
         if len(prompt.pages) > self._most or key in self._kept:
             return
         self._pages.keep(prompt.pages)

@@ -1,4 +1,6 @@
-"""The launches of the estimator's transformers: a product a launch, or fewer in small batches, whose time is made of launches."""
+"""The launches of the estimator's transformers: a product a launch, or fewer in small batches,
+whose time is made of launches.
+"""
 
 import torch
 from torch import Tensor
@@ -26,14 +28,17 @@ def meeting_programs(tile: Tile, channels: int) -> int:
 class TransformerRoom:
     """Buffers of a pass over at most `most` units.
 
-    splits: parts of the keys of one query that are attended to side by side in passes that split them, of at most split_units units: few
-    programs would take long for many pages, and joining the parts costs another launch. meeting_units: units of a pass at most whose
-    feed-forward is one launch, of programs that wait for each other; see `kernels.feed_forward`. by_head: units of such a pass at most
-    whose attention has the product behind it in its launch, where keys are not split; see `kernels.head_attention`.
+    splits: parts of the keys of one query that are attended to side by side in passes that split
+    them, of at most split_units units: few programs would take long for many pages, and joining the
+    parts costs another launch. meeting_units: units of a pass at most whose feed-forward is one
+    launch, of programs that wait for each other; see `kernels.feed_forward`. by_head: units of such
+    a pass at most whose attention has the product behind it in its launch, where keys are not
+    split; see `kernels.head_attention`.
     """
 
     def __init__(
-        self, config: FlowConfig, most: int, dtype: torch.dtype, device: torch.device, launch: Launcher, splits: int, split_units: int,
+        self, config: FlowConfig, most: int, dtype: torch.dtype, device: torch.device, launch: Launcher, splits: int,
+        split_units: int,
         meeting_units: int, by_head: int,
     ) -> None:  # fmt: skip
         each, inner, heads = ROWS * CHUNK_FRAMES, config.estimator_heads * config.head_width, config.estimator_heads
@@ -64,16 +69,24 @@ class Transformers:
     """Of one Euler step over the first `units` units of the table; splits: parts of the keys."""
 
     def __init__(
-        self, room: TransformerRoom, launch: Launcher, step: int, table: UnitTable, pool: Tensor, layout: Layout, units: int, splits: int
+        self, room: TransformerRoom, launch: Launcher, step: int, table: UnitTable, pool: Tensor, layout: Layout,
+        units: int, splits: int
     ) -> None:  # fmt: skip
-        self._o, self._launch, self._step, self._table, self._pool, self._layout = room, launch, step, table, pool, layout
+        self._o, self._launch, self._step, self._table, self._pool, self._layout = (
+            room,
+            launch,
+            step,
+            table,
+            pool,
+            layout,
+        )
         self._units, self._rows, self._splits = units, units * ROWS * CHUNK_FRAMES, splits
         self._meets = units <= room.meeting_units
         self._by_head = splits == 1 and units <= room.by_head
 
     def __call__(self, weights: Transformer, layer: int, x: Tensor, tail: int | None) -> None:
-        """Layer number `layer` of the estimator, onto x float32 [rows, channels]; tail: where the last frames of the outcome go in each
-        unit's page, if anywhere."""
+        """Layer number `layer` of the estimator, onto x float32 [rows, channels]; tail: where the
+        last frames of the outcome go in each unit's page, if anywhere."""
         self._queries_keys_values(weights, layer, x)
         if self._by_head:
             self._attend_by_head(weights, layer)
@@ -91,9 +104,11 @@ class Transformers:
         inner = o.config.estimator_heads * o.config.head_width
         columns = min(tile.columns, inner)
         self._launch(
-            queries_keys_values, (3 * inner // (columns * tile.loop), ceil(self._rows, tile.rows)), x, weights.qkv.weight,
+            queries_keys_values, (3 * inner // (columns * tile.loop), ceil(self._rows, tile.rows)), x,
+            weights.qkv.weight,
             weights.qkv.bias, o.queries, self._pool, self._table["own"], self._rows, self._layout.elements,
-            self._layout.attention(self._step, layer), INNER=inner, K=n, KP=power(n), EPS=_EPSILON, FRAMES=CHUNK_FRAMES, ROWS=ROWS,
+            self._layout.attention(self._step, layer), INNER=inner, K=n, KP=power(n), EPS=_EPSILON,
+            FRAMES=CHUNK_FRAMES, ROWS=ROWS,
             BM=tile.rows, BN=columns, LOOP=tile.loop, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
@@ -101,23 +116,30 @@ class Transformers:
         o, tile = self._o, self._launch.tile("attention", self._rows)
         heads, width = o.config.estimator_heads, o.config.head_width
         self._launch(
-            paged_attention, (self._units * ROWS, heads, self._splits), o.queries, self._pool, self._table["pages"], self._table["counts"],
-            self._table["frames"], o.splits if self._splits > 1 else o.attended, o.norms, self._rows, self._layout.elements,
-            self._layout.attention(self._step, layer), TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=heads,
+            paged_attention, (self._units * ROWS, heads, self._splits), o.queries, self._pool, self._table["pages"],
+            self._table["counts"],
+            self._table["frames"], o.splits if self._splits > 1 else o.attended, o.norms, self._rows,
+            self._layout.elements,
+            self._layout.attention(self._step, layer), TABLE=TABLE, FRAMES=CHUNK_FRAMES, FP=power(CHUNK_FRAMES),
+            ROWS=ROWS, HEADS=heads,
             WIDTH=width, SPLITS=self._splits, LEAST=2, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
         if self._splits > 1:
             self._launch(
-                joined_parts, (self._rows,), o.splits, o.norms, o.attended, self._rows, HEADS=heads, WIDTH=width, SPLITS=self._splits
+                joined_parts, (self._rows,), o.splits, o.norms, o.attended, self._rows, HEADS=heads, WIDTH=width,
+                SPLITS=self._splits
             )  # fmt: skip
 
     def _attend_by_head(self, weights: Transformer, layer: int) -> None:
         o, tile, config = self._o, self._launch.tile("head", self._rows), self._o.config
         self._launch(
-            attend_by_head, (self._units * ROWS * power(CHUNK_FRAMES) // tile.rows, config.estimator_heads), o.queries, self._pool,
+            attend_by_head, (self._units * ROWS * power(CHUNK_FRAMES) // tile.rows, config.estimator_heads), o.queries,
+            self._pool,
             self._table["pages"], self._table["counts"], self._table["frames"], weights.out.weight, o.heads, self._rows,
-            self._layout.elements, self._layout.attention(self._step, layer), K=config.channels, TABLE=TABLE, FRAMES=CHUNK_FRAMES,
-            FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=config.estimator_heads, WIDTH=config.head_width, BM=tile.rows, KEYS=tile.inner,
+            self._layout.elements, self._layout.attention(self._step, layer), K=config.channels, TABLE=TABLE,
+            FRAMES=CHUNK_FRAMES,
+            FP=power(CHUNK_FRAMES), ROWS=ROWS, HEADS=config.estimator_heads, WIDTH=config.head_width, BM=tile.rows,
+            KEYS=tile.inner,
             warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
 
@@ -126,16 +148,20 @@ class Transformers:
         meeting = (self._step * self._layout.estimator_layers + layer) * o.row_tiles
         heads = o.config.estimator_heads if self._by_head else 0
         self._launch(
-            feed_forward, (meeting_programs(tile, n), ceil(self._rows, tile.rows)), x, o.heads, weights.out.bias, weights.widen.weight,
-            weights.widen.bias, weights.narrow.weight, weights.narrow.bias, o.partial, o.counters, self._pool, self._table["own"],
-            self._rows, self._layout.elements, tail or 0, meeting, N=n, H=4 * n, EPS=_EPSILON, FRAMES=CHUNK_FRAMES, ROWS=ROWS,
+            feed_forward, (meeting_programs(tile, n), ceil(self._rows, tile.rows)), x, o.heads, weights.out.bias,
+            weights.widen.weight,
+            weights.widen.bias, weights.narrow.weight, weights.narrow.bias, o.partial, o.counters, self._pool,
+            self._table["own"],
+            self._rows, self._layout.elements, tail or 0, meeting, N=n, H=4 * n, EPS=_EPSILON, FRAMES=CHUNK_FRAMES,
+            ROWS=ROWS,
             TAIL=tail is not None, BM=tile.rows, HIDDEN=tile.inner, HEADS=heads, warps=tile.warps,
         )  # fmt: skip
 
     def _widen(self, weights: Transformer, x: Tensor) -> None:
         tile, n = self._launch.tile("widen", self._rows), self._o.config.channels
         self._launch(
-            normed_linear, (ceil(4 * n, tile.columns * tile.loop), ceil(self._rows, tile.rows)), x, weights.widen.weight,
+            normed_linear, (ceil(4 * n, tile.columns * tile.loop), ceil(self._rows, tile.rows)), x,
+            weights.widen.weight,
             weights.widen.bias, self._o.wide, self._rows, N=4 * n, K=n, KP=power(n), EPS=_EPSILON, ACTIVATION=GELU,
             BM=tile.rows, BN=tile.columns, LOOP=tile.loop, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip
@@ -143,7 +169,9 @@ class Transformers:
     def _onto(self, a: Tensor, weights: Product, x: Tensor, tail: int | None, kind: str) -> None:
         tile, n = self._launch.tile(kind, self._rows), self._o.config.channels
         self._launch(
-            onto_residual, (ceil(n, tile.columns), ceil(self._rows, tile.rows)), a, weights.weight, weights.bias, x, self._pool,
-            self._table["own"], self._rows, self._layout.elements, tail or 0, N=n, K=a.shape[1], FRAMES=CHUNK_FRAMES, ROWS=ROWS,
+            onto_residual, (ceil(n, tile.columns), ceil(self._rows, tile.rows)), a, weights.weight, weights.bias, x,
+            self._pool,
+            self._table["own"], self._rows, self._layout.elements, tail or 0, N=n, K=a.shape[1], FRAMES=CHUNK_FRAMES,
+            ROWS=ROWS,
             TAIL=tail is not None, BM=tile.rows, BN=tile.columns, BK=tile.inner, warps=tile.warps, stages=tile.stages,
         )  # fmt: skip

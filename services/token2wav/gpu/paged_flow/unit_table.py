@@ -1,4 +1,6 @@
-"""The table of a batch: which grid blocks are worked on, and where what they need lies. Static in size, for CUDA graphs to read."""
+"""The table of a batch: which grid blocks are worked on, and where what they need lies. Static in
+size, for CUDA graphs to read.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,7 +16,9 @@ TABLE = MAX_FLOW_FRAMES // CHUNK_FRAMES
 """Pages of the longest sentence."""
 IDS = CHUNK_TOKENS + LOOKAHEAD_TOKENS
 _ALIGNED = 32
-"""Units by which tables grow: kernels are compiled for what is known of their arguments' alignment, so it should not vary."""
+"""Units by which tables grow: kernels are compiled for what is known of their arguments' alignment,
+so it should not vary.
+"""
 SPARE_PAGE = 0
 """Where the units that only fill a batch up write."""
 
@@ -23,9 +27,10 @@ SPARE_PAGE = 0
 class Unit:
     """One grid block of one stream.
 
-    pages: of the stream's blocks from the first to this one, whose page is the last. tokens: int64 [1..25]. ahead: int64 [0..3].
-    speaker: float32 [80] on the device. condition: float32 [50, 80] there, None for zeros.
-    Blocks of one stream may stand in one batch, earlier ones first or not: every layer writes before any reads.
+    pages: of the stream's blocks from the first to this one, whose page is the last. tokens: int64
+    [1..25]. ahead: int64 [0..3]. speaker: float32 [80] on the device. condition: float32 [50, 80]
+    there, None for zeros. Blocks of one stream may stand in one batch, earlier ones first or not:
+    every layer writes before any reads.
     """
 
     pages: Sequence[int]
@@ -41,7 +46,9 @@ class Unit:
 
 
 class Staging:
-    """Pinned copies of a device tensor, in turns: one is written while the copies of others may still be under way."""
+    """Pinned copies of a device tensor, in turns: one is written while the copies of others may
+    still be under way.
+    """
 
     def __init__(self, device_tensor: Tensor, turns: int = 4) -> None:
         self._to = device_tensor
@@ -70,13 +77,24 @@ class Staging:
 class UnitTable:
     """Device tensors of at most `most` units, filled from pinned memory by one copy.
 
-    own, before: page of the block and of the one before it, -1 for none. counts: pages up to the own one. frames, tokens: how many of the
-    block are real. position: frames before it. ids, known: tokens and look-ahead. pages: [most, TABLE].
+    own, before: page of the block and of the one before it, -1 for none. counts: pages up to the
+    own one. frames, tokens: how many of the block are real. position: frames before it. ids, known:
+    tokens and look-ahead. pages: [most, TABLE].
     """
 
     def __init__(self, most: int, device: torch.device) -> None:
         self.most = most = -(-most // _ALIGNED) * _ALIGNED
-        sizes = {"own": 1, "before": 1, "counts": 1, "frames": 1, "tokens": 1, "position": 1, "ids": IDS, "known": IDS, "pages": TABLE}
+        sizes = {
+            "own": 1,
+            "before": 1,
+            "counts": 1,
+            "frames": 1,
+            "tokens": 1,
+            "position": 1,
+            "ids": IDS,
+            "known": IDS,
+            "pages": TABLE,
+        }
         self._device = torch.zeros(most * sum(sizes.values()), dtype=torch.int32, device=device)
         self.fields: dict[str, Tensor] = {}
         at = 0
@@ -92,12 +110,20 @@ class UnitTable:
         return self.fields[name]
 
     def fill(self, units: Sequence[Unit], size: int) -> None:
-        """Make `units` the batch, filled up to `size` with units that touch nothing but the spare page."""
+        """Make `units` the batch, filled up to `size` with units that touch nothing but the spare
+        page.
+        """
         host, views, at = self._staging.begin(), {}, 0
         for name, shape in self._shapes.items():
             views[name] = host[at : at + shape[0] * shape[1]].reshape(shape)
             at += shape[0] * shape[1]
-        for name, value in {"own": SPARE_PAGE, "before": -1, "counts": 1, "frames": CHUNK_FRAMES, "tokens": CHUNK_TOKENS}.items():
+        for name, value in {
+            "own": SPARE_PAGE,
+            "before": -1,
+            "counts": 1,
+            "frames": CHUNK_FRAMES,
+            "tokens": CHUNK_TOKENS,
+        }.items():
             views[name][:size] = value
         for name in ("position", "ids", "known"):
             views[name][:size] = 0

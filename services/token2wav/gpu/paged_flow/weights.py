@@ -1,4 +1,6 @@
-"""Weights as the kernels take them: [N, K] in the operands' type, layer norms folded into what follows them, biases float32."""
+"""Weights as the kernels take them: [N, K] in the operands' type, layer norms folded into what
+follows them, biases float32.
+"""
 
 from dataclasses import dataclass
 
@@ -58,7 +60,9 @@ class Transformer:
 
 
 class Level:
-    """A resnet and its transformers. times: float32 [steps, channels], what the resnet adds between its convolutions in each Euler step."""
+    """A resnet and its transformers. times: float32 [steps, channels], what the resnet adds between
+    its convolutions in each Euler step.
+    """
 
     def __init__(self, tensors: Tensors, config: FlowConfig, times: Tensor, dtype: torch.dtype) -> None:
         resnet = tensors.within("0")
@@ -66,4 +70,6 @@ class Level:
         self.norms = tuple(Norm.of(resnet.within(f"block{at}.block.2")) for at in (1, 2))
         self.beside = product(resnet["res_conv.weight"].squeeze(2), resnet["res_conv.bias"], dtype)
         self.times = F.linear(F.mish(times), resnet["mlp.1.weight"], resnet["mlp.1.bias"]).contiguous()
-        self.transformers = [Transformer(tensors.within(f"1.{at}"), config.head_width, dtype) for at in range(config.transformers)]
+        self.transformers = [
+            Transformer(tensors.within(f"1.{at}"), config.head_width, dtype) for at in range(config.transformers)
+        ]

@@ -1,4 +1,6 @@
-"""The filter network of the vocoder as windowed convolutions: the arithmetic of `vocoder.hift` on static shapes."""
+"""The filter network of the vocoder as windowed convolutions: the arithmetic of `vocoder.hift` on
+static shapes.
+"""
 
 import math
 from collections.abc import Sequence
@@ -14,14 +16,25 @@ from cosyserve.spec import MEL_BINS
 from services.token2wav.gpu.device.launcher import Launcher, ceil
 from services.token2wav.gpu.kernels.windowed_convolution import LEAKY, NONE, SNAKE, windowed_convolution
 from services.token2wav.gpu.windowed_vocoder.tiles import EXACT_SOUND_TILES, SOUND_TILES
-from services.token2wav.gpu.windowed_vocoder.weights import OPERANDS, Blocks, Convolution, Snakes, Weights, raising, strided, wide
+from services.token2wav.gpu.windowed_vocoder.weights import (
+    OPERANDS,
+    Blocks,
+    Convolution,
+    Snakes,
+    Weights,
+    raising,
+    strided,
+    wide,
+)
 from services.token2wav.gpu.windowed_vocoder.window_shape import WindowShape, count
 from services.token2wav.vocoder.config import EDGE_KERNEL, VocoderConfig
 from services.token2wav.vocoder.hift import LAST_SLOPE
 from services.token2wav.vocoder.receptive_field import Span
 
 MARGIN = 64
-"""Columns before and behind a buffer: convolutions look over its edges and use nothing of what they see there."""
+"""Columns before and behind a buffer: convolutions look over its edges and use nothing of what they
+see there.
+"""
 _TALLEST = 256
 """Rows of a tile at most."""
 MEL_WIDTH = -(-MEL_BINS // 64) * 64
@@ -44,8 +57,9 @@ class _Columns:
 
 @dataclass(frozen=True)
 class _Stretch:
-    """Columns that a convolution writes: `count` of each of `batch` windows, from column start on of a layer with `rate` columns a frame,
-    which ends `extra` columns behind the sentence. ends: first frames of the windows, and of their sentences' ends."""
+    """Columns that a convolution writes: `count` of each of `batch` windows, from column start on
+    of a layer with `rate` columns a frame, which ends `extra` columns behind the sentence. ends:
+    first frames of the windows, and of their sentences' ends."""
 
     ends: tuple[Tensor, Tensor]
     batch: int
@@ -57,7 +71,9 @@ class _Stretch:
 
 @dataclass(frozen=True)
 class _Residual:
-    """What is added: `columns` a window, from `shift` on. variants: how many are averaged with the result. shared: one for all variants."""
+    """What is added: `columns` a window, from `shift` on. variants: how many are averaged with the
+    result. shared: one for all variants.
+    """
 
     source: _Columns
     columns: int
@@ -68,7 +84,9 @@ class _Residual:
 
 @dataclass(frozen=True)
 class _Written:
-    """Where the result goes: raw as it is, active behind the activation, snakes, or leaky with a slope."""
+    """Where the result goes: raw as it is, active behind the activation, snakes, or leaky with a
+    slope.
+    """
 
     raw: _Columns | None = None
     active: _Columns | None = None
@@ -78,7 +96,9 @@ class _Written:
 
 @dataclass(frozen=True)
 class _Input:
-    """`columns` a window, the first place at column `shift`. step: columns from place to place, of `unit` elements each; 0 for channels."""
+    """`columns` a window, the first place at column `shift`. step: columns from place to place, of
+    `unit` elements each; 0 for channels.
+    """
 
     source: _Columns
     columns: int
@@ -88,10 +108,13 @@ class _Input:
 
 
 class SoundNetwork:
-    """Weights and the buffers for at most `most` windows of the longest of `shapes`. precision: see `WindowedVocoder`."""
+    """Weights and the buffers for at most `most` windows of the longest of `shapes`. precision: see
+    `WindowedVocoder`.
+    """
 
     def __init__(
-        self, config: VocoderConfig, weights: Weights, shapes: Sequence[WindowShape], most: int, device: torch.device, launch: Launcher,
+        self, config: VocoderConfig, weights: Weights, shapes: Sequence[WindowShape], most: int, device: torch.device,
+        launch: Launcher,
         precision: str, side_streams: bool = True,
     ) -> None:  # fmt: skip
         weights = {name: tensor.to(device) for name, tensor in weights.items()}
@@ -117,13 +140,15 @@ class SoundNetwork:
                 level.beside = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def __call__(self, shape: WindowShape, first: Tensor, end: Tensor, batch: int) -> Tensor:
-        """From `mel` [batch, shape.mel_frames, MEL_WIDTH] and `spectrum` [batch, columns, width], both zeros outside the sentence, to
-        planes [batch, columns of shape.post, width], of which the first 2 * bins are meant."""
+        """From `mel` [batch, shape.mel_frames, MEL_WIDTH] and `spectrum` [batch, columns, width],
+        both zeros outside the sentence, to planes [batch, columns of shape.post, width], of which
+        the first 2 * bins are meant."""
         config, ends, inputs = self.config, (first, end), shape.inputs
         self._excite(shape, ends, batch)
         self.convolve(
             "pre", self._pre, _Input(self.mel, shape.mel_frames, inputs.start + shape.frames_before),
-            _Stretch(ends, batch, count(inputs), inputs.start, 1), _Written(active=self._pre_x, slope=config.lrelu_slope),
+            _Stretch(ends, batch, count(inputs), inputs.start, 1),
+            _Written(active=self._pre_x, slope=config.lrelu_slope),
         )  # fmt: skip
         x, held = self._pre_x, inputs
         for level in self._levels:
@@ -132,7 +157,9 @@ class SoundNetwork:
             x, held = level(shape, x, held, ends, batch), shape.levels[level.level].merged
         post = shape.post
         to = _Stretch(ends, batch, count(post), post.start, math.prod(config.upsample_rates))
-        self.convolve("post", self._post, _Input(x, count(held), post.start - held.start), to, _Written(raw=self.planes))
+        self.convolve(
+            "post", self._post, _Input(x, count(held), post.start - held.start), to, _Written(raw=self.planes)
+        )
         return self.planes.tensor
 
     def _excite(self, shape: WindowShape, ends: tuple[Tensor, Tensor], batch: int) -> None:
@@ -148,11 +175,13 @@ class SoundNetwork:
                 level.excite(shape, ends, batch)
 
     def convolve(
-        self, kind: str, layer: Convolution, x: _Input, to: _Stretch, written: _Written, *, residual: _Residual | None = None,
+        self, kind: str, layer: Convolution, x: _Input, to: _Stretch, written: _Written, *,
+        residual: _Residual | None = None,
         raised: tuple[int, int, int] | None = None, mirror: bool = False,
     ) -> None:  # fmt: skip
-        """One launch; see `windowed_convolution`. kind: by which its tile is chosen. raised: places, channels of a column, and the column
-        of place 0 counted from the first to write; None where a place is a column."""
+        """One launch; see `windowed_convolution`. kind: by which its tile is chosen. raised:
+        places, channels of a column, and the column of place 0 counted from the first to write;
+        None where a place is a column."""
         none, c, n = self._none, layer.channels, layer.out
         places, out, place = raised or (to.count, n, 0)
         grid = 1 if layer.summed > 1 else layer.variants
@@ -168,8 +197,10 @@ class SoundNetwork:
         kept = raw or active
         unit = x.unit or c
         self.launch(
-            windowed_convolution, (ceil(rows, bm), n // bn, grid), *given[:2], layer.scale, layer.bias, layer.shapes, *given[2:],
-            snakes.turns if snakes else none, snakes.inverses if snakes else none, *to.ends, rows, places, x.columns, x.shift,
+            windowed_convolution, (ceil(rows, bm), n // bn, grid), *given[:2], layer.scale, layer.bias, layer.shapes,
+            *given[2:],
+            snakes.turns if snakes else none, snakes.inverses if snakes else none, *to.ends, rows, places, x.columns,
+            x.shift,
             x.source.rows, place, to.count, kept.rows if kept else 0, residual.columns if residual else 0,
             residual.shift if residual else 0,
             residual.source.rows if residual and not residual.shared else 0, to.start, written.slope, MARGIN,
@@ -192,7 +223,9 @@ class _Level:
         self._last, self._extra = level == config.levels - 1, int(level == config.levels - 1)
         self._stride, self._slope = config.source_stride(level), LAST_SLOPE if self._last else config.lrelu_slope
         self._up = raising(weights[f"ups.{level}.weight"], weights[f"ups.{level}.bias"], self._rate, dtype)
-        self._down = strided(weights[f"source_downs.{level}.weight"], weights[f"source_downs.{level}.bias"], owner.spectrum_width, dtype)
+        self._down = strided(
+            weights[f"source_downs.{level}.weight"], weights[f"source_downs.{level}.bias"], owner.spectrum_width, dtype
+        )
         self._source = Blocks(
             weights, [f"source_resblocks.{level}"], [config.source_resblock_kernel_sizes[level]],
             [config.source_resblock_dilation_sizes[level]], dtype, averaged=False,
@@ -200,7 +233,12 @@ class _Level:
         blocks = len(config.resblock_kernel_sizes)
         names = [f"resblocks.{blocks * level + at}" for at in range(blocks)]
         self._blocks = Blocks(
-            weights, names, list(config.resblock_kernel_sizes), list(config.resblock_dilation_sizes), dtype, averaged=True
+            weights,
+            names,
+            list(config.resblock_kernel_sizes),
+            list(config.resblock_dilation_sizes),
+            dtype,
+            averaged=True,
         )
         channels, shape = self._down.out, longest.levels[level]
         sort = 256 if channels > 128 else 128 if channels > 64 else 64
@@ -210,14 +248,23 @@ class _Level:
         def columns(variants: int, rows: int, kind: torch.dtype) -> _Columns:
             return _Columns(variants, rows, channels, kind, device)
 
-        self._wave, self._wave_active, self._wave_between = columns(1, heard, torch.float32), *(columns(1, heard, dtype) for _ in range(2))
+        self._wave, self._wave_active, self._wave_between = (
+            columns(1, heard, torch.float32),
+            *(columns(1, heard, dtype) for _ in range(2)),
+        )
         self._start, self._raw = columns(1, merged, torch.float32), columns(blocks, merged, torch.float32)
         self._active, self._between = (columns(blocks, merged, dtype) for _ in range(2))
         self._out = columns(1, merged, dtype)
 
     def excite(self, shape: WindowShape, ends: tuple[Tensor, Tensor], batch: int) -> None:
         """The spectrum's way up to where it joins."""
-        owner, at, wave, active, between = self._owner, shape.levels[self.level], self._wave, self._wave_active, self._wave_between
+        owner, at, wave, active, between = (
+            self._owner,
+            shape.levels[self.level],
+            self._wave,
+            self._wave_active,
+            self._wave_between,
+        )
         to = _Stretch(ends, batch, count(at.excitation), at.excitation.start, self._all, self._extra)
         begin = at.excitation.start * self._stride - self._stride // 2 - shape.spectrum.start
         x = _Input(owner.spectrum, count(shape.spectrum), begin, owner.spectrum_width, self._stride)
@@ -225,11 +272,19 @@ class _Level:
         for step, (_, one, snakes, two) in enumerate(self._source.steps):
             behind = self._source.steps[step + 1 :]
             written = _Written(wave, active, behind[0][0]) if behind else _Written(wave)
-            owner.convolve(self._kinds["source"], one, _Input(active, to.count), to, _Written(active=between, snakes=snakes))
-            owner.convolve(self._kinds["source"], two, _Input(between, to.count), to, written, residual=_Residual(wave, to.count))
+            owner.convolve(
+                self._kinds["source"], one, _Input(active, to.count), to, _Written(active=between, snakes=snakes)
+            )
+            owner.convolve(
+                self._kinds["source"], two, _Input(between, to.count), to, written, residual=_Residual(wave, to.count)
+            )
 
-    def __call__(self, shape: WindowShape, x: _Columns, held: Span, ends: tuple[Tensor, Tensor], batch: int) -> _Columns:
-        """x: the layer before on columns `held` -> this level's output on its `merged`, activated for the layer behind."""
+    def __call__(
+        self, shape: WindowShape, x: _Columns, held: Span, ends: tuple[Tensor, Tensor], batch: int
+    ) -> _Columns:
+        """x: the layer before on columns `held` -> this level's output on its `merged`, activated
+        for the layer behind.
+        """
         owner, at, merged = self._owner, shape.levels[self.level], shape.levels[self.level].merged
         to, steps = _Stretch(ends, batch, count(merged), merged.start, self._all, self._extra), self._blocks.steps
         owner.convolve(
@@ -242,7 +297,11 @@ class _Level:
         for step, (_, one, snakes, two) in enumerate(steps):
             before, behind, many = self._raw if step else self._start, steps[step + 1 :], self._blocks.variants
             residual = _Residual(before, to.count, shared=step == 0, variants=1 if behind else many)
-            written = _Written(self._raw, self._active, behind[0][0]) if behind else _Written(active=self._out, slope=self._slope)
+            written = (
+                _Written(self._raw, self._active, behind[0][0])
+                if behind
+                else _Written(active=self._out, slope=self._slope)
+            )
             owner.convolve(self._kinds["block"], one, active, to, _Written(active=self._between, snakes=snakes))
             owner.convolve(self._kinds["block" if behind else "mean"], two, between, to, written, residual=residual)
         return self._out

@@ -1,4 +1,6 @@
-"""Fundamental frequency of windows of several streams: the arithmetic of `vocoder.f0`, in float64 like it."""
+"""Fundamental frequency of windows of several streams: the arithmetic of `vocoder.f0`, in float64
+like it.
+"""
 
 import math
 
@@ -37,14 +39,25 @@ class PitchNetwork:
         self._weight = F.pad(weight, (0, self._layers[-1][0].shape[2] - len(weight)))
         self._bias = read("classifier.bias")
         # A layer looks over the edges and nothing is used of what it sees there.
-        self._buffers = [torch.zeros((rows + 2 * _MARGIN) * widest, dtype=torch.float64, device=device) for _ in range(2)]
+        self._buffers = [
+            torch.zeros((rows + 2 * _MARGIN) * widest, dtype=torch.float64, device=device) for _ in range(2)
+        ]
         self._f0 = torch.zeros(rows, device=device)
 
     def __call__(
-        self, ring: Tensor, mel: Tensor, width: int, slot: Tensor, first: Tensor, end: Tensor, batch: int, shape: WindowShape
+        self,
+        ring: Tensor,
+        mel: Tensor,
+        width: int,
+        slot: Tensor,
+        first: Tensor,
+        end: Tensor,
+        batch: int,
+        shape: WindowShape,
     ) -> Tensor:
-        """ring float32 [slots, frames, 80] -> Hz float32 [batch * shape.mel_frames], which mean something but for `F0Predictor.reach` at
-        both ends of each window. What it reads is left in mel [rows, width], too."""
+        """ring float32 [slots, frames, 80] -> Hz float32 [batch * shape.mel_frames], which mean
+        something but for `F0Predictor.reach` at both ends of each window. What it reads is left in
+        mel [rows, width], too."""
         rows, frames, before = batch * shape.mel_frames, shape.mel_frames, shape.frames_before
         channels = self._layers[0][0].shape[1]
         x = self._buffers[0][_MARGIN * channels :]
@@ -58,12 +71,14 @@ class PitchNetwork:
             tile = self._launch.tile("pitch", rows, SOUND_TILES)
             bm, bn = tile.rows, math.gcd(tile.columns, n)
             self._launch(
-                pitch_layer, (ceil(rows, bm), n // bn), x, weight, bias, out, first, end, rows, frames, before, C=c, N=n, TAPS=taps, BM=bm,
+                pitch_layer, (ceil(rows, bm), n // bn), x, weight, bias, out, first, end, rows, frames, before, C=c,
+                N=n, TAPS=taps, BM=bm,
                 BN=bn, BK=math.gcd(tile.inner, c), warps=tile.warps, stages=tile.stages,
             )  # fmt: skip
             x = out
         self._launch(
-            pitch, (ceil(rows, 4),), x, self._weight, self._bias, self._f0, first, end, rows, frames, before, C=len(self._weight),
+            pitch, (ceil(rows, 4),), x, self._weight, self._bias, self._f0, first, end, rows, frames, before,
+            C=len(self._weight),
             CP=power(len(self._weight)), BM=4,
         )  # fmt: skip
         return self._f0

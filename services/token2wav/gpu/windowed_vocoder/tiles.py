@@ -1,13 +1,20 @@
-"""Tiles of the vocoder's kernels: by kind of product and channels of its output, rows of the batch up to which, tile.
+"""Tiles of the vocoder's kernels: by kind of product and channels of its output, rows of the batch
+up to which, tile.
 
-Found on an H200 in float16 by `python -m bench.gpu.token2wav --part tuning-sound-float16`, and `tuning-pitch`.
+Found on an H200 in float16 by `python -m bench.gpu.token2wav --part tuning-sound-float16`, and
+`tuning-pitch`.
 """
 
 from services.token2wav.gpu.device.launcher import MANY, Tile, Tiles
 
 SOUND_TILES: Tiles = {
     "excitation": ((MANY, Tile(256, 0)),),
-    "pitch": ((130, Tile(16, 32, 64, 4, 4)), (1000, Tile(32, 32, 64)), (2000, Tile(64, 32, 32)), (MANY, Tile(32, 64, 32))),
+    "pitch": (
+        (130, Tile(16, 32, 64, 4, 4)),
+        (1000, Tile(32, 32, 64)),
+        (2000, Tile(64, 32, 32)),
+        (MANY, Tile(32, 64, 32)),
+    ),
     "sound pre": (
         (144, Tile(64, 32, 64, 4, 4)),
         (407, Tile(32, 32, 128, 4, 4)),
@@ -71,5 +78,7 @@ SOUND_TILES: Tiles = {
     ),
     "sound post": ((MANY, Tile(64, 32, 64)),),
 }
-EXACT_SOUND_TILES: Tiles = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(SOUND_TILES, ((MANY, Tile(16, 32, 32, 4, 2)),))
+EXACT_SOUND_TILES: Tiles = dict[str, tuple[tuple[int, Tile], ...]].fromkeys(
+    SOUND_TILES, ((MANY, Tile(16, 32, 32, 4, 2)),)
+)
 """For float32 without matrix units."""

@@ -1,8 +1,10 @@
-"""The vocoder on a GPU: windows of 50 frames of several streams at once, one CUDA graph for each batch size.
+"""The vocoder on a GPU: windows of 50 frames of several streams at once, one CUDA graph for each
+batch size.
 
-A window looks at its frames, 21 before and 20 after, wherever in the sentence it lies; masks stand for the ends of the sentence. So
-every window has the same shape, and one may render fewer frames than 50: what lies behind them is thrown away. Which frames a window
-renders changes no sample by more than rounding. What a stream leaves behind is mel in a ring and the phase of its harmonics.
+A window looks at its frames, 21 before and 20 after, wherever in the sentence it lies; masks stand
+for the ends of the sentence. So every window has the same shape, and one may render fewer frames
+than 50: what lies behind them is thrown away. Which frames a window renders changes no sample by
+more than rounding. What a stream leaves behind is mel in a ring and the phase of its harmonics.
 """
 
 from collections.abc import Sequence
@@ -35,13 +37,16 @@ _NOBODY = np.array([[SPARE_SLOT, 0, ENDLESS, 1, 0, 0, 0]], np.int32).T
 
 
 class WindowedVocoder:
-    """Weights, static buffers, and the memory of `slots` streams, of which slot 0 is nobody's. For one owner thread.
+    """Weights, static buffers, and the memory of `slots` streams, of which slot 0 is nobody's. For
+    one owner thread.
 
-    precision: of the filter's products. ieee: float32; tf32x3: the same within rounding, from three products each; tf32; bfloat16.
+    precision: of the filter's products. ieee: float32; tf32x3: the same within rounding, from three
+    products each; tf32; bfloat16.
     """
 
     def __init__(
-        self, config: VocoderConfig, weights: dict[str, Tensor], device: torch.device, *, slots: int, buckets: Sequence[int] = (1, 2,
+        self, config: VocoderConfig, weights: dict[str, Tensor], device: torch.device, *, slots: int,
+        buckets: Sequence[int] = (1, 2,
         4, 8, 16, 32),
         launch: Launcher | None = None, precision: str = "float16", lengths: Sequence[int] = (10, WINDOW_FRAMES),
         side_streams: bool = True,
@@ -51,12 +56,16 @@ class WindowedVocoder:
         self.hold_back_frames = context(config).hold_back(F0Predictor.reach)
         self.shapes = {frames: WindowShape(config, frames) for frames in sorted(lengths)}
         longest = self.shapes[max(lengths)]
-        most = -(-self.buckets[-1] // 32) * 32  # so that the rows of tables are aligned, and kernels compiled once
+        # so that the rows of tables are aligned, and kernels compiled once
+        most = -(-self.buckets[-1] // 32) * 32
         with torch.inference_mode():
-            self._network = SoundNetwork(config, weights, list(self.shapes.values()), most, device, launch, precision, side_streams)
+            self._network = SoundNetwork(
+                config, weights, list(self.shapes.values()), most, device, launch, precision, side_streams
+            )
             self._pitch = PitchNetwork(weights, most * longest.mel_frames, device, launch)
             self._merge = tuple(
-                weights[f"m_source.l_linear.{name}"].to(device, torch.float32).flatten().contiguous() for name in ("weight", "bias")
+                weights[f"m_source.l_linear.{name}"].to(device, torch.float32).flatten().contiguous()
+                for name in ("weight", "bias")
             )
             self.ring = torch.zeros(slots, RING_FRAMES, MEL_BINS, device=device)
             self.phase = torch.zeros(slots, config.harmonics, dtype=torch.float64, device=device)
@@ -67,7 +76,8 @@ class WindowedVocoder:
             self._window = torch.hann_window(config.n_fft, periodic=True, device=device)
             self._analysis, self._synthesis = _bases(config.n_fft, self._window, self._network.spectrum_width)
             self._turns, self._centres = (
-                torch.zeros(most * longest.mel_frames * config.harmonics, dtype=torch.float64, device=device) for _ in range(2)
+                torch.zeros(most * longest.mel_frames * config.harmonics, dtype=torch.float64, device=device)
+                for _ in range(2)
             )
             self._excitation = torch.zeros(most * count(longest.source), device=device)
             self._short = torch.zeros(most * count(longest.post) * config.n_fft, device=device)
@@ -82,7 +92,9 @@ class WindowedVocoder:
 
     @torch.inference_mode()
     def write(self, slots: Sequence[int], frames: Sequence[int], mels: Sequence[Tensor]) -> None:
-        """Put mels[i] float32 [n, 80], n at most 50, into the ring of slots[i] as frames frames[i].. of its sentence."""
+        """Put mels[i] float32 [n, 80], n at most 50, into the ring of slots[i] as frames
+        frames[i].. of its sentence.
+        """
         most = self.buckets[-1]
         for part in range(0, len(mels), most):
             given, host, count = mels[part : part + most], self._rows_staging.begin(), 0
@@ -90,11 +102,14 @@ class WindowedVocoder:
                 host[count : count + len(mel)] = slot * RING_FRAMES + (np.arange(at, at + len(mel)) % RING_FRAMES)
                 count += len(mel)
             self._rows_staging.send()
-            self.ring.view(-1, MEL_BINS).index_copy_(0, self._rows[:count], torch.cat(list(given)) if len(given) > 1 else given[0])
+            self.ring.view(-1, MEL_BINS).index_copy_(
+                0, self._rows[:count], torch.cat(list(given)) if len(given) > 1 else given[0]
+            )
 
     @torch.inference_mode()
     def run(self, windows: Sequence[Render], frames: int = WINDOW_FRAMES) -> Tensor:
-        """Samples float32 [windows, 480 * frames], valid until the next call, of which the first 480 * count of each row mean something.
+        """Samples float32 [windows, 480 * frames], valid until the next call, of which the first
+        480 * count of each row mean something.
 
         frames: one of `shapes`, at least every count.
         """
@@ -103,7 +118,15 @@ class WindowedVocoder:
         host[:, :bucket] = _NOBODY
         for at, each in enumerate(windows):
             ends = ENDLESS if each.end is None else each.end
-            host[:, at] = (each.slot, each.first, ends, each.count, _word(each.seed), _word(each.seed >> 32), _word(each.sentence))
+            host[:, at] = (
+                each.slot,
+                each.first,
+                ends,
+                each.count,
+                _word(each.seed),
+                _word(each.seed >> 32),
+                _word(each.sentence),
+            )
         self._staging.send()
         graph = self._graphs.get((frames, bucket))
         if graph is None:
@@ -131,8 +154,10 @@ class WindowedVocoder:
         f0 = self._pitch(self.ring, self._network.mel.tensor, MEL_WIDTH, slot, first, end, batch, shape)
         pitched = shape.mel_frames - 2 * F0Predictor.reach
         self._launch(
-            phases, (batch,), f0, slot, length, self.phase, self._turns, self._centres, shape.mel_frames, F0Predictor.reach, pitched,
-            RATE=SAMPLE_RATE, HOP=SAMPLES_PER_MEL_FRAME, H=self.config.harmonics, HP=power(self.config.harmonics), BF=power(pitched),
+            phases, (batch,), f0, slot, length, self.phase, self._turns, self._centres, shape.mel_frames,
+            F0Predictor.reach, pitched,
+            RATE=SAMPLE_RATE, HOP=SAMPLES_PER_MEL_FRAME, H=self.config.harmonics, HP=power(self.config.harmonics),
+            BF=power(pitched),
         )  # fmt: skip
         self._make_source(f0, first, end, batch, shape)
         planes = self._network(shape, first, end, batch)
@@ -142,14 +167,19 @@ class WindowedVocoder:
         config, samples, columns = self.config, count(shape.source), count(shape.spectrum)
         block = self._launch.tile("excitation", batch, SOUND_TILES).rows
         self._launch(
-            excitation, (ceil(samples, block), batch), f0, self._centres, self._turns, *self._merge, self._excitation, first, end,
-            self._table[4:], batch, samples, shape.mel_frames, F0Predictor.reach, shape.mel_frames - 2 * F0Predictor.reach,
-            self._table.shape[1], shape.source.start, shape.pitched_before, config.nsf_alpha, config.nsf_sigma, config.nsf_voiced_threshold,
+            excitation, (ceil(samples, block), batch), f0, self._centres, self._turns, *self._merge, self._excitation,
+            first, end,
+            self._table[4:], batch, samples, shape.mel_frames, F0Predictor.reach,
+            shape.mel_frames - 2 * F0Predictor.reach,
+            self._table.shape[1], shape.source.start, shape.pitched_before, config.nsf_alpha, config.nsf_sigma,
+            config.nsf_voiced_threshold,
             H=config.harmonics, HOP=SAMPLES_PER_MEL_FRAME, BLOCK=block,
         )  # fmt: skip
         self._launch(
-            analysed, (ceil(columns, 64), batch), self._excitation, self._analysis, self._network.spectrum.tensor, first, end, samples,
-            columns, shape.source.start, shape.spectrum.start, HOP=SAMPLES_PER_MEL_FRAME, RATE=SAMPLES_PER_MEL_FRAME // config.hop_len,
+            analysed, (ceil(columns, 64), batch), self._excitation, self._analysis, self._network.spectrum.tensor,
+            first, end, samples,
+            columns, shape.source.start, shape.spectrum.start, HOP=SAMPLES_PER_MEL_FRAME,
+            RATE=SAMPLES_PER_MEL_FRAME // config.hop_len,
             FFT=config.n_fft, STEP=config.hop_len, N=self._network.spectrum_width, BM=64,
         )  # fmt: skip
 
@@ -157,11 +187,14 @@ class WindowedVocoder:
         config, columns, samples = self.config, count(shape.post), SAMPLES_PER_MEL_FRAME * shape.frames
         self._launch(
             short_frames, (ceil(batch * columns, 64),), planes, self._synthesis, self._short, batch * columns,
-            WIDTH=self._network.planes_width, BINS=config.bins, BP=power(config.bins), FFT=config.n_fft, LARGEST=LARGEST_MAGNITUDE, BM=64,
+            WIDTH=self._network.planes_width, BINS=config.bins, BP=power(config.bins), FFT=config.n_fft,
+            LARGEST=LARGEST_MAGNITUDE, BM=64,
         )  # fmt: skip
         self._launch(
-            overlapped, (ceil(samples, 512), batch), self._short, self._window, self.samples, first, end, columns, samples,
-            shape.post.start, config.audio_limit, HOP=SAMPLES_PER_MEL_FRAME, RATE=SAMPLES_PER_MEL_FRAME // config.hop_len,
+            overlapped, (ceil(samples, 512), batch), self._short, self._window, self.samples, first, end, columns,
+            samples,
+            shape.post.start, config.audio_limit, HOP=SAMPLES_PER_MEL_FRAME,
+            RATE=SAMPLES_PER_MEL_FRAME // config.hop_len,
             FFT=config.n_fft, STEP=config.hop_len, BLOCK=512,
         )  # fmt: skip
 
@@ -173,8 +206,8 @@ def _word(value: int) -> int:
 
 
 def _bases(n_fft: int, window: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """The transforms as matrices with the window in them: [n_fft, width] to real parts and imaginary parts side by side; and
-    [2, bins, n_fft] back from them."""
+    """The transforms as matrices with the window in them: [n_fft, width] to real parts and
+    imaginary parts side by side; and [2, bins, n_fft] back from them."""
     bins = n_fft // 2 + 1
     tap = torch.arange(n_fft, dtype=torch.float64, device=window.device)
     angle = 2 * torch.pi / n_fft * torch.arange(bins, dtype=torch.float64, device=window.device)[:, None] * tap

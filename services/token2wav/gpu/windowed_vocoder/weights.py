@@ -1,4 +1,6 @@
-"""The vocoder's convolutions as `windowed_convolution` takes them: operands of a type, [taps, outputs, channels], widths of whole tiles."""
+"""The vocoder's convolutions as `windowed_convolution` takes them: operands of a type, [taps,
+outputs, channels], widths of whole tiles.
+"""
 
 import math
 
@@ -10,7 +12,8 @@ from services.token2wav.gpu.device.launcher import ceil
 
 Weights = dict[str, Tensor]
 OPERANDS = {
-    "ieee": torch.float32, "tf32": torch.float32, "tf32x3": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16,
+    "ieee": torch.float32, "tf32": torch.float32, "tf32x3": torch.float32, "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
 }  # fmt: skip
 """Type of what is multiplied, by precision."""
 
@@ -23,18 +26,22 @@ def wide(channels: int) -> int:
 class Convolution:
     """One or several variants of a layer. weights: per variant [N, C, taps].
 
-    In float16 each output has its weights scaled by a power of two to be near 1: exact, and nothing is too small for the type.
-    summed: the variants' sum is wanted. leads: by which column of its input, counted from its own, each variant begins.
+    In float16 each output has its weights scaled by a power of two to be near 1: exact, and nothing
+    is too small for the type. summed: the variants' sum is wanted. leads: by which column of its
+    input, counted from its own, each variant begins.
     """
 
     def __init__(
-        self, weights: list[Tensor], biases: list[Tensor], dilations: list[int], leads: list[int], dtype: torch.dtype, *,
+        self, weights: list[Tensor], biases: list[Tensor], dilations: list[int], leads: list[int], dtype: torch.dtype,
+        *,
         summed: bool = False,
     ) -> None:  # fmt: skip
         n, c = weights[0].shape[:2]
         self.out, self.channels, self.variants = wide(n), wide(c), len(weights)
         taps = [weight.shape[2] for weight in weights]
-        padded = [F.pad(weight.float(), (0, 0, 0, self.channels - c, 0, self.out - n)).permute(2, 0, 1) for weight in weights]
+        padded = [
+            F.pad(weight.float(), (0, 0, 0, self.channels - c, 0, self.out - n)).permute(2, 0, 1) for weight in weights
+        ]
         flat = torch.cat(padded)
         largest = flat.abs().amax(dim=(0, 2))
         exponent = torch.where(largest > 0, -torch.ceil(torch.log2(largest.clamp_min(1e-30))), 0.0)
@@ -62,21 +69,29 @@ class Snakes:
 
 
 class Blocks:
-    """Residual blocks side by side, those with more taps first, since they take longest: per dilation a pair of convolutions and the
-    activations before each. averaged: the mean of the blocks is wanted."""
+    """Residual blocks side by side, those with more taps first, since they take longest: per
+    dilation a pair of convolutions and the activations before each. averaged: the mean of the
+    blocks is wanted."""
 
     def __init__(
-        self, weights: Weights, names: list[str], kernels: list[int], dilations: list[tuple[int, ...]], dtype: torch.dtype, *,
+        self, weights: Weights, names: list[str], kernels: list[int], dilations: list[tuple[int, ...]],
+        dtype: torch.dtype, *,
         averaged: bool,
     ) -> None:  # fmt: skip
         order = sorted(range(len(names)), key=lambda at: -kernels[at])
-        names, kernels, dilations = [names[at] for at in order], [kernels[at] for at in order], [dilations[at] for at in order]
+        names, kernels, dilations = (
+            [names[at] for at in order],
+            [kernels[at] for at in order],
+            [dilations[at] for at in order],
+        )
         self.variants, last = len(names), len(dilations[0]) - 1
 
         def convolution(part: int, at: int) -> Convolution:
             widths = [each[at] if part == 1 else 1 for each in dilations]
             leads = [-(kernel // 2) * width for kernel, width in zip(kernels, widths, strict=True)]
-            given, biases = ([weights[f"{name}.convs{part}.{at}.{kind}"] for name in names] for kind in ("weight", "bias"))
+            given, biases = (
+                [weights[f"{name}.convs{part}.{at}.{kind}"] for name in names] for kind in ("weight", "bias")
+            )
             return Convolution(given, biases, widths, leads, dtype, summed=averaged and part == 2 and at == last)
 
         def snakes(part: int, at: int) -> Snakes:
@@ -86,17 +101,22 @@ class Blocks:
 
 
 def raising(weight: Tensor, bias: Tensor, rate: int, dtype: torch.dtype) -> Convolution:
-    """A transposed convolution [in, out, K] as one that makes `rate` columns at once from ceil(K / rate) taps, oldest first."""
+    """A transposed convolution [in, out, K] as one that makes `rate` columns at once from ceil(K /
+    rate) taps, oldest first.
+    """
     c_in, c_out, kernel = weight.shape
     taps, out = ceil(kernel, rate), wide(c_out)
     padded = torch.zeros(c_in, out, taps * rate, device=weight.device)
     padded[:, :c_out, :kernel] = weight
-    # Column q * rate + r sees input q - t through kernel place r + t * rate; tap 0 here is the oldest input, t = taps - 1.
+    # Column q * rate + r sees input q - t through kernel place r + t * rate; tap 0 here is the
+    # oldest input, t = taps - 1.
     grouped = padded.view(c_in, out, taps, rate).flip(2).permute(3, 1, 0, 2).reshape(rate * out, c_in, taps)
     return Convolution([grouped], [F.pad(bias, (0, out - c_out)).repeat(rate)], [1], [1 - taps], dtype)
 
 
 def strided(weight: Tensor, bias: Tensor, width: int, dtype: torch.dtype) -> Convolution:
-    """A convolution [C, channels, K] over columns of `width` elements as one tap of K * width channels, column by column."""
+    """A convolution [C, channels, K] over columns of `width` elements as one tap of K * width
+    channels, column by column.
+    """
     padded = F.pad(weight, (0, 0, 0, width - weight.shape[1]))
     return Convolution([padded.transpose(1, 2).flatten(1)[:, :, None]], [bias], [1], [0], dtype)

@@ -10,7 +10,9 @@ WINDOW_FRAMES = CHUNK_FRAMES
 
 @dataclass(frozen=True)
 class Render:
-    """Samples of `count` (1..50) frames from `first` on. end: frames of the sentence, None while more may come."""
+    """Samples of `count` (1..50) frames from `first` on. end: frames of the sentence, None while
+    more may come.
+    """
 
     slot: int
     first: int
@@ -21,13 +23,17 @@ class Render:
 
 
 _AROUND, _ALONE = 7, 150
-"""What a window costs beside its own frames, and a batch before its first window, in frames: an H200 takes 2.2 us for one."""
+"""What a window costs beside its own frames, and a batch before its first window, in frames: an
+H200 takes 2.2 us for one.
+"""
 
 
 def batches(counts: Sequence[int], lengths: Sequence[int], buckets: Sequence[int]) -> list[tuple[int, list[int]]]:
-    """How windows of so many frames are rendered: lengths, and the places of the windows in each batch, in order of length.
+    """How windows of so many frames are rendered: lengths, and the places of the windows in each
+    batch, in order of length.
 
-    Short windows go by themselves where that is less work than beside long ones; a batch is as large as the bucket that holds it.
+    Short windows go by themselves where that is less work than beside long ones; a batch is as
+    large as the bucket that holds it.
     """
     ascending, largest = sorted(lengths), max(buckets)
 

@@ -1,4 +1,6 @@
-"""The stretches of every layer that a window of so many frames needs, counted from the window's first frame."""
+"""The stretches of every layer that a window of so many frames needs, counted from the window's
+first frame.
+"""
 
 import math
 from dataclasses import dataclass
@@ -14,8 +16,9 @@ _FAR = 1000
 
 @dataclass(frozen=True)
 class LevelShape:
-    """groups: places of the upsampling, `rate` columns each, the first of which is column `raised` of `merged`'s layer, that is
-    groups.start * rate - trim, one more in the last level. excitation, merged: as in the plan."""
+    """groups: places of the upsampling, `rate` columns each, the first of which is column `raised`
+    of `merged`'s layer, that is groups.start * rate - trim, one more in the last level. excitation,
+    merged: as in the plan."""
 
     groups: Span
     raised: int
@@ -24,13 +27,16 @@ class LevelShape:
 
 
 class WindowShape:
-    """For windows of `frames` frames. pitched_before: frames before the window whose pitch is used, frames_before: whose mel is."""
+    """For windows of `frames` frames. pitched_before: frames before the window whose pitch is used,
+    frames_before: whose mel is.
+    """
 
     def __init__(self, config: VocoderConfig, frames: int) -> None:
         walk, reach, hop = plan(config, _FAR, _FAR + frames, 2 * _FAR), F0Predictor.reach, SAMPLES_PER_MEL_FRAME
         self.frames = frames
         self.source = _from(walk.source, _FAR * hop)
-        # The phase of a sample in the first half of a frame starts at the centre of the frame before.
+        # The phase of a sample in the first half of a frame starts at the centre of the frame
+        # before.
         self.pitched_before = -((self.source.start - hop // 2) // hop) + 1
         self.frames_before = self.pitched_before + reach
         self.mel_frames = self.frames_before + frames + context(config).hold_back(reach)
@@ -43,7 +49,9 @@ class WindowShape:
             trim, late = (config.upsample_kernel_sizes[level] - rate) // 2, int(level == config.levels - 1)
             raised = _from(at.raised, far)
             groups = Span((raised.start + trim) // rate, (raised.stop - 1 + trim) // rate + 1)
-            self.levels.append(LevelShape(groups, groups.start * rate - trim + late, _from(at.excitation, far), _from(at.merged, far)))
+            self.levels.append(
+                LevelShape(groups, groups.start * rate - trim + late, _from(at.excitation, far), _from(at.merged, far))
+            )
 
 
 def _from(span: Span, origin: int) -> Span:

@@ -45,7 +45,8 @@ def _speech(request: Any, pieces: int = 4) -> list[Any]:
     width = 2 if request.audio_format.encoding == audio_pb2.AUDIO_ENCODING_LINEAR16 else 1
     places = range(request.start_sample * width, len(WHOLE), len(WHOLE) // pieces)
     messages = [
-        RESPONSE(audio=WHOLE[at : at + len(WHOLE) // pieces], chunk_index=i, start_sample=at // width) for i, at in enumerate(places)
+        RESPONSE(audio=WHOLE[at : at + len(WHOLE) // pieces], chunk_index=i, start_sample=at // width)
+        for i, at in enumerate(places)
     ]
     messages.append(RESPONSE(chunk_index=len(messages), start_sample=len(WHOLE) // width, summary=SUMMARY))
     messages[0].header.CopyFrom(_header(request))
@@ -79,7 +80,9 @@ class Door(synthesis_pb2_grpc.SynthesisServiceServicer):
 
     async def SynthesizeUnary(self, request: Any, context: Any) -> Any:
         self.requests.append(request)
-        header = synthesis_pb2.SynthesisHeader(seed=5, voice="v", audio_format=request.audio_format, profile=profile_pb2.PROFILE_OFFLINE)
+        header = synthesis_pb2.SynthesisHeader(
+            seed=5, voice="v", audio_format=request.audio_format, profile=profile_pb2.PROFILE_OFFLINE
+        )
         return synthesis_pb2.SynthesizeUnaryResponse(audio=WHOLE, header=header, summary=SUMMARY)
 
     async def ListVoices(self, request: Any, context: Any) -> Any:
@@ -97,7 +100,10 @@ async def _door(*answers: Answer) -> AsyncIterator[tuple[Client, Door]]:
         return _nothing
 
     settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0)
-    async with running("cosyserve.v1.SynthesisService", settings, load) as service, Client(f"127.0.0.1:{service.port}") as client:
+    async with (
+        running("cosyserve.v1.SynthesisService", settings, load) as service,
+        Client(f"127.0.0.1:{service.port}") as client,
+    ):
         yield client, door
 
 
@@ -122,7 +128,13 @@ def _broken_after(count: int, retry_after: float | None = 0.01) -> Answer:
 async def test_chunks_header_and_summary() -> None:
     async with _door(_complete) as (client, door):
         speech = client.synthesize(
-            "Hello.", voice="ann", speed=1.5, sample_rate=16_000, first_hop_tokens=9, growth="exponential", max_hop_tokens=50
+            "Hello.",
+            voice="ann",
+            speed=1.5,
+            sample_rate=16_000,
+            first_hop_tokens=9,
+            growth="exponential",
+            max_hop_tokens=50,
         )
         assert speech.header is None
         chunks = [chunk async for chunk in speech]
@@ -149,7 +161,10 @@ async def test_eight_bit_samples_are_counted_as_such() -> None:
     [
         (lambda messages: messages[:-1], "ended without a summary after 100 samples"),
         (lambda messages: messages[:1] + messages[2:], "chunk 2 arrived where 1 was due"),
-        (lambda messages: [messages[0], RESPONSE(audio=b"ab", chunk_index=1, start_sample=26)], "begins at sample 26, expected 25"),
+        (
+            lambda messages: [messages[0], RESPONSE(audio=b"ab", chunk_index=1, start_sample=26)],
+            "begins at sample 26, expected 25",
+        ),
     ],
 )
 async def test_a_stream_that_is_not_whole_is_an_error(spoil: Callable[[list[Any]], list[Any]], message: str) -> None:
@@ -293,7 +308,12 @@ async def test_values_that_no_message_can_carry(values: dict[str, Any]) -> None:
 
 
 async def test_modes_reach_every_call_that_has_them() -> None:
-    how: dict[str, Any] = {"prompt_mode": "instruct", "instruction": "Slowly.", "prompt": Prompt(b"RIFF", "Hello.", "en"), "retry": True}
+    how: dict[str, Any] = {
+        "prompt_mode": "instruct",
+        "instruction": "Slowly.",
+        "prompt": Prompt(b"RIFF", "Hello.", "en"),
+        "retry": True,
+    }
     async with _door(_complete) as (client, door):
         await client.synthesize("x", **how).read()
         await client.synthesize_unary("x", **how)
@@ -303,9 +323,16 @@ async def test_modes_reach_every_call_that_has_them() -> None:
     requests = [*door.requests, door.setups[0].request]
     assert len(requests) == 3
     for request in requests:
-        assert (request.prompt_mode, request.instruction, request.retry) == (synthesis_pb2.PROMPT_MODE_INSTRUCT, "Slowly.", True)
+        assert (request.prompt_mode, request.instruction, request.retry) == (
+            synthesis_pb2.PROMPT_MODE_INSTRUCT,
+            "Slowly.",
+            True,
+        )
         assert request.prompt == voice_pb2.PromptRecording(audio=b"RIFF", transcript="Hello.", language_code="en")
-    assert (requests[2].profile, door.setups[0].mode) == (profile_pb2.PROFILE_UPSTREAM, synthesis_pb2.StreamingSynthesizeSetup.MODE_TOKENS)
+    assert (requests[2].profile, door.setups[0].mode) == (
+        profile_pb2.PROFILE_UPSTREAM,
+        synthesis_pb2.StreamingSynthesizeSetup.MODE_TOKENS,
+    )
 
 
 async def test_a_lost_conversion_is_taken_up_with_the_same_recordings() -> None:
@@ -350,7 +377,11 @@ async def test_a_stream_is_taken_up_with_the_onset_that_its_samples_are_counted_
         speech = client.synthesize("x", resumptions=1)
         assert await speech.read() == WHOLE
         assert await client.synthesize("x", onset="natural").read() == WHOLE
-    assert [request.onset for request in door.requests] == [synthesis_pb2.ONSET_UNSPECIFIED, trimmed, synthesis_pb2.ONSET_NATURAL]
+    assert [request.onset for request in door.requests] == [
+        synthesis_pb2.ONSET_UNSPECIFIED,
+        trimmed,
+        synthesis_pb2.ONSET_NATURAL,
+    ]
     assert speech.header is not None
     assert (speech.header.onset, speech.header.removed_start_milliseconds) == ("trimmed", 160.5)
 

@@ -1,4 +1,6 @@
-"""A speech that is closed begins no further call, whatever it waits for; and tries that fail are counted without end."""
+"""A speech that is closed begins no further call, whatever it waits for; and tries that fail are
+counted without end.
+"""
 
 import asyncio
 import contextlib
@@ -21,7 +23,9 @@ Open = Callable[[Client], Speech]
 
 
 class Breaking(synthesis_pb2_grpc.SynthesisServiceServicer):
-    """Sends one chunk, then loses the first call; goes on for ever in any other. lost: set when it has lost it."""
+    """Sends one chunk, then loses the first call; goes on for ever in any other. lost: set when it
+    has lost it.
+    """
 
     def __init__(self) -> None:
         self.begun = self.open = 0
@@ -59,7 +63,9 @@ async def served(door: Breaking) -> AsyncIterator[int]:
         await server.stop(0)
 
 
-@pytest.mark.parametrize("open_it", [lambda client: client.synthesize("x"), lambda client: client.streaming_synthesize()])
+@pytest.mark.parametrize(
+    "open_it", [lambda client: client.synthesize("x"), lambda client: client.streaming_synthesize()]
+)
 async def test_a_stream_that_is_taken_up_again_is_hung_up(open_it: Open) -> None:
     """While it waits for the time to ask again."""
     door = Breaking()
@@ -105,7 +111,9 @@ async def test_a_stream_that_waits_for_a_server_is_hung_up() -> None:
             assert listening.cancelled()
 
 
-@pytest.mark.parametrize("open_it", [lambda client: client.synthesize("x"), lambda client: client.streaming_synthesize()])
+@pytest.mark.parametrize(
+    "open_it", [lambda client: client.synthesize("x"), lambda client: client.streaming_synthesize()]
+)
 async def test_a_stream_that_is_closed_first_asks_for_nothing(open_it: Open) -> None:
     door = Breaking()
     async with served(door) as port, Client(f"127.0.0.1:{port}") as client:

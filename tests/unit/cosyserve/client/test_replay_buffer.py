@@ -17,7 +17,9 @@ RESPONSE = synthesis_pb2.SynthesizeResponse
 
 
 class Speller(synthesis_pb2_grpc.SynthesisServiceServicer):
-    """Speaks each character as one sample, a message for each fragment. Calls before the last one break off behind `breaks` samples."""
+    """Speaks each character as one sample, a message for each fragment. Calls before the last one
+    break off behind `breaks` samples.
+    """
 
     def __init__(self, breaks: list[int]) -> None:
         self.breaks = breaks
@@ -42,7 +44,9 @@ class Speller(synthesis_pb2_grpc.SynthesisServiceServicer):
             begin = max(first, self.setups[-1].request.start_sample)
             if begin < at:
                 asked = self.setups[-1].request
-                header = synthesis_pb2.SynthesisHeader(seed=9, engine="e", audio_format=asked.audio_format, profile=asked.profile)
+                header = synthesis_pb2.SynthesisHeader(
+                    seed=9, engine="e", audio_format=asked.audio_format, profile=asked.profile
+                )
                 audio = request.text[begin - first :].encode("utf-16-le")
                 yield RESPONSE(audio=audio, chunk_index=index, start_sample=begin, header=None if index else header)
                 index += 1
@@ -66,7 +70,10 @@ async def speller(*breaks: int) -> AsyncIterator[tuple[Client, Speller]]:
         return nothing
 
     settings = ServerSettings(listen="127.0.0.1:0", drain_seconds=0)
-    async with running("cosyserve.v1.SynthesisService", settings, load) as service, Client(f"127.0.0.1:{service.port}") as client:
+    async with (
+        running("cosyserve.v1.SynthesisService", settings, load) as service,
+        Client(f"127.0.0.1:{service.port}") as client,
+    ):
         yield client, door
 
 
@@ -143,7 +150,9 @@ async def test_nothing_is_left_waiting_when_it_was_heard_to_its_end() -> None:
 
 
 async def test_nothing_is_left_waiting_when_the_server_ended_it() -> None:
-    """As it does when it was told to cancel: the text has no end. Text that is still to come is not asked for."""
+    """As it does when it was told to cancel: the text has no end. Text that is still to come is not
+    asked for.
+    """
     stopped = asyncio.Event()
 
     async def fragments() -> AsyncIterator[str]:
@@ -160,7 +169,9 @@ async def test_nothing_is_left_waiting_when_the_server_ended_it() -> None:
         assert (await asyncio.wait_for(speech.read(), 20)).decode("utf-16-le") == "abc"
         await asyncio.wait_for(stopped.wait(), 1)
         await asyncio.sleep(0)
-        assert {task for task in asyncio.all_tasks() - before if "_send" in repr(task) or "_pour" in repr(task)} == set()
+        assert {
+            task for task in asyncio.all_tasks() - before if "_send" in repr(task) or "_pour" in repr(task)
+        } == set()
         with pytest.raises(errors.InvalidRequest, match="the synthesis is over"):
             await asyncio.wait_for(speech.write("more"), 1)
 

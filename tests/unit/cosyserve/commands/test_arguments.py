@@ -1,4 +1,6 @@
-"""What commands take as backends and replicas, and what becomes of it in the services' variables."""
+"""What commands take as backends and replicas, and what becomes of it in the services'
+variables.
+"""
 
 import argparse
 from pathlib import Path
@@ -51,4 +53,7 @@ def test_who_is_given_no_backend_has_what_the_environment_says(
 
 def test_strict_is_for_both_engines() -> None:
     assert strictness(argparse.Namespace(strict=False)) == {}
-    assert strictness(argparse.Namespace(strict=True)) == {"COSYSERVE_LLM_STRICT": "true", "COSYSERVE_TOKEN2WAV_STRICT": "true"}
+    assert strictness(argparse.Namespace(strict=True)) == {
+        "COSYSERVE_LLM_STRICT": "true",
+        "COSYSERVE_TOKEN2WAV_STRICT": "true",
+    }

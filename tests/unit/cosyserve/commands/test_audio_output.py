@@ -1,4 +1,6 @@
-"""What commands show: progress on a terminal and nowhere else, and the columns of the list of voices."""
+"""What commands show: progress on a terminal and nowhere else, and the columns of the list of
+voices.
+"""
 
 import argparse
 import io
@@ -34,7 +36,9 @@ async def test_progress_is_shown_on_a_terminal_and_wiped(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("key", ["sex", "gender"])
 def test_a_voice_is_listed_with_language_and_sex(key: str) -> None:
-    voice = VoiceLine("anna", "c0ffee", 2.44, True, False, "Anna\x1b[31m", "en-GB", "2026-11-20T10:00:00Z", {key: "female"})
+    voice = VoiceLine(
+        "anna", "c0ffee", 2.44, True, False, "Anna\x1b[31m", "en-GB", "2026-11-20T10:00:00Z", {key: "female"}
+    )
     assert dict(zip(_COLUMNS, _cells(voice), strict=True)) == {
         "ID": "anna",
         "LANGUAGE": "en-GB",

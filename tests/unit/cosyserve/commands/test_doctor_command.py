@@ -26,7 +26,19 @@ def test_a_cpu_serves_and_is_told_so(tmp_path: Path) -> None:
     assert done.returncode == (0 if told["healthy"] else 1), done.stderr
     assert told["recommendation"]["environ"]["COSYSERVE_LLM_DEVICE"] == "cpu"
     checks = {finding["check"] for finding in told["findings"]}
-    wanted = {"driver", "python", "library torch", "library vllm", "model", "cores", "memory", "disk", "open files", "public port", "clock"}
+    wanted = {
+        "driver",
+        "python",
+        "library torch",
+        "library vllm",
+        "model",
+        "cores",
+        "memory",
+        "disk",
+        "open files",
+        "public port",
+        "clock",
+    }
     assert wanted <= checks
     assert all(finding["means"] for finding in told["findings"] if finding["state"] != "ok")
 

@@ -1,4 +1,6 @@
-"""The system's player: which is taken, what it is given, and what is said when it fails. The programs are stand-ins."""
+"""The system's player: which is taken, what it is given, and what is said when it fails. The
+programs are stand-ins.
+"""
 
 import sys
 import wave
@@ -53,7 +55,9 @@ async def test_each_program_gets_all_samples_and_their_rate(programs: Path, prog
 
 
 def test_the_first_that_is_there_is_taken_and_none_is_said(programs: Path) -> None:
-    with pytest.raises(NoPlayer, match=r"no player is installed; looked for pw-play, paplay, aplay, ffplay, afplay, play\. Install one"):
+    with pytest.raises(
+        NoPlayer, match=r"no player is installed; looked for pw-play, paplay, aplay, ffplay, afplay, play\. Install one"
+    ):
         found_program()
     for name in ("play", "aplay"):
         install(programs, name, KEEPS)

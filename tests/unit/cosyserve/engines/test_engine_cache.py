@@ -1,4 +1,6 @@
-"""The engine cache with real processes: who builds, who waits, what a killed builder leaves, what a damaged file does."""
+"""The engine cache with real processes: who builds, who waits, what a killed builder leaves, what a
+damaged file does.
+"""
 
 import errno
 import json
@@ -39,9 +41,13 @@ note(f"has {engine.file('estimator.plan').read_bytes().decode()}")
 
 
 def builder(root: Path, log: Path, gate: Path) -> "subprocess.Popen[bytes]":
-    """A process that obtains the engine, building it where it has to; its build ends once `gate` is there."""
+    """A process that obtains the engine, building it where it has to; its build ends once `gate` is
+    there.
+    """
     return subprocess.Popen(
-        [sys.executable, "-c", BUILDER, str(root), str(log), str(gate)], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}
+        [sys.executable, "-c", BUILDER, str(root), str(log), str(gate)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 
 
@@ -106,7 +112,12 @@ def test_a_damaged_engine_is_built_anew(tmp_path: Path, damage: str) -> None:
     else:
         (plan.parent / MANIFEST).write_text('{"component": 1')
     refused = cache.find(KEY)
-    words = {"flipped": "other bytes", "shorter": "has 4 bytes, 5 were built", "gone": "is missing", "manifest": "cannot be read"}
+    words = {
+        "flipped": "other bytes",
+        "shorter": "has 4 bytes, 5 were built",
+        "gone": "is missing",
+        "manifest": "cannot be read",
+    }
     assert isinstance(refused, Refused)
     assert words[damage] in refused.reason
     assert obtain(cache, "second").file("estimator.plan").read_text() == "second"
@@ -120,7 +131,9 @@ def test_a_directory_without_manifest_is_no_engine(tmp_path: Path) -> None:
     assert obtain(cache, "known").file("estimator.plan").read_text() == "known"
 
 
-@pytest.mark.parametrize(("fact", "value"), [("gpu", "NVIDIA L40S"), ("tensorrt", "10.9.0"), ("precision", "bf16"), ("driver", "580.1")])
+@pytest.mark.parametrize(
+    ("fact", "value"), [("gpu", "NVIDIA L40S"), ("tensorrt", "10.9.0"), ("precision", "bf16"), ("driver", "580.1")]
+)
 def test_another_machine_or_version_is_another_engine_and_says_why(tmp_path: Path, fact: str, value: str) -> None:
     cache = EngineCache(tmp_path)
     obtain(cache, "theirs")
@@ -203,7 +216,11 @@ def test_a_lock_needs_no_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "pwrite", full)
-    with FileLock(tmp_path / "lock", "a test", lambda told: None), pytest.raises(BlockingIOError), locked_alone(tmp_path / "lock"):
+    with (
+        FileLock(tmp_path / "lock", "a test", lambda told: None),
+        pytest.raises(BlockingIOError),
+        locked_alone(tmp_path / "lock"),
+    ):
         pass
 
 

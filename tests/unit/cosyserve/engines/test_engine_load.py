@@ -1,4 +1,6 @@
-"""What speech costs is the cost of streams that are spoken: callers who hang up before any speech do not change it."""
+"""What speech costs is the cost of streams that are spoken: callers who hang up before any speech
+do not change it.
+"""
 
 import asyncio
 import contextlib
@@ -60,7 +62,9 @@ def test_who_hangs_up_beside_one_who_is_spoken_takes_his_time() -> None:
 
 
 def test_the_time_before_the_first_speech_counts_for_who_was_in() -> None:
-    """Hung up: 0 to 3 s. In, and spoken at 4 s: from 1 s on. In, and spoken at 5 s: from 2 s on. Hung up: 2.5 to 6 s."""
+    """Hung up: 0 to 3 s. In, and spoken at 4 s: from 1 s on. In, and spoken at 5 s: from 2 s on.
+    Hung up: 2.5 to 6 s.
+    """
     clock = Clock()
     gone = clock.meter.begins()
     clock.now = 1.0
@@ -112,7 +116,9 @@ def test_work_without_speech_is_kept_in_one_place_and_forgotten_with_the_rest() 
 
 
 def test_the_window_is_no_longer_than_so_much_work() -> None:
-    """An engine that was held up for minutes has what it measured then forgotten after half a minute of work."""
+    """An engine that was held up for minutes has what it measured then forgotten after half a
+    minute of work.
+    """
     load = EngineLoad()
     for _ in range(100):
         load.worked(10.0, 0.1)
@@ -120,7 +126,9 @@ def test_the_window_is_no_longer_than_so_much_work() -> None:
 
 
 class Slow:
-    """A backend whose prefill takes 0.3 s and whose every hop of a second takes 0.1 s, on the clock of the test."""
+    """A backend whose prefill takes 0.3 s and whose every hop of a second takes 0.1 s, on the clock
+    of the test.
+    """
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -8,7 +8,16 @@ from functools import partial
 
 import pytest
 
-from cosyserve.engines.fallback import Below, Footing, Refusal, Rung, Unserved, descend, first_that_speaks, without_paths
+from cosyserve.engines.fallback import (
+    Below,
+    Footing,
+    Refusal,
+    Rung,
+    Unserved,
+    descend,
+    first_that_speaks,
+    without_paths,
+)
 from cosyserve.errors import InternalFault, ModelError, SettingsError
 
 
@@ -63,7 +72,10 @@ def test_other_faults_pass_through() -> None:
     ("text", "told"),
     [
         ("/models/a b/x: missing", "a b/x: missing"),
-        ("make it with: cosyserve model build /srv/m --precision fp16", "make it with: cosyserve model build m --precision fp16"),
+        (
+            "make it with: cosyserve model build /srv/m --precision fp16",
+            "make it with: cosyserve model build m --precision fp16",
+        ),
         ("see https://example.org/a/b (1/2 of it)", "see https://example.org/a/b (1/2 of it)"),
         ("'/var/lib/x.json' and (/etc/y)", "'x.json' and (y)"),
     ],
@@ -89,7 +101,9 @@ async def speak(engine: str, mute: tuple[str, ...] = ("best",)) -> str:
     return f"{engine} speaks"
 
 
-async def test_an_engine_of_files_that_loads_and_does_not_speak_is_stepped_over(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_engine_of_files_that_loads_and_does_not_speak_is_stepped_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     load, loaded = with_files()
     with caplog.at_level(logging.INFO):
         footing, spoken = await first_that_speaks(load, speak, "/srv/model: it cannot speak")
@@ -135,7 +149,9 @@ async def test_an_engine_that_did_not_speak_is_gone_before_the_next_is_loaded() 
 
     ladder = [Rung("best", made.pop, needs_files=True), Rung("good", next_engine)]
     footing, _ = await first_that_speaks(
-        lambda below: descend("llm", ladder, strict=False, setting="STRICT", below=below), speak_if_freed, "it cannot speak"
+        lambda below: descend("llm", ladder, strict=False, setting="STRICT", below=below),
+        speak_if_freed,
+        "it cannot speak",
     )
     assert (footing.rung, freed) == ("good", [True])
 
@@ -147,7 +163,10 @@ def test_an_engine_that_does_not_load_in_its_time_is_stepped_over(caplog: pytest
         hanging.wait(30)
         return "best engine"
 
-    ladder = [Rung("best", hang, needs_files=True, discard=lambda engine: released.set()), Rung("plain", lambda: "plain engine")]
+    ladder = [
+        Rung("best", hang, needs_files=True, discard=lambda engine: released.set()),
+        Rung("plain", lambda: "plain engine"),
+    ]
     footing = descend("llm", ladder, strict=False, setting="STRICT", load_seconds=0.1)
     assert (footing.engine, footing.rung) == ("plain engine", "plain")
     assert footing.refused == (Refusal("best", "best did not load in 0.1 s, the limit that LOAD_SECONDS sets"),)
@@ -155,6 +174,8 @@ def test_an_engine_that_does_not_load_in_its_time_is_stepped_over(caplog: pytest
     hanging.set()
     assert released.wait(10), "an engine that comes too late gives its memory back"
     with pytest.raises(Unserved, match=r"STRICT is true and best cannot serve: best did not load in 0\.1 s"):
-        descend("llm", [Rung("best", threading.Event().wait), ladder[1]], strict=True, setting="STRICT", load_seconds=0.1)
+        descend(
+            "llm", [Rung("best", threading.Event().wait), ladder[1]], strict=True, setting="STRICT", load_seconds=0.1
+        )
     with pytest.raises(Unserved, match=r"^best did not load in 0\.1 s"):
         descend("llm", [Rung("best", threading.Event().wait)], strict=False, setting="STRICT", load_seconds=0.1)

@@ -1,4 +1,6 @@
-"""Where compiled kernels are kept: a directory for each key, safe to share, pruned, and never anybody else's."""
+"""Where compiled kernels are kept: a directory for each key, safe to share, pruned, and never
+anybody else's.
+"""
 
 import json
 import logging
@@ -43,10 +45,14 @@ def test_triton_is_told_and_what_it_was_told_before_stays(tmp_path: Path) -> Non
 
 def test_the_users_cache_is_the_default(tmp_path: Path) -> None:
     assert keep_kernels(KEY, {"HOME": str(tmp_path)}).is_relative_to(tmp_path / ".cache" / "cosyserve" / "kernels")
-    assert keep_kernels(KEY, {"HOME": "/nowhere", "XDG_CACHE_HOME": str(tmp_path / "x")}).is_relative_to(tmp_path / "x" / "cosyserve")
+    assert keep_kernels(KEY, {"HOME": "/nowhere", "XDG_CACHE_HOME": str(tmp_path / "x")}).is_relative_to(
+        tmp_path / "x" / "cosyserve"
+    )
 
 
-def test_where_nothing_can_be_kept_there_is_a_warning_and_a_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_nothing_can_be_kept_there_is_a_warning_and_a_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").touch()
     environ = {"COSYSERVE_CACHE_DIR": str(tmp_path / "file")}
     directory = keep_kernels(KEY, environ)
@@ -56,7 +62,9 @@ def test_where_nothing_can_be_kept_there_is_a_warning_and_a_start(tmp_path: Path
     directory.rmdir()
 
 
-def test_code_is_not_loaded_from_a_directory_that_all_may_write(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_code_is_not_loaded_from_a_directory_that_all_may_write(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     kept = keep_kernels(KEY, {"COSYSERVE_CACHE_DIR": str(tmp_path)})
     kept.chmod(0o777)
     elsewhere = keep_kernels(KEY, {"COSYSERVE_CACHE_DIR": str(tmp_path)})
@@ -83,10 +91,14 @@ def test_all_that_is_made_is_private(tmp_path: Path) -> None:
         kept = keep_kernels(KEY, {"HOME": str(tmp_path)})
     finally:
         os.umask(before)
-    assert [stat.S_IMODE(directory.stat().st_mode) for directory in (kept, kept.parent, kept.parent.parent)] == [0o700] * 3
+    assert [stat.S_IMODE(directory.stat().st_mode) for directory in (kept, kept.parent, kept.parent.parent)] == [
+        0o700
+    ] * 3
 
 
-def test_without_a_home_it_lies_where_nobody_else_can_have_been_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_home_it_lies_where_nobody_else_can_have_been_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ours = tmp_path / f"cosyserve-cache-{os.geteuid()}"
     assert keep_kernels(KEY, {}).is_relative_to(ours)
@@ -97,18 +109,26 @@ def test_without_a_home_it_lies_where_nobody_else_can_have_been_before(tmp_path:
 def test_what_cannot_be_kept_goes_with_the_process(tmp_path: Path) -> None:
     program = (
         "from cosyserve.engines.kernel_cache import Key, keep_kernels\n"
-        "kept = keep_kernels(Key(gpu='gpu', capability=(9, 0), torch='1', model='m'), {'COSYSERVE_CACHE_DIR': '/dev/null'})\n"
+        "kept = keep_kernels(Key(gpu='gpu', capability=(9, 0), torch='1', model='m'), {'COSYSERVE_CACHE_DIR': "
+        "'/dev/null'})\n"
         "(kept / 'kernel').touch()\nprint(kept)"
     )
-    done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, capture_output=True, text=True
+    )
     kept = Path(done.stdout.strip())
     assert (kept.parent, kept.exists()) == (tmp_path, False)
 
 
-def test_what_nobody_used_for_long_is_deleted_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_nobody_used_for_long_is_deleted_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     environ = {"COSYSERVE_CACHE_DIR": str(tmp_path)}
-    old, young = keep_kernels(replace(KEY, model="old"), dict(environ)), keep_kernels(replace(KEY, model="young"), dict(environ))
+    old, young = (
+        keep_kernels(replace(KEY, model="old"), dict(environ)),
+        keep_kernels(replace(KEY, model="young"), dict(environ)),
+    )
     foreign = tmp_path / "kernels" / "foreign"
     foreign.mkdir()
     long_ago = time.time() - (kernel_cache.UNUSED_DAYS + 1) * 86_400
@@ -123,7 +143,8 @@ def test_many_starts_at_once_share_one_directory(tmp_path: Path) -> None:
     program = (
         "import sys, json\nfrom cosyserve.engines.kernel_cache import Key, keep_kernels\n"
         "for _ in range(200):\n"
-        "    kept = keep_kernels(Key(gpu='gpu', capability=(9, 0), torch='1', model='m'), {'COSYSERVE_CACHE_DIR': sys.argv[1]})\n"
+        "    kept = keep_kernels(Key(gpu='gpu', capability=(9, 0), torch='1', model='m'), {'COSYSERVE_CACHE_DIR': "
+        "sys.argv[1]})\n"
         "    json.loads((kept / 'key.json').read_text())\n"
     )
     starts = [subprocess.Popen([sys.executable, "-c", program, str(tmp_path)]) for _ in range(3)]

@@ -1,4 +1,6 @@
-"""A call that never returns costs its caller no more than its time limit; one that returns late has its result released."""
+"""A call that never returns costs its caller no more than its time limit; one that returns late has
+its result released.
+"""
 
 import subprocess
 import sys

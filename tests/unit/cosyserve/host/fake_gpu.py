@@ -24,7 +24,13 @@ for number, gpu in enumerate(gpus):
     told = {"uuid": f"GPU-{number}0f1e2d3c"} | gpu
     print(", ".join(str(told[field]) for field in query.partition("=")[2].split(",")))
 """
-H200 = {"name": "NVIDIA H200", "compute_cap": "9.0", "driver_version": "570.86.15", "memory.total": 143771, "memory.free": 143000}
+H200 = {
+    "name": "NVIDIA H200",
+    "compute_cap": "9.0",
+    "driver_version": "570.86.15",
+    "memory.total": 143771,
+    "memory.free": 143000,
+}
 
 
 def put_program(directory: Path) -> None:

@@ -1,4 +1,6 @@
-"""Settings by memory: they fit the memory, the services know them, and more memory never gives less."""
+"""Settings by memory: they fit the memory, the services know them, and more memory never gives
+less.
+"""
 
 from collections.abc import Mapping
 

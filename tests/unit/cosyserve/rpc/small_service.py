@@ -42,7 +42,10 @@ async def one_chunk(request: Any, context: Any) -> AsyncIterator[Any]:
 
 @contextlib.asynccontextmanager
 async def served(behaviour: Behaviour) -> AsyncIterator[synthesis_pb2_grpc.SynthesisServiceStub]:
-    async with running(NAME, SETTINGS, loader(behaviour)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+    async with (
+        running(NAME, SETTINGS, loader(behaviour)) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
         yield synthesis_pb2_grpc.SynthesisServiceStub(channel)
 
 

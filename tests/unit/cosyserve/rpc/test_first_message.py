@@ -1,4 +1,6 @@
-"""The first message of each kind of call over real gRPC: half sent, missing, undecodable; and how much of it is held."""
+"""The first message of each kind of call over real gRPC: half sent, missing, undecodable; and how
+much of it is held.
+"""
 
 import asyncio
 import contextlib
@@ -36,7 +38,9 @@ async def until_ended(raw: RawConnection, stream: int) -> bytes:
     return raw.ended[stream]
 
 
-@pytest.mark.parametrize("method", [SYNTHESIZE, f"/{NAME}/ListVoices", f"/{NAME}/StreamingSynthesize", "/grpc.health.v1.Health/Check"])
+@pytest.mark.parametrize(
+    "method", [SYNTHESIZE, f"/{NAME}/ListVoices", f"/{NAME}/StreamingSynthesize", "/grpc.health.v1.Health/Check"]
+)
 async def test_a_message_that_is_never_complete_ends_the_call_in_time(method: str) -> None:
     async with attacked() as (_, raw):
         begin = time.monotonic()
@@ -72,7 +76,9 @@ async def test_a_small_request_is_answered_beside_half_sent_ones() -> None:
         for _ in range(8):
             await raw.send(raw.call(SYNTHESIZE), b"\x0a", announced=1_000_000, end=False)
         async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel, asyncio.timeout(4):
-            call = synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest(text="now"))
+            call = synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(
+                synthesis_pb2.SynthesizeRequest(text="now")
+            )
             assert [message.audio async for message in call] == [b"now"]
 
 
@@ -110,7 +116,8 @@ async def test_connections_and_streams_are_limited() -> None:
             assert not second.closed.is_set()
             async with connected(address) as third:
                 await third.closed.wait()
-        # The server needs a moment to see that one has closed; until then further ones are closed, too.
+        # The server needs a moment to see that one has closed; until then further ones are closed,
+        # too.
         async with asyncio.timeout(5):
             while True:
                 async with connected(address) as again:
@@ -133,7 +140,10 @@ async def test_bytes_that_are_no_message_are_the_callers_fault(streamed: bool) -
         synthesis_pb2_grpc.add_SynthesisServiceServicer_to_server(Servicer(), service.handlers)
         return nothing
 
-    async with running(NAME, QUICK, loaded) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+    async with (
+        running(NAME, QUICK, loaded) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
         if streamed:
             good = synthesis_pb2.StreamingSynthesizeRequest().SerializeToString()
             method: Any = channel.stream_stream(f"/{NAME}/StreamingSynthesize")
@@ -152,7 +162,10 @@ async def test_a_unary_call_without_a_message_is_refused() -> None:
 
 
 async def test_health_answers_as_before() -> None:
-    async with running(NAME, QUICK, loader(one_chunk)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+    async with (
+        running(NAME, QUICK, loader(one_chunk)) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
         stub: Any = health_pb2_grpc.HealthStub(channel)
         assert (await stub.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
         watch = stub.Watch(health_pb2.HealthCheckRequest(service=NAME))

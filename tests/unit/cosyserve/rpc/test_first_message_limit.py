@@ -1,4 +1,6 @@
-"""First messages are received in turn: no more at once than the limit, and none that lingers keeps others out."""
+"""First messages are received in turn: no more at once than the limit, and none that lingers keeps
+others out.
+"""
 
 import asyncio
 import contextlib
@@ -69,7 +71,9 @@ async def test_a_call_that_has_just_begun_is_left_alone() -> None:
 
 
 async def order_of(gate: Intake, peers: list[str]) -> list[int]:
-    """The numbers of calls of `peers`, which all wait at once, in the order in which they are read."""
+    """The numbers of calls of `peers`, which all wait at once, in the order in which they are
+    read.
+    """
     order: list[int] = []
 
     async def call(number: int, peer: str) -> None:

@@ -6,7 +6,9 @@ from cosyserve.errors import PermissionDenied
 from cosyserve.rpc.peers import Peers
 
 
-@pytest.mark.parametrize("peer", ["ipv4:127.0.0.1:50123", "ipv6:%5B::1%5D:50123", "ipv6:[::ffff:127.0.0.1]:5", "unix:", "unix:/run/x.sock"])
+@pytest.mark.parametrize(
+    "peer", ["ipv4:127.0.0.1:50123", "ipv6:%5B::1%5D:50123", "ipv6:[::ffff:127.0.0.1]:5", "unix:", "unix:/run/x.sock"]
+)
 def test_this_host_always_may(peer: str) -> None:
     Peers(()).require(peer, "WarmUp")
 

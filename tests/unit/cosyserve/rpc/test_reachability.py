@@ -20,13 +20,17 @@ async def test_a_server_that_is_there_is_found() -> None:
 async def test_a_closed_port_is_reported_at_once() -> None:
     begin = time.monotonic()
     async with Client("127.0.0.1:1") as client:
-        with pytest.raises(Unavailable, match=r"server at 127\.0\.0\.1:1: nothing can be reached there; is it running\? cosyserve up"):
+        with pytest.raises(
+            Unavailable, match=r"server at 127\.0\.0\.1:1: nothing can be reached there; is it running\? cosyserve up"
+        ):
             await client.connect()
     assert time.monotonic() - begin < 3
 
 
 async def test_a_silent_address_is_waited_for_as_long_as_is_given() -> None:
-    """It takes connections and says nothing, as a server does that has no time yet: the channel gives up at once, `connect` does not."""
+    """It takes connections and says nothing, as a server does that has no time yet: the channel
+    gives up at once, `connect` does not.
+    """
 
     with socket.socket() as door:
         door.bind(("127.0.0.1", 0))

@@ -20,7 +20,10 @@ FILE = "cosyserve/v1/synthesis.proto"
 
 @pytest.fixture
 async def answers() -> AsyncIterator[object]:
-    async with running(NAME, SETTINGS, loader(one_chunk)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+    async with (
+        running(NAME, SETTINGS, loader(one_chunk)) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
 
         async def ask(request: Request) -> reflection_pb2.ServerReflectionResponse:
             call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([request]))
@@ -39,7 +42,9 @@ def comment(file: descriptor_pb2.FileDescriptorProto, *path: int) -> str:
     return next(place.leading_comments for place in file.source_code_info.location if tuple(place.path) == path)
 
 
-@pytest.mark.parametrize("request_", [Request(file_containing_symbol="cosyserve.v1.SynthesisService"), Request(file_by_filename=FILE)])
+@pytest.mark.parametrize(
+    "request_", [Request(file_containing_symbol="cosyserve.v1.SynthesisService"), Request(file_by_filename=FILE)]
+)
 async def test_a_method_comes_with_its_comment(answers, request_: Request) -> None:  # type: ignore[no-untyped-def]
     files = files_of(await answers(request_))
     service = next(service for service in files[FILE].service if service.name == "SynthesisService")
@@ -59,7 +64,9 @@ async def test_what_is_not_there_and_lists_are_answered_as_before(answers) -> No
 
 
 def _without_json_names(message: descriptor_pb2.DescriptorProto) -> None:
-    """protoc writes the names that fields have in JSON into a set, and leaves them out of generated code, where they follow."""
+    """protoc writes the names that fields have in JSON into a set, and leaves them out of generated
+    code, where they follow.
+    """
     for field in (*message.field, *message.extension):
         field.ClearField("json_name")
     for nested in message.nested_type:
@@ -67,9 +74,13 @@ def _without_json_names(message: descriptor_pb2.DescriptorProto) -> None:
 
 
 def test_the_descriptors_are_those_of_the_generated_code() -> None:
-    """A set that was not generated with the code beside it would describe another contract than the one that is served."""
+    """A set that was not generated with the code beside it would describe another contract than the
+    one that is served.
+    """
     contract = reflection._contract()
-    assert sorted(contract) == [f"cosyserve/v1/{path.name}" for path in sorted((ROOT / "protos" / "cosyserve" / "v1").glob("*.proto"))]
+    assert sorted(contract) == [
+        f"cosyserve/v1/{path.name}" for path in sorted((ROOT / "protos" / "cosyserve" / "v1").glob("*.proto"))
+    ]
     for name, content in contract.items():
         import_module(name.replace("/", ".").replace(".proto", "_pb2"))
         served = descriptor_pb2.FileDescriptorProto()

@@ -39,7 +39,9 @@ async def test_loading_then_serving_then_gone(unused_tcp_port: int) -> None:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{unused_tcp_port}") as channel:
         health = health_pb2_grpc.HealthStub(channel)
         stub = synthesis_pb2_grpc.SynthesisServiceStub(channel)
-        watches = [health.Watch(health_pb2.HealthCheckRequest(service=name), wait_for_ready=True) for name in ("", NAME)]
+        watches = [
+            health.Watch(health_pb2.HealthCheckRequest(service=name), wait_for_ready=True) for name in ("", NAME)
+        ]
         seen = [(await watch.read()).status for watch in watches]
         assert seen == [NOT_SERVING, NOT_SERVING]
         error = await status_of(stub.Synthesize(synthesis_pb2.SynthesizeRequest(text="x")))
@@ -66,9 +68,14 @@ async def test_who_owns_its_health_publishes_it() -> None:
 
 
 async def test_reflection_names_the_service() -> None:
-    async with running(NAME, SETTINGS, loader(one_chunk)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+    async with (
+        running(NAME, SETTINGS, loader(one_chunk)) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
-        answer = await stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")])).read()
+        answer = await stub.ServerReflectionInfo(
+            iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+        ).read()
         names = {listed.name for listed in answer.list_services_response.service}
     assert {NAME, "grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection"} <= names
 
@@ -87,7 +94,9 @@ async def test_reflection_names_the_service() -> None:
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("grouped", [False, True])
-async def test_our_errors_become_their_status_in_and_out_of_a_task_group(error: errors.CosyserveError, grouped: bool) -> None:
+async def test_our_errors_become_their_status_in_and_out_of_a_task_group(
+    error: errors.CosyserveError, grouped: bool
+) -> None:
     async def fail() -> None:
         raise error
 
@@ -132,7 +141,10 @@ async def test_a_bug_is_internal_and_its_text_stays_in_the_log(caplog: pytest.Lo
 
 
 async def test_a_method_that_does_not_exist_is_unimplemented() -> None:
-    async with running(NAME, SETTINGS, loader(one_chunk)) as service, grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
+    async with (
+        running(NAME, SETTINGS, loader(one_chunk)) as service,
+        grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel,
+    ):
         status = await status_of(channel.unary_unary(f"/{NAME}/Nothing")(b""))
     assert status.code() is grpc.StatusCode.UNIMPLEMENTED
 
@@ -171,6 +183,8 @@ def test_settings_without_sense_are_refused(changes: dict[str, Any], message: st
 async def test_an_address_that_cannot_be_listened_on_is_a_setting(unused_tcp_port: int) -> None:
     taken = ServerSettings(listen=f"127.0.0.1:{unused_tcp_port}")
     async with running(NAME, taken, loader(one_chunk)):
-        with pytest.raises(errors.SettingsError, match=f"listen is '127.0.0.1:{unused_tcp_port}', which cannot be listened on"):
+        with pytest.raises(
+            errors.SettingsError, match=f"listen is '127.0.0.1:{unused_tcp_port}', which cannot be listened on"
+        ):
             async with running(NAME, taken, loader(one_chunk)):
                 pass

@@ -53,7 +53,9 @@ async def test_drain_finishes_the_accepted_call_and_refuses_a_new_one() -> None:
         watch.cancel()
         async with grpc.aio.insecure_channel(f"127.0.0.1:{ports[0]}") as newcomer:
             for late in (newcomer, channel):
-                status = await status_of(synthesis_pb2_grpc.SynthesisServiceStub(late).Synthesize(synthesis_pb2.SynthesizeRequest()))
+                status = await status_of(
+                    synthesis_pb2_grpc.SynthesisServiceStub(late).Synthesize(synthesis_pb2.SynthesizeRequest())
+                )
                 assert status.code() is grpc.StatusCode.UNAVAILABLE
         finish.set()
         assert (await accepted.read()).audio == b"last"
@@ -62,7 +64,9 @@ async def test_drain_finishes_the_accepted_call_and_refuses_a_new_one() -> None:
 
 
 async def test_calls_that_are_not_read_are_refused_when_the_server_leaves() -> None:
-    """One has a turn, one waits for its own, and one sends its message in the moment in which the server leaves; another one is served."""
+    """One has a turn, one waits for its own, and one sends its message in the moment in which the
+    server leaves; another one is served.
+    """
     begun = 0
 
     async def behaviour(requests: Any, context: Any) -> AsyncIterator[Any]:
@@ -137,7 +141,9 @@ async def test_a_failed_load_closes_the_port() -> None:
 
 
 async def test_a_broken_engine_ends_the_process_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
-    """NOT_SERVING first, so that callers turn away; then serve raises, which is exit status 1 to a supervisor."""
+    """NOT_SERVING first, so that callers turn away; then serve raises, which is exit status 1 to a
+    supervisor.
+    """
 
     async def load(service: Service) -> Any:
         await asyncio.to_thread(service.broken, "the device is lost")
@@ -165,7 +171,9 @@ async def test_what_was_loaded_is_not_searched_by_the_garbage_collector_again(mo
 
 
 async def test_callers_that_hang_up_after_a_quiet_time_do_not_cost_the_connection() -> None:
-    """gRPC pings when a call is hung up; after half a minute without data the default counts such pings as an attack."""
+    """gRPC pings when a call is hung up; after half a minute without data the default counts such
+    pings as an attack.
+    """
     options = [("grpc.keepalive_time_ms", 10_000), ("grpc.use_local_subchannel_pool", 1)]
     async with running(NAME, SETTINGS, loader(one_chunk)) as service:  # noqa: SIM117 - the channel's address comes from the service
         async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}", options=options) as channel:
@@ -200,10 +208,15 @@ async def test_a_call_that_outlasts_the_drain_is_told_to_come_again() -> None:
         service = await exits.enter_async_context(running(NAME, settings, loader(endless)))
         async with grpc.aio.insecure_channel(f"127.0.0.1:{service.port}") as channel:
             waiting = asyncio.create_task(
-                status_of(synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest()))
+                status_of(
+                    synthesis_pb2_grpc.SynthesisServiceStub(channel).Synthesize(synthesis_pb2.SynthesizeRequest())
+                )
             )
             await begun.wait()
             await exits.aclose()
             error = await asyncio.wait_for(waiting, 5)
-    assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "this server is leaving; send the request again")
+    assert (error.code(), error.details()) == (
+        grpc.StatusCode.UNAVAILABLE,
+        "this server is leaving; send the request again",
+    )
     assert retry_delay(error) == 1.0

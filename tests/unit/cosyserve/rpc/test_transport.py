@@ -8,12 +8,18 @@ from cosyserve.rpc.transport import ANSWER_SECONDS, PING_SECONDS, channel_option
 ROOT = Path(__file__).parents[4]
 _MADE = re.compile(r"grpc(?:\.aio)?\.(?:insecure_channel|secure_channel|server)\(")
 _OWN_DEADLINES = {"cosyserve/probe.py", "cosyserve/host/supervision/liveness.py"}
-"""They ask for the health with deadlines of their own: to those who judge a process its silence must not look like a lost connection."""
+"""They ask for the health with deadlines of their own: to those who judge a process its silence
+must not look like a lost connection.
+"""
 
 
 def test_a_frozen_peer_is_noticed_within_eight_seconds() -> None:
     told = dict(channel_options())
-    assert told["grpc.keepalive_time_ms"] + told["grpc.http2.ping_timeout_ms"] == (PING_SECONDS + ANSWER_SECONDS) * 1000 < 8_000
+    assert (
+        told["grpc.keepalive_time_ms"] + told["grpc.http2.ping_timeout_ms"]
+        == (PING_SECONDS + ANSWER_SECONDS) * 1000
+        < 8_000
+    )
 
 
 def test_limits_of_a_server_are_handed_on() -> None:
@@ -24,7 +30,9 @@ def test_limits_of_a_server_are_handed_on() -> None:
 
 def test_nothing_in_the_product_makes_a_channel_or_server_of_its_own_options() -> None:
     pages = [path for folder in ("cosyserve", "services") for path in (ROOT / folder).rglob("*.py")]
-    makers = {str(path.relative_to(ROOT)) for path in pages if _MADE.search(path.read_text(encoding="utf-8"))} - _OWN_DEADLINES
+    makers = {
+        str(path.relative_to(ROOT)) for path in pages if _MADE.search(path.read_text(encoding="utf-8"))
+    } - _OWN_DEADLINES
     assert len(makers) >= 5
     for maker in makers:
         text = (ROOT / maker).read_text(encoding="utf-8")

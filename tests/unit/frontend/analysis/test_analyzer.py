@@ -93,7 +93,9 @@ class Recorder:
         return text
 
 
-@pytest.mark.parametrize("text", ["A sentence, a ^ of many. " * 60, "这是1e5句话。" * 200, "word| " * 400, "x|" * 500, "| a " * 500])
+@pytest.mark.parametrize(
+    "text", ["A sentence, a ^ of many. " * 60, "这是1e5句话。" * 200, "word| " * 400, "x|" * 500, "| a " * 500]
+)
 def test_the_package_never_sees_more_than_a_run(tokenizer: TextTokenizer, text: str) -> None:
     package = Recorder()
     list(Analyzer(Normalizer(package), tokenizer).sentences(text))
@@ -112,7 +114,11 @@ def test_the_first_sentence_does_not_wait_for_the_last_run(tokenizer: TextTokeni
 def test_the_package_sees_written_forms_and_what_is_around_them(tokenizer: TextTokenizer) -> None:
     package = Recorder()
     analyzer = Analyzer(Normalizer(package), tokenizer)
-    list(analyzer.sentences("Nobody knew it, but by the sign ^ that evening he found all of it and left at once without a word."))
+    list(
+        analyzer.sentences(
+            "Nobody knew it, but by the sign ^ that evening he found all of it and left at once without a word."
+        )
+    )
     # Our own rules have read this one before it comes to the package.
     list(analyzer.sentences("At 7:30pm he paid $5 for 5 kg of it, e.g. on Main St. near No. 7."))
     list(analyzer.sentences("今天天气很好，我们下午三点半见面吧，票价1e5元一张，你觉得怎么样。"))
@@ -120,7 +126,8 @@ def test_the_package_sees_written_forms_and_what_is_around_them(tokenizer: TextT
 
 
 @pytest.mark.parametrize(
-    "text", ["Sentence number one is here. " * 30, "第一句话在这里，还有一点。" * 40, "混合 word 的句子。再来 ok 吧 " * 30]
+    "text",
+    ["Sentence number one is here. " * 30, "第一句话在这里，还有一点。" * 40, "混合 word 的句子。再来 ok 吧 " * 30],
 )
 def test_runs_do_not_change_the_sentences(tokenizer: TextTokenizer, text: str) -> None:
     whole = Analyzer(Normalizer(None, reference=True), tokenizer).segments(text)

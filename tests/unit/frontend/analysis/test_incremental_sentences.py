@@ -1,4 +1,6 @@
-"""Ids of a sentence that is being written: certain ones leave early, none is taken back, none depends on the cutting."""
+"""Ids of a sentence that is being written: certain ones leave early, none is taken back, none
+depends on the cutting.
+"""
 
 import itertools
 from functools import cache
@@ -23,7 +25,8 @@ from services.frontend.tokenizers.tokenizer import Tokenizer, read_tokenizer
 MODELS = ("models/demo", "tests/golden/tiny")
 PLAIN = (
     "She said that she would read the letter to an old friend.", "I used to live near the ocean, where apples grow.",
-    "The quick brown fox jumps over a lazy dog and then it rests.", "Don't you know the way to the house of the artist?",
+    "The quick brown fox jumps over a lazy dog and then it rests.",
+    "Don't you know the way to the house of the artist?",
 )  # fmt: skip
 ALPHABET = st.sampled_from([*"ab.?! ,'\n5$，。你好e\u0301👩\u200d", "the ", "Dr. ", "word ", "3.5 ", "May "])
 
@@ -44,7 +47,9 @@ def pieces(model: str, fragments: list[str], reading: Reading) -> list[Part | Pa
     return [piece for piece in found if isinstance(piece, Part | Pause)]
 
 
-def parts(model: str, fragments: list[str], language: str = "", pronunciations: dict[str, str] | None = None) -> list[Part]:
+def parts(
+    model: str, fragments: list[str], language: str = "", pronunciations: dict[str, str] | None = None
+) -> list[Part]:
     reading = analyzer(model).reading(language, allow_control_tokens=False, pronunciations=pronunciations or {})
     return [piece for piece in pieces(model, fragments, reading) if isinstance(piece, Part)]
 
@@ -74,7 +79,11 @@ def words(found: list[Part]) -> list[list[tuple[str, int, int]]]:
 
 @pytest.mark.parametrize("model", MODELS)
 @settings(deadline=None, max_examples=150)
-@given(st.lists(ALPHABET, max_size=60).map("".join), st.lists(st.integers(0, 200), max_size=8), st.sampled_from(["", "zh", "en", "de"]))
+@given(
+    st.lists(ALPHABET, max_size=60).map("".join),
+    st.lists(st.integers(0, 200), max_size=8),
+    st.sampled_from(["", "zh", "en", "de"]),
+)
 def test_any_cutting_gives_the_same_sentences(model: str, text: str, cuts: list[int], language: str) -> None:
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     once = parts(model, [text], language)
@@ -119,7 +128,9 @@ def test_a_run_of_numbers_is_cut_between_two_of_its_words() -> None:
     assert len(ids) > 1
     assert all(len(each) <= LONGEST_SENTENCE for each in ids)
     assert [word for each in told for word, _, _ in each] == ["seven"] * 150
-    (seven,) = {each[first : first + count] for each, found_in in zip(ids, told, strict=True) for _, first, count in found_in}
+    (seven,) = {
+        each[first : first + count] for each, found_in in zip(ids, told, strict=True) for _, first, count in found_in
+    }
     assert all(each[1 : 1 + len(seven)] == seven for each in ids)
 
 
@@ -161,7 +172,11 @@ def test_nothing_to_speak_is_no_sentence(text: str) -> None:
 def test_a_pause_comes_between_the_sentences_around_it(size: int) -> None:
     text = "[pause 1s] We went home[pause 300ms]and then <break time='0.2s'/> we slept. Good [pause 20ms]"
     found = pieces(MODELS[0], [text[at : at + size] for at in range(0, len(text), size)], Reading("en"))
-    pauses = [piece.milliseconds if isinstance(piece, Pause) else 0 for piece in found if isinstance(piece, Pause) or not piece.unfinished]
+    pauses = [
+        piece.milliseconds if isinstance(piece, Pause) else 0
+        for piece in found
+        if isinstance(piece, Pause) or not piece.unfinished
+    ]
     assert pauses == [1000, 0, 300, 0, 200, 0, 0, 20]
     words = ("We went home", "and then", "we slept.", "Good")
     assert sentences([piece for piece in found if isinstance(piece, Part)]) == [

@@ -1,4 +1,6 @@
-"""Text without letters of its own is read in the language before it, wherever the text is cut and whoever goes on with it."""
+"""Text without letters of its own is read in the language before it, wherever the text is cut and
+whoever goes on with it.
+"""
 
 import itertools
 from functools import cache
@@ -71,7 +73,10 @@ def texts(fragments: list[str], code: str = "") -> list[tuple[str, str]]:
     ("text", "spoken"),
     [
         ("今天很好。123。再见。", [("zh", "今天很好。"), ("zh", "一百二十三。"), ("zh", "再见。")]),
-        ("We left. 123. 今天。45。", [("en", "We left."), ("en", "one hundred and twenty three."), ("zh", "今天。"), ("zh", "四十五。")]),
+        (
+            "We left. 123. 今天。45。",
+            [("en", "We left."), ("en", "one hundred and twenty three."), ("zh", "今天。"), ("zh", "四十五。")],
+        ),
         ("我买了手机。iPhone 15。很好。", [("zh", "我买了手机。"), ("zh", "iPhone十五。"), ("zh", "很好。")]),
         ("今天。I have 3 apples. 45!", [("zh", "今天。"), ("en", "I have three apples."), ("en", "forty five!")]),
         ("Привет. 12. ", [("und", "Привет."), ("und", "12.")]),
@@ -147,4 +152,8 @@ def test_a_single_word_of_a_sentence_by_token_has_others_around_it() -> None:
 
 def test_in_a_whole_text_what_follows_is_known() -> None:
     found = [part for part in analyzer(MODELS[1]).parts("12[pause 1s]今天。[pause 1s]45") if isinstance(part, Sentence)]
-    assert [(sentence.language, sentence.text) for sentence in found] == [("zh", "十二。"), ("zh", "今天。"), ("zh", "四十五。")]
+    assert [(sentence.language, sentence.text) for sentence in found] == [
+        ("zh", "十二。"),
+        ("zh", "今天。"),
+        ("zh", "四十五。"),
+    ]

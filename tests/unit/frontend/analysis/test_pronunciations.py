@@ -75,10 +75,14 @@ def test_a_bad_entry_is_refused(entries: dict[str, str], message: str) -> None:
 
 def test_phonemes_are_spoken_as_they_are(phonemes: PhonemeTokenizer) -> None:
     analyzer = Analyzer(Normalizer(WeText()), phonemes)
-    reading = analyzer.reading("", allow_control_tokens=False, pronunciations={"Nike": "/nˈIki/", "foo bar": "/fˈu bˈɑɹ/"})
+    reading = analyzer.reading(
+        "", allow_control_tokens=False, pronunciations={"Nike": "/nˈIki/", "foo bar": "/fˈu bˈɑɹ/"}
+    )
     (sentence,) = analyzer.sentences("Buy 2 Nike shoes, foo bar!", reading=reading)
     assert sentence.text == "Buy two /nˈIki/ shoes, /fˈu bˈɑɹ/!"
-    spoken = "".join(symbol for token in sentence.token_ids for symbol, place in phonemes._ids.items() if place == token)
+    spoken = "".join(
+        symbol for token in sentence.token_ids for symbol, place in phonemes._ids.items() if place == token
+    )
     assert "nˈIki" in spoken
     assert "fˈu bˈɑɹ!" in spoken
     with pytest.raises(InvalidRequest, match="expected words of this model's phonemes"):
@@ -95,14 +99,18 @@ def test_a_text_cannot_bring_phonemes_or_carriers_in(phonemes: PhonemeTokenizer)
 def test_a_respelling_cannot_bring_control_tokens_in() -> None:
     tokenizer = TextTokenizer(ModelDirectory(ROOT / "tests/golden/tiny"))
     analyzer = Analyzer(Normalizer(None), tokenizer)
-    reading = analyzer.reading("", allow_control_tokens=False, pronunciations={"x": "<|endofprompt|>", "y": "<|endof<|im_end|>prompt|>"})
+    reading = analyzer.reading(
+        "", allow_control_tokens=False, pronunciations={"x": "<|endofprompt|>", "y": "<|endof<|im_end|>prompt|>"}
+    )
     ids = [token for sentence in analyzer.sentences("say x and y now", reading=reading) for token in sentence.token_ids]
     assert ids
     assert not {tokenizer.id_of("<|endofprompt|>"), tokenizer.id_of("<|im_end|>")} & set(ids)
 
 
 def test_what_belongs_to_the_program_is_taken_out_of_a_respelling(phonemes: PhonemeTokenizer) -> None:
-    """Private use: the carriers of marks and phonemes, and what stands around phonemes in front of the tokenizer."""
+    """Private use: the carriers of marks and phonemes, and what stands around phonemes in front of
+    the tokenizer.
+    """
     for tokenizer in (phonemes, TextTokenizer(ModelDirectory(ROOT / "tests/golden/tiny"))):
         analyzer = Analyzer(Normalizer(None), tokenizer)
 
@@ -110,7 +118,13 @@ def test_what_belongs_to_the_program_is_taken_out_of_a_respelling(phonemes: Phon
             reading = analyzer.reading("en", allow_control_tokens=False, pronunciations={"ab": spoken})
             return [sentence.token_ids for sentence in analyzer.sentences("Say ab now, ab.", "en", reading)]
 
-        for forged, plain in (("\uf8f0日\uf8f2", "日"), ("x\ue000y", "xy"), ("\U000f0000x", "x"), ("a\uf8f1b", "ab"), ("x\uf8f2", "x")):
+        for forged, plain in (
+            ("\uf8f0日\uf8f2", "日"),
+            ("x\ue000y", "xy"),
+            ("\U000f0000x", "x"),
+            ("a\uf8f1b", "ab"),
+            ("x\uf8f2", "x"),
+        ):
             assert ids(forged) == ids(plain), repr(forged)
         for nothing in ("\uf8f0\uf8f2", "\U000f0000", "\ue000 "):
             with pytest.raises(InvalidRequest, match="allowed are 1 to 200"):
@@ -119,7 +133,9 @@ def test_what_belongs_to_the_program_is_taken_out_of_a_respelling(phonemes: Phon
 
 def whole(analyzer: Analyzer, text: str, pronunciations: dict[str, str]) -> int:
     """How many sentences come of a whole text."""
-    return len(list(analyzer.parts(text, analyzer.reading("en", allow_control_tokens=False, pronunciations=pronunciations))))
+    return len(
+        list(analyzer.parts(text, analyzer.reading("en", allow_control_tokens=False, pronunciations=pronunciations)))
+    )
 
 
 def streamed(analyzer: Analyzer, text: str, pronunciations: dict[str, str], *, partial: bool) -> int:
@@ -131,7 +147,9 @@ def streamed(analyzer: Analyzer, text: str, pronunciations: dict[str, str], *, p
 
 
 @pytest.mark.parametrize(
-    "path", [whole, partial(streamed, partial=False), partial(streamed, partial=True)], ids=["whole", "sentences", "tokens"]
+    "path",
+    [whole, partial(streamed, partial=False), partial(streamed, partial=True)],
+    ids=["whole", "sentences", "tokens"],
 )
 def test_a_text_grows_to_40000_characters_and_no_further(phonemes: PhonemeTokenizer, path: Callable[..., int]) -> None:
     analyzer = Analyzer(Normalizer(None), phonemes)
@@ -141,7 +159,10 @@ def test_a_text_grows_to_40000_characters_and_no_further(phonemes: PhonemeTokeni
         for unit in ("a. ", "a[pause 10ms]"):
             counted = most if unit == "a. " else 40_000 // len(spoken)
             assert path(analyzer, unit * counted, {"a": spoken}) >= counted
-            with pytest.raises(InvalidRequest, match=r"pronunciations and SSML make 4\d{4} characters of \d+, allowed are at most 40000"):
+            with pytest.raises(
+                InvalidRequest,
+                match=r"pronunciations and SSML make 4\d{4} characters of \d+, allowed are at most 40000",
+            ):
                 path(analyzer, unit * (counted + 2), {"a": spoken})
 
 
@@ -153,7 +174,9 @@ def test_a_long_text_may_double(phonemes: PhonemeTokenizer) -> None:
         streamed(analyzer, text, {"word": "wo " * 11}, partial=False)
 
 
-def test_by_token_a_unit_grows_to_4000_characters_and_costs_no_more(phonemes: PhonemeTokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_token_a_unit_grows_to_4000_characters_and_costs_no_more(
+    phonemes: PhonemeTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read = 0
 
     def counted(text: str) -> list[Word]:
@@ -176,7 +199,9 @@ def test_by_token_a_unit_grows_to_4000_characters_and_costs_no_more(phonemes: Ph
 def test_the_servers_file(tmp_path: Path) -> None:
     file = tmp_path / "words.json"
     file.write_text('{"Nguyen": "/wˈɪn/"}', encoding="utf-8")
-    analyzer = read_model(FrontendSettings(listen="127.0.0.1:0", model=ROOT / "models/demo", pronunciations=file)).analyzer
+    analyzer = read_model(
+        FrontendSettings(listen="127.0.0.1:0", model=ROOT / "models/demo", pronunciations=file)
+    ).analyzer
     (sentence,) = analyzer.sentences("Nguyen won")
     assert sentence.text == "/wˈɪn/ won."
     for content, message in (

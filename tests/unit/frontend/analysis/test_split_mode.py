@@ -40,7 +40,13 @@ def test_another_value_is_refused_by_name(tmp_path: Path, section: str) -> None:
 
 
 def test_sentences_stay_apart_where_the_model_asks_for_it() -> None:
-    assert texts(analyzer(Split.SENTENCES), TEXT, Reading()) == ["No problem!", "Anything else?", "What?", "Why?", "How?"]
+    assert texts(analyzer(Split.SENTENCES), TEXT, Reading()) == [
+        "No problem!",
+        "Anything else?",
+        "What?",
+        "Why?",
+        "How?",
+    ]
 
 
 def test_the_reference_joins_and_so_does_a_request_that_asks_for_it() -> None:

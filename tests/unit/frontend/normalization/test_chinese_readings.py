@@ -104,7 +104,9 @@ def test_plain_words_stay() -> None:
     ],
 )
 def test_time_grows_with_the_length(piece: str) -> None:
-    """A run has 200 characters; one of 4,000 may take 20 times its time, and some for what is counted from each place."""
+    """A run has 200 characters; one of 4,000 may take 20 times its time, and some for what is
+    counted from each place.
+    """
 
     def milliseconds(length: int) -> float:
         text = (piece * length)[:length]

@@ -1,4 +1,6 @@
-"""English written forms by context: each pair tells two readings of one form apart. What plain text and hostile text cost."""
+"""English written forms by context: each pair tells two readings of one form apart. What plain text
+and hostile text cost.
+"""
 
 import time
 from functools import cache
@@ -86,9 +88,11 @@ PLAIN = (
     '"Wait," she said (twice) - and left...',
 )
 HOSTILE = (
-    "3.14159 ", "1/1/1/1", "((((", "a.b.c.d", "1,000", "- - 5 -", "A1b2", "/a/b.c", "aB", "St. ", "$5-", "1:2:3:4 ", "H₂", "XIV ",
+    "3.14159 ", "1/1/1/1", "((((", "a.b.c.d", "1,000", "- - 5 -", "A1b2", "/a/b.c", "aB", "St. ", "$5-", "1:2:3:4 ",
+    "H₂", "XIV ",
     "account is is ",
-    "5 ft ", "1) ", "½ ", "--a", "1 000 ", "0x1", '12"', "a-1-", "call 1 ", "C:\\a\\", "../", "#a1", "x^2", "PIN PIN ", "Ctrl+", "a/b/",
+    "5 ft ", "1) ", "½ ", "--a", "1 000 ", "0x1", '12"', "a-1-", "call 1 ", "C:\\a\\", "../", "#a1", "x^2", "PIN PIN ",
+    "Ctrl+", "a/b/",
     "Jan 5", "(1", "a", "A.", "1,", "$1-$1 ", f"xx{'1' * 40}",
 )  # fmt: skip
 
@@ -125,7 +129,12 @@ def test_each_way_of_sending_a_text_reads_the_same() -> None:
     """As a whole, by sentence, and by token letter by letter."""
 
     def spoken(text: str, parts: list[str], *, partial: bool) -> list[str]:
-        of = WrittenText(analyzer(), analyzer().reading("", allow_control_tokens=False, pronunciations={}), Units(400), partial=partial)
+        of = WrittenText(
+            analyzer(),
+            analyzer().reading("", allow_control_tokens=False, pronunciations={}),
+            Units(400),
+            partial=partial,
+        )
         pieces = [piece for part in parts for piece in of.feed(part)]
         return [word for piece in [*pieces, *of.finish()] for word, _, _ in piece.words]  # type: ignore[union-attr]
 

@@ -28,7 +28,9 @@ def test_chinese_rules(text: str, spoken: str) -> None:
     assert PLAIN.normalise(text, "zh") == spoken == REFERENCE.normalise(text, "zh")
 
 
-@pytest.mark.parametrize(("text", "kept"), [("a b", "a b"), ("a  b", "ab"), (" a", "a"), ("a ", "a"), ("中 a", "中a"), (" ", ""), ("", "")])
+@pytest.mark.parametrize(
+    ("text", "kept"), [("a b", "a b"), ("a  b", "ab"), (" a", "a"), ("a ", "a"), ("中 a", "中a"), (" ", ""), ("", "")]
+)
 def test_blanks_at_the_margins_do_not_raise(text: str, kept: str) -> None:
     assert drop_blanks(text) == kept
 
@@ -86,5 +88,8 @@ def test_what_the_grammar_cannot_read_is_not_lost() -> None:
 
 def test_an_endless_number_is_read_digit_by_digit() -> None:
     assert WITH_PACKAGE.normalise("号" + "12345" * 8, "zh") == "号" + "一二三四五" * 8
-    assert WITH_PACKAGE.normalise("3 no " + "12345" * 8 + " 4", "en") == "three no " + " ".join(["one two three four five"] * 8) + " four"
+    assert (
+        WITH_PACKAGE.normalise("3 no " + "12345" * 8 + " 4", "en")
+        == "three no " + " ".join(["one two three four five"] * 8) + " four"
+    )
     assert WITH_PACKAGE.normalise("13800138000", "zh") == "幺三八零零幺三八零零零"

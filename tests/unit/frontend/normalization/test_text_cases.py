@@ -1,4 +1,6 @@
-"""What written forms come to, case by case: `text_cases.json` holds them, docs/text.md shows the same ones."""
+"""What written forms come to, case by case: `text_cases.json` holds them, docs/text.md shows the
+same ones.
+"""
 
 import json
 from pathlib import Path
@@ -23,7 +25,8 @@ def rows(cases: list[dict[str, str]]) -> list[str]:
         return "`` " + text.replace("\n", "⏎").replace("|", "\\|") + " ``"
 
     return [
-        f"| {case['kind']} | {cell(case['text'])} | {case.get('language', '')} | {cell(case['spoken'])} | {case.get('accepted', '')} |"
+        f"| {case['kind']} | {cell(case['text'])} | {case.get('language', '')} | {cell(case['spoken'])} | "
+        f"{case.get('accepted', '')} |"
         for case in cases
     ]
 

@@ -1,4 +1,6 @@
-"""Prompt features: what they refuse and how they scale; their values are compared with the reference bundle elsewhere."""
+"""Prompt features: what they refuse and how they scale; their values are compared with the
+reference bundle elsewhere.
+"""
 
 import math
 
@@ -12,7 +14,9 @@ from services.frontend.prompts.features.whisper_mel import whisper_log_mel
 
 
 def tone(hertz: float, rate: int, seconds: float = 0.5) -> torch.Tensor:
-    return (0.5 * torch.sin(2 * math.pi * hertz * torch.arange(int(rate * seconds), dtype=torch.float64) / rate)).float()
+    return (
+        0.5 * torch.sin(2 * math.pi * hertz * torch.arange(int(rate * seconds), dtype=torch.float64) / rate)
+    ).float()
 
 
 def test_frame_rates() -> None:

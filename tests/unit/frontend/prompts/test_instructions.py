@@ -82,7 +82,9 @@ def test_the_longest_that_is_allowed(tokenizer: Tokenizer) -> None:
     assert len(instruction_ids("好" * 500, tokenizer)) == 1501
 
 
-@given(st.lists(st.one_of(st.text(max_size=20), st.sampled_from([*CONTROLS, "[breath]", " "])), max_size=8).map("".join))
+@given(
+    st.lists(st.one_of(st.text(max_size=20), st.sampled_from([*CONTROLS, "[breath]", " "])), max_size=8).map("".join)
+)
 def test_no_text_brings_a_control_token_in(text: str) -> None:
     tokenizer = read_once()
     try:

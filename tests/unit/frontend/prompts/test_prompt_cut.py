@@ -1,4 +1,6 @@
-"""A cut prompt: the decoder is shown less of it, the speech-token model all of it, and the first hop can be heard."""
+"""A cut prompt: the decoder is shown less of it, the speech-token model all of it, and the first
+hop can be heard.
+"""
 
 from pathlib import Path
 
@@ -34,7 +36,9 @@ def test_two_seconds_stay() -> None:
     assert [cut_of(tokens) for tokens in (0, 1, 49, 50, 54, 56, 74)] == [0, 0, 0, 0, 0, 1, 19]
 
 
-@pytest.mark.parametrize(("decoder", "wanted"), [(50, 28), (57, 21), (59, 19), (60, 43), (61, 42), (64, 39), (65, 38), (74, 29)])
+@pytest.mark.parametrize(
+    ("decoder", "wanted"), [(50, 28), (57, 21), (59, 19), (60, 43), (61, 42), (64, 39), (65, 38), (74, 29)]
+)
 def test_a_first_hop_that_cannot_be_heard_costs_a_second_one(decoder: int, wanted: int) -> None:
     assert tokens_before_sound(decoder) == wanted
 
@@ -80,7 +84,10 @@ def test_a_file_is_cut_and_says_what_it_gains(tmp_path: Path, capsys: pytest.Cap
     assert cut_prompts.main([str(tmp_path)]) == 0
     assert capsys.readouterr().out == "a: 23 speech tokens before the first audible sample instead of 42\n"
     found = torch.load(tmp_path / "spk2info.pt", weights_only=True)
-    assert (found["a"]["flow_prompt_speech_token"].shape, found["a"]["llm_prompt_speech_token"].shape) == ((1, 55), (1, 61))
+    assert (found["a"]["flow_prompt_speech_token"].shape, found["a"]["llm_prompt_speech_token"].shape) == (
+        (1, 55),
+        (1, 61),
+    )
     assert list(found["b"]) == ["embedding"]
 
 

@@ -75,7 +75,9 @@ def test_every_rate_gives_about_the_same_voice(reader: PromptReader, rate: int) 
     one, two = reader.read("somebody", original, RATE, []), reader.read("somebody", other, rate, [])
     assert len(one.prompt_speech_tokens) == len(two.prompt_speech_tokens) == 50
     assert float(torch.cosine_similarity(vector(one), vector(two), dim=0)) > 0.95
-    low = [torch.from_numpy(np.frombuffer(each.prompt_mel, "<f4").copy()).reshape(-1, 80)[:, :60] for each in (one, two)]
+    low = [
+        torch.from_numpy(np.frombuffer(each.prompt_mel, "<f4").copy()).reshape(-1, 80)[:, :60] for each in (one, two)
+    ]
     assert float((low[0] - low[1]).abs().mean()) < 0.1
 
 
@@ -106,7 +108,11 @@ GOOD = sound(2.0)
         (GOOD, 0, "sample rate of 0, allowed 16000"),
         (changed(GOOD, 7, 8, float("nan")), RATE, "is nan at sample 7, expected finite"),
         (changed(GOOD, 47_999, 48_000, float("-inf")), RATE, "is -inf at sample 47999, expected finite"),
-        (torch.zeros(RATE), RATE, r"is silent: its loudest 0\.1 s has a root mean square of 0\.00000, allowed from 0\.003"),
+        (
+            torch.zeros(RATE),
+            RATE,
+            r"is silent: its loudest 0\.1 s has a root mean square of 0\.00000, allowed from 0\.003",
+        ),
         (torch.full((RATE,), 0.5), RATE, "is silent"),
         (GOOD / 200, RATE, "is silent"),
         (
@@ -129,7 +135,8 @@ def test_what_is_allowed_at_the_edges(reader: PromptReader) -> None:
 
 
 @pytest.mark.parametrize(
-    ("voice_id", "ids", "said"), [("", [1], "the voice's id has 0"), ("a", [-1], "prompt_text_ids holds -1"), ("a", [1] * 2049, "2049")]
+    ("voice_id", "ids", "said"),
+    [("", [1], "the voice's id has 0"), ("a", [-1], "prompt_text_ids holds -1"), ("a", [1] * 2049, "2049")],
 )
 def test_an_unfit_id_or_transcript(reader: PromptReader, voice_id: str, ids: list[int], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
@@ -148,7 +155,9 @@ def test_a_gpu_that_the_runtime_does_not_know_is_done_without() -> None:
 
 def test_a_gpu_is_taken_where_the_runtime_knows_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert onnx_network.available_device() == "cpu"
-    monkeypatch.setattr(onnx_network.onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(
+        onnx_network.onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    )
     assert onnx_network.available_device() == "cuda"
     assert onnx_network._providers("cuda:1") == [("CUDAExecutionProvider", {"device_id": 1}), "CPUExecutionProvider"]
 
@@ -158,7 +167,9 @@ Shape = list[int | str]
 
 def network(path: Path, inputs: list[tuple[int, Shape]], kind: int, values: np.ndarray, shape: Shape) -> None:
     """A network of those inputs that always says `values`."""
-    save(path, helper.make_node("Constant", [], ["out"], value=onnx.numpy_helper.from_array(values)), inputs, kind, shape)
+    save(
+        path, helper.make_node("Constant", [], ["out"], value=onnx.numpy_helper.from_array(values)), inputs, kind, shape
+    )
 
 
 def save(path: Path, node: onnx.NodeProto, inputs: list[tuple[int, Shape]], kind: int, shape: Shape) -> None:
@@ -221,7 +232,9 @@ def test_another_signature_of_the_speech_tokenizer(
 
 def test_another_signature_of_the_speaker_encoder(folder: Path) -> None:
     network(folder / SPEAKER_ENCODER, KNOWS, TensorProto.FLOAT, np.zeros((1, 256), np.float32), [1, 256])
-    with pytest.raises(ModelError, match=rf"{SPEAKER_ENCODER}: the first output is tensor\(float\) \[1, 256\], expected .* \[1, 192\]"):
+    with pytest.raises(
+        ModelError, match=rf"{SPEAKER_ENCODER}: the first output is tensor\(float\) \[1, 256\], expected .* \[1, 192\]"
+    ):
         PromptReader(ModelDirectory(folder))
 
 
@@ -234,7 +247,9 @@ def test_other_names_and_the_published_open_shapes_are_read(folder: Path) -> Non
     assert bool((vector(voice) == 1).all())
 
 
-@pytest.mark.parametrize(("tokens", "said"), [([], "made 0 tokens"), ([5, 6561], "from 5 to 6561"), ([-1], "from -1 to -1")])
+@pytest.mark.parametrize(
+    ("tokens", "said"), [([], "made 0 tokens"), ([5, 6561], "from 5 to 6561"), ([-1], "from -1 to -1")]
+)
 def test_tokens_that_no_voice_can_hold(folder: Path, tokens: list[int], said: str) -> None:
     network(folder / SPEECH_TOKENIZER, LISTENS, TensorProto.INT32, np.array([tokens], np.int32), ["batch", "tokens"])
     with pytest.raises(InternalFault, match=said):
@@ -248,7 +263,13 @@ def test_a_speaker_vector_that_is_not_a_number(folder: Path) -> None:
 
 
 def test_a_speaker_vector_of_another_size_than_the_file_lets_know(folder: Path) -> None:
-    save(folder / SPEAKER_ENCODER, helper.make_node("Flatten", ["in0"], ["out"]), KNOWS, TensorProto.FLOAT, ["batch", "size"])
+    save(
+        folder / SPEAKER_ENCODER,
+        helper.make_node("Flatten", ["in0"], ["out"]),
+        KNOWS,
+        TensorProto.FLOAT,
+        ["batch", "size"],
+    )
     with pytest.raises(InternalFault, match=f"{SPEAKER_ENCODER} made 15840 values, expected 192"):
         PromptReader(ModelDirectory(folder)).read("somebody", GOOD, RATE, [1])
 

@@ -1,4 +1,6 @@
-"""Recordings that come with a request: read once, kept within bytes, shared by those that ask together, ended with the last of them."""
+"""Recordings that come with a request: read once, kept within bytes, shared by those that ask
+together, ended with the last of them.
+"""
 
 import asyncio
 import gc
@@ -16,7 +18,9 @@ from services.frontend.voices.voice import Voice
 
 
 class Reader(RecordingReader):
-    """Takes its places as the real one does; reads when it is let, and takes as long as it is told to end what nobody waits for."""
+    """Takes its places as the real one does; reads when it is let, and takes as long as it is told
+    to end what nobody waits for.
+    """
 
     def __init__(self, most_at_once: int = 2) -> None:
         super().__init__(None, None, None, most_at_once)  # type: ignore[arg-type]
@@ -127,7 +131,9 @@ async def test_many_that_ask_together_are_one_reading_that_who_leaves_does_not_e
     await asyncio.sleep(0)
     reader.go.set()
     answers = await asyncio.gather(*asks, return_exceptions=True)
-    assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [place in (0, 5) for place in range(10)]
+    assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [
+        place in (0, 5) for place in range(10)
+    ]
     assert len({id(answer) for answer in answers if isinstance(answer, Voice)}) == 1
     assert reader.begun == [b"a"]
     assert counted == {"miss": 1, "shared": 9}

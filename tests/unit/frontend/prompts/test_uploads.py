@@ -1,4 +1,6 @@
-"""An upload on its way to a voice: kinds of files, the decoder that is kept apart, trimming, the transcript's pace."""
+"""An upload on its way to a voice: kinds of files, the decoder that is kept apart, trimming, the
+transcript's pace.
+"""
 
 import asyncio
 import io
@@ -77,7 +79,10 @@ LOW = 0.3 * np.sin(np.arange(8_000 * 2) / 3).astype(np.float32)
         (FILES["16.flac"][:200], "is no whole flac file|lasts 0.0"),
         (encoded(LOW, 8_000, "MP3", "MPEG_LAYER_III"), "sample rate of 8000, allowed 16000"),
         (encoded(np.zeros((48_000, 3), np.float32), 24_000, "FLAC", "PCM_16"), "has 3 channels, allowed 1 to 2"),
-        (encoded(np.zeros(31 * 16_000, np.float32), 16_000, "FLAC", "PCM_16"), "lasts more than 30 s, allowed 1 to 30 s"),
+        (
+            encoded(np.zeros(31 * 16_000, np.float32), 16_000, "FLAC", "PCM_16"),
+            "lasts more than 30 s, allowed 1 to 30 s",
+        ),
         (encoded(np.zeros(3_600 * 16_000, np.float32), 16_000, "FLAC", "PCM_16"), "lasts more than 30 s"),
         (encoded(np.zeros(8_000, np.float32), 16_000, "OGG", "VORBIS"), "lasts 0.50 s"),
     ],
@@ -190,7 +195,9 @@ def test_a_transcript_has_to_fit_its_duration(text: str, seconds: float, fits: b
     if fits:
         require_plausible(text, seconds)
         return
-    with pytest.raises(InvalidRequest, match=r"implausible: about \d+ syllables in .* a second, allowed 1 to 10; is it what"):
+    with pytest.raises(
+        InvalidRequest, match=r"implausible: about \d+ syllables in .* a second, allowed 1 to 10; is it what"
+    ):
         require_plausible(text, seconds)
 
 
@@ -202,12 +209,18 @@ def test_three_hundred_mutated_uploads() -> None:
     assert outcomes["voice"] > 20
 
 
-@pytest.mark.parametrize("chunk", [b"LIST\0\0\0\0", b"fmt \x10\0\0\0" + struct.pack("<HHIIHH", 1, 1, 24_000, 48_000, 2, 16)])
-def test_ten_megabytes_of_chunks_without_data_are_refused_after_a_thousand(chunk: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "chunk", [b"LIST\0\0\0\0", b"fmt \x10\0\0\0" + struct.pack("<HHIIHH", 1, 1, 24_000, 48_000, 2, 16)]
+)
+def test_ten_megabytes_of_chunks_without_data_are_refused_after_a_thousand(
+    chunk: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Counted, not timed: the file has over 300,000."""
     data = b"RIFF\xff\xff\xff\xffWAVE" + chunk * (MOST_BYTES // len(chunk) - 2)
     began = time.thread_time()
-    with pytest.raises(InvalidRequest, match="the WAV file has over 1000 chunks before its data, allowed are at most 1000"):
+    with pytest.raises(
+        InvalidRequest, match="the WAV file has over 1000 chunks before its data, allowed are at most 1000"
+    ):
         read_wav(data)
     assert time.thread_time() - began < 0.05
 

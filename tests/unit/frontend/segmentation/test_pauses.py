@@ -47,7 +47,9 @@ def test_what_is_a_pause(text: str, found: list[str | Pause]) -> None:
     assert list(passages(text)) == found
 
 
-@pytest.mark.parametrize("tag", ["[pause 9ms]", "[pause 5001ms]", "[pause 5.001s]", '<break time="0s"/>', "[pause 999999s]"])
+@pytest.mark.parametrize(
+    "tag", ["[pause 9ms]", "[pause 5001ms]", "[pause 5.001s]", '<break time="0s"/>', "[pause 999999s]"]
+)
 def test_a_pause_outside_the_range_is_refused(tag: str) -> None:
     with pytest.raises(InvalidRequest, match="allowed are 10 to 5000 ms"):
         list(passages(f"a {tag} b"))

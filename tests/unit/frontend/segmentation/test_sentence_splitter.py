@@ -73,7 +73,14 @@ def test_a_pass_through_language_ends_in_its_own_stop() -> None:
 
 @pytest.mark.parametrize(
     ("segment", "reference", "served"),
-    [("，。！", True, True), (" . ", False, True), ("😀", True, True), ("👨\u200d👩", False, True), ("a.", False, False), ("", True, True)],
+    [
+        ("，。！", True, True),
+        (" . ", False, True),
+        ("😀", True, True),
+        ("👨\u200d👩", False, True),
+        ("a.", False, False),
+        ("", True, True),
+    ],
 )
 def test_only_marks(segment: str, reference: bool, served: bool) -> None:
     assert is_only_marks(segment, reference=True) == reference

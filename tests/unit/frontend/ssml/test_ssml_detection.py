@@ -8,9 +8,12 @@ from services.frontend.ssml.detection import begins_document, is_document, witho
 @pytest.mark.parametrize(
     ("text", "known"),
     [
-        ("", None), (" \n", None), ("<", None), ("<spea", None), ("<speak", None), ("<speak>", True), ("\ufeff <speak a", True),
-        ("<speak/>", True), ("<speaker>", False), ("a <speak>", False), ("<?xml versi", None), ("<?xml version='1.0'?> <speak>", True),
-        ("<?php", False), ("<!DOCTYPE speak>", True), ("<!DOCTYPE html>", False), (" " * 401, False), ("[pause 1s]<speak>", False),
+        ("", None), (" \n", None), ("<", None), ("<spea", None), ("<speak", None), ("<speak>", True),
+        ("\ufeff <speak a", True),
+        ("<speak/>", True), ("<speaker>", False), ("a <speak>", False), ("<?xml versi", None),
+        ("<?xml version='1.0'?> <speak>", True),
+        ("<?php", False), ("<!DOCTYPE speak>", True), ("<!DOCTYPE html>", False), (" " * 401, False),
+        ("[pause 1s]<speak>", False),
         ("<b>", False), ("<break time='1s'/>", False),
     ],
 )  # fmt: skip

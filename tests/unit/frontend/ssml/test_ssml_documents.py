@@ -1,4 +1,6 @@
-"""SSML documents through the whole analysis: sentences with their rates, as a whole and while they are written."""
+"""SSML documents through the whole analysis: sentences with their rates, as a whole and while they
+are written.
+"""
 
 import itertools
 from functools import cache
@@ -29,7 +31,9 @@ def analyzer(model: str) -> Analyzer:
 
 
 def whole(document: str, model: str = TINY, **how: Any) -> list[Sentence | Pause]:
-    reading = analyzer(model).reading(**{"language_code": "", "allow_control_tokens": False, "pronunciations": {}} | how)
+    reading = analyzer(model).reading(
+        **{"language_code": "", "allow_control_tokens": False, "pronunciations": {}} | how
+    )
     return list(parts_of(analyzer(model), document, reading))
 
 
@@ -38,8 +42,12 @@ def texts(document: str, model: str = TINY, **how: Any) -> list[str]:
 
 
 def told(fragments: list[str], model: str, *, partial: bool, **how: Any) -> list[object]:
-    """Pauses, sentences, and the warnings and the refusal in their places; a sentence in parts as its ids, rate and joint."""
-    reading = analyzer(model).reading(**{"language_code": "", "allow_control_tokens": False, "pronunciations": {}} | how)
+    """Pauses, sentences, and the warnings and the refusal in their places; a sentence in parts as
+    its ids, rate and joint.
+    """
+    reading = analyzer(model).reading(
+        **{"language_code": "", "allow_control_tokens": False, "pronunciations": {}} | how
+    )
     form = WrittenForm(analyzer(model), reading, 400, partial=partial)
     heard, ids = list[object](), list[int]()
     first: Part | None = None
@@ -60,7 +68,9 @@ def told(fragments: list[str], model: str, *, partial: bool, **how: Any) -> list
 
 
 def test_a_rate_splits_and_what_goes_on_in_mid_sentence_is_marked() -> None:
-    found = whole('<speak>Now <prosody rate="slow">slowly</prosody> again. <prosody rate="fast">Fast.</prosody></speak>')
+    found = whole(
+        '<speak>Now <prosody rate="slow">slowly</prosody> again. <prosody rate="fast">Fast.</prosody></speak>'
+    )
     assert [(part.text.strip(), part.rate, part.continues) for part in found if isinstance(part, Sentence)] == [
         ("Now.", 1.0, False),
         ("slowly.", 0.75, True),
@@ -81,7 +91,14 @@ def test_sentences_and_paragraphs_end_what_has_no_mark() -> None:
 
 def test_pauses_of_both_forms() -> None:
     found = whole('<speak>A<break time="300ms"/><break strength="weak"/>b [pause 1s] c</speak>')
-    assert [part.milliseconds if isinstance(part, Pause) else part.text.strip() for part in found] == ["A.", 300, 200, "b.", 1000, "c."]
+    assert [part.milliseconds if isinstance(part, Pause) else part.text.strip() for part in found] == [
+        "A.",
+        300,
+        200,
+        "b.",
+        1000,
+        "c.",
+    ]
 
 
 def test_pronunciations_hold_in_documents_and_phonemes_of_the_document_win() -> None:
@@ -99,7 +116,8 @@ def test_pronunciations_hold_in_documents_and_phonemes_of_the_document_win() -> 
         ),
         ('<speak>共<say-as interpret-as="cardinal">1984</say-as>人。</speak>', "共一千九百八十四人。"),
         (
-            '<speak>共<say-as interpret-as="ordinal">2</say-as>, or the <say-as interpret-as="ordinal">2</say-as> one.</speak>',
+            '<speak>共<say-as interpret-as="ordinal">2</say-as>, or the <say-as interpret-as="ordinal">2</say-as> '
+            "one.</speak>",
             "共第二,or the second one.",
         ),
         ('<speak xml:lang="zh"><say-as interpret-as="date">2024-05-01</say-as></speak>', "二零二四年五月一日。"),
@@ -189,7 +207,11 @@ INSIDE = (
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize("model", [DEMO, TINY])
 @settings(deadline=None, max_examples=60)
-@given(begin=st.sampled_from(BEGIN), inside=st.lists(st.sampled_from(INSIDE), max_size=25), cuts=st.lists(st.integers(0, 400), max_size=6))
+@given(
+    begin=st.sampled_from(BEGIN),
+    inside=st.lists(st.sampled_from(INSIDE), max_size=25),
+    cuts=st.lists(st.integers(0, 400), max_size=6),
+)
 def test_the_cutting_does_not_show(model: str, partial: bool, begin: str, inside: list[str], cuts: list[int]) -> None:
     text = begin + "".join(inside) + "</speak>"
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
@@ -210,7 +232,9 @@ def test_sentence_by_sentence_a_document_is_what_it_is_as_a_whole(model: str) ->
     assert streamed == whole(document, model)
 
 
-@pytest.mark.parametrize("text", ["<", "<spea", "  ", "<speaker>Hello there.</speaker>", "a <speak>b</speak>", "< 3 dogs"])
+@pytest.mark.parametrize(
+    "text", ["<", "<spea", "  ", "<speaker>Hello there.</speaker>", "a <speak>b</speak>", "< 3 dogs"]
+)
 @pytest.mark.parametrize("partial", [False, True])
 def test_other_text_is_what_it_was(text: str, partial: bool) -> None:
     """Plain text that begins like a document is held back no longer than that, and read as ever."""

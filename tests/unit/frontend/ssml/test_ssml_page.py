@@ -11,7 +11,12 @@ from services.frontend.ssml.reader import Reader
 from services.frontend.ssml.say_as.dates import FORMATS
 from services.frontend.ssml.say_as.values import KINDS, value_of
 
-PAGE = (Path(__file__).parents[4] / "docs" / "text.md").read_text(encoding="utf-8").partition("## SSML\n")[2].partition("\n## ")[0]
+PAGE = (
+    (Path(__file__).parents[4] / "docs" / "text.md")
+    .read_text(encoding="utf-8")
+    .partition("## SSML\n")[2]
+    .partition("\n## ")[0]
+)
 ROWS = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in PAGE.splitlines() if line.startswith("| `")]
 VALUES = [row for row in ROWS if len(row) == 4 and row[1] != "read"]
 
@@ -24,7 +29,9 @@ def test_all_elements_and_kinds_are_there() -> None:
 
 
 def test_numbers_are_those_of_the_code() -> None:
-    assert {name: float(rate) for name, rate in re.findall(r"`(x-slow|slow|fast|x-fast)` ([0-9.]+)", PAGE)}.items() <= RATES.items()
+    assert {
+        name: float(rate) for name, rate in re.findall(r"`(x-slow|slow|fast|x-fast)` ([0-9.]+)", PAGE)
+    }.items() <= RATES.items()
     strengths = re.findall(r"`(none|x-weak|weak|medium|strong|x-strong)`(?: \(default\))? ([0-9]+)", PAGE)
     assert {name: int(milliseconds) for name, milliseconds in strengths} == STRENGTHS
     for number in (elements.LONGEST_DOCUMENT, elements.DEEPEST, elements.LONGEST_TAG, elements.LONGEST_CONTENT):

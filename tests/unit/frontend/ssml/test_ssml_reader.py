@@ -1,4 +1,6 @@
-"""The reader of SSML documents: what elements mean, what is refused and where, and that the cutting does not show."""
+"""The reader of SSML documents: what elements mean, what is refused and where, and that the cutting
+does not show.
+"""
 
 import itertools
 import time
@@ -17,7 +19,9 @@ from services.frontend.text.text_warnings import Kind
 from services.frontend.tokenizers.phonemes.symbols import is_pronunciation
 
 
-def read(document: str, step: int = 0, *, speed: float = 1.0, phonemes: bool = True) -> tuple[list[Event], list[Inserted], str]:
+def read(
+    document: str, step: int = 0, *, speed: float = 1.0, phonemes: bool = True
+) -> tuple[list[Event], list[Inserted], str]:
     """Events with text in one piece between others, what was inserted, and the refusal."""
     reader, found, refusal = Reader(speed, is_pronunciation if phonemes else None), list[Event](), ""
     step = step or len(document)
@@ -43,7 +47,8 @@ def test_text_pauses_and_borders_in_order() -> None:
     events, _, refusal = read('<speak>A &amp; B<break time="1.5s"/><p>C</p><prosody rate="slow">D</prosody>E</speak>')
     slow = Style(0.75)
     assert events == [
-        Said("A & B"), Pause(1500), Border(Style(), False), Said("C"), Border(Style(), False), Border(slow, True), Said("D"),
+        Said("A & B"), Pause(1500), Border(Style(), False), Said("C"), Border(Style(), False), Border(slow, True),
+        Said("D"),
         Border(Style(), True), Said("E"),
     ]  # fmt: skip
     assert refusal == ""
@@ -57,7 +62,8 @@ def test_what_does_not_change_the_style_is_no_border() -> None:
 @pytest.mark.parametrize(
     ("outer", "inner", "rate"),
     [
-        ("slow", "100%", 0.75), ("120%", "1.5", 1.8), ("+20%", "-50%", 0.6), ("x-slow", "fast", 0.625), ("default", "x-fast", 1.5),
+        ("slow", "100%", 0.75), ("120%", "1.5", 1.8), ("+20%", "-50%", 0.6), ("x-slow", "fast", 0.625),
+        ("default", "x-fast", 1.5),
         (" FAST ", "1", 1.25), ("2", "0.5", 1.0),
     ],
 )  # fmt: skip
@@ -71,7 +77,8 @@ def test_rates_multiply(outer: str, inner: str, rate: float) -> None:
 @pytest.mark.parametrize(
     ("attributes", "milliseconds"),
     [
-        ('time="300ms"', 300), ('time="0.01s"', 10), ('time="5s" strength="weak"', 5000), ("", 400), ('strength="x-weak"', 100),
+        ('time="300ms"', 300), ('time="0.01s"', 10), ('time="5s" strength="weak"', 5000), ("", 400),
+        ('strength="x-weak"', 100),
         ('strength="x-strong"', 1200), ('time="+2.5S"', 2500),
     ],
 )  # fmt: skip
@@ -104,7 +111,8 @@ def test_what_is_said_instead_of_text() -> None:
 
 def test_other_tags_are_named_once_and_their_text_is_read() -> None:
     document = (
-        '<speak><emphasis level="strong">A</emphasis><emphasis>B</emphasis><prosody pitch="high" volume="loud">C</prosody>'
+        '<speak><emphasis level="strong">A</emphasis><emphasis>B</emphasis><prosody pitch="high" '
+        'volume="loud">C</prosody>'
         '<voice name="x">D</voice><audio src="y">E<desc>F</desc></audio><mark name="z"/><b>G</b></speak>'
     )
     events = read(document)[0]
@@ -137,26 +145,41 @@ def test_a_model_that_reads_text_reads_the_text() -> None:
     ("inside", "refusal"),
     [
         ('A\n <break time="9ms"/>', "SSML, line 2, column 2: break: time is 9 ms, allowed are 10 to 5000 ms"),
-        ('<break time="2 s"/>', "SSML, line 1, column 8: break: time is '2 s', expected 10ms to 5000ms, such as 300ms or 1.5s"),
+        (
+            '<break time="2 s"/>',
+            "SSML, line 1, column 8: break: time is '2 s', expected 10ms to 5000ms, such as 300ms or 1.5s",
+        ),
         (
             '<break strength="big"/>',
-            "SSML, line 1, column 8: break: strength is 'big', expected one of none, x-weak, weak, medium, strong, x-strong",
+            "SSML, line 1, column 8: break: strength is 'big', expected one of none, x-weak, weak, medium, strong, "
+            "x-strong",
         ),
         (
             'A<prosody rate="quick">',
-            "SSML, line 1, column 9: prosody: 'quick', expected one of x-slow, slow, medium, default, fast, x-fast, a factor such as 1.2, "
+            "SSML, line 1, column 9: prosody: 'quick', expected one of x-slow, slow, medium, default, fast, x-fast, a "
+            "factor such as 1.2, "
             "or a percentage such as 120% or +20%",
         ),
-        ('<prosody rate="3">', "SSML, line 1, column 8: prosody: rate 3 times speed 1 of the request is 3, allowed are 0.5 to 2"),
-        ('<prosody rate="-60%">', "SSML, line 1, column 8: prosody: rate 0.4 times speed 1 of the request is 0.4, allowed are 0.5 to 2"),
+        (
+            '<prosody rate="3">',
+            "SSML, line 1, column 8: prosody: rate 3 times speed 1 of the request is 3, allowed are 0.5 to 2",
+        ),
+        (
+            '<prosody rate="-60%">',
+            "SSML, line 1, column 8: prosody: rate 0.4 times speed 1 of the request is 0.4, allowed are 0.5 to 2",
+        ),
         (
             '<lang xml:lang="e_n">',
-            'SSML, line 1, column 8: lang: xml:lang is \'e_n\'; expected a BCP-47 tag such as "en-US" or "zh", or nothing',
+            'SSML, line 1, column 8: lang: xml:lang is \'e_n\'; expected a BCP-47 tag such as "en-US" or "zh", or '
+            "nothing",
         ),
         ("<lang>", "SSML, line 1, column 8: lang: xml:lang is missing"),
         ("<sub>", "SSML, line 1, column 8: sub: alias is missing or empty"),
         ('<say-as interpret-as=" ">', "SSML, line 1, column 8: say-as: interpret-as is missing or empty"),
-        ('<sub alias="a">b<break/></sub>', "SSML, line 1, column 24: break stands inside sub, which may hold text alone"),
+        (
+            '<sub alias="a">b<break/></sub>',
+            "SSML, line 1, column 24: break stands inside sub, which may hold text alone",
+        ),
         ("<speak>", "SSML, line 1, column 8: speak stands inside speak"),
         ("<![CDATA[a]]>", "SSML, line 1, column 8: a CDATA section is not allowed; write &lt; and &amp;"),
         ("&nbsp;", "SSML, line 1, column 8: undefined entity"),
@@ -164,7 +187,10 @@ def test_a_model_that_reads_text_reads_the_text() -> None:
         ("<p></s>", "SSML, line 1, column 13: mismatched tag"),
         ("<b>" * 40, "SSML, line 1, column 101: elements lie over 32 deep"),
         (f'<sub alias="{"x" * 201}">', "SSML, line 1, column 8: sub: alias has 201 characters, allowed are 1 to 200"),
-        (f'<sub alias="a">{"x" * 201}</sub>', "SSML, line 1, column 8: sub: it holds 201 characters of text, allowed are at most 200"),
+        (
+            f'<sub alias="a">{"x" * 201}</sub>',
+            "SSML, line 1, column 8: sub: it holds 201 characters of text, allowed are at most 200",
+        ),
         ("a\x00b", "SSML, line 1, column 9: not well-formed (invalid token)"),
     ],
 )
@@ -173,9 +199,14 @@ def test_what_is_wrong_is_said_and_where(inside: str, refusal: str) -> None:
 
 
 def test_phonemes_that_are_none_are_refused() -> None:
-    assert refused('<speak><phoneme ph="n☃"/></speak>') == "SSML, line 1, column 8: phoneme: '☃' (U+2603) is no symbol of English in IPA"
+    assert (
+        refused('<speak><phoneme ph="n☃"/></speak>')
+        == "SSML, line 1, column 8: phoneme: '☃' (U+2603) is no symbol of English in IPA"
+    )
     unknown = refused('<speak><phoneme alphabet="misaki" ph="/eQq/"/></speak>')
-    assert unknown == "SSML, line 1, column 8: phoneme: ph is '/eQq/', of which 'eQq' is no word in phonemes of this model"
+    assert (
+        unknown == "SSML, line 1, column 8: phoneme: ph is '/eQq/', of which 'eQq' is no word in phonemes of this model"
+    )
 
 
 def test_a_document_that_is_not_ended_or_goes_on_behind_its_end_is_refused() -> None:
@@ -206,7 +237,8 @@ def test_a_caller_cannot_write_what_stands_for_something_inserted() -> None:
 def test_sizes_have_bounds_and_time_grows_with_the_length() -> None:
     assert "over 20000 characters" in refused("<speak>" + "a" * LONGEST_DOCUMENT)
     begin = time.process_time()
-    # One tag that never ends, letter by letter: each of them makes the parser look at it from its start.
+    # One tag that never ends, letter by letter: each of them makes the parser look at it from its
+    # start.
     assert "a tag, comment or reference has over 4000 characters" in refused("<speak><a" + " " * 19_000, step=1)
     assert "elements lie" in refused("<speak>" + "<b>" * 6_000, step=1)
     assert refused("<speak>" + "<b>a</b>" * 2_400 + "</speak>", step=1) == ""
@@ -215,7 +247,8 @@ def test_sizes_have_bounds_and_time_grows_with_the_length() -> None:
 
 DOCUMENTS = (
     '<?xml version="1.0" encoding="utf-16"?>\n<speak version="1.1">A &amp; b.\r\n<break/>é你好 <s>C &#x4f60;</s></speak>',
-    '<speak>A<sub alias="x">b</sub><say-as interpret-as="date">2024-05-01</say-as> <!-- c --><emphasis>d</emphasis></speak>',
+    '<speak>A<sub alias="x">b</sub><say-as interpret-as="date">2024-05-01</say-as> <!-- c '
+    "--><emphasis>d</emphasis></speak>",
     '<speak>One. <break time="9ms"/> two</speak>',
     "<speak>One &foo; two</speak>",
     '<speak><prosody rate="0.2">x',
@@ -238,5 +271,9 @@ def test_the_cutting_does_not_show(document: str, step: int) -> None:
     except InvalidRequest as error:
         refusal = error.message
     assert refusal == whole[2]
-    assert "".join(event.text for event in found if isinstance(event, Said)) == "".join(e.text for e in whole[0] if isinstance(e, Said))
-    assert [event for event in found if not isinstance(event, Said)] == [event for event in whole[0] if not isinstance(event, Said)]
+    assert "".join(event.text for event in found if isinstance(event, Said)) == "".join(
+        e.text for e in whole[0] if isinstance(e, Said)
+    )
+    assert [event for event in found if not isinstance(event, Said)] == [
+        event for event in whole[0] if not isinstance(event, Said)
+    ]

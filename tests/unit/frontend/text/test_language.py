@@ -29,7 +29,9 @@ def test_language(code: str, text: str, language: str) -> None:
     assert language_of(code, text) == language
 
 
-@pytest.mark.parametrize("code", ["zh_CN", "english language", "e", "en-", "-en", "中文", "en-US\n", "en" + "-abcde" * 20, "12"])
+@pytest.mark.parametrize(
+    "code", ["zh_CN", "english language", "e", "en-", "-en", "中文", "en-US\n", "en" + "-abcde" * 20, "12"]
+)
 def test_what_is_no_tag_is_refused(code: str) -> None:
     with pytest.raises(InvalidRequest, match="BCP-47"):
         language_of(code, "hello")

@@ -11,7 +11,14 @@ from services.frontend.analysis.whole_input import parts_of
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.text.meaningful_characters import scripts_of, stretches
-from services.frontend.text.text_warnings import LONGEST_STRETCH, MOST_STRETCHES, MOST_WARNINGS, Kind, TextWarning, WarningLog
+from services.frontend.text.text_warnings import (
+    LONGEST_STRETCH,
+    MOST_STRETCHES,
+    MOST_WARNINGS,
+    Kind,
+    TextWarning,
+    WarningLog,
+)
 from services.frontend.tokenizers.tokenizer import read_tokenizer
 
 DEMO, TINY = "models/demo", "tests/golden/tiny"
@@ -30,7 +37,9 @@ def warned(text: str, model: str = DEMO) -> list[TextWarning]:
 
 
 def left_out(text: str, model: str = DEMO) -> list[str]:
-    return [stretch for warning in warned(text, model) if warning.kind is Kind.UNREADABLE for stretch in warning.left_out]
+    return [
+        stretch for warning in warned(text, model) if warning.kind is Kind.UNREADABLE for stretch in warning.left_out
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Text work takes turns. The clock of these tests counts pieces of work, so that nothing depends on the machine."""
+"""Text work takes turns. The clock of these tests counts pieces of work, so that nothing depends on
+the machine.
+"""
 
 import asyncio
 from collections.abc import Callable

@@ -46,7 +46,9 @@ def test_merges_are_applied_within_words(copy: Path) -> None:
     config = json.loads((TINY / FOLDER / "tokenizer_config.json").read_text(encoding="utf-8"))
     config["added_tokens_decoder"] = {str(260 + place): {"content": token} for place, token in enumerate(CONTROLS[:3])}
     (copy / FOLDER / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
-    (copy / FOLDER / "merges.txt").write_text("#version: 0.2\n" + "\n".join(map(" ".join, merges)) + "\n", encoding="utf-8")
+    (copy / FOLDER / "merges.txt").write_text(
+        "#version: 0.2\n" + "\n".join(map(" ".join, merges)) + "\n", encoding="utf-8"
+    )
     (copy / FOLDER / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
     tokenizer = TextTokenizer(ModelDirectory(copy))
     assert tokenizer.encode("hello hello 12") == [258, ord("o"), 259, ord("o"), 32, ord("1"), ord("2")]
@@ -72,7 +74,11 @@ def test_a_missing_file_is_named(copy: Path, name: str) -> None:
         ("merges.txt", "#version: 0.2\na b c\n", "merges.txt: line 2 is not a pair"),
         ("merges.txt", "a b\n", "merges.txt: does not fit vocab.json"),
         ("tokenizer_config.json", "{}", "tokenizer_config.json: added_tokens_decoder is missing"),
-        ("tokenizer_config.json", '{"added_tokens_decoder": {"300": {"content": "x"}}}', "tokenizer_config.json: .* expected"),
+        (
+            "tokenizer_config.json",
+            '{"added_tokens_decoder": {"300": {"content": "x"}}}',
+            "tokenizer_config.json: .* expected",
+        ),
     ],
 )
 def test_a_corrupt_file_is_named(copy: Path, name: str, content: str, message: str) -> None:

@@ -145,7 +145,25 @@ def test_any_text_gives_a_sentence_or_nothing(tokenizer: PhonemeTokenizer, text:
         assert all(word.strip("ˈˌ.,;:!?—…") for word in phonemes.split(" "))
 
 
-PIECES = ["x", "ba", "1", "1,", "'", "x's", ".", "a.", "- ", "好", "e\u0301", "Word. ", "[", "$1", "A", ",111", "1,111,"]
+PIECES = [
+    "x",
+    "ba",
+    "1",
+    "1,",
+    "'",
+    "x's",
+    ".",
+    "a.",
+    "- ",
+    "好",
+    "e\u0301",
+    "Word. ",
+    "[",
+    "$1",
+    "A",
+    ",111",
+    "1,111,",
+]
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -155,8 +173,9 @@ def test_long_texts_take_no_longer_for_each_letter(tokenizer: PhonemeTokenizer, 
         tokenizer.encode(piece * count)
         return time.process_time() - began
 
-    # Thirty-two times the length may take thirty-two times as long, and a thousand times if every letter looks at all others.
-    # The least of three, since a garbage collection of the whole test process may fall into one.
+    # Thirty-two times the length may take thirty-two times as long, and a thousand times if every
+    # letter looks at all others. The least of three, since a garbage collection of the whole test
+    # process may fall into one.
     longer = min(seconds(16_000) for _ in range(3))
     assert longer < 250 * max(min(seconds(500) for _ in range(3)), 5e-4)
 
@@ -165,7 +184,9 @@ def test_threads_do_not_disturb_each_other(tokenizer: PhonemeTokenizer) -> None:
     texts = [f"The blorp{letter}mate of {letter}ingford sang." for letter in "abcdefghijklmnop"]
     expected = [PhonemeTokenizer.encode(tokenizer, text) for text in texts]
     found: list[list[list[int]]] = []
-    threads = [threading.Thread(target=lambda: found.append([tokenizer.encode(text) for text in texts])) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: found.append([tokenizer.encode(text) for text in texts])) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -181,14 +202,17 @@ def test_the_analyzer_drops_what_cannot_be_spoken(tokenizer: PhonemeTokenizer) -
     assert list(sentence.token_ids) == tokenizer.encode("Hi there.")
 
 
-@pytest.mark.parametrize("text", ["to " * 900, "I am in a " * 300, "x" * 3000, "antidisestablishmentarianism " * 90, "& " * 900])
+@pytest.mark.parametrize(
+    "text", ["to " * 900, "I am in a " * 300, "x" * 3000, "antidisestablishmentarianism " * 90, "& " * 900]
+)
 def test_no_sentence_is_too_long(tokenizer: PhonemeTokenizer, text: str) -> None:
     for sentence in Analyzer(Normalizer(None), tokenizer).sentences(text, "en"):
         assert 1 <= len(sentence.token_ids) <= LONGEST_SENTENCE
 
 
 @pytest.mark.parametrize(
-    ("text", "mark"), [("hi there", "."), ("hi there,", "."), ("hi there:", "."), ("hi there!", "!"), ("hi there...", "…")]
+    ("text", "mark"),
+    [("hi there", "."), ("hi there,", "."), ("hi there:", "."), ("hi there!", "!"), ("hi there...", "…")],
 )
 def test_the_last_word_ends_a_sentence(text: str, mark: str) -> None:
     words = read_words(text)

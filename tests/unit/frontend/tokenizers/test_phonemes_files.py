@@ -34,7 +34,11 @@ def model() -> NGrams:
     numbers = "".join(map(pair_character, range(len(PAIRS))))
     costs = "".join(map(cost_character, (1, 2, 1, 1, 1)))
     return NGrams(
-        PAIRS, {"": Row(cost_character(0), numbers + EDGE, costs), numbers[2]: Row(cost_character(3), numbers[1], cost_character(0.5))}
+        PAIRS,
+        {
+            "": Row(cost_character(0), numbers + EDGE, costs),
+            numbers[2]: Row(cost_character(3), numbers[1], cost_character(0.5)),
+        },
     )
 
 
@@ -43,7 +47,9 @@ def directory(tmp_path: Path) -> Path:
     symbols, lexicon, letters = (tmp_path / name for name in FILES)
     symbols.parent.mkdir()
     symbols.write_text(json.dumps(SYMBOLS), encoding="utf-8")
-    write_lexicon(lexicon, {"go": "ɡˈO", "close": "klˈOs", "Polish": "pˈOlɪʃ", "polish": "pˈɑlɪʃ"}, {"close": {"VERB": "klˈOz"}})
+    write_lexicon(
+        lexicon, {"go": "ɡˈO", "close": "klˈOs", "Polish": "pˈOlɪʃ", "polish": "pˈɑlɪʃ"}, {"close": {"VERB": "klˈOz"}}
+    )
     write_letters(letters, model())
     return tmp_path
 
@@ -63,7 +69,8 @@ def test_equal_contents_are_equal_bytes(directory: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("word", "phones"), [("ab", "ˈæb"), ("aba", "ˈæbə"), ("a-b", "ˈæb"), ("ba", "bˈæ"), ("e", ""), ("-", ""), ("aa", "ˈæə")]
+    ("word", "phones"),
+    [("ab", "ˈæb"), ("aba", "ˈæbə"), ("a-b", "ˈæb"), ("ba", "bˈæ"), ("e", ""), ("-", ""), ("aa", "ˈæə")],
 )
 def test_the_likeliest_pairs_with_one_main_stress(directory: Path, word: str, phones: str) -> None:
     assert LetterModel(model()).pronounce(word) == phones

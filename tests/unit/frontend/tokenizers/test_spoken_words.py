@@ -21,7 +21,10 @@ def tokenizer() -> PhonemeTokenizer:
     ("text", "words"),
     [
         ("It works.", ["It", "works"]),
-        ("Well, it costs $12.50: 42 apples!", ["Well", "it", "costs", "twelve", "dollars", "fifty", "cents", "forty", "two", "apples"]),
+        (
+            "Well, it costs $12.50: 42 apples!",
+            ["Well", "it", "costs", "twelve", "dollars", "fifty", "cents", "forty", "two", "apples"],
+        ),
         ("The U.S. Army - e.g. here...", ["The", "U.S", "Army", "for", "example", "here"]),
         ("don't 'quote' it", ["don't", "'quote'", "it"]),
     ],
@@ -40,7 +43,9 @@ def test_words_are_told_as_they_are_spoken(tokenizer: PhonemeTokenizer, text: st
         ("Go <|endofprompt|> there.", False, ["Go", "there"]),
     ],
 )
-def test_words_of_an_analysed_sentence_cover_its_ids(tokenizer: PhonemeTokenizer, text: str, allowed: bool, words: list[str]) -> None:
+def test_words_of_an_analysed_sentence_cover_its_ids(
+    tokenizer: PhonemeTokenizer, text: str, allowed: bool, words: list[str]
+) -> None:
     analyzer = Analyzer(Normalizer(None), tokenizer)
     given = {"Nike": "/nˈIki/", "New York": "/nˈu jˈɔɹk/"}
     (sentence,) = analyzer.sentences(text, "", analyzer.reading("", allow_control_tokens=allowed, pronunciations=given))
@@ -51,7 +56,9 @@ def test_words_of_an_analysed_sentence_cover_its_ids(tokenizer: PhonemeTokenizer
     assert covered == sounding
 
 
-@pytest.mark.parametrize("text", ["It works.", "Well, it costs $12.50: 42 apples!", "The U.S. Army - e.g. here... yes; no?", "A", "", "…"])
+@pytest.mark.parametrize(
+    "text", ["It works.", "Well, it costs $12.50: 42 apples!", "The U.S. Army - e.g. here... yes; no?", "A", "", "…"]
+)
 def test_their_ids_are_all_sounds_and_cover_them_all(tokenizer: PhonemeTokenizer, text: str) -> None:
     names = {tokenizer.id_of(symbol): symbol for symbol in MARKS + BLANK}
     ids, covered = tokenizer.encode(text), set[int]()

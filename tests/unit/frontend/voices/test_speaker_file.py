@@ -74,7 +74,9 @@ def test_the_content_hash_names_content_and_not_the_id() -> None:
 def test_prompts_are_trimmed_two_to_one(tmp_path: Path, frames: int, tokens: int, kept: int) -> None:
     ids = torch.arange(tokens)[None]
     entry = zero_shot(
-        llm_prompt_speech_token=ids, flow_prompt_speech_token=ids, prompt_speech_feat=torch.arange(frames * 80.0).reshape(1, frames, 80)
+        llm_prompt_speech_token=ids,
+        flow_prompt_speech_token=ids,
+        prompt_speech_feat=torch.arange(frames * 80.0).reshape(1, frames, 80),
     )
     (only,) = read(tmp_path, {"v": entry})
     assert only.prompt_speech_tokens == tuple(range(kept))
@@ -87,7 +89,10 @@ def test_prompts_are_trimmed_two_to_one(tmp_path: Path, frames: int, tokens: int
         ({}, "voice 'v': field flow_embedding or embedding is missing"),
         ({"embedding": torch.zeros(1, 191)}, r"field embedding has shape \[1, 191\], expected \[1, 192\]"),
         ({"embedding": torch.full((1, 192), float("nan"))}, "field embedding is not finite"),
-        ({"embedding": torch.zeros(1, 192, dtype=torch.int32)}, "field embedding is a torch.int32 tensor, expected a floating"),
+        (
+            {"embedding": torch.zeros(1, 192, dtype=torch.int32)},
+            "field embedding is a torch.int32 tensor, expected a floating",
+        ),
         ({"embedding": "loud"}, "field embedding is a str"),
         (zero_shot(prompt_text=None), "field prompt_text is missing"),
         (zero_shot(prompt_text=torch.tensor([[276]])), "field prompt_text holds 276, allowed 0 to 275"),
@@ -111,7 +116,9 @@ def test_a_bad_field_is_named(tmp_path: Path, entry: dict[str, Any], message: st
     assert "spk2info.pt: voice 'v'" in str(caught.value)
 
 
-@pytest.mark.parametrize(("speakers", "message"), [([1], "holds a list"), ({3: {}}, "entry 3"), ({"v": 1}, "entry 'v'")])
+@pytest.mark.parametrize(
+    ("speakers", "message"), [([1], "holds a list"), ({3: {}}, "entry 3"), ({"v": 1}, "entry 'v'")]
+)
 def test_a_wrong_container_is_refused(tmp_path: Path, speakers: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         read(tmp_path, speakers)

@@ -1,4 +1,6 @@
-"""spk2info.pt into the storage and out of it, in both layouts, and nothing that a file could do to us."""
+"""spk2info.pt into the storage and out of it, in both layouts, and nothing that a file could do to
+us.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -100,7 +102,8 @@ def test_the_id_of_a_preset_is_taken(tmp_path: Path, capsys: pytest.CaptureFixtu
     file = saved(tmp_path, {"aa": zero_shot(), "zs_a": zero_shot()})
     assert transfer(tmp_path, "import", file) == 1
     assert (
-        "ALREADY_EXISTS: there is a voice 'zs_a' already, which comes with the model; choose others with --only" in capsys.readouterr().err
+        "ALREADY_EXISTS: there is a voice 'zs_a' already, which comes with the model; choose others with --only"
+        in capsys.readouterr().err
     )
     assert store(tmp_path).ids() == []
     assert transfer(tmp_path, "import", file, "--only", "aa") == 0
@@ -123,11 +126,15 @@ def test_a_recording_is_no_file_of_voices(tmp_path: Path, begin: bytes, capsys: 
     file = tmp_path / "sample.wav"
     file.write_bytes(begin + bytes(100))
     assert transfer(tmp_path, "import", file) == 1
-    said = f"cosyserve: {file}: a recording, not a file of voices; a voice is made of it by: cosyserve voices add {file}\n"
+    said = (
+        f"cosyserve: {file}: a recording, not a file of voices; a voice is made of it by: cosyserve voices add {file}\n"
+    )
     assert capsys.readouterr().err == said
 
 
-def test_a_file_of_another_kind_is_refused_without_the_words_of_a_library(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_another_kind_is_refused_without_the_words_of_a_library(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "notes.pt"
     file.write_text("no archive")
     assert transfer(tmp_path, "import", file) == 1
@@ -144,7 +151,9 @@ def test_voices_of_another_model_are_on_another_shelf(tmp_path: Path) -> None:
 
 
 NOTED = Labels("Anna", "warm, close", {"sex": "female", "team": "demo"})
-ORIGIN = Origin("Dr. Who said 3 words.", "en-GB", "2026-11-20T10:00:00.000001+00:00", "Anna, for herself, by letter", "request-1")
+ORIGIN = Origin(
+    "Dr. Who said 3 words.", "en-GB", "2026-11-20T10:00:00.000001+00:00", "Anna, for herself, by letter", "request-1"
+)
 IDS, TOKENS = (5, 6, 7, 8), tuple(range(100, 110))
 VOICES = {
     "whole": Voice("whole", IDS, TOKENS, bytes(4 * 80 * 20), bytes(4 * 192)),
@@ -155,8 +164,9 @@ VOICES = {
 
 @pytest.mark.parametrize(("layout", "voices"), [("zero-shot", ("cut", "vector", "whole")), ("triton", ("whole",))])
 def test_all_that_is_known_of_a_voice_comes_back(tmp_path: Path, layout: str, voices: tuple[str, ...]) -> None:
-    """The vector alone is a layout of its own, which export chooses for a voice without a prompt. The ids of the transcript are other ones
-    than the tokenizer gives for it as it was written, as for each text that is normalised before it is read."""
+    """The vector alone is a layout of its own, which export chooses for a voice without a prompt.
+    The ids of the transcript are other ones than the tokenizer gives for it as it was written, as
+    for each text that is normalised before it is read."""
     for name in voices:
         store(tmp_path).add(KeptVoice(VOICES[name], ORIGIN), NOTED)
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", layout) == 0
@@ -164,7 +174,9 @@ def test_all_that_is_known_of_a_voice_comes_back(tmp_path: Path, layout: str, vo
         store(tmp_path).remove(name)
     assert transfer(tmp_path, "import", tmp_path / "out.pt") == 0
     again = store(tmp_path)
-    assert [(entry.id, entry.language_code, labels) for entry, labels in again.lines(again.ids())] == [(n, "en-GB", NOTED) for n in voices]
+    assert [(entry.id, entry.language_code, labels) for entry, labels in again.lines(again.ids())] == [
+        (n, "en-GB", NOTED) for n in voices
+    ]
     for name in voices:
         entry = again.entry(name)
         assert entry is not None
@@ -174,7 +186,9 @@ def test_all_that_is_known_of_a_voice_comes_back(tmp_path: Path, layout: str, vo
         assert kept.origin == replace(ORIGIN, request_id="")
 
 
-def test_a_cut_prompt_is_refused_by_the_layout_that_has_one_prompt(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cut_prompt_is_refused_by_the_layout_that_has_one_prompt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     store(tmp_path).add(KeptVoice(VOICES["cut"], ORIGIN), NOTED)
     assert transfer(tmp_path, "export", tmp_path / "out.pt", "--layout", "triton") == 1
     said = capsys.readouterr().err
@@ -212,7 +226,9 @@ def test_a_transcript_that_was_changed_in_the_file_is_read_anew(tmp_path: Path) 
         ({"created": "2026-11-20T10:00:00"}, "a time without its zone"),
     ],
 )
-def test_notes_that_are_none_are_refused_by_name(tmp_path: Path, field: object, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_notes_that_are_none_are_refused_by_name(
+    tmp_path: Path, field: object, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert transfer(tmp_path, "import", saved(tmp_path, {"v": zero_shot() | {"cosyserve": field}})) == 1
     told = capsys.readouterr().err
     assert "voice 'v': " in told

@@ -79,7 +79,9 @@ async def test_only_the_name_is_read_again_when_it_is_no_longer_fresh(blobs: Cou
     assert blobs.reads == {"names": 5}
 
 
-async def test_many_that_ask_at_once_read_once_and_one_that_leaves_ends_nothing(blobs: Counting, io: ThreadPoolExecutor) -> None:
+async def test_many_that_ask_at_once_read_once_and_one_that_leaves_ends_nothing(
+    blobs: Counting, io: ThreadPoolExecutor
+) -> None:
     VoiceStore(blobs).add(kept("me"), Labels())
     asking = library(blobs, io)
     blobs.reads.clear()
@@ -93,7 +95,9 @@ async def test_many_that_ask_at_once_read_once_and_one_that_leaves_ends_nothing(
     assert blobs.reads == {"names": 1, "content": 1}
 
 
-async def test_what_one_replica_makes_another_finds_at_once_and_forgets_when_it_is_deleted(blobs: Counting, io: ThreadPoolExecutor) -> None:
+async def test_what_one_replica_makes_another_finds_at_once_and_forgets_when_it_is_deleted(
+    blobs: Counting, io: ThreadPoolExecutor
+) -> None:
     one, two = library(blobs, io, fresh=0.2), library(blobs, io, fresh=0.2)
     with pytest.raises(NotFound):
         await two.voice("me")
@@ -202,7 +206,9 @@ async def test_without_a_storage_there_are_only_presets(io: ThreadPoolExecutor) 
 
 
 @pytest.mark.parametrize("voice_id", ["../x", "a/b", ".", "a" * 65, "\x00", "é"])
-async def test_an_id_that_cannot_be_given_is_not_looked_for(blobs: Counting, io: ThreadPoolExecutor, voice_id: str) -> None:
+async def test_an_id_that_cannot_be_given_is_not_looked_for(
+    blobs: Counting, io: ThreadPoolExecutor, voice_id: str
+) -> None:
     asking = library(blobs, io)
     for asked in (asking.voice(voice_id), asking.details(voice_id), asking.remove(voice_id)):
         with pytest.raises(NotFound):

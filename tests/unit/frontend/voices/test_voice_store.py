@@ -116,7 +116,9 @@ def test_labels_change_and_the_content_does_not(blobs: Blobs, store: VoiceStore)
         store.relabel("you", Labels(), ())
 
 
-def test_labels_of_a_voice_that_is_deleted_meanwhile_do_not_stay(blobs: Blobs, store: VoiceStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_of_a_voice_that_is_deleted_meanwhile_do_not_stay(
+    blobs: Blobs, store: VoiceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.add(kept("me"), Labels())
     put = blobs.put
 
@@ -281,7 +283,9 @@ def test_the_sweep_takes_what_nobody_needs_and_is_old(blobs: Blobs, store: Voice
         ("labels", lambda data: b'{"size": 1}', "labels of the voice 'me' are damaged"),
     ],
 )
-def test_damage_is_told_and_not_spoken(blobs: Blobs, store: VoiceStore, place: str, damage: Callable[[bytes], bytes], said: str) -> None:
+def test_damage_is_told_and_not_spoken(
+    blobs: Blobs, store: VoiceStore, place: str, damage: Callable[[bytes], bytes], said: str
+) -> None:
     entry = store.add(kept("me"), Labels())
     name = f"names/{b'me'.hex()}" if place == "names" else f"{place}/{entry.file}"
     blobs.put(name, damage(blobs.read(name) or b""))
@@ -303,7 +307,11 @@ def test_content_that_is_gone_while_its_name_is_there_is_a_fault(blobs: Blobs, s
 
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(b"", "not a safetensors"), (b"x" * 100, "not a safetensors"), (to_bytes(kept("a")).replace(b"voice 1", b"voice 2"), "format is")],
+    [
+        (b"", "not a safetensors"),
+        (b"x" * 100, "not a safetensors"),
+        (to_bytes(kept("a")).replace(b"voice 1", b"voice 2"), "format is"),
+    ],
 )
 def test_a_file_of_another_kind(data: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):

@@ -1,4 +1,6 @@
-"""A model directory that cannot be served is refused with the file and the tensor or key that is wrong."""
+"""A model directory that cannot be served is refused with the file and the tensor or key that is
+wrong.
+"""
 
 import json
 import os
@@ -82,7 +84,10 @@ def test_any_floating_type_becomes_float32(copy: Path, dtype: torch.dtype) -> No
     [
         (lambda t: t.pop("llm_decoder.bias"), "llm.pt: missing tensor llm_decoder.bias [6564]"),
         (lambda t: t.update(novel=torch.zeros(2, 3)), "llm.pt: extra tensor novel [2, 3]"),
-        (lambda t: t.update({"llm_decoder.bias": torch.zeros(6561)}), "llm.pt: tensor llm_decoder.bias has shape [6561], expected [6564]"),
+        (
+            lambda t: t.update({"llm_decoder.bias": torch.zeros(6561)}),
+            "llm.pt: tensor llm_decoder.bias has shape [6561], expected [6564]",
+        ),
         (
             lambda t: t.update({"llm_decoder.bias": torch.zeros(6564, dtype=torch.int64)}),
             "llm.pt: tensor llm_decoder.bias is torch.int64, expected floating point",
@@ -91,7 +96,10 @@ def test_any_floating_type_becomes_float32(copy: Path, dtype: torch.dtype) -> No
             lambda t: t.update({"llm.model.lm_head.weight": torch.zeros(3, 64)}),
             "llm.pt: tensor llm.model.lm_head.weight has shape [3, 64], expected [300, 64]",
         ),
-        (lambda t: t["llm_decoder.bias"][7].fill_(float("nan")), "llm.pt: tensor llm_decoder.bias holds values that are not finite"),
+        (
+            lambda t: t["llm_decoder.bias"][7].fill_(float("nan")),
+            "llm.pt: tensor llm_decoder.bias holds values that are not finite",
+        ),
         (
             lambda t: t["speech_embedding.weight"][3, 2].fill_(float("inf")),
             "llm.pt: tensor speech_embedding.weight holds values that are not finite",
@@ -161,7 +169,9 @@ def test_a_hostile_yaml_tag_is_refused(copy: Path) -> None:
         ("intermediate_size", 1.5, "intermediate_size is 1.5, expected a whole number"),
     ],
 )
-def test_a_backbone_that_would_be_computed_wrongly_is_refused(copy: Path, key: str, value: object, message: str) -> None:
+def test_a_backbone_that_would_be_computed_wrongly_is_refused(
+    copy: Path, key: str, value: object, message: str
+) -> None:
     path = copy / "CosyVoice-BlankEN" / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     assert refusal(copy) == f"CosyVoice-BlankEN/config.json: {message}"

@@ -1,4 +1,6 @@
-"""What is kept behind voices' prompts has a limit, and the voice that was away longest goes first."""
+"""What is kept behind voices' prompts has a limit, and the voice that was away longest goes
+first.
+"""
 
 import torch
 
@@ -8,7 +10,8 @@ from services.llm.generation.config import LlmConfig, SamplingParameters
 from services.llm.generation.script import START, Input, text_inputs
 
 CONFIG = LlmConfig(
-    hidden_size=8, intermediate_size=8, layers=2, heads=2, kv_heads=1, head_size=4, text_vocabulary=9, rope_theta=1.0, rms_norm_eps=1e-6,
+    hidden_size=8, intermediate_size=8, layers=2, heads=2, kv_heads=1, head_size=4, text_vocabulary=9, rope_theta=1.0,
+    rms_norm_eps=1e-6,
     sampling=SamplingParameters(),
 )  # fmt: skip
 

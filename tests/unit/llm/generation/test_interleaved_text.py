@@ -17,7 +17,9 @@ from services.llm.generation.sampling import Scores
 from services.llm.generation.script import START, TASK, Input, speech_inputs, text_inputs
 
 CONFIG = LlmConfig(
-    **dict.fromkeys(("hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "head_size", "text_vocabulary"), 1),
+    **dict.fromkeys(
+        ("hidden_size", "intermediate_size", "layers", "heads", "kv_heads", "head_size", "text_vocabulary"), 1
+    ),
     rope_theta=1.0,
     rms_norm_eps=1.0,
     sampling=SamplingParameters(),
@@ -26,7 +28,9 @@ SCORES = np.full(SPEECH_ROWS, -8.8, np.float32)
 
 
 class Says:
-    """Chooses by decision number: what it was told if that is not masked, else 100 + number; keeps which ids were masked."""
+    """Chooses by decision number: what it was told if that is not masked, else 100 + number; keeps
+    which ids were masked.
+    """
 
     def __init__(self, **ids: int) -> None:
         self.ids, self.masked = {int(number[1:]): value for number, value in ids.items()}, []
@@ -177,7 +181,9 @@ def test_upstream_has_no_way_on_from_a_reserved_id(decision: int, chosen: int) -
 
 
 @given(st.integers(1, 23), st.integers(0, 3), st.integers(0, 40), st.integers(0, 1 << 16))
-def test_continuous_does_not_depend_on_how_text_arrives(count: int, prompt_text: int, prompt_speech: int, seed: int) -> None:
+def test_continuous_does_not_depend_on_how_text_arrives(
+    count: int, prompt_text: int, prompt_speech: int, seed: int
+) -> None:
     random = Random(seed)
     text, prompt = list(range(count)), Prompt(tuple(range(prompt_text)), tuple(range(prompt_speech)))
     whole = speaker(ContinuousText, prompt, n7=FILL)

@@ -1,4 +1,6 @@
-"""Settings that cannot be served stop the start by name, and slots are as long as a sentence can get."""
+"""Settings that cannot be served stop the start by name, and slots are as long as a sentence can
+get.
+"""
 
 from pathlib import Path
 
@@ -48,7 +50,10 @@ def test_a_bad_setting_is_named(changes: dict[str, str], message: str) -> None:
 def test_a_slot_is_as_long_as_its_sentence_can_get() -> None:
     prompt = Prompt((1, 2, 3), (4, 5))
     assert positions_of_whole_text(prompt, 10, 217) == 2 + 3 + 2 + 10 + 200
-    with pytest.raises(InvalidRequest, match="10 ids, which with this prompt may come to 217 positions; this server reserves at most 216"):
+    with pytest.raises(
+        InvalidRequest,
+        match="10 ids, which with this prompt may come to 217 positions; this server reserves at most 216",
+    ):
         positions_of_whole_text(prompt, 10, 216)
 
 
@@ -67,7 +72,11 @@ def test_hops_leave_when_full_and_the_rest_with_the_outcome() -> None:
     outbox.finish(FinishReason.END_OF_SPEECH, 6)
     hops = [hop for hop in sent if isinstance(hop, Hop)]
     assert [hop.tokens for hop in hops] == [[0, 1], [2, 3, 4], [5]]
-    assert [[timing.name for timing in hop.timings] for hop in hops] == [["llm.queue", "llm.prefill", "llm.first_hop"], [], ["llm.decode"]]
+    assert [[timing.name for timing in hop.timings] for hop in hops] == [
+        ["llm.queue", "llm.prefill", "llm.first_hop"],
+        [],
+        ["llm.decode"],
+    ]
     assert [hop.outcome is not None for hop in hops] == [False, False, True]
 
 

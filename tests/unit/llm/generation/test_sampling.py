@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from services.llm.generation.config import SamplingParameters
-from services.llm.generation.sampling import GreedyChooser, RepetitionAwareChooser, SeededDraw, inverse_cdf, mask, nucleus
+from services.llm.generation.sampling import (
+    GreedyChooser,
+    RepetitionAwareChooser,
+    SeededDraw,
+    inverse_cdf,
+    mask,
+    nucleus,
+)
 
 RAS = SamplingParameters()
 
@@ -90,7 +97,9 @@ def test_draws_follow_the_weights() -> None:
 
 @pytest.mark.parametrize("far", [-700.0, -744.4, -745.2, -746.0, -1e4, -np.inf])
 def test_ids_far_below_are_weighed_as_all_others(far: float) -> None:
-    """Every weight is exp of the distance to the greatest, to the bit, whether it is worked out or known to be 0."""
+    """Every weight is exp of the distance to the greatest, to the bit, whether it is worked out or
+    known to be 0.
+    """
     scores = np.random.default_rng(2).normal(-7.0, 2.0, 600).astype(np.float32)
     scores[50:400] = scores[450] = far
     draw = Recorder(0, 10)

@@ -1,4 +1,6 @@
-"""What a script says is of the voice alone is what all sentences of the voice begin with, and goes as far as it can."""
+"""What a script says is of the voice alone is what all sentences of the voice begin with, and goes
+as far as it can.
+"""
 
 import pytest
 from hypothesis import given

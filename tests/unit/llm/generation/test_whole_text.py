@@ -54,7 +54,9 @@ def test_a_sentence_is_at_most_4096_tokens() -> None:
     assert script.finish is FinishReason.LENGTH
 
 
-@pytest.mark.parametrize(("profile", "always"), [(Profile.UPSTREAM, set()), (Profile.CONTINUOUS, {RESERVED_SPEECH, FILL})])
+@pytest.mark.parametrize(
+    ("profile", "always"), [(Profile.UPSTREAM, set()), (Profile.CONTINUOUS, {RESERVED_SPEECH, FILL})]
+)
 def test_the_end_is_masked_for_two_tokens_a_text_id(profile: Profile, always: set[int]) -> None:
     chooser = Says(1, 2, 3, 4, 5, END_OF_SPEECH)
     script = WholeText(Prompt(), (1, 2), profile, chooser)

@@ -1,4 +1,6 @@
-"""Sequences on a device by hand: keys and values of the readable model in pages, rows of the state table."""
+"""Sequences on a device by hand: keys and values of the readable model in pages, rows of the state
+table.
+"""
 
 import torch
 from torch import Tensor
@@ -17,7 +19,9 @@ def paired(config_head_size: int) -> Tensor:
 
 
 def begin(memory: Memory, slot: int, cache: SequenceCache, row: int, **columns: int) -> None:
-    """The sequence of `cache` sits in `slot`, on pages of its own in no order, and runs `row` of the joined table next."""
+    """The sequence of `cache` sits in `slot`, on pages of its own in no order, and runs `row` of
+    the joined table next.
+    """
     most = memory.pages.shape[1]
     order = torch.randperm(most, generator=torch.Generator().manual_seed(slot)) + 1 + (slot - 1) * most
     memory.pages[slot] = order.to(torch.int32)
@@ -26,13 +30,22 @@ def begin(memory: Memory, slot: int, cache: SequenceCache, row: int, **columns: 
         page, inside = int(order[position // PAGE]), position % PAGE
         memory.cache[:, page, :, 0, inside] = cache.keys[:, :, position][..., turned].to(memory.cache.dtype)
         memory.cache[:, page, :, 1, inside] = cache.values[:, :, position].to(memory.cache.dtype)
-    told = {"LENGTH": cache.length, "INPUT": row, "ACTIVE": 1, "LONGEST": 1000, "CAPACITY": 1000, "FILL_AT": -1} | columns
+    told = {
+        "LENGTH": cache.length,
+        "INPUT": row,
+        "ACTIVE": 1,
+        "LONGEST": 1000,
+        "CAPACITY": 1000,
+        "FILL_AT": -1,
+    } | columns
     for name, value in told.items():
         memory.state[slot, Column[name]] = value
 
 
 def cached(model: SpeechTokenModel, tokens: list[int]) -> tuple[SequenceCache, Tensor]:
-    """A slot that has run these speech tokens, and the log-probabilities behind the last, [6564]."""
+    """A slot that has run these speech tokens, and the log-probabilities behind the last,
+    [6564].
+    """
     from services.llm.generation.script import speech_inputs
 
     cache = SequenceCache.reserve(model.config, 512, model.device)

@@ -1,4 +1,6 @@
-"""A device that decides by itself, made of the readable model and sampler: what the engine's fused steps are tested with on a CPU."""
+"""A device that decides by itself, made of the readable model and sampler: what the engine's fused
+steps are tested with on a CPU.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,7 +95,9 @@ class PlainRunner:
         if Flag.MASK_END in flags or state[Column.TOKENS] < state[Column.SHORTEST]:
             barred.append(END_OF_SPEECH)
         seed = (state[Column.SEED_HIGH] & 0xFFFFFFFF) << 32 | state[Column.SEED_LOW] & 0xFFFFFFFF
-        chooser = RepetitionAwareChooser(self.model.config.sampling, SeededDraw(seed, state[Column.SENTENCE] & 0xFFFFFFFF))
+        chooser = RepetitionAwareChooser(
+            self.model.config.sampling, SeededDraw(seed, state[Column.SENTENCE] & 0xFFFFFFFF)
+        )
         history = self.history[slot]
         assert len(history) == decision
         chosen = FILL if state[Column.FILL_AT] == decision else chooser.choose(mask(scores, barred), history)

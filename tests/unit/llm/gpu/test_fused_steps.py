@@ -1,4 +1,6 @@
-"""What stands between a request and the fused steps: what they refuse, seats, the state row, what a chunk holds, packed weights."""
+"""What stands between a request and the fused steps: what they refuse, seats, the state row, what a
+chunk holds, packed weights.
+"""
 
 import re
 import sys
@@ -57,7 +59,9 @@ def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_backend, "choose_device", lambda wanted: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
-    monkeypatch.setattr(SpeechTokenModel, "build", lambda config, tensors, device: build(config, tensors, torch.device("cpu")))
+    monkeypatch.setattr(
+        SpeechTokenModel, "build", lambda config, tensors, device: build(config, tensors, torch.device("cpu"))
+    )
 
 
 def without_triton(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +91,10 @@ OBSTACLES = [
 @pytest.mark.usefixtures("on_a_gpu")
 @pytest.mark.parametrize(("obstacle", "told"), OBSTACLES)
 async def test_what_fused_steps_lack_is_told_and_the_readable_engine_serves_unless_fused_is_asked_for(
-    obstacle: Callable[[pytest.MonkeyPatch], None], told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    obstacle: Callable[[pytest.MonkeyPatch], None],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     obstacle(monkeypatch)
     with pytest.raises(SettingsError, match=told):
@@ -145,7 +152,8 @@ def test_the_state_row_says_what_the_script_rules() -> None:
     row = state_row(script.rules, 0, Seat(1, [1], length=29, last=77), capacity=100)
     told = {column: row[column] for column in Column}
     assert told == {
-        Column.LENGTH: 29, Column.INPUT: 77, Column.ACTIVE: 1, Column.DECISIONS: 0, Column.TOKENS: 0, Column.SHORTEST: 6,
+        Column.LENGTH: 29, Column.INPUT: 77, Column.ACTIVE: 1, Column.DECISIONS: 0, Column.TOKENS: 0,
+        Column.SHORTEST: 6,
         Column.LONGEST: 60, Column.FLAGS: Flag.MASK_RESERVED | Flag.MASK_FILL, Column.FILL_AT: -1, Column.REPLAY: 2,
         Column.SEED_LOW: -2, Column.SEED_HIGH: 7, Column.SENTENCE: 3, Column.CAPACITY: 100,
     }  # fmt: skip
@@ -162,7 +170,11 @@ def test_a_chunk_says_whose_each_row_is() -> None:
     assert (positions[4], places[3], places[4], places[19]) == (64, 9 * 64 + 63, 4 * 64, 4 * 64 + 15)
     assert places[20:32].tolist() == [-1] * 12
     assert (inputs[32], places[32], places[33]) == (7, 2 * 64, -1)
-    assert (slots[:4].tolist(), begins[:4].tolist(), counts[:4].tolist()) == ([3, 3, 5, 0], [60, 76, 0, 0], [16, 4, 1, 0])
+    assert (slots[:4].tolist(), begins[:4].tolist(), counts[:4].tolist()) == (
+        [3, 3, 5, 0],
+        [60, 76, 0, 0],
+        [16, 4, 1, 0],
+    )
 
 
 def test_packed_weights_multiply_as_the_model_does() -> None:
@@ -171,7 +183,9 @@ def test_packed_weights_multiply_as_the_model_does() -> None:
     x = torch.randn(5, CONFIG.hidden_size, generator=torch.Generator().manual_seed(0))
     normed = torch.nn.functional.rms_norm(x, (CONFIG.hidden_size,), None, CONFIG.rms_norm_eps)
     gates = torch.nn.functional.linear(normed * plain.layers[1].mlp_norm, plain.layers[1].gate_up)
-    torch.testing.assert_close(torch.nn.functional.linear(normed, packed.layers[1].gate_up), gates, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        torch.nn.functional.linear(normed, packed.layers[1].gate_up), gates, atol=1e-5, rtol=1e-5
+    )
     torch.testing.assert_close(
         torch.nn.functional.linear(normed, packed.head, packed.head_bias),
         torch.nn.functional.linear(normed * plain.norm, plain.head, plain.head_bias),

@@ -1,4 +1,6 @@
-"""The kernels of the speech-token model against the readable model and sampler, in Triton's interpreter or on a GPU, in float32."""
+"""The kernels of the speech-token model against the readable model and sampler, in Triton's
+interpreter or on a GPU, in float32.
+"""
 
 import os
 from dataclasses import replace
@@ -28,7 +30,10 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 POSITIONS = 256
 SUMMED = Tuning(*(Blocks(1, 8, 64) for _ in range(4)), score=Blocks(1, 512, 64), splits=2)
 PADDED = replace(
-    EXACT, score=Blocks(16, 512, 64), **dict.fromkeys(("heads", "out", "gated"), Blocks(16, 16, 32)), down=Blocks(16, 16, 32, split=2)
+    EXACT,
+    score=Blocks(16, 512, 64),
+    **dict.fromkeys(("heads", "out", "gated"), Blocks(16, 16, 32)),
+    down=Blocks(16, 16, 32, split=2),
 )
 AT_ONCE = Tuning(*(Blocks(16, 16, 64, split=split) for split in (1, 1, 1, 2)), score=Blocks(16, 512, 64), splits=2)
 
@@ -37,7 +42,9 @@ AT_ONCE = Tuning(*(Blocks(16, 16, 64, split=split) for split in (1, 1, 1, 2)), s
 def plain() -> SpeechTokenModel:
     on_cpu = model()
     moved = {name: value.to(DEVICE) for name, value in vars(on_cpu).items() if isinstance(value, torch.Tensor)}
-    layers = tuple(type(layer)(**{name: value.to(DEVICE) for name, value in vars(layer).items()}) for layer in on_cpu.layers)
+    layers = tuple(
+        type(layer)(**{name: value.to(DEVICE) for name, value in vars(layer).items()}) for layer in on_cpu.layers
+    )
     tables = (on_cpu.tables[0].to(DEVICE), on_cpu.tables[1].to(DEVICE), on_cpu.tables[2].to(DEVICE))
     return SpeechTokenModel(config=on_cpu.config, tables=tables, layers=layers, **moved)
 
@@ -49,7 +56,9 @@ def reserved(packed: PackedModel) -> Memory:
     return memory
 
 
-@pytest.mark.parametrize("blocks", [ONE, SUMMED, PADDED, AT_ONCE], ids=["one row", "rows summed", "rows padded", "at once"])
+@pytest.mark.parametrize(
+    "blocks", [ONE, SUMMED, PADDED, AT_ONCE], ids=["one row", "rows summed", "rows padded", "at once"]
+)
 @torch.inference_mode()
 def test_rows_of_a_step_are_the_readable_model(plain: SpeechTokenModel, blocks: Tuning) -> None:
     packed = pack(plain, torch.float32, POSITIONS)
@@ -91,7 +100,9 @@ def test_a_chunk_of_two_prompts_is_the_readable_model(plain: SpeechTokenModel) -
         prefill.launch()
     for prompt, own in zip(prompts, pages, strict=True):
         cache = SequenceCache.reserve(plain.config, 256, DEVICE)
-        plain.forward(torch.nn.functional.embedding(torch.tensor(prompt, device=DEVICE), plain.tables[Table.TEXT]), cache)
+        plain.forward(
+            torch.nn.functional.embedding(torch.tensor(prompt, device=DEVICE), plain.tables[Table.TEXT]), cache
+        )
         for part, filled in ((0, cache.keys[..., paired(plain.config.head_size).to(DEVICE)]), (1, cache.values)):
             found = torch.stack([memory.cache[:, own[at // 64], :, part, at % 64] for at in range(len(prompt))], dim=2)
             torch.testing.assert_close(found, filled[:, :, : len(prompt)], atol=1e-4, rtol=0)
@@ -99,7 +110,9 @@ def test_a_chunk_of_two_prompts_is_the_readable_model(plain: SpeechTokenModel) -
 
 @torch.inference_mode()
 def test_the_device_draws_as_the_readable_sampler(plain: SpeechTokenModel) -> None:
-    """A plain draw, a repeated id drawn anew, a fill that is due, a replayed token, scores that are no numbers."""
+    """A plain draw, a repeated id drawn anew, a fill that is due, a replayed token, scores that are
+    no numbers.
+    """
     packed = pack(plain, torch.float32, POSITIONS)
     memory = Memory.reserve(packed, pages=32, slots=4, positions=POSITIONS)
     step = DecodeStep(packed, memory, 3)
@@ -112,7 +125,18 @@ def test_the_device_draws_as_the_readable_sampler(plain: SpeechTokenModel) -> No
     empty = SequenceCache.reserve(plain.config, 16, DEVICE)
     for slot, made in enumerate(history, start=1):
         flags = Flag.MASK_RESERVED | Flag.MASK_FILL
-        begin(memory, slot, empty, 0, FLAGS=int(flags), DECISIONS=len(made), TOKENS=len(made), SEED_LOW=-slot, SEED_HIGH=slot, SENTENCE=2)
+        begin(
+            memory,
+            slot,
+            empty,
+            0,
+            FLAGS=int(flags),
+            DECISIONS=len(made),
+            TOKENS=len(made),
+            SEED_LOW=-slot,
+            SEED_HIGH=slot,
+            SENTENCE=2,
+        )
         memory.history[slot, : len(made)] = torch.tensor(made, dtype=torch.int32)
     step.logits.copy_(torch.from_numpy(scores))
     memory.state[3, Column.FILL_AT] = 0

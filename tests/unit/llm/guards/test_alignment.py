@@ -1,4 +1,6 @@
-"""Text ids and speech tokens are aligned exactly, and a table that does not fit is refused by name."""
+"""Text ids and speech tokens are aligned exactly, and a table that does not fit is refused by
+name.
+"""
 
 import itertools
 from pathlib import Path
@@ -20,7 +22,9 @@ def table(seed: int = 0) -> AlignmentTable:
 
 
 def score(of: AlignmentTable, ids: list[int], tokens: list[int], places: tuple[int, ...]) -> float:
-    """The logarithm of the probability of one way to say `tokens`: the place of the id that says each."""
+    """The logarithm of the probability of one way to say `tokens`: the place of the id that says
+    each.
+    """
     seen = digits_of(np.asarray(tokens))
     total = sum(float(of.digits[ids[place], range(8), seen[at]].sum()) for at, place in enumerate(places))
     total += sum(float(of.skip[ids[place]]) for place in range(len(ids)) if place not in places)

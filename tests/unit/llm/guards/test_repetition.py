@@ -14,10 +14,12 @@ IDS, TOKENS = 6, 6
 
 
 def in_parts(of: AlignmentTable, ids: list[int], tokens: list[int], places: tuple[int, ...], back: int) -> float:
-    """The score of a path that goes back behind token `back`: of its two parts, less what the first one's end and the second one's
-    beginning leave unsaid."""
+    """The score of a path that goes back behind token `back`: of its two parts, less what the first
+    one's end and the second one's beginning leave unsaid."""
     first, second = places[: back + 1], places[back + 1 :]
-    unsaid = sum(float(of.skip[each]) for each in ids[first[-1] + 1 :]) + sum(float(of.skip[each]) for each in ids[: second[0]])
+    unsaid = sum(float(of.skip[each]) for each in ids[first[-1] + 1 :]) + sum(
+        float(of.skip[each]) for each in ids[: second[0]]
+    )
     return score(of, ids, tokens[: back + 1], first) + score(of, ids, tokens[back + 1 :], second) - unsaid
 
 
@@ -29,7 +31,11 @@ def rises(places: tuple[int, ...]) -> bool:
 def test_the_gain_is_that_of_the_best_of_all_steps(seed: int) -> None:
     chance, of = np.random.default_rng(seed), table(seed)
     ids, tokens = chance.integers(0, VOCABULARY, IDS).tolist(), chance.integers(0, 6561, TOKENS).tolist()
-    ways = [way for way in itertools.product(range(IDS), repeat=TOKENS) if way[0] <= MOST_SKIPPED and way[-1] >= IDS - 1 - MOST_SKIPPED]
+    ways = [
+        way
+        for way in itertools.product(range(IDS), repeat=TOKENS)
+        if way[0] <= MOST_SKIPPED and way[-1] >= IDS - 1 - MOST_SKIPPED
+    ]
     plain = max(score(of, ids, tokens, way) for way in ways if rises(way))
     again = max(
         in_parts(of, ids, tokens, way, back)
@@ -68,7 +74,9 @@ def test_words_said_twice_fail_and_once_do_not() -> None:
 
 
 def test_a_long_vowel_is_no_repetition() -> None:
-    require_no_repetition(sharp(), (0, 1, 2, 3, 4, 5), [token(each) for each in (0, 1, 2, 3, 4, 5) for _ in range(1 + 20 * (each == 2))])
+    require_no_repetition(
+        sharp(), (0, 1, 2, 3, 4, 5), [token(each) for each in (0, 1, 2, 3, 4, 5) for _ in range(1 + 20 * (each == 2))]
+    )
 
 
 def test_what_is_too_short_has_no_gain() -> None:

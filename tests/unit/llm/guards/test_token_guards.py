@@ -103,7 +103,9 @@ def test_one_token_for_two_seconds_is_no_speech(cut: int) -> None:
         ((), False),
     ],
 )
-def test_words_of_the_prompt_that_the_text_has_too_may_sound_alike(prompt_text: tuple[int, ...], is_asked_for: bool) -> None:
+def test_words_of_the_prompt_that_the_text_has_too_may_sound_alike(
+    prompt_text: tuple[int, ...], is_asked_for: bool
+) -> None:
     """Three text ids are as many as are said in 20 speech tokens, with 2 to 20 tokens for each."""
     if is_asked_for:
         guards(PROMPT, prompt_text).see(PROMPT)

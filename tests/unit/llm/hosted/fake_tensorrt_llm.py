@@ -1,6 +1,7 @@
-"""A module with the signatures of TensorRT-LLM 1.x that we use, strict about them. Its logits processors get the shapes and types that are
-documented, and go through pickle where the engine would run in a process of its own. There a constructor may wait for ever, too, as the
-library's does when MPI cannot start that process."""
+"""A module with the signatures of TensorRT-LLM 1.x that we use, strict about them. Its logits
+processors get the shapes and types that are documented, and go through pickle where the engine
+would run in a process of its own. There a constructor may wait for ever, too, as the library's does
+when MPI cannot start that process."""
 
 import asyncio
 import enum
@@ -127,7 +128,9 @@ class LLM:
         self.vocabulary = self.engine.model.config.vocab_size
         self.shut_down = False
 
-    def generate_async(self, inputs: list[int], sampling_params: SamplingParams | None = None, streaming: bool = False) -> RequestOutput:
+    def generate_async(
+        self, inputs: list[int], sampling_params: SamplingParams | None = None, streaming: bool = False
+    ) -> RequestOutput:
         assert streaming
         assert sampling_params is not None
         assert sampling_params.end_id is not None  # without a tokenizer the library raises
@@ -148,7 +151,9 @@ class LLM:
                 return
             assert processor(7, row.view(1, 1, -1), told, None, None) is None
 
-        output.request = Request(list(inputs), adjust, sampling_params.max_tokens, frozenset([sampling_params.end_id]), output.tell)
+        output.request = Request(
+            list(inputs), adjust, sampling_params.max_tokens, frozenset([sampling_params.end_id]), output.tell
+        )
         self.engine.submit(output.request)
         return output
 

@@ -1,6 +1,6 @@
-"""Modules with the signatures of vLLM 0.11 to 0.33 that we use, strict about them. Extra arguments go through json, as they must be plain
-to reach the process that runs the model; the logits processor is loaded by its name and follows a batch, and so is a model that was
-registered."""
+"""Modules with the signatures of vLLM 0.11 to 0.33 that we use, strict about them. Extra arguments
+go through json, as they must be plain to reach the process that runs the model; the logits
+processor is loaded by its name and follows a batch, and so is a model that was registered."""
 
 import asyncio
 import enum
@@ -67,8 +67,8 @@ class AsyncEngineArgs:
 
 @dataclass
 class Memory:
-    """Of the GPU, in bytes. The library compares the free part with the share that it is given before it loads, whatever
-    kv_cache_memory_bytes says (`v1/worker/utils.py`, request_memory)."""
+    """Of the GPU, in bytes. The library compares the free part with the share that it is given
+    before it loads, whatever kv_cache_memory_bytes says (`v1/worker/utils.py`, request_memory)."""
 
     total: int = 24 << 30
     free: int = 24 << 30
@@ -82,7 +82,9 @@ memory = Memory()
 
 
 class AdapterLogitsProcessor:
-    """By the published class: a callable a request, called with the output ids as they are, and its row."""
+    """By the published class: a callable a request, called with the output ids as they are, and its
+    row.
+    """
 
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         self.of: dict[int, functools.partial[Logits]] = {}
@@ -100,7 +102,9 @@ class AdapterLogitsProcessor:
 class ParallelLMHead(nn.Module):
     """Rows are padded to a multiple of 64, as the library's are."""
 
-    def __init__(self, rows: int, width: int, bias: bool = False, *, quant_config: Any = None, prefix: str = "") -> None:
+    def __init__(
+        self, rows: int, width: int, bias: bool = False, *, quant_config: Any = None, prefix: str = ""
+    ) -> None:
         super().__init__()
         padded = -(-rows // 64) * 64
         self.weight = nn.Parameter(torch.zeros(padded, width))
@@ -124,7 +128,9 @@ class Qwen2ForCausalLM(nn.Module):
         return nn.functional.linear(hidden_states, lm_head.weight, embedding_bias)[:, : self.rows]
 
     def load(self, weights: dict[str, torch.Tensor]) -> None:
-        """As the library: a name that the model has no place for is an error, one that it lacks too."""
+        """As the library: a name that the model has no place for is an error, one that it lacks
+        too.
+        """
         found = {name.removeprefix("lm_head."): value for name, value in weights.items() if name.startswith("lm_head.")}
         places = dict(self.lm_head.named_parameters())
         assert found.keys() == places.keys()
@@ -166,7 +172,9 @@ class AsyncLLM:
             self.core.start()
         self.set_aside_after: int | None = None
         self.left_out_after: int | None = None
-        """So many ids are made when the request is left out of a step and comes back with the last of them still open."""
+        """So many ids are made when the request is left out of a step and comes back with the last
+        of them still open.
+        """
         hf_config = self.engine.model.config
         config = types.SimpleNamespace(
             model_config=types.SimpleNamespace(model=arguments.model, hf_config=hf_config),
@@ -195,7 +203,9 @@ class AsyncLLM:
     def from_engine_args(cls, engine_args: AsyncEngineArgs) -> "AsyncLLM":
         return cls(engine_args)
 
-    async def generate(self, prompt: dict[str, Any], sampling_params: SamplingParams, request_id: str) -> AsyncGenerator[RequestOutput]:
+    async def generate(
+        self, prompt: dict[str, Any], sampling_params: SamplingParams, request_id: str
+    ) -> AsyncGenerator[RequestOutput]:
         assert sampling_params.output_kind is RequestOutputKind.DELTA
         assert sampling_params.temperature == 0.0
         assert not sampling_params.detokenize
@@ -263,7 +273,9 @@ def modules(version: str = "0.19.0") -> dict[str, types.ModuleType]:
         "vllm.model_executor.layers.vocab_parallel_embedding": {"ParallelLMHead": ParallelLMHead},
         "vllm.model_executor.models": {},
         "vllm.model_executor.models.qwen2": {"Qwen2ForCausalLM": Qwen2ForCausalLM},
-        "vllm.model_executor.models.utils": {"maybe_prefix": lambda prefix, name: f"{prefix}.{name}" if prefix else name},
+        "vllm.model_executor.models.utils": {
+            "maybe_prefix": lambda prefix, name: f"{prefix}.{name}" if prefix else name
+        },
         "vllm.engine": {},
         "vllm.engine.arg_utils": {"AsyncEngineArgs": AsyncEngineArgs},
         "vllm.v1": {},

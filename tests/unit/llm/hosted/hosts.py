@@ -42,23 +42,35 @@ def conversions(directory: Path) -> Path:
 
 
 @contextlib.contextmanager
-def library(kind: str, monkeypatch: pytest.MonkeyPatch, version: str | None = None, own_process: str = "1") -> Iterator[None]:
-    """As on a machine with a GPU and this library. own_process: 0, and TensorRT-LLM runs the engine in another process."""
+def library(
+    kind: str, monkeypatch: pytest.MonkeyPatch, version: str | None = None, own_process: str = "1"
+) -> Iterator[None]:
+    """As on a machine with a GPU and this library. own_process: 0, and TensorRT-LLM runs the engine
+    in another process.
+    """
     kind = backend_of(kind)
-    found = fake_vllm.modules(version or "0.19.0") if kind == "vllm" else {kind: fake_tensorrt_llm.module(version or "1.2.0")}
+    found = (
+        fake_vllm.modules(version or "0.19.0")
+        if kind == "vllm"
+        else {kind: fake_tensorrt_llm.module(version or "1.2.0")}
+    )
     for name, module in found.items():
         module.__spec__ = importlib.machinery.ModuleSpec(name, None)
         monkeypatch.setitem(sys.modules, name, module)
     for name in MODULES:
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(
-        vllm_plugin, "entry_points", lambda group: [EntryPoint("cosyserve", "services.llm.hosted.vllm.vllm_plugin:register", group)]
+        vllm_plugin,
+        "entry_points",
+        lambda group: [EntryPoint("cosyserve", "services.llm.hosted.vllm.vllm_plugin:register", group)],
     )
     monkeypatch.setattr(rungs, "visible_gpus", lambda: [GPU])
     monkeypatch.setattr(vllm_backend, "gpus", lambda: [Gpu(GPU["gpu"], (8, 9), GPU["driver"], 24 << 10, 24 << 10)])
     monkeypatch.setenv("TLLM_WORKER_USE_SINGLE_PROCESS", own_process)
     told = found[kind].__dict__["__version__"]
-    monkeypatch.setattr(rungs, "library_versions", lambda *names: library_versions(*names) | ({kind: told} if kind in names else {}))
+    monkeypatch.setattr(
+        rungs, "library_versions", lambda *names: library_versions(*names) | ({kind: told} if kind in names else {})
+    )
     yield
     for name in MODULES:
         sys.modules.pop(name, None)
@@ -76,7 +88,9 @@ def load(kind: str, converted: Path, **changes: Any) -> HostedBackend:
 
 
 @contextlib.asynccontextmanager
-async def hosted(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path, **changes: Any) -> AsyncIterator[HostedBackend]:
+async def hosted(
+    kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path, **changes: Any
+) -> AsyncIterator[HostedBackend]:
     with library(kind, monkeypatch):
         backend = load(kind, converted, **changes)
         try:

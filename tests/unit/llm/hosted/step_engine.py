@@ -1,4 +1,5 @@
-"""What the fake libraries run on: a converted model, loaded by transformers, stepped by a thread for all requests that are in.
+"""What the fake libraries run on: a converted model, loaded by transformers, stepped by a thread
+for all requests that are in.
 
 The model is the stock Qwen2 of the conversion, with no bias in its head. Nothing of it is ours.
 """
@@ -16,8 +17,9 @@ Logits = torch.Tensor
 
 @dataclass(eq=False)
 class Request:
-    """inputs: ids, or embeddings [n, hidden]. adjust: changes a row of logits [rows] in place, or returns another. tell: gets each id and
-    whether it is the last; an exception ends the request. Both are called on the engine's thread."""
+    """inputs: ids, or embeddings [n, hidden]. adjust: changes a row of logits [rows] in place, or
+    returns another. tell: gets each id and whether it is the last; an exception ends the request.
+    Both are called on the engine's thread."""
 
     inputs: list[int] | torch.Tensor
     adjust: Callable[[Logits], Logits | None]
@@ -31,9 +33,10 @@ class Request:
 
 
 class StepEngine:
-    """All methods may be called from any thread. steps: how many tokens have been computed. spoil: changes logits before that. logits: the
-    head, on hidden states [rows, hidden]. part: so many inputs of a prompt are computed in a step at most; behind a part a token is
-    sampled too, and thrown away."""
+    """All methods may be called from any thread. steps: how many tokens have been computed. spoil:
+    changes logits before that. logits: the head, on hidden states [rows, hidden]. part: so many
+    inputs of a prompt are computed in a step at most; behind a part a token is sampled too, and
+    thrown away."""
 
     def __init__(self, directory: Path) -> None:
         from transformers import Qwen2ForCausalLM

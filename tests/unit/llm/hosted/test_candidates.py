@@ -1,4 +1,6 @@
-"""Which engines would be taken, and what a machine without them says: the ladder's reason, never an ImportError."""
+"""Which engines would be taken, and what a machine without them says: the ladder's reason, never an
+ImportError.
+"""
 
 import json
 import sys
@@ -35,7 +37,9 @@ def test_auto_is_our_own_engines_unless_another_is_named() -> None:
         settings(auto_first="tensorrt")
 
 
-def test_an_engine_that_was_measured_to_be_faster_here_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_was_measured_to_be_faster_here_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine_note, "visible_gpus", lambda: [GPU])
     told = engine_note.facts("llm", TINY, "")
     assert told["gpu"] == "NVIDIA L4"
@@ -55,7 +59,11 @@ def test_names_are_their_part_of_the_ladder() -> None:
     assert names(backend="torch", device="auto") == ["fused", "readable", "cpu"]
     assert names(backend="torch", device="cuda", gpu_engine="fused") == ["fused"]
     assert names(backend="torch", device="auto", gpu_engine="readable") == ["readable", "cpu"]
-    assert [names(backend=name, device="auto") for name in ("tensorrt_llm", "vllm", "fake")] == [["tensorrt_llm"], ["vllm"], ["fake"]]
+    assert [names(backend=name, device="auto") for name in ("tensorrt_llm", "vllm", "fake")] == [
+        ["tensorrt_llm"],
+        ["vllm"],
+        ["fake"],
+    ]
 
 
 async def test_a_machine_without_a_gpu_ends_on_the_cpu_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +93,9 @@ def test_a_missing_library_is_named_with_what_installs_it(kind: str, monkeypatch
 
 
 @pytest.mark.parametrize("kind", ["tensorrt_llm", "vllm"])
-@pytest.mark.parametrize("error", [ImportError("libnvinfer.so.10"), OSError(30, "Read-only file system"), RuntimeError("no MPI")])
+@pytest.mark.parametrize(
+    "error", [ImportError("libnvinfer.so.10"), OSError(30, "Read-only file system"), RuntimeError("no MPI")]
+)
 async def test_a_library_that_cannot_be_imported_is_a_step_down(
     kind: str, error: Exception, monkeypatch: pytest.MonkeyPatch, converted: Path
 ) -> None:
@@ -95,7 +105,10 @@ async def test_a_library_that_cannot_be_imported_is_a_step_down(
     with library(kind, monkeypatch):
         monkeypatch.setattr(ladder.importlib, "import_module", broken)
         wanted = settings(backend=kind, device="auto", converted=converted)
-        with pytest.raises(SettingsError, match=f"the package {kind} cannot be imported: {type(error).__name__}: .*; pip install {kind}"):
+        with pytest.raises(
+            SettingsError,
+            match=f"the package {kind} cannot be imported: {type(error).__name__}: .*; pip install {kind}",
+        ):
             load_chosen(wanted)
 
 
@@ -111,10 +124,18 @@ async def test_a_library_that_cannot_be_imported_is_a_step_down(
     ],
 )
 def test_what_a_release_cannot_serve_is_said(
-    kind: str, version: str, converted: bool, message: str, monkeypatch: pytest.MonkeyPatch, converted_at: Path, tmp_path: Path
+    kind: str,
+    version: str,
+    converted: bool,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    converted_at: Path,
+    tmp_path: Path,
 ) -> None:
     with library(kind, monkeypatch, version), pytest.raises(SettingsError, match=message):
-        load_chosen(settings(backend=kind, device="auto", converted=converted_at if converted else None, engines=tmp_path))
+        load_chosen(
+            settings(backend=kind, device="auto", converted=converted_at if converted else None, engines=tmp_path)
+        )
 
 
 @pytest.fixture
@@ -122,7 +143,9 @@ def converted_at(converted: Path) -> Path:
     return converted
 
 
-def test_a_conversion_of_another_model_is_refused(monkeypatch: pytest.MonkeyPatch, converted: Path, tmp_path: Path) -> None:
+def test_a_conversion_of_another_model_is_refused(
+    monkeypatch: pytest.MonkeyPatch, converted: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     for path in converted.rglob("*"):
@@ -148,7 +171,10 @@ async def test_a_built_engine_of_this_machine_is_found_and_another_is_not(
     cache = EngineCache(tmp_path)
     profile = "sentences 8, positions 4096, tokens 8192"
     good = EngineKey("llm.engine", GPU | versions | {"model": model, "precision": "bfloat16", "profile": profile})
-    cache.obtain(EngineKey("llm.engine", {**good.facts, "driver": "1"}), lambda at: (at / "rank0.engine").write_bytes(b"1") and None)
+    cache.obtain(
+        EngineKey("llm.engine", {**good.facts, "driver": "1"}),
+        lambda at: (at / "rank0.engine").write_bytes(b"1") and None,
+    )
     monkeypatch.setattr(trtllm_backend, "visible_gpus", lambda: [GPU])
     monkeypatch.setattr(trtllm_backend, "library_versions", lambda *names: versions)
     with pytest.raises(SettingsError, match=r"driver is 570\.86, it was built for 1"):
@@ -156,5 +182,7 @@ async def test_a_built_engine_of_this_machine_is_found_and_another_is_not(
     cache.obtain(good, lambda at: (at / "rank0.engine").write_bytes(b"2") and None)
     fits = settings(engines=tmp_path, max_sequences=8, max_positions=4096)
     assert trtllm_backend.built_engine(fits, model).key == good
-    with pytest.raises(SettingsError, match=r"MAX_SEQUENCES is 9, it was built for 8; COSYSERVE_LLM_MAX_POSITIONS is 4097, .* 4096"):
+    with pytest.raises(
+        SettingsError, match=r"MAX_SEQUENCES is 9, it was built for 8; COSYSERVE_LLM_MAX_POSITIONS is 4097, .* 4096"
+    ):
         trtllm_backend.built_engine(settings(engines=tmp_path, max_sequences=9, max_positions=4097), model)

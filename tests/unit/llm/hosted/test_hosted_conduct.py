@@ -1,4 +1,6 @@
-"""How a hosted backend behaves at the seam: who hangs up is aborted, who is too many is refused, what breaks is told, what closes ends."""
+"""How a hosted backend behaves at the seam: who hangs up is aborted, who is too many is refused,
+what breaks is told, what closes ends.
+"""
 
 import asyncio
 import contextlib
@@ -22,8 +24,12 @@ TOKEN_BY_TOKEN = Grouping(first=1, rest=1)
 
 
 @pytest.fixture(params=SEAMS)
-async def ours(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, converted: Path) -> AsyncIterator[HostedBackend]:
-    async with hosted(request.param, monkeypatch, converted, max_sequences=2, max_waiting=1, retry_after_seconds=3) as backend:
+async def ours(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> AsyncIterator[HostedBackend]:
+    async with hosted(
+        request.param, monkeypatch, converted, max_sequences=2, max_waiting=1, retry_after_seconds=3
+    ) as backend:
         yield backend
 
 
@@ -105,7 +111,9 @@ async def test_numbers_that_are_none_end_that_sentence_alone(ours: HostedBackend
     assert await tokens(ours, sentence(1, words=4))
 
 
-async def test_an_engine_that_fails_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_an_engine_that_fails_again_and_again_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     told: list[str] = []
     async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=told.append) as ours:
 
@@ -134,7 +142,9 @@ async def test_failures_far_apart_are_no_broken_engine(ours: HostedBackend, monk
         assert await tokens(ours, sentence(1))
 
 
-async def test_an_engine_that_says_nothing_is_given_up_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_an_engine_that_says_nothing_is_given_up_and_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     told: list[str] = []
     async with hosted("tensorrt_llm", monkeypatch, converted, on_fault=told.append, max_sequences=2) as ours:
         monkeypatch.setattr(hosted_backend, "SILENT_SECONDS", 0.2)
@@ -157,7 +167,10 @@ async def test_a_dead_vllm_is_given_up_at_once(monkeypatch: pytest.MonkeyPatch, 
 
 async def test_closing_ends_who_runs_who_waits_and_who_listens(ours: HostedBackend) -> None:
     engine_of(ours).hold.clear()
-    ended = [asyncio.create_task(tokens(ours, one)) for one in (sentence(1), sentence(2), sentence(3), sentence(4, text=never()))]
+    ended = [
+        asyncio.create_task(tokens(ours, one))
+        for one in (sentence(1), sentence(2), sentence(3), sentence(4, text=never()))
+    ]
     while ours.places.taken < 4:
         await asyncio.sleep(0.001)
     engine_of(ours).hold.set()
@@ -226,7 +239,9 @@ async def test_an_engine_that_cannot_be_shut_down_gives_its_files_back(
 
 
 @pytest.mark.parametrize("kind", SEAMS)
-def test_a_conversion_that_goes_while_it_is_loaded_is_a_reason(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+def test_a_conversion_that_goes_while_it_is_loaded_is_a_reason(
+    kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     def gone(directory: Path) -> None:
         raise FileNotFoundError(directory)
 
@@ -235,10 +250,15 @@ def test_a_conversion_that_goes_while_it_is_loaded_is_a_reason(kind: str, monkey
         load(kind, converted)
 
 
-async def test_an_engine_that_samples_without_asking_is_found_out(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_an_engine_that_samples_without_asking_is_found_out(
+    monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     async with hosted("tensorrt_llm", monkeypatch, converted) as ours:
         host(ours).passes_over = 3
-        for drawn, message in ((5, "id 5, which is no speech token"), (ours._vocabulary.text_ids + 17, "without asking for a decision")):
+        for drawn, message in (
+            (5, "id 5, which is no speech token"),
+            (ours._vocabulary.text_ids + 17, "without asking for a decision"),
+        ):
             host(ours).passes_to = drawn
             with pytest.raises(InternalFault, match=message):
                 await tokens(ours, sentence(1, words=4))

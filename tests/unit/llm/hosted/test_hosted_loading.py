@@ -1,4 +1,6 @@
-"""Loading on the fake libraries: what a container and a shared GPU refuse, and an engine that dies while nothing runs in it."""
+"""Loading on the fake libraries: what a container and a shared GPU refuse, and an engine that dies
+while nothing runs in it.
+"""
 
 import asyncio
 import importlib
@@ -54,19 +56,25 @@ class _Imports:
         self.import_module, self.util = import_module, importlib.util
 
 
-async def test_a_load_that_waits_for_a_process_that_never_comes_is_stepped_over(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_a_load_that_waits_for_a_process_that_never_comes_is_stepped_over(
+    monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     over = threading.Event()
     monkeypatch.setattr(fake_tensorrt_llm.LLM, "spawn_fails", over)
     with library("tensorrt_llm", monkeypatch, own_process="0"):
         wanted = settings(backend="tensorrt_llm", device="auto", converted=converted, load_seconds=0.5)
         try:
-            with pytest.raises(SettingsError, match=r"^tensorrt_llm did not load in 0\.5 s, the limit that LOAD_SECONDS sets$"):
+            with pytest.raises(
+                SettingsError, match=r"^tensorrt_llm did not load in 0\.5 s, the limit that LOAD_SECONDS sets$"
+            ):
                 load_chosen(wanted)
         finally:
             over.set()
 
 
-async def test_vllm_starts_beside_another_engine_on_the_same_gpu(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_vllm_starts_beside_another_engine_on_the_same_gpu(
+    monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     """20 of 24 GiB are free, and the library by itself asks for 0.92 of all."""
     monkeypatch.setattr(fake_vllm, "memory", fake_vllm.Memory(free=20 << 30))
     async with hosted("vllm", monkeypatch, converted) as backend:
@@ -74,14 +82,17 @@ async def test_vllm_starts_beside_another_engine_on_the_same_gpu(monkeypatch: py
         assert await tokens(backend, sentence(1))
 
 
-async def test_vllm_that_has_no_room_is_refused_before_it_fills_the_gpu(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_vllm_that_has_no_room_is_refused_before_it_fills_the_gpu(
+    monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     monkeypatch.setattr(fake_vllm, "memory", fake_vllm.Memory(free=5 << 30))
     with library("vllm", monkeypatch), pytest.raises(Exception, match="Free memory on device cuda:0"):
         load("vllm", converted)
 
 
 @pytest.mark.parametrize(
-    ("memory_mib", "kv_gib", "share"), [(0, 4, 0.05), (None, 4, 0.05), (24 << 10, 4, 0.25), (4 << 10, 4, 0.92), (1 << 20, 1, 0.01)]
+    ("memory_mib", "kv_gib", "share"),
+    [(0, 4, 0.05), (None, 4, 0.05), (24 << 10, 4, 0.25), (4 << 10, 4, 0.92), (1 << 20, 1, 0.01)],
 )
 def test_the_share_of_the_gpu_that_is_asked_for(
     memory_mib: int | None, kv_gib: int, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -91,7 +102,9 @@ def test_the_share_of_the_gpu_that_is_asked_for(
     assert vllm_backend.gpu_share(tmp_path, kv_gib << 30) == pytest.approx(share, abs=0.001)
 
 
-async def test_an_engine_that_dies_while_idle_is_noticed_at_once(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_an_engine_that_dies_while_idle_is_noticed_at_once(
+    monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     faults: asyncio.Queue[str] = asyncio.Queue()
     monkeypatch.setattr(fake_vllm.AsyncLLM, "with_core", True)
     async with hosted("vllm", monkeypatch, converted, on_fault=faults.put_nowait) as backend:
@@ -115,7 +128,9 @@ async def test_an_engine_that_is_shut_down_is_no_fault(monkeypatch: pytest.Monke
     assert faults == []
 
 
-def test_a_library_without_a_distribution_of_its_name_is_asked_itself(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+def test_a_library_without_a_distribution_of_its_name_is_asked_itself(
+    monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     with library("vllm", monkeypatch, "0.9.1"):
         monkeypatch.setattr(rungs, "library_versions", lambda *names: {})
         with pytest.raises(SettingsError, match=r"vllm 0\.9 is installed, 0\.11 is the oldest"):

@@ -1,7 +1,8 @@
-"""A hosted engine makes the tokens that the torch backend makes of the same request: whole, replayed, with text that arrives, with company.
+"""A hosted engine makes the tokens that the torch backend makes of the same request: whole,
+replayed, with text that arrives, with company.
 
-The engine below is transformers', so log-probabilities differ by up to 4e-6. Seeds are such that no two candidates lie that close: in 8
-seeds of 260 tokens one had two, 2e-7 apart.
+The engine below is transformers', so log-probabilities differ by up to 4e-6. Seeds are such that no
+two candidates lie that close: in 8 seeds of 260 tokens one had two, 2e-7 apart.
 """
 
 import asyncio
@@ -17,21 +18,32 @@ TEXT = list(range(20, 33))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_tokens_are_those_of_torch_for_the_same_seeds(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_tokens_are_those_of_torch_for_the_same_seeds(
+    kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
         for seed in range(4):
             for profile in Profile:
-                wanted = sentence(seed, words=2 + seed % 3, sampling=Sampling(seed=seed << 30, sentence_index=seed, profile=profile))
+                wanted = sentence(
+                    seed, words=2 + seed % 3, sampling=Sampling(seed=seed << 30, sentence_index=seed, profile=profile)
+                )
                 told, theirs = await hops(ours, wanted), await hops(torch, wanted)
                 assert [hop.tokens for hop in told] == [hop.tokens for hop in theirs]
                 assert told[-1].outcome is not None
                 assert theirs[-1].outcome is not None
-                assert (told[-1].outcome.reason, told[-1].outcome.tokens) == (theirs[-1].outcome.reason, theirs[-1].outcome.tokens)
-                assert [timing.name for hop in told for timing in hop.timings] == [timing.name for hop in theirs for timing in hop.timings]
+                assert (told[-1].outcome.reason, told[-1].outcome.tokens) == (
+                    theirs[-1].outcome.reason,
+                    theirs[-1].outcome.tokens,
+                )
+                assert [timing.name for hop in told for timing in hop.timings] == [
+                    timing.name for hop in theirs for timing in hop.timings
+                ]
 
 
 @pytest.mark.parametrize("kind", SEAMS)
-async def test_in_company_tokens_are_those_of_torch(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_in_company_tokens_are_those_of_torch(
+    kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     async with backend() as torch, hosted(kind, monkeypatch, converted, max_sequences=3, max_waiting=8) as ours:
         wanted = [sentence(seed, words=3) for seed in range(8)]
         together = await asyncio.gather(*(tokens(ours, one) for one in wanted))
@@ -53,13 +65,19 @@ async def test_text_that_arrives_makes_the_tokens_of_torch(
 
 
 @pytest.mark.parametrize("kind", SEAMS)
-async def test_what_is_replayed_goes_on_as_it_would_have(kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_what_is_replayed_goes_on_as_it_would_have(
+    kind: str, monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     async with backend() as torch, hosted(kind, monkeypatch, converted) as ours:
         whole = await tokens(torch, sentence(9, prompt=PROMPT))
         streamed = await tokens(torch, sentence(9, prompt=PROMPT, text=arriving(TEXT)))
         for made in (1, len(whole) // 2, len(whole)):
-            told = await hops(ours, sentence(9, prompt=PROMPT, replay=tuple(whole[:made]), grouping=Grouping(first=400, rest=5)))
-            theirs = await hops(torch, sentence(9, prompt=PROMPT, replay=tuple(whole[:made]), grouping=Grouping(first=400, rest=5)))
+            told = await hops(
+                ours, sentence(9, prompt=PROMPT, replay=tuple(whole[:made]), grouping=Grouping(first=400, rest=5))
+            )
+            theirs = await hops(
+                torch, sentence(9, prompt=PROMPT, replay=tuple(whole[:made]), grouping=Grouping(first=400, rest=5))
+            )
             assert [hop.tokens for hop in told] == [hop.tokens for hop in theirs]
             assert told[-1].outcome is not None
             assert told[-1].outcome.tokens == len(whole)
@@ -68,7 +86,9 @@ async def test_what_is_replayed_goes_on_as_it_would_have(kind: str, monkeypatch:
             assert await tokens(ours, taken_over) == streamed[made:]
 
 
-async def test_an_end_that_is_left_out_of_the_output_is_an_end(monkeypatch: pytest.MonkeyPatch, converted: Path) -> None:
+async def test_an_end_that_is_left_out_of_the_output_is_an_end(
+    monkeypatch: pytest.MonkeyPatch, converted: Path
+) -> None:
     """Releases differ in whether the id that ends a sequence is among those that are told."""
     async with backend() as torch, hosted("tensorrt_llm", monkeypatch, converted) as ours:
         host(ours).end_in_output = False

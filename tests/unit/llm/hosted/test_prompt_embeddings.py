@@ -1,5 +1,5 @@
-"""What goes into vLLM as embeddings is what the torch model looks up; a conversion without its tables, or a plugin that vLLM will not call,
-is said before anything is loaded."""
+"""What goes into vLLM as embeddings is what the torch model looks up; a conversion without its
+tables, or a plugin that vLLM will not call, is said before anything is loaded."""
 
 import pkgutil
 import shutil

@@ -1,4 +1,6 @@
-"""A run decides as its script would, for all kinds of scripts, with or without a replay, and survives a message format."""
+"""A run decides as its script would, for all kinds of scripts, with or without a replay, and
+survives a message format.
+"""
 
 import json
 
@@ -55,7 +57,8 @@ def test_runs_decide_as_the_script(kind: str, replay: tuple[int, ...]) -> None:
             assert told.accept(actual) == plain.decide(scores(number))
             assert (told.made, told.finish, told.ready) == (plain.made, plain.finish, plain.ready)
             number += 1
-        assert run.decide(scores(number)) == END_OF_SPEECH  # an engine that works ahead asks once more
+        # an engine that works ahead asks once more
+        assert run.decide(scores(number)) == END_OF_SPEECH
     assert number >= 2
 
 

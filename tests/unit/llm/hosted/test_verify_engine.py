@@ -1,4 +1,6 @@
-"""`cosyserve model verify llm --runtime`: an engine that decides as torch does passes, one that does not is found, decision by decision."""
+"""`cosyserve model verify llm --runtime`: an engine that decides as torch does passes, one that
+does not is found, decision by decision.
+"""
 
 import json
 from pathlib import Path
@@ -84,11 +86,14 @@ def sentence(decisions: int, differing: int) -> spoken.Agreement:
         ([sentence(49, 5), sentence(167, 3)], True),  # a right engine in bfloat16
         ([sentence(100, 10)], True),
         ([sentence(100, 6), sentence(100, 15)], False),
-        ([sentence(20, 11), sentence(200, 0)], False),  # wrong with one prompt, and a twentieth of all
+        # wrong with one prompt, and a twentieth of all
+        ([sentence(20, 11), sentence(200, 0)], False),
         ([sentence(10, 10)] * 6, False),  # without its head's bias: each is given up after ten
     ],
 )
-def test_rounding_is_judged_by_all_decisions_and_a_fault_by_each_sentence(sentences: list[spoken.Agreement], right: bool) -> None:
+def test_rounding_is_judged_by_all_decisions_and_a_fault_by_each_sentence(
+    sentences: list[spoken.Agreement], right: bool
+) -> None:
     report, lines = verify_llm.judged(sentences)
     assert report.ok is right
     assert len(lines) == sum(bool(one.differing) for one in sentences)

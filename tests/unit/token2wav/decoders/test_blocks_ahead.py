@@ -1,4 +1,6 @@
-"""A block that the flow makes while the vocoder renders the one before it: the same samples, and nothing left behind a stream."""
+"""A block that the flow makes while the vocoder renders the one before it: the same samples, and
+nothing left behind a stream.
+"""
 
 import gc
 import threading
@@ -30,7 +32,9 @@ def flow() -> Flow:
 
 def decoder(flow: Flow, *, ahead: bool) -> ContinuousDecoder:
     vocoder = load_vocoder(ModelDirectory(GOLDEN), CPU)
-    return ContinuousDecoder(flow, vocoder, widest_step=1, prompt_cache_bytes=0, ahead=BlocksAhead(flow) if ahead else None)
+    return ContinuousDecoder(
+        flow, vocoder, widest_step=1, prompt_cache_bytes=0, ahead=BlocksAhead(flow) if ahead else None
+    )
 
 
 def block(decoder: ContinuousDecoder, state: ContinuousState, known: int = SPOKEN) -> Decoded:

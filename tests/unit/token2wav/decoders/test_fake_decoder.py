@@ -18,7 +18,12 @@ async def test_streamed_is_whole(profile: Profile, prompt: int) -> None:
     async with batching(load_backend("fake", EngineSettings()).decoders) as batcher:
         for speed in speeds:
             made = {
-                await speak(batcher, Sentence(voice(prompt), seed=4, profile=profile, hops=hops, speed=speed), tokens(77), message)
+                await speak(
+                    batcher,
+                    Sentence(voice(prompt), seed=4, profile=profile, hops=hops, speed=speed),
+                    tokens(77),
+                    message,
+                )
                 for hops, message in product(schedules, [3, 1000])
             }
             assert len(made) == 1
@@ -29,7 +34,8 @@ async def test_tokens_seed_and_sentence_are_heard() -> None:
     async with batching(load_backend("fake", EngineSettings()).decoders) as batcher:
         requests = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]
         made = {
-            await speak(batcher, Sentence(voice(0), seed=seed, sentence_index=index), tokens(5, offset)) for seed, index, offset in requests
+            await speak(batcher, Sentence(voice(0), seed=seed, sentence_index=index), tokens(5, offset))
+            for seed, index, offset in requests
         }
         assert len(made) == 4
         assert all(np.abs(np.frombuffer(audio, "<i2")).max() > 2000 for audio in made)

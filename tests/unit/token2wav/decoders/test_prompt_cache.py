@@ -44,5 +44,7 @@ def test_a_name_covers_the_content_and_no_name_means_not_kept() -> None:
 
 
 def test_bytes_cannot_move_between_the_parts_of_a_name() -> None:
-    long, short = (Voice(np.zeros(n, np.int64), np.zeros((0, 80), np.float32), np.zeros(192, np.float32)) for n in (2, 1))
+    long, short = (
+        Voice(np.zeros(n, np.int64), np.zeros((0, 80), np.float32), np.zeros(192, np.float32)) for n in (2, 1)
+    )
     assert replace(long, key="v").state_key != replace(short, key="v" + 8 * chr(0)).state_key

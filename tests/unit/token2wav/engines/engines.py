@@ -1,4 +1,6 @@
-"""What the tests of the engines share: the golden model's graphs in a cache, and backends over them."""
+"""What the tests of the engines share: the golden model's graphs in a cache, and backends over
+them.
+"""
 
 import sys
 from collections.abc import Sequence
@@ -43,7 +45,9 @@ def fake_trt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trt_backend(cache: Path, **changed: Any) -> Backend:
-    """`services.token2wav.engines.tensorrt` over the stand-in, on the CPU; plans are built as the tool builds them."""
+    """`services.token2wav.engines.tensorrt` over the stand-in, on the CPU; plans are built as the
+    tool builds them.
+    """
     from services.token2wav.engines.tensorrt import TensorRTEngine
 
     given, engines = settings(cache, **changed), EngineCache(cache)

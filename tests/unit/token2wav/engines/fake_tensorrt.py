@@ -1,7 +1,9 @@
-"""A stand-in for the package tensorrt that refuses what the real one refuses and computes by ONNX Runtime, through addresses.
+"""A stand-in for the package tensorrt that refuses what the real one refuses and computes by ONNX
+Runtime, through addresses.
 
-A plan is the ONNX file with the profiles in front. Every execution notes stream, shapes and addresses. Broken rules are AssertionErrors: an
-address or shape that was not given, scratch memory that two executions use at once, a context in two threads.
+A plan is the ONNX file with the profiles in front. Every execution notes stream, shapes and
+addresses. Broken rules are AssertionErrors: an address or shape that was not given, scratch memory
+that two executions use at once, a context in two threads.
 """
 
 import json
@@ -18,14 +20,24 @@ import onnxruntime
 
 __version__ = "10.13.0.35"
 MAGIC = b"plan of the test\n"
-_NUMPY = {"tensor(float)": np.float32, "tensor(int32)": np.int32, "tensor(bool)": np.bool_, "tensor(float16)": np.float16}
+_NUMPY = {
+    "tensor(float)": np.float32,
+    "tensor(int32)": np.int32,
+    "tensor(bool)": np.bool_,
+    "tensor(float16)": np.float16,
+}
 
 
 class DataType(Enum):
     FLOAT, HALF, BF16, INT32, INT64, BOOL = range(6)
 
 
-_TYPES = {"tensor(float)": DataType.FLOAT, "tensor(int32)": DataType.INT32, "tensor(bool)": DataType.BOOL, "tensor(float16)": DataType.HALF}
+_TYPES = {
+    "tensor(float)": DataType.FLOAT,
+    "tensor(int32)": DataType.INT32,
+    "tensor(bool)": DataType.BOOL,
+    "tensor(float16)": DataType.HALF,
+}
 
 
 class TensorIOMode(Enum):
@@ -190,7 +202,9 @@ class Context:
     def set_input_shape(self, name: str, shape: list[int]) -> bool:
         assert self.profile is not None, "a shape before the profile"
         least, _, most = self.engine.profiles[self.profile][name]
-        if len(shape) != len(most) or not all(low <= at <= high for low, at, high in zip(least, shape, most, strict=True)):
+        if len(shape) != len(most) or not all(
+            low <= at <= high for low, at, high in zip(least, shape, most, strict=True)
+        ):
             return False
         self.shapes[name] = tuple(shape)
         return True
@@ -198,7 +212,9 @@ class Context:
     def infer_shapes(self) -> list[str]:
         missing = [name for name in self.engine.inputs if name not in self.shapes]
         if not missing:
-            given = {name: np.zeros(shape, _NUMPY[self.engine.entries[name].type]) for name, shape in self.shapes.items()}
+            given = {
+                name: np.zeros(shape, _NUMPY[self.engine.entries[name].type]) for name, shape in self.shapes.items()
+            }
             for name, made in zip(self.engine.outputs, self.engine.session.run(None, given), strict=True):
                 self.shapes[name] = made.shape
         return missing
@@ -233,14 +249,28 @@ class Context:
             _running[self.scratch[0]] = self.engine.name
             record.most_at_once = max(record.most_at_once, len(_running))
             record.executions.append(
-                Execution(self.engine.name, stream, threading.get_ident(), dict(self.shapes), dict(self.addresses), self.scratch[0])
+                Execution(
+                    self.engine.name,
+                    stream,
+                    threading.get_ident(),
+                    dict(self.shapes),
+                    dict(self.addresses),
+                    self.scratch[0],
+                )
             )
         try:
             time.sleep(record.slow)
             binding = self.engine.session.io_binding()
             for names, put in ((self.engine.inputs, binding.bind_input), (self.engine.outputs, binding.bind_output)):
                 for name in names:
-                    put(name, "cpu", 0, _NUMPY[self.engine.entries[name].type], list(self.shapes[name]), self.addresses[name])
+                    put(
+                        name,
+                        "cpu",
+                        0,
+                        _NUMPY[self.engine.entries[name].type],
+                        list(self.shapes[name]),
+                        self.addresses[name],
+                    )
             self.engine.session.run_with_iobinding(binding)
         finally:
             with _lock:
@@ -317,7 +347,9 @@ class OptimizationProfile:
         self.shapes: dict[str, list[list[int]]] = {}
 
     def set_shape(self, name: str, least: Dims, usual: Dims, most: Dims) -> None:
-        assert all(low <= at <= high for low, at, high in zip(least, usual, most, strict=True)), f"{name}: usual is outside"
+        assert all(low <= at <= high for low, at, high in zip(least, usual, most, strict=True)), (
+            f"{name}: usual is outside"
+        )
         self.shapes[name] = [list(least), list(usual), list(most)]
 
 

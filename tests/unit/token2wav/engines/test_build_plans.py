@@ -1,4 +1,6 @@
-"""`cosyserve model build token2wav` over the stand-in for tensorrt: what it builds, that it goes on where it stopped, what it says else."""
+"""`cosyserve model build token2wav` over the stand-in for tensorrt: what it builds, that it goes on
+where it stopped, what it says else.
+"""
 
 import contextlib
 import os
@@ -54,7 +56,12 @@ async def test_what_was_built_is_what_is_served(
 ) -> None:
     assert build_plans.main(arguments(tmp_path)) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [Path(line.split()[0]).name for line in lines] == ["encoder.plan", "estimator.plan", "pitch.plan", "filter.plan"]
+    assert [Path(line.split()[0]).name for line in lines] == [
+        "encoder.plan",
+        "estimator.plan",
+        "pitch.plan",
+        "filter.plan",
+    ]
     built = {entry.key.component: entry.built for entry in EngineCache(tmp_path).entries()}
     assert build_plans.main(arguments(tmp_path)) == 0
     assert {entry.key.component: entry.built for entry in EngineCache(tmp_path).entries()} == built
@@ -95,7 +102,9 @@ def test_a_build_that_failed_goes_on_where_it_was(
 
 @pytest.mark.usefixtures("_gpu")
 def test_a_ctrl_c_is_heard_while_tensorrt_builds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It works in a thread of its own until its monitor says stop, and nothing of the plan is left."""
+    """It works in a thread of its own until its monitor says stop, and nothing of the plan is
+    left.
+    """
     fake_tensorrt.record.steps = 10_000_000
     fake_tensorrt.record.first_step = lambda: os.kill(os.getpid(), signal.SIGINT)
     assert build_plans.main(arguments(tmp_path)) == 130
@@ -135,29 +144,47 @@ def on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_gpu")
 def test_the_published_estimators_plans_are_those_of_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but the file says whose it is: another one is another engine, and every command that is told names it."""
+    """Nothing but the file says whose it is: another one is another engine, and every command that
+    is told names it.
+    """
     model = tmp_path / "a model"
     model.mkdir()
     for path in GOLDEN.iterdir():
         (model / path.name).symlink_to(path)
-    given = settings(tmp_path / "engines", model=model, device="cuda", engine_estimator="published", engine_compatibility="version")
+    given = settings(
+        tmp_path / "engines", model=model, device="cuda", engine_estimator="published", engine_compatibility="version"
+    )
     with pytest.raises(backend.ModelError) as missing:
         load_backend("tensorrt", given)
     assert str(missing.value).endswith(f"cosyserve model download '{model}' --with-published-onnx")
     on_cpu(monkeypatch)
     weights, config = flow_weights(GOLDEN)
     for told in ("one", "another"):
-        write(estimator_graph(estimator_weights(weights), config, masked=False).model({"told": told}), model / PUBLISHED_FILE)
+        write(
+            estimator_graph(estimator_weights(weights), config, masked=False).model({"told": told}),
+            model / PUBLISHED_FILE,
+        )
         for step, main in (("export", export_main), ("build token2wav", build_plans.main)):
             with pytest.raises(backend.ModelError) as refused:
                 load_backend("tensorrt", given)
             words = shlex.split(str(refused.value).partition("; make it with: ")[2])
-            assert " ".join(words).startswith(f"cosyserve model {step} {model} --precision fp32 --published {model / PUBLISHED_FILE}")
+            assert " ".join(words).startswith(
+                f"cosyserve model {step} {model} --precision fp32 --published {model / PUBLISHED_FILE}"
+            )
             assert main(words[3 + step.count(" ") :]) == 0
         served = load_backend("tensorrt", given)
         assert "published " in served.identity.precision
         served.release()
-    assert len([entry for entry in EngineCache(tmp_path / "engines").entries() if entry.key.component == "token2wav.estimator"]) == 2
+    assert (
+        len(
+            [
+                entry
+                for entry in EngineCache(tmp_path / "engines").entries()
+                if entry.key.component == "token2wav.estimator"
+            ]
+        )
+        == 2
+    )
 
 
 @pytest.mark.usefixtures("_gpu")
@@ -166,19 +193,26 @@ def test_what_is_served_is_held_until_it_is_released(tmp_path: Path, monkeypatch
     on_cpu(monkeypatch)
     nothing = Present(models=frozenset())
     served = load_backend("tensorrt", settings(tmp_path, device="cuda"))
-    assert [(verdict.reason, verdict.held) for verdict in judge_engines(EngineCache(tmp_path), nothing)] == [(None, True)] * 5
+    assert [(verdict.reason, verdict.held) for verdict in judge_engines(EngineCache(tmp_path), nothing)] == [
+        (None, True)
+    ] * 5
     served.release()
     assert not any(verdict.held for verdict in judge_engines(EngineCache(tmp_path), nothing))
     monkeypatch.setattr(trt, "TensorRTEngine", lambda *given, **how: pytest.fail("a plan that cannot be loaded"))
     with pytest.raises(pytest.fail.Exception):
         load_backend("tensorrt", settings(tmp_path, device="cuda"))
-    assert not any(verdict.held for verdict in judge_engines(EngineCache(tmp_path), nothing)), "a rung that was stepped over holds nothing"
+    assert not any(verdict.held for verdict in judge_engines(EngineCache(tmp_path), nothing)), (
+        "a rung that was stepped over holds nothing"
+    )
 
 
 @pytest.mark.usefixtures("_gpu")
 @pytest.mark.parametrize(
     ("precision", "words"),
-    [("bf16", "bf16 needs compute capability 8.0 or later, a test has 7.5"), ("fp8", "fp8 needs compute capability 8.9 or later")],
+    [
+        ("bf16", "bf16 needs compute capability 8.0 or later, a test has 7.5"),
+        ("fp8", "fp8 needs compute capability 8.9 or later"),
+    ],
 )
 def test_a_type_that_the_gpu_lacks_is_refused_before_anything_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], precision: str, words: str
@@ -190,14 +224,18 @@ def test_a_type_that_the_gpu_lacks_is_refused_before_anything_is_made(
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_plans_for_other_machines_are_found_there_and_only_by_those_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_for_other_machines_are_found_there_and_only_by_those_who_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert build_plans.main(arguments(tmp_path, "--compatibility", "hardware+version")) == 0
     elsewhere = {"gpu": "another", "compute_capability": "8.0", "tensorrt": "10.99.1", "driver": "580.65.06"}
     monkeypatch.setattr(trt, "machine_facts", lambda device, version: elsewhere)
     with pytest.raises(backend.ModelError, match="compatibility is none, it was built for hardware"):
         load_backend("tensorrt", settings(tmp_path, device="cuda"))
     taken = []
-    monkeypatch.setattr(trt, "TensorRTEngine", lambda component, *_, **how: taken.append(component) or pytest.fail("enough"))
+    monkeypatch.setattr(
+        trt, "TensorRTEngine", lambda component, *_, **how: taken.append(component) or pytest.fail("enough")
+    )
     with pytest.raises(pytest.fail.Exception):
         load_backend("tensorrt", settings(tmp_path, device="cuda", engine_compatibility="hardware+version"))
     assert taken == ["encoder"]
@@ -218,7 +256,9 @@ def test_wrong_arguments(tmp_path: Path, more: tuple[str, ...], words: str, caps
     assert words in capsys.readouterr().err
 
 
-def test_without_tensorrt_or_gpu_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_tensorrt_or_gpu_it_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setitem(sys.modules, "tensorrt", None)
     assert build_plans.main(arguments(tmp_path)) == 1
     assert "needs the package tensorrt: pip install" in capsys.readouterr().err

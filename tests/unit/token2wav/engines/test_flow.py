@@ -1,4 +1,6 @@
-"""The flow by engines against what the reference recorded: the offline mel and that of every streaming call; batches; cancelling."""
+"""The flow by engines against what the reference recorded: the offline mel and that of every
+streaming call; batches; cancelling.
+"""
 
 from functools import cache as kept
 from typing import Any
@@ -26,7 +28,9 @@ def recorded() -> dict[str, Any]:
 
 def voice() -> VoicePrompt:
     arrays = recorded()
-    tokens, mel, speaker = (torch.from_numpy(arrays[name][0]) for name in ("prompt_token", "prompt_feat", "spk_embedding"))
+    tokens, mel, speaker = (
+        torch.from_numpy(arrays[name][0]) for name in ("prompt_token", "prompt_feat", "spk_embedding")
+    )
     return VoicePrompt(tokens.long(), mel, speaker)
 
 
@@ -38,7 +42,9 @@ def spoken() -> torch.Tensor:
 def flows(tmp_path_factory: pytest.TempPathFactory) -> dict[str, EngineFlow]:
     made = {}
     for precision in ("fp32", "fp16"):
-        decoder = onnx_backend(tmp_path_factory.mktemp("engines"), engine_precision=precision).decoders[Profile.CONTINUOUS]
+        decoder = onnx_backend(tmp_path_factory.mktemp("engines"), engine_precision=precision).decoders[
+            Profile.CONTINUOUS
+        ]
         assert isinstance(decoder, PrefixDecoder)
         made[precision] = decoder.flow
     return made
@@ -65,7 +71,9 @@ def test_every_block_is_the_whole(flows: dict[str, EngineFlow]) -> None:
     whole = flow.prefixes([Prefix(ids, ids[:0], voice().mel, flow.speaker(voice()))], streaming=True)[0]
     assert whole is not None
     for end in range(CHUNK_TOKENS, ids.numel(), CHUNK_TOKENS):
-        made = flow.prefixes([Prefix(ids[:end], ids[end : end + LOOKAHEAD_TOKENS], voice().mel, flow.speaker(voice()))], streaming=True)[0]
+        made = flow.prefixes(
+            [Prefix(ids[:end], ids[end : end + LOOKAHEAD_TOKENS], voice().mel, flow.speaker(voice()))], streaming=True
+        )[0]
         assert made is not None
         assert np.abs(made.numpy() - whole.numpy()[:, : 2 * end]).max() < 5e-5
 
@@ -74,7 +82,9 @@ def test_a_batch_of_different_lengths_is_each_of_them(flows: dict[str, EngineFlo
     flow = flows["fp32"]
     ids = torch.cat((voice().tokens, spoken()))
     ends = (76, 90, 99, 100)
-    streams = [Prefix(ids[:end], ids[:0], voice().mel[: 2 * 20 - 4 * at], flow.speaker(voice())) for at, end in enumerate(ends)]
+    streams = [
+        Prefix(ids[:end], ids[:0], voice().mel[: 2 * 20 - 4 * at], flow.speaker(voice())) for at, end in enumerate(ends)
+    ]
     together = flow.prefixes(streams, streaming=True)
     for stream, batched in zip(streams, together, strict=True):
         alone = flow.prefixes([stream], streaming=True)[0]
@@ -110,7 +120,10 @@ def test_a_stopped_stream_leaves_the_others_whole(flows: dict[str, EngineFlow]) 
 def test_what_cannot_be_said_is_refused_before_any_work(flows: dict[str, EngineFlow]) -> None:
     flow = flows["fp32"]
     before = flow.stats.euler_steps
-    for tokens, final, words in ((spoken()[:3], False, "needs more than the 3"), (torch.tensor([6561]), True, "allowed are 0..6560")):
+    for tokens, final, words in (
+        (spoken()[:3], False, "needs more than the 3"),
+        (torch.tensor([6561]), True, "allowed are 0..6560"),
+    ):
         with pytest.raises(InvalidRequest, match=words):
             flow.prefix(voice(), tokens, streaming=True, final=final)
     assert flow.stats.euler_steps == before

@@ -1,4 +1,6 @@
-"""ONNX Runtime where a GPU is asked for: a wheel without one, and a wheel that would quietly compute on the CPU, are refused."""
+"""ONNX Runtime where a GPU is asked for: a wheel without one, and a wheel that would quietly
+compute on the CPU, are refused.
+"""
 
 import warnings
 from pathlib import Path
@@ -26,7 +28,9 @@ def model() -> onnx.ModelProto:
 
 
 @on_a_cpu
-def test_a_wheel_for_cpus_is_refused(model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wheel_for_cpus_is_refused(
+    model: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     onnx.save(model, str(tmp_path / "graph.onnx"))
     with pytest.raises(SettingsError, match=f"has no {CUDA}: pip install onnxruntime-gpu"):
         OnnxEngine("negative", tmp_path / "graph.onnx", torch.device("cuda"))
@@ -35,7 +39,9 @@ def test_a_wheel_for_cpus_is_refused(model: onnx.ModelProto, tmp_path: Path, cap
 
 
 @on_a_cpu
-def test_falling_back_to_the_cpu_unasked_is_refused(model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_falling_back_to_the_cpu_unasked_is_refused(
+    model: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, "CPUExecutionProvider"])
     onnx.save(model, str(tmp_path / "graph.onnx"))
     with warnings.catch_warnings():

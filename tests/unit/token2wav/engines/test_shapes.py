@@ -1,4 +1,6 @@
-"""Every shape that the schedules of cuts lead to lies inside the profiles that engines are built for."""
+"""Every shape that the schedules of cuts lead to lies inside the profiles that engines are built
+for.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -34,7 +36,9 @@ WIDTH, STREAMS = 512, 16
 
 @cache
 def prefixes() -> frozenset[int]:
-    """Tokens, prompt included, of every prefix that a schedule makes for prompts of 0 to 30 s and sentences up to the limit."""
+    """Tokens, prompt included, of every prefix that a schedule makes for prompts of 0 to 30 s and
+    sentences up to the limit.
+    """
     found = set[int]()
     hops = [Hops(first, growth, longest) for first, growth, longest in product((1, 100), Growth, (25, 400))]
     prompts = [*range(60), *range(60, CHUNK_TOKENS * PROMPT_SECONDS + 1, 23), CHUNK_TOKENS * PROMPT_SECONDS]

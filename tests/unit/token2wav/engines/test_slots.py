@@ -1,4 +1,6 @@
-"""Places of execution: lent to one thread at a time, waited for, given back whatever happens; and what is checked before a call."""
+"""Places of execution: lent to one thread at a time, waited for, given back whatever happens; and
+what is checked before a call.
+"""
 
 import contextlib
 import ctypes
@@ -104,7 +106,9 @@ def test_who_finds_no_slot_waits_and_is_served() -> None:
 
 def test_many_threads_share_few_slots() -> None:
     slots, engine, made = Slots(CPU, 2), Doubling(), []
-    threads = [threading.Thread(target=lambda at=at: made.append((at, run(slots, engine, 1, float(at))))) for at in range(24)]
+    threads = [
+        threading.Thread(target=lambda at=at: made.append((at, run(slots, engine, 1, float(at))))) for at in range(24)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -153,7 +157,9 @@ def test_buffers_stay_where_they_are_and_old_shapes_make_room() -> None:
 
 
 def test_a_sentence_of_usual_length_finds_its_shapes_again() -> None:
-    """Each block is another length to every engine; the next sentence walks through the same ones, and replays what was recorded."""
+    """Each block is another length to every engine; the next sentence walks through the same ones,
+    and replays what was recorded.
+    """
     queues.clear()
     slots, engines = Slots(CPU, 1, stream=Queue), [Doubling() for _ in range(4)]
     blocks = sorted({padded(tokens) for tokens in range(1, USUAL_TOKENS + 1)})
@@ -168,7 +174,8 @@ def test_a_sentence_of_usual_length_finds_its_shapes_again() -> None:
 def test_what_goes_has_ended_and_large_buffers_make_others_go(monkeypatch: pytest.MonkeyPatch) -> None:
     queues.clear()
     slots, engine = Slots(CPU, 1, stream=Queue), Doubling()
-    monkeypatch.setattr(slots_module, "MOST_BYTES", 3 * 25)  # a row: three floats in, three out, a byte
+    # a row: three floats in, three out, a byte
+    monkeypatch.setattr(slots_module, "MOST_BYTES", 3 * 25)
     with slots.lease() as slot:
         for rows in (1, 2):
             slot.at(engine, {"x": (rows, 3), "on": (rows,)}, {"y": (rows, 3)})
@@ -249,7 +256,14 @@ def test_a_shape_is_recorded_once_and_then_replayed() -> None:
         assert run(slots, engine, 2, float(value)).sum() == 12 * value
     (queue,) = queues
     plain, recorded = ["behind the caller", "synchronise"], ["behind the caller", "replay", "synchronise"]
-    assert queue.events == [*plain * RUNS_BEFORE_GRAPH, "behind the caller", "record", "replay", "synchronise", *recorded * 3]
+    assert queue.events == [
+        *plain * RUNS_BEFORE_GRAPH,
+        "behind the caller",
+        "record",
+        "replay",
+        "synchronise",
+        *recorded * 3,
+    ]
     assert set(engine.contexts[0].streams) == {queue.handle}
     queue.events.clear()
     run(slots, engine, 3)

@@ -1,4 +1,6 @@
-"""`services.token2wav.engines.tensorrt` and the tool that builds plans, over a stand-in for tensorrt that knows the rules and computes."""
+"""`services.token2wav.engines.tensorrt` and the tool that builds plans, over a stand-in for
+tensorrt that knows the rules and computes.
+"""
 
 import asyncio
 import builtins
@@ -46,14 +48,19 @@ def samples(audio: bytes) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
 async def test_it_speaks_as_torch_does(cache: Path, profile: Profile) -> None:
     sentence = Sentence(voice(20), seed=7, profile=profile)
     async with batching(trt_backend(cache).decoders) as engines, batching(torch_backend().decoders) as plain:
-        made, wanted = samples(await speak(engines, sentence, tokens(40))), samples(await speak(plain, sentence, tokens(40)))
+        made, wanted = (
+            samples(await speak(engines, sentence, tokens(40))),
+            samples(await speak(plain, sentence, tokens(40))),
+        )
     assert wanted.std() > 0.05
     assert np.abs(made - wanted).max() < 2e-3
 
 
 async def test_streamed_is_whole_and_batched_is_alone(cache: Path) -> None:
     async with batching(trt_backend(cache, engine_contexts=2).decoders) as batcher:
-        cuts = {await speak(batcher, Sentence(voice(20), seed=3, hops=hops), tokens(64), 9) for hops in (Hops(), Hops(100))}
+        cuts = {
+            await speak(batcher, Sentence(voice(20), seed=3, hops=hops), tokens(64), 9) for hops in (Hops(), Hops(100))
+        }
         assert len(cuts) == 1
         requests = [(Sentence(voice(20 * i), seed=i), tokens(30, offset=i)) for i in range(4)]
         alone = [await speak(batcher, *request) for request in requests]
@@ -68,7 +75,9 @@ async def test_streamed_is_whole_and_batched_is_alone(cache: Path) -> None:
 
 
 async def test_addresses_stay_and_shapes_make_contexts_once(cache: Path) -> None:
-    """What a recorded graph relies on: at one shape, in one slot, every execution reads and writes the same places."""
+    """What a recorded graph relies on: at one shape, in one slot, every execution reads and writes
+    the same places.
+    """
     async with batching(trt_backend(cache, engine_contexts=1).decoders) as batcher:
         await speak(batcher, Sentence(voice(20), seed=1), tokens(60))
         contexts = record.contexts
@@ -121,10 +130,14 @@ def test_what_tensorrt_says_by_raising_or_by_zero_is_a_fault_that_names_it(cache
     trt_backend(cache)
     engine = TensorRTEngine("pitch", next(cache.glob("token2wav.pitch-*/pitch.plan")), CPU, profiles("pitch", 4))
     record.no_profile = True
-    with pytest.raises(InternalFault, match=r"engine pitch: profile 0 or its shapes were not taken \(Error in set optimization profile"):
+    with pytest.raises(
+        InternalFault, match=r"engine pitch: profile 0 or its shapes were not taken \(Error in set optimization profile"
+    ):
         engine.context({"mel": (1, 80, 50)}, 0)
     record.no_profile, record.no_scratch = False, True
-    with pytest.raises(InternalFault, match="engine pitch: the scratch memory that these shapes need could not be worked out"):
+    with pytest.raises(
+        InternalFault, match="engine pitch: the scratch memory that these shapes need could not be worked out"
+    ):
         engine.context({"mel": (1, 80, 50)}, 0)
     record.no_scratch = False
     assert engine.context({"mel": (1, 80, 50)}, 0).scratch_bytes > 0
@@ -142,7 +155,9 @@ def test_only_a_plan_for_several_versions_may_bring_code_for_the_cpu(cache: Path
 @pytest.mark.parametrize("version", ["11.4.0.106", "10.9.0.34"])
 def test_a_release_that_has_not_been_run_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fake_tensorrt, "__version__", version)
-    with pytest.raises(SettingsError, match=rf"TensorRT {re.escape(version)} is installed, 10\.10 to below 11 can be served"):
+    with pytest.raises(
+        SettingsError, match=rf"TensorRT {re.escape(version)} is installed, 10\.10 to below 11 can be served"
+    ):
         tensorrt_library()
 
 
@@ -160,7 +175,9 @@ def test_without_the_library_the_message_says_what_to_do(monkeypatch: pytest.Mon
         tensorrt_library()
 
 
-def test_a_library_that_cannot_be_loaded_or_cannot_begin_says_so(monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path) -> None:
+def test_a_library_that_cannot_be_loaded_or_cannot_begin_says_so(
+    monkeypatch: pytest.MonkeyPatch, cache: Path, tmp_path: Path
+) -> None:
     def refuse(name: str, *given: object) -> types.ModuleType:
         if name == "tensorrt":
             raise OSError("libnvinfer.so.10: cannot open shared object file")
@@ -200,7 +217,9 @@ def test_building_tells_its_progress_and_keeps_its_measurements(cache: Path, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["timing.cache"]
 
 
-def test_a_plan_is_worth_more_than_its_measurements(cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_plan_is_worth_more_than_its_measurements(
+    cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Where they cannot be read or kept the plan is built all the same."""
     (tmp_path / "timing.cache").mkdir()
     options = PlanOptions(timing_cache=tmp_path / "timing.cache")
@@ -211,7 +230,12 @@ def test_a_plan_is_worth_more_than_its_measurements(cache: Path, tmp_path: Path,
 
 def test_a_build_can_be_stopped_and_a_graph_refused(cache: Path, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="built no plan"):
-        build_plan(graph(cache, "pitch"), profiles("pitch", 2), PlanOptions(), Progress("pitch", io.StringIO(), stop=lambda: True))
+        build_plan(
+            graph(cache, "pitch"),
+            profiles("pitch", 2),
+            PlanOptions(),
+            Progress("pitch", io.StringIO(), stop=lambda: True),
+        )
     (tmp_path / "bad.onnx").write_bytes(b"no graph")
     with pytest.raises(PlanError, match="does not take this graph: no such operator"):
         build_plan(tmp_path / "bad.onnx", profiles("pitch", 2), PlanOptions())

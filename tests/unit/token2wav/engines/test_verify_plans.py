@@ -1,4 +1,6 @@
-"""`cosyserve model verify --runtime tensorrt`: what is compared are the plans that are served, over the stand-in for tensorrt."""
+"""`cosyserve model verify --runtime tensorrt`: what is compared are the plans that are served, over
+the stand-in for tensorrt.
+"""
 
 import contextlib
 import json
@@ -45,7 +47,9 @@ def _gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "device_of", lambda name: Gpu())
         monkeypatch.setattr(module, "machine_facts", lambda device, version: MACHINE | {"tensorrt": version})
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(verify_token2wav, "Slots", lambda device, count, plain=verify_token2wav.Slots: plain(CPU, count))
+    monkeypatch.setattr(
+        verify_token2wav, "Slots", lambda device, count, plain=verify_token2wav.Slots: plain(CPU, count)
+    )
     monkeypatch.setattr(verify_token2wav, "Reference", FewCases)
     assert trt.TensorRTEngine is verify_token2wav.TensorRTEngine
 
@@ -54,7 +58,9 @@ def arguments(engines: Path, *more: str) -> list[str]:
     return [str(GOLDEN), "--engines", str(engines), "--precision", "fp32", "--streams", "4", *more]
 
 
-def test_the_cached_plans_are_compared_and_missing_ones_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cached_plans_are_compared_and_missing_ones_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wanted = arguments(tmp_path, "--runtime", "tensorrt", "--json")
     assert verify.main(wanted) == 1
     told = capsys.readouterr().err.splitlines()[-1]
@@ -63,7 +69,12 @@ def test_the_cached_plans_are_compared_and_missing_ones_are_named(tmp_path: Path
     capsys.readouterr()
     assert verify.main(wanted) == 0
     out, told = capsys.readouterr()
-    assert [row["array"].split(":")[0] for row in json.loads(out)["arrays"]] == ["encoder", "estimator", "pitch", "filter"]
+    assert [row["array"].split(":")[0] for row in json.loads(out)["arrays"]] == [
+        "encoder",
+        "estimator",
+        "pitch",
+        "filter",
+    ]
     plans = [line.partition(": ")[2] for line in told.splitlines() if line.endswith(".plan")]
     assert sorted(plans) == sorted(str(path) for path in tmp_path.glob("*/*.plan"))
 

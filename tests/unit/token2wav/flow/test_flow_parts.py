@@ -30,7 +30,9 @@ def test_the_noise_is_the_published_one_and_leaves_the_global_generator_alone() 
     noise = solver.noise_table()
     assert torch.equal(torch.get_rng_state(), before)
     assert noise.shape == (80, 15000)
-    torch.testing.assert_close(noise[0, :4], torch.tensor([-1.12583983, -1.15236020, -0.25057858, -0.43387881]), atol=1e-8, rtol=0)
+    torch.testing.assert_close(
+        noise[0, :4], torch.tensor([-1.12583983, -1.15236020, -0.25057858, -0.43387881]), atol=1e-8, rtol=0
+    )
     assert float(noise[79, -1]) == pytest.approx(-0.08329441, abs=1e-8)
 
 
@@ -61,7 +63,9 @@ def test_relative_positions_start_at_the_farthest_key() -> None:
 
 @pytest.mark.parametrize("length", [1, 5, 1030])
 def test_distances_are_picked_as_the_shift_picks_them(length: int) -> None:
-    """Attention by gathering equals attention by the published shift of a [T, 2T - 1] matrix; 1030 queries take several slices."""
+    """Attention by gathering equals attention by the published shift of a [T, 2T - 1] matrix; 1030
+    queries take several slices.
+    """
     flow = load_flow(TINY, CPU)
     attention, width, heads = flow.encoder.layers[0]._attention, flow.config.encoder_width, flow.config.encoder_heads
     x = torch.randn(1, length, width, generator=torch.Generator().manual_seed(1))
@@ -71,7 +75,9 @@ def test_distances_are_picked_as_the_shift_picks_them(length: int) -> None:
         return y.view(1, length, heads, -1).transpose(1, 2)
 
     q, k, v = (split(y) for y in attention._in(x).chunk(3, dim=2))
-    by_distance = (q + attention._distance_bias) @ attention._position(positions).view(-1, heads, width // heads).permute(1, 2, 0)
+    by_distance = (q + attention._distance_bias) @ attention._position(positions).view(
+        -1, heads, width // heads
+    ).permute(1, 2, 0)
     if length > 1:
         padded = F.pad(by_distance, (1, 0)).view(1, heads, 2 * length, length)
         by_distance = padded[:, :, 1:].reshape(1, heads, length, 2 * length - 1)[..., :length]
@@ -118,7 +124,9 @@ def test_half_precision_files_are_widened_and_the_encoder_stays_wide(tmp_path: P
     read = read_flow_tensors(directory, FlowConfig.read(directory), CPU, torch.bfloat16)
     assert {tensor.dtype for name, tensor in read.items() if name.startswith("decoder.")} == {torch.bfloat16}
     assert {tensor.dtype for name, tensor in read.items() if not name.startswith("decoder.")} == {torch.float32}
-    torch.testing.assert_close(read["encoder_proj.weight"], tensors["encoder_proj.weight"].half().float(), atol=0, rtol=0)
+    torch.testing.assert_close(
+        read["encoder_proj.weight"], tensors["encoder_proj.weight"].half().float(), atol=0, rtol=0
+    )
 
 
 def test_a_narrow_estimator_stays_near_the_wide_one() -> None:
@@ -140,9 +148,23 @@ def grown(state: FlowState) -> int:
 
 
 def test_the_published_sizes_cost_what_the_documentation_says() -> None:
-    sizes = {"vocabulary": 6561, "speaker": 192, "input_width": 512, "encoder_width": 512, "encoder_heads": 8, "encoder_feed_forward": 2048}
+    sizes = {
+        "vocabulary": 6561,
+        "speaker": 192,
+        "input_width": 512,
+        "encoder_width": 512,
+        "encoder_heads": 8,
+        "encoder_feed_forward": 2048,
+    }
     published = FlowConfig(
-        **sizes, encoder_layers=6, channels=256, estimator_heads=8, head_width=64, transformers=4, middle=12, guidance=0.7
+        **sizes,
+        encoder_layers=6,
+        channels=256,
+        estimator_heads=8,
+        head_width=64,
+        transformers=4,
+        middle=12,
+        guidance=0.7,
     )
     assert published.state_bytes_per_frame() == 4_616_192
     assert published.state_bytes_per_frame(torch.float16) == 2_322_432

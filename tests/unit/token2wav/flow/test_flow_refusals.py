@@ -1,4 +1,6 @@
-"""What the flow refuses, and in which words: model directories at the start, values before any work."""
+"""What the flow refuses, and in which words: model directories at the start, values before any
+work.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -78,7 +80,9 @@ def test_a_file_that_holds_no_tensors_is_refused_without_running_it(directory: P
     if content == "hostile":
         torch.save({"input_embedding.weight": _Hostile()}, path)
     else:
-        path.write_bytes({"garbage": b"\x80\x04no pickle", "truncated": path.read_bytes()[:100_000], "empty": b""}[content])
+        path.write_bytes(
+            {"garbage": b"\x80\x04no pickle", "truncated": path.read_bytes()[:100_000], "empty": b""}[content]
+        )
     assert refused(directory).startswith(f"{path}: not a file of tensors")
 
 
@@ -96,13 +100,29 @@ def test_a_missing_file_is_named(directory: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "other", "complaint"),
     [
-        ("channels: [32]", "channels: [32, 32]", "flow.decoder.estimator.channels = [32, 32]; only one level is implemented"),
+        (
+            "channels: [32]",
+            "channels: [32, 32]",
+            "flow.decoder.estimator.channels = [32, 32]; only one level is implemented",
+        ),
         ("n_blocks: 2", "n_blocks: 0", "flow.decoder.estimator.n_blocks = 0, expected a positive integer"),
-        ("solver: 'euler'", "solver: 'heun'", "flow.decoder.cfm_params.content.solver = 'heun'; only 'euler' is implemented"),
+        (
+            "solver: 'euler'",
+            "solver: 'heun'",
+            "flow.decoder.cfm_params.content.solver = 'heun'; only 'euler' is implemented",
+        ),
         ("inference_cfg_rate: 0.7", "inference_cfg_rate: high", "inference_cfg_rate = 'high', expected a number"),
-        ("attention_heads: 4", "attention_heads: 5", "flow.encoder.output_size 48 is no even multiple of flow.encoder.attention_heads 5"),
+        (
+            "attention_heads: 4",
+            "attention_heads: 5",
+            "flow.encoder.output_size 48 is no even multiple of flow.encoder.attention_heads 5",
+        ),
         ("vocab_size: 6561", "vocab_size: 4096", "flow.vocab_size = 4096; only 6561 is implemented"),
-        ("spk_embed_dim: !ref <spk_embed_dim>", "spk_embed_dim: 256", "flow.spk_embed_dim = 256; only 192 is implemented"),
+        (
+            "spk_embed_dim: !ref <spk_embed_dim>",
+            "spk_embed_dim: 256",
+            "flow.spk_embed_dim = 256; only 192 is implemented",
+        ),
         (
             "spk_emb_dim: 80\n",
             "spk_emb_dim: 80\n        temperature: 1.5\n",
@@ -135,11 +155,18 @@ def voice(prompt: int = 4, frames: int = 8, width: int = 192) -> VoicePrompt:
         (voice(), torch.arange(0), True, "speech tokens come as one row of at least one, not as [0]"),
         (voice(), torch.arange(3), False, "3 tokens and more to come; a call needs more than the 3 of its look-ahead"),
         (voice(), torch.zeros(7497, dtype=torch.long), True, "7501 speech tokens with the prompt's, allowed are 7500"),
-        (voice(frames=7), torch.arange(5), True, "the prompt's mel is [7, 80], expected [8, 80] for its 4 tokens: 2 frames a token"),
+        (
+            voice(frames=7),
+            torch.arange(5),
+            True,
+            "the prompt's mel is [7, 80], expected [8, 80] for its 4 tokens: 2 frames a token",
+        ),
         (voice(width=80), torch.arange(5), True, "the speaker embedding is [80], expected [192]"),
     ],
 )
-def test_values_are_refused_before_any_work(flow: Flow, speaker: VoicePrompt, tokens: Tensor, final: bool, complaint: str) -> None:
+def test_values_are_refused_before_any_work(
+    flow: Flow, speaker: VoicePrompt, tokens: Tensor, final: bool, complaint: str
+) -> None:
     before = flow.stats.euler_steps
     with pytest.raises(InvalidRequest) as caught:
         flow.prefix(speaker, tokens, streaming=True, final=final)

@@ -1,7 +1,9 @@
-"""`python -m tests.unit.token2wav.gpu.hopper UNITS..`: every kernel of a pass, compiled for Hopper as it would be launched, on any machine.
+"""`python -m tests.unit.token2wav.gpu.hopper UNITS..`: every kernel of a pass, compiled for Hopper
+as it would be launched, on any machine.
 
-Prints what each takes as JSON: {"kernel", "constants", "registers", "stack", "local", "shared"}; bytes, but for registers of a thread.
-Weights have the published widths, of which the kernels depend, and few layers.
+Prints what each takes as JSON: {"kernel", "constants", "registers", "stack", "local", "shared"};
+bytes, but for registers of a thread. Weights have the published widths, of which the kernels
+depend, and few layers.
 """
 
 import json
@@ -26,7 +28,13 @@ from tests.unit.token2wav.gpu.small_flow import random_tensors
 
 TARGET = GPUTarget("cuda", 90, 32)
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-TYPES = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.int32: "*i32", torch.int64: "*i64", torch.float64: "*fp64"}
+TYPES = {
+    torch.float32: "*fp32",
+    torch.bfloat16: "*bf16",
+    torch.int32: "*i32",
+    torch.int64: "*i64",
+    torch.float64: "*fp64",
+}
 
 
 @dataclass(frozen=True)
@@ -35,7 +43,9 @@ class Recorder(Launcher):
 
     sources: dict[str, tuple[ASTSource, dict[str, Any]]] = field(default_factory=dict)
 
-    def __call__(self, kernel: Any, grid: Grid, *arguments: Any, warps: int = 4, stages: int = 3, **constants: Any) -> None:
+    def __call__(
+        self, kernel: Any, grid: Grid, *arguments: Any, warps: int = 4, stages: int = 3, **constants: Any
+    ) -> None:
         constants["CHAINED"] = True
         signature, values, aligned = {}, {}, {}
         for at, parameter in enumerate(kernel.params):
@@ -45,8 +55,12 @@ class Recorder(Launcher):
                 signature[parameter.name], values[at,] = "constexpr", argument
                 continue
             whole = isinstance(argument, int)
-            signature[parameter.name] = "i32" if whole else "fp32" if isinstance(argument, float) else TYPES[argument.dtype]
-            divides = not parameter.do_not_specialize and argument % 16 == 0 if whole else isinstance(argument, torch.Tensor)
+            signature[parameter.name] = (
+                "i32" if whole else "fp32" if isinstance(argument, float) else TYPES[argument.dtype]
+            )
+            divides = (
+                not parameter.do_not_specialize and argument % 16 == 0 if whole else isinstance(argument, torch.Tensor)
+            )
             if divides:
                 aligned[at,] = [["tt.divisibility", 16]]
         options = {"num_warps": warps, "num_stages": stages, "launch_pdl": True}
@@ -61,11 +75,19 @@ def resources(source: ASTSource, options: dict[str, Any]) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
         file.write(compiled.asm["cubin"])
         file.flush()
-        told = subprocess.run([CUOBJDUMP, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True).stdout
+        told = subprocess.run(
+            [CUOBJDUMP, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+        ).stdout
     found = {name.lower(): int(re.search(rf"{name}:(\d+)", told)[1]) for name in ("REG", "STACK", "LOCAL")}  # type: ignore[index]
     constants = {source.fn.arg_names[at[0]]: value for at, value in source.constants.items()}
     shared = compiled.metadata.shared
-    return {"kernel": source.fn.__name__, "constants": constants, "registers": found.pop("reg"), **found, "shared": shared}
+    return {
+        "kernel": source.fn.__name__,
+        "constants": constants,
+        "registers": found.pop("reg"),
+        **found,
+        "shared": shared,
+    }
 
 
 @torch.inference_mode()

@@ -1,4 +1,6 @@
-"""A flow small enough for Triton's interpreter, and tiles large enough for it: it takes its time by the program, not by the number."""
+"""A flow small enough for Triton's interpreter, and tiles large enough for it: it takes its time by
+the program, not by the number.
+"""
 
 import math
 
@@ -10,7 +12,8 @@ from services.token2wav.gpu.device.launcher import MANY, Launcher, Tile
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 
 SMALL = FlowConfig(
-    vocabulary=6561, speaker=192, input_width=32, encoder_width=48, encoder_heads=4, encoder_feed_forward=64, encoder_layers=2,
+    vocabulary=6561, speaker=192, input_width=32, encoder_width=48, encoder_heads=4, encoder_feed_forward=64,
+    encoder_layers=2,
     channels=32, estimator_heads=2, head_width=16, transformers=1, middle=1, guidance=0.7,
 )  # fmt: skip
 
@@ -36,7 +39,9 @@ def large_tiles(whole: bool) -> Launcher:
     plain = ((MANY, Tile(128, 32, inner)),)
     kinds = ("widen", "wide norm", "out", "convolution", "encoder convolution", "encoder")
     narrow = ((MANY, Tile(128, 32, 128 if whole else 32)),)
-    return Launcher(False, dict.fromkeys(kinds, plain) | {"qkv": tile, "narrow": narrow, "rows": ((MANY, Tile(128, 0)),)})
+    return Launcher(
+        False, dict.fromkeys(kinds, plain) | {"qkv": tile, "narrow": narrow, "rows": ((MANY, Tile(128, 0)),)}
+    )
 
 
 def random_voice(tokens: int, seed: int = 2) -> VoicePrompt:

@@ -1,4 +1,6 @@
-"""The vocoder's source on a GPU draws the CPU's noise and follows its phase, at the start, inside and at the end of a sentence."""
+"""The vocoder's source on a GPU draws the CPU's noise and follows its phase, at the start, inside
+and at the end of a sentence.
+"""
 
 import os
 from importlib.util import find_spec
@@ -46,10 +48,14 @@ def test_it_is_the_cpus(first: int, end: int) -> None:
     words = torch.tensor([[SEED & 0xFFFFFFFF, SEED >> 32, SENTENCE]], dtype=torch.int64).to(torch.int32)
     merge = [weights[f"m_source.l_linear.{name}"].flatten() for name in ("weight", "bias")]
     Launcher()(
-        excitation, (ceil(count, 512), 1), pitch[None].contiguous(), centres[None].contiguous(), turns[None].contiguous(), *merge, found,
-        torch.tensor([first], dtype=torch.int32), torch.tensor([end], dtype=torch.int32), words, 1, count, len(held), 0, len(held), 1,
+        excitation, (ceil(count, 512), 1), pitch[None].contiguous(), centres[None].contiguous(),
+        turns[None].contiguous(), *merge, found,
+        torch.tensor([first], dtype=torch.int32), torch.tensor([end], dtype=torch.int32), words, 1, count, len(held),
+        0, len(held), 1,
         -2 * 480, 3,
         config.nsf_alpha, config.nsf_sigma, config.nsf_voiced_threshold, H=config.harmonics, HOP=480, BLOCK=512,
     )  # fmt: skip
     begin, last = max(480 * (first - 2), 0), min(480 * (first + 6), 480 * real)
-    torch.testing.assert_close(found[0, begin - 480 * (first - 2) : last - 480 * (first - 2)], wanted[begin:last], rtol=0, atol=2e-6)
+    torch.testing.assert_close(
+        found[0, begin - 480 * (first - 2) : last - 480 * (first - 2)], wanted[begin:last], rtol=0, atol=2e-6
+    )

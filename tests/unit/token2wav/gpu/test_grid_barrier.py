@@ -1,4 +1,6 @@
-"""Of the processes that an MPS daemon brings together on one GPU, one has programs that wait for each other."""
+"""Of the processes that an MPS daemon brings together on one GPU, one has programs that wait for
+each other.
+"""
 
 import os
 import subprocess
@@ -121,7 +123,9 @@ def test_where_the_daemon_allows_no_files_the_lock_is_where_its_clients_meet(
     assert not allowed_no_files(), "no file can be made anywhere"
 
 
-def test_who_is_allowed_more_files_meets_who_is_allowed_fewer(pipes: Path, allowed_no_files: Callable[[], bool]) -> None:
+def test_who_is_allowed_more_files_meets_who_is_allowed_fewer(
+    pipes: Path, allowed_no_files: Callable[[], bool]
+) -> None:
     assert allowed_no_files()
     second = Another(pipes)
     second.end()

@@ -1,4 +1,6 @@
-"""Every kernel of a pass of the flow can be compiled for Hopper, and none spills: what a machine without a GPU can know of that."""
+"""Every kernel of a pass of the flow can be compiled for Hopper, and none spills: what a machine
+without a GPU can know of that.
+"""
 
 import json
 import os
@@ -16,8 +18,10 @@ ROOT = Path(__file__).parents[4]
 SHARED_BYTES = 227 << 10
 """Of a program at most, on Hopper."""
 KERNELS = {
-    "attend_by_head", "causal_convolution", "embedded", "euler_step", "feed_forward", "joined_parts", "looking_ahead", "norm_mish",
-    "norm_scaled", "normed_linear", "onto_residual", "paged_attention", "prepare", "queries_keys_values", "relative_attention",
+    "attend_by_head", "causal_convolution", "embedded", "euler_step", "feed_forward", "joined_parts", "looking_ahead",
+    "norm_mish",
+    "norm_scaled", "normed_linear", "onto_residual", "paged_attention", "prepare", "queries_keys_values",
+    "relative_attention",
     "turned_queries",
 }  # fmt: skip
 
@@ -29,7 +33,14 @@ def test_kernels_of_all_batches_fit_into_registers(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert {kernel["kernel"] for kernel in found} == KERNELS
-    forms = {(kernel["kernel"], kernel["constants"].get("SPLITS"), kernel["constants"].get("HEADS")) for kernel in found}
-    assert {("feed_forward", None, 0), ("feed_forward", None, 8), ("paged_attention", 1, 8), ("paged_attention", 4, 8)} <= forms
+    forms = {
+        (kernel["kernel"], kernel["constants"].get("SPLITS"), kernel["constants"].get("HEADS")) for kernel in found
+    }
+    assert {
+        ("feed_forward", None, 0),
+        ("feed_forward", None, 8),
+        ("paged_attention", 1, 8),
+        ("paged_attention", 4, 8),
+    } <= forms
     assert [kernel for kernel in found if kernel["stack"] or kernel["local"]] == []
     assert max(kernel["shared"] for kernel in found) <= SHARED_BYTES

@@ -1,4 +1,6 @@
-"""A batch of streams over pages is each of them alone, also beside one whose numbers are none, in Triton's interpreter."""
+"""A batch of streams over pages is each of them alone, also beside one whose numbers are none, in
+Triton's interpreter.
+"""
 
 import os
 from importlib.util import find_spec

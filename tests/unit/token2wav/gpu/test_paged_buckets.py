@@ -1,4 +1,6 @@
-"""Which size a pass has: a sentence that is made again has graphs for as many blocks as it may have."""
+"""Which size a pass has: a sentence that is made again has graphs for as many blocks as it may
+have.
+"""
 
 from importlib.util import find_spec
 
@@ -15,10 +17,14 @@ from tests.unit.token2wav.gpu.small_flow import SMALL, random_tensors
 
 
 def unit(at: int) -> Unit:
-    return Unit(list(range(1, at + 2)), torch.zeros(25, dtype=torch.int64), torch.zeros(3, dtype=torch.int64), torch.zeros(80))
+    return Unit(
+        list(range(1, at + 2)), torch.zeros(25, dtype=torch.int64), torch.zeros(3, dtype=torch.int64), torch.zeros(80)
+    )
 
 
-@pytest.mark.parametrize(("most", "sizes"), [(100, {2: 2, 31: 32, 33: 48, 64: 64, 65: 96, 97: 97}), (32, {31: 32, 32: 32})])
+@pytest.mark.parametrize(
+    ("most", "sizes"), [(100, {2: 2, 31: 32, 33: 48, 64: 64, 65: 96, 97: 97}), (32, {31: 32, 32: 32})]
+)
 def test_a_pass_takes_the_next_size(most: int, sizes: dict[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     launched: list[tuple[int, Way]] = []
     flow = PagedFlow(SMALL, random_tensors(SMALL), pages=2, dtype=torch.float32, buckets=(1, 2, 32), most=most)

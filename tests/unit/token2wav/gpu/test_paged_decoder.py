@@ -1,4 +1,6 @@
-"""Pages, slots and windows of many streams, with a flow and a vocoder that only remember: every sample names the tokens behind it."""
+"""Pages, slots and windows of many streams, with a flow and a vocoder that only remember: every
+sample names the tokens behind it.
+"""
 
 import threading
 from collections.abc import Sequence
@@ -33,8 +35,8 @@ TINY = Path(__file__).parents[3] / "golden" / "tiny"
 
 
 def mel_of(ids: Sequence[int], end: int) -> list[float]:
-    """The value of both frames of token `end - 1` when the tokens are `ids`: what came before, its block's look-ahead.
-    A mel could have it."""
+    """The value of both frames of token `end - 1` when the tokens are `ids`: what came before, its
+    block's look-ahead. A mel could have it."""
     border = -(-end // 25) * 25
     ahead = ids[border : border + 3] if border <= len(ids) else []
     return [(sum(ids[:end]) + 7 * sum(ahead)) % 99991 / 2048] * 2
@@ -81,7 +83,9 @@ class RememberingFlow:
 
 
 class RememberingVocoder:
-    """A frame's samples are its mel; looks that the frames a window needs are there and still the stream's own."""
+    """A frame's samples are its mel; looks that the frames a window needs are there and still the
+    stream's own.
+    """
 
     def __init__(self) -> None:
         self.hold_back_frames, self.buckets, self.shapes = HOLD_BACK, (1, 2, 4), {10: None, 50: None}
@@ -114,7 +118,9 @@ class RememberingVocoder:
 class Setup:
     def __init__(self, pages: int = 40, prompt_pages: int = 10, slots: int = 20) -> None:
         self.flow, self.vocoder = RememberingFlow(pages), RememberingVocoder()
-        self.decoder = PagedDecoder(self.flow, self.vocoder, pages=pages, slots=slots, widest_step=8, prompt_pages=prompt_pages)  # type: ignore[arg-type]
+        self.decoder = PagedDecoder(
+            self.flow, self.vocoder, pages=pages, slots=slots, widest_step=8, prompt_pages=prompt_pages
+        )  # type: ignore[arg-type]
 
     def start(self, prompt: int, key: str = "", speed: float = 1.0, seed: int = 1) -> PagedState:
         generator = np.random.default_rng(seed)
@@ -123,8 +129,12 @@ class Setup:
         voice = Voice(ids, mel, np.ones(192, np.float32), key)
         return self.decoder.start(Sentence(voice, speed=speed))
 
-    def speak(self, states: list[PagedState], tokens: list[NDArray[np.int64]], hop: int = 25) -> list[list[NDArray[np.float32]]]:
-        """Every stream to its end, all in each step, hops of `hop` blocks' tokens after the first border."""
+    def speak(
+        self, states: list[PagedState], tokens: list[NDArray[np.int64]], hop: int = 25
+    ) -> list[list[NDArray[np.float32]]]:
+        """Every stream to its end, all in each step, hops of `hop` blocks' tokens after the first
+        border.
+        """
         made: list[list[NDArray[np.float32]]] = [[] for _ in states]
         open_streams = list(range(len(states)))
         while open_streams:
@@ -292,7 +302,11 @@ def test_numbers_that_are_none_end_their_stream_and_are_not_kept() -> None:
     setup = Setup()
     bad, follower, good = setup.start(87, "v"), setup.start(87, "v"), setup.start(0)
     setup.flow.broken = {int(bad.prompt[40])} - set(some(25, 2).tolist())
-    strides = [Stride(bad, some(30, 1), 75, False), Stride(follower, some(30, 3), 75, False), Stride(good, some(60, 2), 25, False)]
+    strides = [
+        Stride(bad, some(30, 1), 75, False),
+        Stride(follower, some(30, 3), 75, False),
+        Stride(good, some(60, 2), 25, False),
+    ]
     results = setup.decoder.step(strides)
     assert isinstance(results[0], NonFinite)
     assert isinstance(results[1], NonFinite)
@@ -354,7 +368,9 @@ def test_a_prompt_that_is_never_kept_counts_with_those_who_made_it_together() ->
 
 
 def test_a_stream_that_is_made_again_claims_nothing_of_the_budget() -> None:
-    """Three pages for two streams of which each was promised two: the one without pages leaves its promise to the next."""
+    """Three pages for two streams of which each was promised two: the one without pages leaves its
+    promise to the next.
+    """
     setup = Setup(pages=4, prompt_pages=0)
     budget = Budget(Limits(max_streams=9, state_bytes=4000, reserve_tokens=50))
     schedule = Schedule(0, 0, (25,))

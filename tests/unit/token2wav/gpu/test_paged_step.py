@@ -1,4 +1,6 @@
-"""One Euler step over pages is the readable one, in Triton's interpreter: blocks one after the other, together, short, with split keys."""
+"""One Euler step over pages is the readable one, in Triton's interpreter: blocks one after the
+other, together, short, with split keys.
+"""
 
 import os
 from dataclasses import replace
@@ -30,7 +32,9 @@ PROMPT, TOKENS = 30, 28
 
 
 def blocks(config: FlowConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Tensor, Tensor]]]:
-    """Three blocks, the last of 8 tokens; and what mu and x after Euler step 0 should be for each."""
+    """Three blocks, the last of 8 tokens; and what mu and x after Euler step 0 should be for
+    each.
+    """
     flow = Flow(config, random_tensors(config), CPU)
     voice = random_voice(PROMPT)
     ids = torch.cat((voice.tokens, torch.arange(TOKENS) * 7))
@@ -59,7 +63,8 @@ def blocks(config: FlowConfig = SMALL) -> tuple[Flow, list[Unit], list[tuple[Ten
 def test_a_step_over_pages_is_the_readable_step(kept: bool, by_head: bool) -> None:
     flow, units, wanted = blocks()
     tensors = random_tensors(SMALL)
-    # Kept: the first block, then two together with split keys. Recomputed, or with attention by head: all in one pass.
+    # Kept: the first block, then two together with split keys. Recomputed, or with attention by
+    # head: all in one pass.
     apart = kept and not by_head
     plain = large_tiles(whole=apart)
     tiles = {"feed forward": ((MANY, Tile(512, 0, 4 * SMALL.channels)),), "head": ((MANY, Tile(32, 0, 128)),)}
@@ -85,15 +90,18 @@ def test_a_step_over_pages_is_the_readable_step(kept: bool, by_head: bool) -> No
 @pytest.mark.parametrize(("meeting", "frames"), [(1, 0), (1, 64), (1, 32), (0, 64)])
 @torch.inference_mode()
 def test_a_step_of_one_block_is_the_readable_step(meeting: int, frames: int) -> None:
-    """meeting: units whose feed-forward is one launch; in the interpreter it has one program for its rows, which meets nobody. frames: of
-    each program where attention has the product behind it in its launch, which needs such a feed-forward; 0: attention by itself."""
+    """meeting: units whose feed-forward is one launch; in the interpreter it has one program for
+    its rows, which meets nobody. frames: of each program where attention has the product behind it
+    in its launch, which needs such a feed-forward; 0: attention by itself."""
     config = replace(SMALL, transformers=2)
     flow, units, wanted = blocks(config)
     tensors, plain = random_tensors(config), large_tiles(whole=True)
     tiles = {"feed forward": ((MANY, Tile(128, 0, 4 * config.channels)),), "head": ((MANY, Tile(frames, 0, 128)),)}
     launch = Launcher(False, plain.tiles | tiles)
     encoder = PagedEncoder(config, tensors, 1, torch.float32, launch)
-    estimator = PagedEstimator(config, tensors, 1, torch.float32, launch, meeting_units=meeting, by_head=int(frames > 0))
+    estimator = PagedEstimator(
+        config, tensors, 1, torch.float32, launch, meeting_units=meeting, by_head=int(frames > 0)
+    )
     layout, table = Layout(config), UnitTable(1, CPU)
     pool = torch.full((6 * layout.elements,), float("nan"))
     for unit, (_, wanted_x) in zip(units, wanted, strict=True):

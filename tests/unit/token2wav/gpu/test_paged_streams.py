@@ -1,4 +1,6 @@
-"""Streams of the paged engine that end before their time: everything comes back, and nobody else notices."""
+"""Streams of the paged engine that end before their time: everything comes back, and nobody else
+notices.
+"""
 
 import asyncio
 import random
@@ -49,7 +51,8 @@ def test_cancelled_between_two_passes_of_a_step() -> None:
     setup = Setup()
     first, second = setup.start(0), setup.start(0, seed=2)
     said = [some(100, 1), some(100, 2)]
-    during_pass(setup, 0, second)  # four units of the first stream; those of the second are in the next pass
+    # four units of the first stream; those of the second are in the next pass
+    during_pass(setup, 0, second)
     results = setup.decoder.step([Stride(first, said[0], 100, final=True), Stride(second, said[1], 75, final=False)])
     assert results[1] is None
     assert isinstance(results[0], Decoded)
@@ -116,13 +119,18 @@ async def test_random_hang_ups_disturb_nobody(pages: int) -> None:
     setup, chance = Setup(pages=pages, prompt_pages=4), random.Random(5)
     setup.flow.scale, setup.flow.most = SCALE, 12
     kinds = [(0, ""), (87, "v"), (87, "v"), (30, "w"), (26, ""), (130, "x")]
-    calls = [(*kinds[chance.randrange(6)], chance.randrange(1, 150), chance.choice([None, None, 1, 2])) for _ in range(40)]
+    calls = [
+        (*kinds[chance.randrange(6)], chance.randrange(1, 150), chance.choice([None, None, 1, 2])) for _ in range(40)
+    ]
     ends: list[bytes] = []
     async with batching({Profile.CONTINUOUS: setup.decoder}) as batcher:
         for first in range(0, len(calls), 8):
             group = calls[first : first + 8]
             ends += await asyncio.gather(
-                *(listen(batcher, voice(p, p, key), some(count, count).tolist(), hang_up=stop) for p, key, count, stop in group)
+                *(
+                    listen(batcher, voice(p, p, key), some(count, count).tolist(), hang_up=stop)
+                    for p, key, count, stop in group
+                )
             )
     for (prompt, _, count, stop), heard in zip(calls, ends, strict=True):
         ids = SimpleNamespace(prompt=some(prompt, prompt))

@@ -1,4 +1,6 @@
-"""What the paged engine lacks is told; the readable one then serves, unless the paged one is asked for by name."""
+"""What the paged engine lacks is told; the readable one then serves, unless the paged one is asked
+for by name.
+"""
 
 import re
 import sys
@@ -58,7 +60,9 @@ def another_gpu(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> str:
     pytest.importorskip("triton")
-    monkeypatch.setitem(sys.modules, MODULE, fails_with(RuntimeError("Failed to find C compiler. Please specify one.\nsecond line")))
+    monkeypatch.setitem(
+        sys.modules, MODULE, fails_with(RuntimeError("Failed to find C compiler. Please specify one.\nsecond line"))
+    )
     return "cuda"
 
 
@@ -69,9 +73,15 @@ def too_small_a_multiprocessor(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 OBSTACLES = [
-    (without_triton, r"the paged engine needs Triton 3\.6 or later .*; COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without"),
+    (
+        without_triton,
+        r"the paged engine needs Triton 3\.6 or later .*; COSYSERVE_TOKEN2WAV_GPU_ENGINE=readable does without",
+    ),
     (older_than_ampere, "the paged engine needs compute capability 8.0, cuda:0 has 7.5; COSY"),
-    (another_gpu, "the paged engine runs on the first visible GPU, not cuda:1; choose it with CUDA_VISIBLE_DEVICES; COSY"),
+    (
+        another_gpu,
+        "the paged engine runs on the first visible GPU, not cuda:1; choose it with CUDA_VISIBLE_DEVICES; COSY",
+    ),
     (without_compiler, r"cannot be compiled here \(Failed to find C compiler\. Please specify one\.\); COSY"),
     (too_small_a_multiprocessor, r"cannot be compiled here \(out of resource: shared memory, .*\); COSY"),
 ]
@@ -79,7 +89,10 @@ OBSTACLES = [
 
 @pytest.mark.parametrize(("obstacle", "told"), OBSTACLES)
 def test_the_readable_engine_serves_unless_the_paged_one_is_asked_for(
-    obstacle: Callable[[pytest.MonkeyPatch], str], told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    obstacle: Callable[[pytest.MonkeyPatch], str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     settings = replace(GPU, device=obstacle(monkeypatch))
     with pytest.raises(SettingsError, match=told):
@@ -92,7 +105,9 @@ def test_the_readable_engine_serves_unless_the_paged_one_is_asked_for(
     assert re.search(f"^the readable engine serves, far slower: .*{told}", record.getMessage())
 
 
-@pytest.mark.parametrize("error", [SettingsError("a budget that does not fit"), RuntimeError("an illegal memory access")])
+@pytest.mark.parametrize(
+    "error", [SettingsError("a budget that does not fit"), RuntimeError("an illegal memory access")]
+)
 def test_what_is_no_obstacle_is_no_reason_to_serve_slower(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("triton")
     monkeypatch.setitem(sys.modules, MODULE, fails_with(error))

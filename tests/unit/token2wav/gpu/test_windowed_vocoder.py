@@ -1,5 +1,6 @@
-"""The windowed vocoder is the readable one over the whole sentence, in Triton's interpreter: windows of both lengths, a first, a
-middle and a last one, two streams at once, another one's frames beside, and operands in half precision."""
+"""The windowed vocoder is the readable one over the whole sentence, in Triton's interpreter:
+windows of both lengths, a first, a middle and a last one, two streams at once, another one's frames
+beside, and operands in half precision."""
 
 from dataclasses import replace
 from importlib.util import find_spec
@@ -32,7 +33,9 @@ LENGTHS = (3, 24)
 
 
 def small() -> tuple[VocoderConfig, dict[str, Tensor]]:
-    """Fewer and narrower layers than any model has: channels that fill no tile, blocks of two kernels."""
+    """Fewer and narrower layers than any model has: channels that fill no tile, blocks of two
+    kernels.
+    """
     config = replace(
         read_config(ModelDirectory(TINY)), base_channels=24, f0_channels=24, resblock_kernel_sizes=(3, 5),
         resblock_dilation_sizes=((1, 3), (1, 2)), source_resblock_kernel_sizes=(3, 3, 5),
@@ -44,14 +47,22 @@ def small() -> tuple[VocoderConfig, dict[str, Tensor]]:
             continue
         drawn = torch.randn(shape, generator=generator)
         drawn *= (1.0 / torch.tensor(shape[1:]).prod().item()) ** 0.5 if len(shape) > 1 else 0.1
-        weights[name.replace(".parametrizations.weight.original1", ".weight")] = drawn.abs() + 0.5 if name.endswith("alpha") else drawn
+        weights[name.replace(".parametrizations.weight.original1", ".weight")] = (
+            drawn.abs() + 0.5 if name.endswith("alpha") else drawn
+        )
     weights["f0_predictor.classifier.bias"] = torch.tensor([200.0])
     return config, weights
 
 
 def large_tiles(described: bool) -> Launcher:
-    """The interpreter takes its time by the program. described: blocks are fetched by descriptors where that is possible."""
-    kinds: Tiles = {kind: ((MANY, Tile(2048, 64, 32, 1, 1, described=described)),) for kind in SOUND_TILES if kind.startswith("sound")}
+    """The interpreter takes its time by the program. described: blocks are fetched by descriptors
+    where that is possible.
+    """
+    kinds: Tiles = {
+        kind: ((MANY, Tile(2048, 64, 32, 1, 1, described=described)),)
+        for kind in SOUND_TILES
+        if kind.startswith("sound")
+    }
     return Launcher(False, kinds | {"pitch": ((MANY, Tile(64, 32, 32)),), "excitation": ((MANY, Tile(8192, 0)),)})
 
 
@@ -93,7 +104,9 @@ def test_windows_are_the_whole_sentence(precision: str, described: bool, apart: 
 @torch.inference_mode()
 def test_numbers_that_are_none_stay_in_their_window() -> None:
     config, weights = small()
-    made = WindowedVocoder(config, weights, CPU, slots=5, buckets=(2,), lengths=(3,), precision="float16", launch=large_tiles(True))
+    made = WindowedVocoder(
+        config, weights, CPU, slots=5, buckets=(2,), lengths=(3,), precision="float16", launch=large_tiles(True)
+    )
     mel, frames = torch.randn(30, 80, generator=torch.Generator().manual_seed(5)), made.hold_back_frames + 3
     made.write([2, 3], [0, 0], [mel[:frames], mel[:frames]])
     beside = made.run([Render(2, 0, 3, None, SEED, SENTENCE), Render(3, 0, 3, None, SEED, SENTENCE)], 3)[0].clone()

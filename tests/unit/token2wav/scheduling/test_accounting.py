@@ -27,14 +27,18 @@ def work() -> Work:
     ("flow", "vocoder", "expected"),
     [((0, 60_000_000), (60_000_000, 100_000_000), 0.1), ((-70_000_000, 5_000_000), (60_000_000, 100_000_000), 0.115)],
 )
-def test_a_block_that_was_begun_early_costs_its_whole_time(flow: tuple[int, int], vocoder: tuple[int, int], expected: float) -> None:
+def test_a_block_that_was_begun_early_costs_its_whole_time(
+    flow: tuple[int, int], vocoder: tuple[int, int], expected: float
+) -> None:
     costs, load = StepCosts(), EngineLoad()
     account([work()], [Decoded(np.zeros(24_000, np.float32), 25, 50, flow, vocoder)], 0.1, costs, load)
     assert costs.slow(1) == pytest.approx(expected)
 
 
 def decoded(seconds_of_sound: float) -> Decoded:
-    return Decoded(np.zeros(round(24_000 * seconds_of_sound), np.float32), 25, 50, (0, 0), (0, 0) if seconds_of_sound else None)
+    return Decoded(
+        np.zeros(round(24_000 * seconds_of_sound), np.float32), 25, 50, (0, 0), (0, 0) if seconds_of_sound else None
+    )
 
 
 def test_steps_inside_the_prompt_are_part_of_what_the_speech_behind_it_costs() -> None:

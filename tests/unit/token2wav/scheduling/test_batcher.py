@@ -80,7 +80,9 @@ async def test_an_offline_sentence_waits_for_streams_that_have_work() -> None:
         lanes = []
         for seed, profile in ((1, Profile.OFFLINE), (2, Profile.CONTINUOUS), (3, Profile.CONTINUOUS)):
             inbox: queue.Queue[HopAudio | Exception] = queue.Queue()
-            lanes.append((batcher.open(Sentence(voice(0), seed=seed, profile=profile, hops=Hops(100)), inbox.put), inbox))
+            lanes.append(
+                (batcher.open(Sentence(voice(0), seed=seed, profile=profile, hops=Hops(100)), inbox.put), inbox)
+            )
         block, _ = arrivals(batcher, 4)
         batcher.feed(block, np.zeros(28, np.int64))
         for lane, _ in lanes:
@@ -198,7 +200,9 @@ async def test_growth_is_counted() -> None:
 
 
 async def test_beyond_the_budget_streams_go_one_after_the_other_and_none_is_lost() -> None:
-    """Each of three streams takes 101 KiB in the end; 120 KiB let all of them begin, from then on no two grow in one step."""
+    """Each of three streams takes 101 KiB in the end; 120 KiB let all of them begin, from then on
+    no two grow in one step.
+    """
     decoder = Recording()
     async with batching({Profile.CONTINUOUS: decoder}, state_bytes=120 * 1024) as batcher:
         heard = await asyncio.gather(*(speak(batcher, sentence(seed), tokens(100)) for seed in range(3)))

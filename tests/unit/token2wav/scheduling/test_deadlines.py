@@ -1,4 +1,6 @@
-"""Which streams the next step takes: by deadline, by what a step of that size costs, and no more than promised audio can bear."""
+"""Which streams the next step takes: by deadline, by what a step of that size costs, and no more
+than promised audio can bear.
+"""
 
 import pytest
 
@@ -58,8 +60,8 @@ def test_several_blocks_of_one_stream_count() -> None:
 
 
 def test_steps_stay_short_until_promised_audio_would_be_late() -> None:
-    """Twice as slow, a step of 16 takes 92 ms, and 8 are the most that stay below 80; forty players that short steps would let run dry
-    take the widest."""
+    """Twice as slow, a step of 16 takes 92 ms, and 8 are the most that stay below 80; forty players
+    that short steps would let run dry take the widest."""
     assert taken([first() for _ in range(40)], times=2) == 8
     assert taken([first() for _ in range(80)], times=2) == 32, "a crowd is served sooner so"
     assert taken([playing(0.2) for _ in range(40)], times=2) == 32
@@ -67,7 +69,9 @@ def test_steps_stay_short_until_promised_audio_would_be_late() -> None:
 
 
 def test_steps_stay_wide_where_narrow_ones_take_as_long() -> None:
-    """As with an engine whose launches take the time, on a GPU or on one that is slower than those that were measured."""
+    """As with an engine whose launches take the time, on a GPU or on one that is slower than those
+    that were measured.
+    """
     flat = StepCosts()
     for blocks in SEEN:
         flat.add(blocks, 0.39)

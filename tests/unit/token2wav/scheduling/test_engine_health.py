@@ -47,7 +47,9 @@ async def reasons(*faults: BaseException | None) -> list[str]:
 
 async def test_three_faults_in_a_row_are_a_broken_engine_and_told_once() -> None:
     assert await reasons(LOST, LOST) == []
-    assert await reasons(LOST, LOST, LOST, LOST) == ["3 steps in a row failed, the last one with RuntimeError: the device is lost"]
+    assert await reasons(LOST, LOST, LOST, LOST) == [
+        "3 steps in a row failed, the last one with RuntimeError: the device is lost"
+    ]
 
 
 async def test_a_step_that_works_begins_the_count_anew() -> None:

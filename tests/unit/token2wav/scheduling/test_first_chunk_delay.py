@@ -1,4 +1,6 @@
-"""When a finished first piece is handed out: at once where the second will be in time, otherwise as soon as it will."""
+"""When a finished first piece is handed out: at once where the second will be in time, otherwise as
+soon as it will.
+"""
 
 from collections.abc import Sequence
 from functools import partial
@@ -36,8 +38,9 @@ class Quiet(ModelledDecoder):
 
 
 class Scene:
-    """One stream that is watched and others that speak before it; each takes `step`. gap: seconds from the first message of 13 + 3 tokens
-    to the next one of 25. cold: the engine has not spoken before. quiet: seconds at the beginning of a sentence that cannot be heard."""
+    """One stream that is watched and others that speak before it; each takes `step`. gap: seconds
+    from the first message of 13 + 3 tokens to the next one of 25. cold: the engine has not spoken
+    before. quiet: seconds at the beginning of a sentence that cannot be heard."""
 
     def __init__(
         self,
@@ -69,7 +72,9 @@ class Scene:
         self.spans: list[str] = []
 
     def pieces(self) -> list[tuple[float, float]]:
-        """When each piece was handed out, counted from the moment in which the first was finished, and how many seconds it plays."""
+        """When each piece was handed out, counted from the moment in which the first was finished,
+        and how many seconds it plays.
+        """
         for _ in range(self.others):
             self.speak(Sentence(voice(87)), -1.0, self.others_gap, [])
         self.speak(self.sentence, 0.0, self.gap, self.arrivals)
@@ -98,8 +103,9 @@ def test_a_second_piece_that_will_be_in_time_lets_the_first_go_at_once() -> None
 
 
 def test_a_first_piece_waits_until_the_second_will_be_in_time() -> None:
-    """Tokens 200 ms later: 150 after the first piece is made, and then a step of 50. It plays for 120, and 10.6 are for its way (told
-    in whole milliseconds); two steps are reckoned with, as one may be under way."""
+    """Tokens 200 ms later: 150 after the first piece is made, and then a step of 50. It plays for
+    120, and 10.6 are for its way (told in whole milliseconds); two steps are reckoned with, as one
+    may be under way."""
     (first, _), (second, _), *_ = Scene(gap=0.2).pieces()
     assert second == pytest.approx(0.2)
     assert first > 0.0
@@ -124,7 +130,9 @@ def test_a_piece_does_not_wait_in_vain() -> None:
 
 @pytest.mark.parametrize("hold_seconds", [0.5, 0.1])
 def test_a_piece_waits_no_longer_than_allowed_for_tokens_that_are_late(hold_seconds: float) -> None:
-    """Those of others come within 10 ms, so nothing says that these do not; two steps of 80 ms are more than what is left to play."""
+    """Those of others come within 10 ms, so nothing says that these do not; two steps of 80 ms are
+    more than what is left to play.
+    """
     scene = Scene(gap=3.0, others_gap=0.01, step=0.08, hold_seconds=hold_seconds)
     assert scene.pieces()[0] == (hold_seconds, FIRST)
 
@@ -136,18 +144,27 @@ def test_who_never_waits(setting: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", [{}, {"others": 0}, {"hops": Hops(growth=Growth.FIXED)}, {"hops": Hops(growth=Growth.EXPONENTIAL)}, {"widest_step": 1}]
+    "setting",
+    [
+        {},
+        {"others": 0},
+        {"hops": Hops(growth=Growth.FIXED)},
+        {"hops": Hops(growth=Growth.EXPONENTIAL)},
+        {"widest_step": 1},
+    ],
 )
 def test_who_waits(setting: dict[str, object]) -> None:
-    """With others or alone, with hops that the caller has named, and in an engine of single steps."""
+    """With others or alone, with hops that the caller has named, and in an engine of single
+    steps.
+    """
     (first, seconds), (second, _), *_ = Scene(gap=0.3, **setting).pieces()  # type: ignore[arg-type]
     assert seconds == FIRST
     assert 0.0 < first < second <= first + FIRST
 
 
 def test_in_an_engine_of_single_steps_a_piece_goes_while_the_step_of_the_second_is_under_way() -> None:
-    """Alone, tokens 100 ms after the first piece, and a step of 200: the second piece comes 300 ms after the first, which goes 120 ms
-    before, less the 15 that are for its way."""
+    """Alone, tokens 100 ms after the first piece, and a step of 200: the second piece comes 300 ms
+    after the first, which goes 120 ms before, less the 15 that are for its way."""
     (first, _), (second, _), *_ = Scene(gap=0.3, step=0.2, others=0, widest_step=1).pieces()
     assert second == pytest.approx(0.3)
     assert first == pytest.approx(0.3 - FIRST + 0.015, abs=1e-3)
@@ -155,8 +172,8 @@ def test_in_an_engine_of_single_steps_a_piece_goes_while_the_step_of_the_second_
 
 @pytest.mark.parametrize("streams", [2, 3, 4])
 def test_streams_that_begin_together_have_no_gap_in_an_engine_of_single_steps(streams: int) -> None:
-    """Three steps each make 2.12 s of sound, so the engine works 85 % of the time: what is due first goes first, and each first piece
-    waits for its second."""
+    """Three steps each make 2.12 s of sound, so the engine works 85 % of the time: what is due
+    first goes first, and each first piece waits for its second."""
     scene = Scene(gap=0.1, step=0.6 / streams, others=0, widest_step=1, hold_seconds=2.0)
     heard: list[list[tuple[float, float]]] = [[] for _ in range(streams)]
     for each in heard:
@@ -180,13 +197,17 @@ def test_only_what_can_be_heard_of_a_first_piece_counts(widest_step: int) -> Non
 
 
 def test_a_first_piece_that_is_silent_leaves_the_first_audible_sample_where_it_is() -> None:
-    """It waits as if all of it were heard, for those who play it, and the second is there as early as without."""
+    """It waits as if all of it were heard, for those who play it, and the second is there as early
+    as without.
+    """
     silent, plain = (Scene(gap=0.3, others=0, widest_step=1, quiet=quiet).pieces() for quiet in (FIRST, 0.0))
     assert silent == plain
 
 
 def test_an_audible_second_piece_behind_a_silent_one_waits_for_the_third() -> None:
-    """Steps of 1.5 s: a second piece that is the first to be heard, and lasts a second, would leave a gap."""
+    """Steps of 1.5 s: a second piece that is the first to be heard, and lasts a second, would leave
+    a gap.
+    """
     pieces = Scene(gap=0.3, others=0, widest_step=1, step=1.5, quiet=FIRST, hold_seconds=5.0).pieces()
     audible = [(at, seconds) for at, seconds in pieces if seconds > FIRST]
     assert audible[1][0] <= audible[0][0] + audible[0][1]
@@ -201,7 +222,9 @@ def test_an_engine_that_has_not_spoken_before_keeps_the_first_piece_until_the_se
 
 
 def test_a_later_sentence_is_due_when_its_listener_has_played_what_he_has() -> None:
-    """Two streams have work at once: the one whose listener has 50 ms left goes before the one with a second, whoever came first."""
+    """Two streams have work at once: the one whose listener has 50 ms left goes before the one with
+    a second, whoever came first.
+    """
     scene = Scene(gap=0.1, others=0, widest_step=1)
     served: list[str] = []
     for name, left in (("patient", 1.0), ("hungry", 0.05)):
@@ -215,7 +238,9 @@ def test_a_later_sentence_is_due_when_its_listener_has_played_what_he_has() -> N
 
 @pytest.mark.parametrize(("step", "waits"), [(0.2, False), (0.9, True)])
 def test_a_whole_sentence_in_one_piece_waits_for_the_next_one_where_that_takes_longer(step: float, waits: bool) -> None:
-    """The first sentence lasts 0.6 s; the step of the second, which is begun while the first is made, takes `step`."""
+    """The first sentence lasts 0.6 s; the step of the second, which is begun while the first is
+    made, takes `step`.
+    """
     scene = Scene(gap=0.1, others=0, widest_step=1, step=step, hold_seconds=2.0)
     heard: list[tuple[int, float]] = []
     lanes = []
@@ -255,7 +280,9 @@ def test_a_piece_that_becomes_longer_while_it_waits_leaves_as_one() -> None:
 
 
 def test_forecasts_that_were_too_early_make_the_next_first_pieces_wait_longer() -> None:
-    """With about as many streams; with others, and before enough are known, a share of the forecast is added."""
+    """With about as many streams; with others, and before enough are known, a share of the forecast
+    is added.
+    """
     errors = ForecastErrors()
     for seconds in (-0.02, 0.03, *[0.0] * 6):
         assert errors.worst(3, 0.2) == pytest.approx(0.1)

@@ -1,4 +1,6 @@
-"""Two sentences of a request at once: by when the sound of the second is due, and which goes first."""
+"""Two sentences of a request at once: by when the sound of the second is due, and which goes
+first.
+"""
 
 import queue
 import time
@@ -26,7 +28,9 @@ def sentence(index: int, utterance: int = 7, left: float = 0.0) -> Sentence:
 @pytest.fixture
 def batcher() -> Batcher:
     """One whose thread is not started: nothing is decoded."""
-    return Batcher({Profile.CONTINUOUS: FakeDecoder()}, Limits(max_streams=2, state_bytes=1 << 40, reserve_tokens=0), clock=Still())
+    return Batcher(
+        {Profile.CONTINUOUS: FakeDecoder()}, Limits(max_streams=2, state_bytes=1 << 40, reserve_tokens=0), clock=Still()
+    )
 
 
 class Still:
@@ -123,7 +127,9 @@ def test_who_has_little_left_to_play_goes_before_a_sentence_that_is_begun_early(
 
 
 def test_a_first_sentence_that_comes_back_on_this_replica_moves_the_second_by_its_own_length(batcher: Batcher) -> None:
-    """The replica that decoded the first one has died; the second was begun here, knowing only what its caller said."""
+    """The replica that decoded the first one has died; the second was begun here, knowing only what
+    its caller said.
+    """
     second = opened(batcher, sentence(1, left=1.5))
     first = opened(batcher, sentence(0, left=0.2), tokens=25)
     second.keep_up(100.0)

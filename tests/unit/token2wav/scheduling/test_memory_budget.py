@@ -17,14 +17,19 @@ KIB = 1024
 
 
 async def test_what_is_promised_counts_before_it_is_held() -> None:
-    """A prompt of 20 and a reserve of 30 tokens claim 51 KiB each; two fit into 110 KiB though they hold 42 KiB."""
+    """A prompt of 20 and a reserve of 30 tokens claim 51 KiB each; two fit into 110 KiB though they
+    hold 42 KiB.
+    """
     async with (
         batching({Profile.CONTINUOUS: FakeDecoder()}, state_bytes=110 * KIB, reserve_tokens=30) as batcher,
         AcousticStream(batcher, Sentence(voice(20))),
     ):
         async with AcousticStream(batcher, Sentence(voice(20))):
             assert batcher.stats().state_bytes == 42 * KIB
-            with pytest.raises(Overloaded, match=f"claim {102 * KIB} of {110 * KIB} bytes of decoder state and this one needs {51 * KIB}"):
+            with pytest.raises(
+                Overloaded,
+                match=f"claim {102 * KIB} of {110 * KIB} bytes of decoder state and this one needs {51 * KIB}",
+            ):
                 AcousticStream(batcher, Sentence(voice(20)))
         AcousticStream(batcher, Sentence(voice(20))).close()
 
@@ -43,7 +48,9 @@ async def test_one_stream_alone_is_always_admitted() -> None:
 
 
 def test_a_stream_that_grows_by_tokens_says_how_much() -> None:
-    """25 tokens more are at least what the decoder says a token takes, within what the vocoder keeps besides."""
+    """25 tokens more are at least what the decoder says a token takes, within what the vocoder
+    keeps besides.
+    """
     decoder = torch_backend().decoders[Profile.CONTINUOUS]
     state = decoder.start(Sentence(voice(0)))
     held = []

@@ -1,4 +1,6 @@
-"""Streams of the served profile beside sentences of the others, whose steps are long and take one stream each."""
+"""Streams of the served profile beside sentences of the others, whose steps are long and take one
+stream each.
+"""
 
 from functools import partial
 
@@ -14,7 +16,9 @@ STEP, LONG = 0.08, 5.0
 
 
 class Scene:
-    """Steps of the served profile take STEP, those of the others LONG. full: streams hold all the memory there is."""
+    """Steps of the served profile take STEP, those of the others LONG. full: streams hold all the
+    memory there is.
+    """
 
     def __init__(self, *, full: bool = False) -> None:
         self.clock = VirtualClock(lambda: self.batcher.close())
@@ -25,7 +29,9 @@ class Scene:
         self.heard: list[tuple[str, float]] = []
 
     def _decoder(self, seconds: float, widest: int) -> ModelledDecoder:
-        return ModelledDecoder(self.clock, Times(flow={32: seconds}, vocoder={32: 0.0}, host=0.0, jitter=0.0), lambda: False, widest)
+        return ModelledDecoder(
+            self.clock, Times(flow={32: seconds}, vocoder={32: 0.0}, host=0.0, jitter=0.0), lambda: False, widest
+        )
 
     def speak(self, name: str, profile: Profile, *messages: tuple[float, int]) -> None:
         """messages: when, and how many tokens."""

@@ -1,4 +1,6 @@
-"""How far samples depend on mel: by the configuration's arithmetic, and by perturbing one frame and looking."""
+"""How far samples depend on mel: by the configuration's arithmetic, and by perturbing one frame and
+looking.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +47,9 @@ def test_measured_through_the_convolutions(vocoder: Vocoder, config: VocoderConf
     mel, source = noise(1, 80, FRAMES), torch.zeros(1, 480 * FRAMES, dtype=torch.float64)
     touched = mel.clone()
     touched[:, :, TOUCHED] += HUGE
-    first, last = changed_frames(vocoder.filter(mel, source, 0, FRAMES), vocoder.filter(touched, source, 0, FRAMES), 480)
+    first, last = changed_frames(
+        vocoder.filter(mel, source, 0, FRAMES), vocoder.filter(touched, source, 0, FRAMES), 480
+    )
     field = context(config)
     assert (TOUCHED - first, last - TOUCHED) == (field.mel_after, field.mel_before)
 

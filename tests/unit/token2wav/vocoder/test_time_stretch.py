@@ -1,4 +1,6 @@
-"""Speaking rate: any cutting gives the frames of the whole, at the positions that the speed asks for."""
+"""Speaking rate: any cutting gives the frames of the whole, at the positions that the speed asks
+for.
+"""
 
 import pytest
 import torch

@@ -73,8 +73,14 @@ def with_(name: str, tensor: object) -> Callable[[Tensors], Tensors]:
         (without("conv_post.bias"), r"hift\.pt: missing tensor conv_post\.bias \[18\]"),
         (with_("mpd.0.weight", torch.zeros(3)), r"hift\.pt: extra tensor mpd\.0\.weight \[3\]"),
         (with_("ups.1.bias", torch.zeros(9)), r"hift\.pt: tensor ups\.1\.bias has shape \[9\], expected \[8\]"),
-        (with_("conv_pre.bias", torch.full((32,), torch.nan)), r"hift\.pt: tensor conv_pre\.bias holds values that are not finite"),
-        (with_(f"conv_pre{DIRECTION}", torch.zeros(32, 80, 7)), r"hift\.pt: tensor conv_pre\.weight holds values that are not finite"),
+        (
+            with_("conv_pre.bias", torch.full((32,), torch.nan)),
+            r"hift\.pt: tensor conv_pre\.bias holds values that are not finite",
+        ),
+        (
+            with_(f"conv_pre{DIRECTION}", torch.zeros(32, 80, 7)),
+            r"hift\.pt: tensor conv_pre\.weight holds values that are not finite",
+        ),
         (
             with_("conv_pre.bias", torch.zeros(32, dtype=torch.int64)),
             r"hift\.pt: tensor conv_pre\.bias is torch\.int64, expected a floating-point type",
@@ -109,7 +115,11 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
     [
         ("upsample_rates: [8, 5, 3]", "upsample_rates: [8, 5, 2]", "must make 480 samples"),
         ("upsample_rates: [8, 5, 3]", "upsample_rates: 8", "hift upsample_rates must hold lists"),
-        ("upsample_kernel_sizes: [16, 11, 7]", "upsample_kernel_sizes: [16, 11, 8]", "exceed its rate by an even number"),
+        (
+            "upsample_kernel_sizes: [16, 11, 7]",
+            "upsample_kernel_sizes: [16, 11, 8]",
+            "exceed its rate by an even number",
+        ),
         ("nsf_alpha: 0.1", "nsf_alpha: loud", "hift nsf_alpha must be a number"),
         ("base_channels: 32", "base_channels: 30", "base_channels must be divisible by 8"),
         ("cond_channels: 32", "cond_channels: 0", "cond_channels must be a positive integer"),

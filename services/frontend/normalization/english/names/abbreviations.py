@@ -1,4 +1,6 @@
-"""Abbreviations with a full stop, each by what stands around it, and whether their full stop ends the sentence."""
+"""Abbreviations with a full stop, each by what stands around it, and whether their full stop ends
+the sentence.
+"""
 
 import re
 
@@ -6,48 +8,66 @@ from services.frontend.normalization.english.rules import Rule, any_of
 from services.frontend.segmentation.sentence_ends import OPENERS
 
 _TITLES = {
-    "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Dr": "doctor", "Prof": "professor", "Capt": "captain", "Lt": "lieutenant",
+    "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Dr": "doctor", "Prof": "professor", "Capt": "captain",
+    "Lt": "lieutenant",
     "Gen": "general",
-    "Sen": "senator", "Rep": "representative", "Rev": "reverend", "Sgt": "sergeant", "Gov": "governor", "Col": "colonel", "Maj": "major",
-    "Cpl": "corporal", "Cmdr": "commander", "Adm": "admiral", "Pres": "president", "Hon": "honorable", "Supt": "superintendent",
+    "Sen": "senator", "Rep": "representative", "Rev": "reverend", "Sgt": "sergeant", "Gov": "governor",
+    "Col": "colonel", "Maj": "major",
+    "Cpl": "corporal", "Cmdr": "commander", "Adm": "admiral", "Pres": "president", "Hon": "honorable",
+    "Supt": "superintendent",
     "Fr": "father",
     "Sr": "sister", "Pvt": "private", "Atty": "attorney", "Messrs": "messieurs",
 }  # fmt: skip
 _STREETS = {
-    "St": "Street", "Dr": "Drive", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane", "Ct": "Court", "Pl": "Place",
+    "St": "Street", "Dr": "Drive", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane", "Ct": "Court",
+    "Pl": "Place",
     "Pkwy": "Parkway",
     "Hwy": "Highway", "Sq": "Square", "Ter": "Terrace", "Cir": "Circle", "Expy": "Expressway", "Tpke": "Turnpike",
 }  # fmt: skip
 _PLACES = {"St": "Saint", "Mt": "Mount", "Ft": "Fort", "Pt": "Point", "Ste": "Saint"}
 _COUNTED = {
-    "No": "number", "Nos": "numbers", "Fig": "figure", "Figs": "figures", "Art": "article", "Arts": "articles", "Sec": "section",
+    "No": "number", "Nos": "numbers", "Fig": "figure", "Figs": "figures", "Art": "article", "Arts": "articles",
+    "Sec": "section",
     "Ch": "chapter",
-    "Chap": "chapter", "Vol": "volume", "Vols": "volumes", "p": "page", "pp": "pages", "P": "page", "Pg": "page", "pg": "page",
+    "Chap": "chapter", "Vol": "volume", "Vols": "volumes", "p": "page", "pp": "pages", "P": "page", "Pg": "page",
+    "pg": "page",
     "Eq": "equation",
-    "Eqs": "equations", "Ex": "example", "Tab": "table", "Apt": "apartment", "Bldg": "building", "Pt": "part", "Ver": "version",
+    "Eqs": "equations", "Ex": "example", "Tab": "table", "Apt": "apartment", "Bldg": "building", "Pt": "part",
+    "Ver": "version",
     "ver": "version",
-    "no": "number", "nos": "numbers", "fig": "figure", "figs": "figures", "art": "article", "sec": "section", "ch": "chapter",
+    "no": "number", "nos": "numbers", "fig": "figure", "figs": "figures", "art": "article", "sec": "section",
+    "ch": "chapter",
     "chap": "chapter",
-    "vol": "volume", "vols": "volumes", "eq": "equation", "apt": "apartment", "Para": "paragraph", "para": "paragraph", "Ser": "series",
-    "App": "appendix", "Op": "opus", "op": "opus", "Ep": "episode", "ep": "episode", "Ste": "suite", "Rm": "room", "Hwy": "highway",
+    "vol": "volume", "vols": "volumes", "eq": "equation", "apt": "apartment", "Para": "paragraph", "para": "paragraph",
+    "Ser": "series",
+    "App": "appendix", "Op": "opus", "op": "opus", "Ep": "episode", "ep": "episode", "Ste": "suite", "Rm": "room",
+    "Hwy": "highway",
     "Rte": "route", "Cl": "clause",
-    "Reg": "regulation", "Prop": "proposition", "Def": "definition", "Thm": "theorem", "Cor": "corollary", "approx": "approximately",
+    "Reg": "regulation", "Prop": "proposition", "Def": "definition", "Thm": "theorem", "Cor": "corollary",
+    "approx": "approximately",
     "ca": "circa", "c": "circa",
 }  # fmt: skip
 _ANYWHERE = {
-    "vs": "versus", "etc": "et cetera", "approx": "approximately", "dept": "department", "Dept": "Department", "govt": "government",
+    "vs": "versus", "etc": "et cetera", "approx": "approximately", "dept": "department", "Dept": "Department",
+    "govt": "government",
     "est": "established",
-    "Est": "Established", "Inc": "Incorporated", "Ltd": "Limited", "Corp": "Corporation", "Co": "Company", "Bros": "Brothers",
+    "Est": "Established", "Inc": "Incorporated", "Ltd": "Limited", "Corp": "Corporation", "Co": "Company",
+    "Bros": "Brothers",
     "Jr": "Junior", "Sr": "Senior",
-    "Univ": "University", "Assn": "Association", "Intl": "International", "Natl": "National", "misc": "miscellaneous", "max": "maximum",
+    "Univ": "University", "Assn": "Association", "Intl": "International", "Natl": "National", "misc": "miscellaneous",
+    "max": "maximum",
     "min": "minimum",
-    "avg": "average", "incl": "including", "excl": "excluding", "tel": "telephone", "Tel": "Telephone", "temp": "temperature",
+    "avg": "average", "incl": "including", "excl": "excluding", "tel": "telephone", "Tel": "Telephone",
+    "temp": "temperature",
     "qty": "quantity", "Qty": "Quantity",
-    "mfg": "manufacturing", "mgmt": "management", "mgr": "manager", "Mgr": "Manager", "Asst": "Assistant", "asst": "assistant",
+    "mfg": "manufacturing", "mgmt": "management", "mgr": "manager", "Mgr": "Manager", "Asst": "Assistant",
+    "asst": "assistant",
     "attn": "attention", "Attn": "Attention",
-    "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane", "Pkwy": "Parkway", "Hwy": "Highway", "Apt": "Apartment",
+    "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane", "Pkwy": "Parkway", "Hwy": "Highway",
+    "Apt": "Apartment",
     "viz": "namely", "cont": "continued",
-    "Approx": "Approximately", "encl": "enclosed", "ext": "extension", "Ext": "Extension", "hrs": "hours", "yrs": "years",
+    "Approx": "Approximately", "encl": "enclosed", "ext": "extension", "Ext": "Extension", "hrs": "hours",
+    "yrs": "years",
     "mins": "minutes", "secs": "seconds",
     "cf": "compare", "ibid": "ibidem", "Mt": "Mount", "Max": "", "Min": "",
 }  # fmt: skip
@@ -113,7 +133,9 @@ def _ends(following: str) -> bool:
 
 
 def _stop(found: re.Match[str]) -> str:
-    if found.string[found.end() : found.end() + 1] in (",", ";", ":", ")", "?", "!", ".") and found.end() < len(found.string):
+    if found.string[found.end() : found.end() + 1] in (",", ";", ":", ")", "?", "!", ".") and found.end() < len(
+        found.string
+    ):
         return ""
     following = _following(found)
     return "." if _ends(following) else ""
@@ -131,7 +153,15 @@ def _street_or_saint(found: re.Match[str]) -> str:
         r"[0-9]{1,3}(?:st|nd|rd|th)|(?:first|second|third|[a-z]+th)", above
     ) is not None
     if following[:1].isupper() and not named:
-        return {"St": "Saint", "Dr": "doctor", "Ct": "Court", "Pl": "Place", "Sq": "Square", "Ter": "Terrace", "Cir": "Circle"}[key]
+        return {
+            "St": "Saint",
+            "Dr": "doctor",
+            "Ct": "Court",
+            "Pl": "Place",
+            "Sq": "Square",
+            "Ter": "Terrace",
+            "Cir": "Circle",
+        }[key]
     return _STREETS[key] + (_stop(found) or ("," if following[:1].isupper() and len(following) > 1 else ""))
 
 
@@ -148,7 +178,8 @@ def _anywhere(found: re.Match[str]) -> str:
     key = found["key"]
     said = _ANYWHERE[key]
     if not said or (
-        key in ("max", "min", "est", "temp", "misc", "ext", "cont", "viz", "cf", "tel", "secs", "mins", "hrs", "yrs", "Est")
+        key
+        in ("max", "min", "est", "temp", "misc", "ext", "cont", "viz", "cf", "tel", "secs", "mins", "hrs", "yrs", "Est")
         and _ends(_following(found))
         and key not in ("hrs", "yrs", "mins", "secs")
     ):
@@ -192,14 +223,17 @@ RULES: tuple[Rule, ...] = (
     (re.compile(rf"(?<![A-Za-z0-9.])(?:{any_of(_LATIN)})(?=[ ,:])"), _latin),
     (
         re.compile(
-            r"(?<![A-Za-z0-9.'’&-])(?P<key>Fig|Vol|Art|Sec|Ch|App|Pt|Op|Apt|Ste|Bldg|Rm|Appx)\.[ ](?=[A-Z0-9IVX]{1,4}(?![A-Za-z]))(?!I )"
+            r"(?<![A-Za-z0-9.'’&-])(?P<key>Fig|Vol|Art|Sec|Ch|App|Pt|Op|Apt|Ste|Bldg|Rm|Appx)\.[ "
+            r"](?=[A-Z0-9IVX]{1,4}(?![A-Za-z]))(?!I )"
         ),
         lambda found: f"{_COUNTED.get(found['key'], 'appendix')} ",
     ),
     (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>St|Dr|Ct|Pl|Sq|Ter|Cir)\.(?![A-Za-z0-9])"), _street_or_saint),
     (
         re.compile(rf"(?<![A-Za-z0-9.'’&-])(?P<key>{any_of(set(_TITLES) - {'Dr'})})\.(?=[ ]+[A-Z])(?![ ][XYZ]\b)"),
-        lambda found: _TITLES[found["key"]] if found["key"] != "Sr" or not _word_above(found)[:1].isupper() else found[0],
+        lambda found: (
+            _TITLES[found["key"]] if found["key"] != "Sr" or not _word_above(found)[:1].isupper() else found[0]
+        ),
     ),
     (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>Mt|Ft|Pt|Ste)\.(?=[ ][A-Z])"), _place),
     (re.compile(r"(?<![A-Za-z.'’])(?:[A-Z]\.){2,6}(?![A-Za-z])"), _initials),

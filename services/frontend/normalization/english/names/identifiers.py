@@ -1,4 +1,6 @@
-"""Numbers that name something and are read digit by digit or in pairs: accounts, codes, flights, rooms, ports, houses, roads."""
+"""Numbers that name something and are read digit by digit or in pairs: accounts, codes, flights,
+rooms, ports, houses, roads.
+"""
 
 import re
 
@@ -6,13 +8,20 @@ from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.rules import Rule, any_of
 
 _STATES = {
-    "AL": "Alabama", "AK": "Alaska", "AZ": "Arizona", "AR": "Arkansas", "CA": "California", "CO": "Colorado", "CT": "Connecticut",
-    "DE": "Delaware", "FL": "Florida", "GA": "Georgia", "HI": "Hawaii", "ID": "Idaho", "IL": "Illinois", "IN": "Indiana", "IA": "Iowa",
-    "KS": "Kansas", "KY": "Kentucky", "LA": "Louisiana", "ME": "Maine", "MD": "Maryland", "MA": "Massachusetts", "MI": "Michigan",
-    "MN": "Minnesota", "MS": "Mississippi", "MO": "Missouri", "MT": "Montana", "NE": "Nebraska", "NV": "Nevada", "NH": "New Hampshire",
-    "NJ": "New Jersey", "NM": "New Mexico", "NY": "New York", "NC": "North Carolina", "ND": "North Dakota", "OH": "Ohio", "OK": "Oklahoma",
-    "OR": "Oregon", "PA": "Pennsylvania", "RI": "Rhode Island", "SC": "South Carolina", "SD": "South Dakota", "TN": "Tennessee",
-    "TX": "Texas", "UT": "Utah", "VT": "Vermont", "VA": "Virginia", "WA": "Washington", "WV": "West Virginia", "WI": "Wisconsin",
+    "AL": "Alabama", "AK": "Alaska", "AZ": "Arizona", "AR": "Arkansas", "CA": "California", "CO": "Colorado",
+    "CT": "Connecticut",
+    "DE": "Delaware", "FL": "Florida", "GA": "Georgia", "HI": "Hawaii", "ID": "Idaho", "IL": "Illinois",
+    "IN": "Indiana", "IA": "Iowa",
+    "KS": "Kansas", "KY": "Kentucky", "LA": "Louisiana", "ME": "Maine", "MD": "Maryland", "MA": "Massachusetts",
+    "MI": "Michigan",
+    "MN": "Minnesota", "MS": "Mississippi", "MO": "Missouri", "MT": "Montana", "NE": "Nebraska", "NV": "Nevada",
+    "NH": "New Hampshire",
+    "NJ": "New Jersey", "NM": "New Mexico", "NY": "New York", "NC": "North Carolina", "ND": "North Dakota",
+    "OH": "Ohio", "OK": "Oklahoma",
+    "OR": "Oregon", "PA": "Pennsylvania", "RI": "Rhode Island", "SC": "South Carolina", "SD": "South Dakota",
+    "TN": "Tennessee",
+    "TX": "Texas", "UT": "Utah", "VT": "Vermont", "VA": "Virginia", "WA": "Washington", "WV": "West Virginia",
+    "WI": "Wisconsin",
     "WY": "Wyoming", "DC": "DC",
 }  # fmt: skip
 _WORDS_TOO = {"OK", "IN", "ME", "OR", "HI", "PA", "MA", "LA", "AL", "DE", "ID", "CO", "MD", "DC", "MS", "MT"}
@@ -38,9 +47,7 @@ _ROOM = (
     r"[Bb]us|[Ll]ocker|[Uu]nit|[Cc]abin|[Bb]oeing|[Aa]irbus|[Tt]rain|[Aa]rea|[Ee]rror|[Ss]tatus|[Ee]xit|[Ss]te\.?|[Bb]ldg\.?|[Bb]uilding|[Cc]hannel|"
     r"[Rr]m\.?|HTTP|[Ss]eat|[Bb]in|[Cc]ubicle|[Ww]ard|[Ss]tall|[Ss]tudio|[Hh]ouse|[Ll]ot|[Pp]eugeot|[Cc]ourse"
 )
-_SEVERAL = (
-    r"[Rr]ooms|[Pp]orts|[Ss]uites|[Aa]partments|[Ff]lats|[Gg]ates|[Hh]ighways|[Rr]outes|[Bb]uses|[Ll]ockers|[Cc]hannels|[Ee]xits|[Ss]eats"
-)
+_SEVERAL = r"[Rr]ooms|[Pp]orts|[Ss]uites|[Aa]partments|[Ff]lats|[Gg]ates|[Hh]ighways|[Rr]outes|[Bb]uses|[Ll]ockers|[Cc]hannels|[Ee]xits|[Ss]eats"
 _ROOM_NAMES = {
     "apt": "apartment", "hwy": "highway", "rte": "route", "ste": "suite", "bldg": "building", "rm": "room",
 }  # fmt: skip
@@ -53,7 +60,9 @@ _AIRLINES = "AA|AC|AF|AI|AS|AY|AZ|BA|CA|CX|DL|EI|EK|EY|FR|IB|JL|KE|KL|LH|LX|LY|M
 
 
 def spelled(code: str, *, amounts: bool = False) -> str:
-    """Letters one by one and figures: `"X7K29"` as X seven K two nine. amounts: figures of up to three digits in their short form."""
+    """Letters one by one and figures: `"X7K29"` as X seven K two nine. amounts: figures of up to
+    three digits in their short form.
+    """
     words = []
     for part in _MIXED.findall(code):
         if part[0].isdigit():
@@ -99,13 +108,24 @@ def _hyphened(found: re.Match[str]) -> str:
 
 RULES: tuple[Rule, ...] = (
     (
-        re.compile(rf"\b(?P<state>{any_of(_STATES)})(?P<gap>,?[ ])(?P<zip>[0-9]{{5}})(?:-(?P<more>[0-9]{{4}}))?(?![0-9]|[.,][0-9])"),
+        re.compile(
+            rf"\b(?P<state>{any_of(_STATES)})(?P<gap>,?[ "
+            rf"])(?P<zip>[0-9]{{5}})(?:-(?P<more>[0-9]{{4}}))?(?![0-9]|[.,][0-9])"
+        ),
         _zip_code,
     ),
     (re.compile(r"(?<![\w-])[0-9]{3}-[0-9]{2}-[0-9]{4}(?![\w-])"), _hyphened),
     (re.compile(r"(?<![\w-])97[89]-[0-9]{1,5}-[0-9]{1,7}-[0-9]{1,7}-[0-9](?![\w-])"), _hyphened),
-    (re.compile(r"(?<![\w-])[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4}(?![\w-])"), lambda found: _hyphened_or_blank(found[0])),
-    (re.compile(rf"(?P<lead>\b(?:{_STRONG})\b{_FILLER}[ ]?)(?P<code>(?:{_CODE}|{_MIXED_CODE})(?![0-9A-Za-z%]|[.,][0-9]))"), _code),
+    (
+        re.compile(r"(?<![\w-])[0-9]{4}[ -][0-9]{4}[ -][0-9]{4}[ -][0-9]{4}(?![\w-])"),
+        lambda found: _hyphened_or_blank(found[0]),
+    ),
+    (
+        re.compile(
+            rf"(?P<lead>\b(?:{_STRONG})\b{_FILLER}[ ]?)(?P<code>(?:{_CODE}|{_MIXED_CODE})(?![0-9A-Za-z%]|[.,][0-9]))"
+        ),
+        _code,
+    ),
     (
         re.compile(
             rf"(?P<lead>\b(?:[Cc]ode|[Ee]nding in|[Ee]nds in)\b{_FILLER}[ ])"
@@ -134,7 +154,10 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"(?<![\w&])#(?P<code>0[0-9]{1,20}|[0-9]{5,20})(?![0-9]|[.,][0-9])"),
         lambda found: f"number {numerals.digits(found['code'])}",
     ),
-    (re.compile(r"(?<![\w&])#(?P<code>[1-9][0-9]{3})(?![0-9]|[.,][0-9])"), lambda found: f"number {numerals.short(found['code'])}"),
+    (
+        re.compile(r"(?<![\w&])#(?P<code>[1-9][0-9]{3})(?![0-9]|[.,][0-9])"),
+        lambda found: f"number {numerals.short(found['code'])}",
+    ),
     (
         re.compile(
             rf"(?P<lead>\b[Ff]lights? (?:number |is |was )?)?\b(?P<line>(?<=light )[A-Z]{{2}}|(?<=number )[A-Z]{{2}}|"
@@ -144,28 +167,34 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"\b(?P<name>(?:{_SEVERAL})[ ])(?P<numbers>[0-9]{{1,5}}(?:(?:, (?:and |or )?| and | or | to | through |-)[0-9]{{1,5}}){{1,9}})"
+            rf"\b(?P<name>(?:{_SEVERAL})[ ])(?P<numbers>[0-9]{{1,5}}(?:(?:, (?:and |or )?| and | or | to | through "
+            rf"|-)[0-9]{{1,5}}){{1,9}})"
             r"(?![\w%/]|[.,:][0-9])"
         ),
         _rooms,
     ),
     (
         re.compile(
-            rf"\b(?P<name>{_ROOM})[ ](?:#|(?P<counted>number |code ))?(?P<before>[A-Z]{{0,2}})-?(?P<number>[0-9]{{1,5}})"
+            rf"\b(?P<name>{_ROOM})[ ](?:#|(?P<counted>number |code "
+            rf"))?(?P<before>[A-Z]{{0,2}})-?(?P<number>[0-9]{{1,5}})"
             r"(?:-?(?P<letter>[A-Za-rt-z]))?(?![\w%/]|[.,:][0-9]|-[0-9])"
         ),
         _room,
     ),
     (
         re.compile(
-            rf"(?<![\w.,/$£€#:-])(?P<number>[1-9][0-9]{{1,4}})(?:-?(?P<letter>[A-Z])(?=[ ]))?(?=[ ](?:[NSEW]\.?[ ]|North "
+            rf"(?<![\w.,/$£€#:-])(?P<number>[1-9][0-9]{{1,4}})(?:-?(?P<letter>[A-Z])(?=[ ]))?(?=[ ](?:[NSEW]\.?[ "
+            r"]|North "
             "|South |East |West )?"
             rf"(?:(?:[A-Z][A-Za-z']{{1,15}}|[0-9]{{1,3}}(?:st|nd|rd|th))[ ]){{0,3}}(?:{_STREET})(?![A-Za-z]))"
         ),
         _house,
     ),
     (
-        re.compile(rf"(?<=[a-z] )(?P<point>[NSEW])\.?(?=[ ](?:[A-Z0-9][A-Za-z0-9']{{1,15}}[ ]){{1,2}}(?:{_STREET})(?![A-Za-z]))"),
+        re.compile(
+            rf"(?<=[a-z] )(?P<point>[NSEW])\.?(?=[ ](?:[A-Z0-9][A-Za-z0-9']{{1,15}}[ "
+            rf"]){{1,2}}(?:{_STREET})(?![A-Za-z]))"
+        ),
         lambda found: _POINTS[found["point"]],
     ),
     (
@@ -178,9 +207,12 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(?<![\w.,/$£€#:-])(?P<number>7[0-9]7|[A3]3[0-9]0)(?P<several>s)?\b(?=[ ](?:jets?|aircraft|airplanes?|planes?|Max|MAX)|(?<=s))"
+            r"(?<![\w.,/$£€#:-])(?P<number>7[0-9]7|[A3]3[0-9]0)(?P<several>s)?\b(?=[ "
+            r"](?:jets?|aircraft|airplanes?|planes?|Max|MAX)|(?<=s))"
         ),
-        lambda found: numerals.plural(numerals.short(found["number"])) if found["several"] else numerals.short(found["number"]),
+        lambda found: (
+            numerals.plural(numerals.short(found["number"])) if found["several"] else numerals.short(found["number"])
+        ),
     ),
 )
 CITY_AND_STATE: Rule = (

@@ -24,11 +24,15 @@ RULES: tuple[Rule, ...] = (
     (re.compile(rf"{_OPEN}\(?(?P<mark>i{{1,3}}|iv|vi{{0,3}}|ix|x)\)[ ]+(?=[A-Za-z\"“‘'$£€0-9])"), _roman),
     (re.compile(r"(?:^|(?<=\n))(?P<mark>[1-9][0-9]?)\.[ ]+(?=[A-Za-z\"“‘'])"), _marked),
 )
-_BEHIND_A_FIRST: tuple[Rule, ...] = ((re.compile(r"(?<=[.!?:;,] )(?P<mark>[1-9][0-9]?)\.[ ]+(?=[A-Za-z\"“‘'])"), _marked),)
+_BEHIND_A_FIRST: tuple[Rule, ...] = (
+    (re.compile(r"(?<=[.!?:;,] )(?P<mark>[1-9][0-9]?)\.[ ]+(?=[A-Za-z\"“‘'])"), _marked),
+)
 
 
 def with_markers(text: str) -> str:
-    """`text` with its markers in words. Within a line a number with a full stop is one only where the list begins with 1."""
+    """`text` with its markers in words. Within a line a number with a full stop is one only where
+    the list begins with 1.
+    """
     begins = _FIRST.search(text) is not None
     text = applied(RULES, text)
     return applied(_BEHIND_A_FIRST, text) if begins else text

@@ -9,15 +9,18 @@ from services.frontend.normalization.english.rules import Rule
 from services.frontend.normalization.english.unit_names import NAMES
 
 _SAID = {
-    "w/": "with", "w/o": "without", "b/c": "because", "c/o": "care of", "h/t": "hat tip", "b/w": "between", "a/c": "A C", "A/C": "A C",
+    "w/": "with", "w/o": "without", "b/c": "because", "c/o": "care of", "h/t": "hat tip", "b/w": "between",
+    "a/c": "A C", "A/C": "A C",
     "s/he": "she or he", "his/her": "his or her", "her/his": "her or his", "he/she": "he or she", "she/he": "she or he",
     "him/her": "him or her",
     "and/or": "and or", "n/a": "N A", "N/A": "N A", "w/out": "without", "W/": "with", "W/o": "without",
 }  # fmt: skip
 _KEYS = {
-    "ctrl": "Control", "cmd": "Command", "alt": "Alt", "opt": "Option", "option": "Option", "shift": "Shift", "win": "Windows",
+    "ctrl": "Control", "cmd": "Command", "alt": "Alt", "opt": "Option", "option": "Option", "shift": "Shift",
+    "win": "Windows",
     "fn": "Function",
-    "esc": "Escape", "del": "Delete", "tab": "Tab", "enter": "Enter", "super": "Super", "meta": "Meta", "ins": "Insert", "pgup": "Page Up",
+    "esc": "Escape", "del": "Delete", "tab": "Tab", "enter": "Enter", "super": "Super", "meta": "Meta",
+    "ins": "Insert", "pgup": "Page Up",
     "pgdn": "Page Down", "command": "Command", "control": "Control", "return": "Return", "space": "Space",
 }  # fmt: skip
 _KEY = r"(?:Ctrl|ctrl|CTRL|Cmd|cmd|CMD|Command|Control|Alt|alt|ALT|Opt|Option|Shift|shift|SHIFT|Win|Fn|Super|Meta)"
@@ -25,7 +28,23 @@ _ENDINGS = (
     "py|js|ts|jsx|tsx|md|txt|json|ya?ml|toml|html?|css|csv|tsv|xml|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|mp3|mp4|wav|zip|tar|gz|sh|bat|exe|dll|"
     "so|conf|cfg|ini|log|sql|db|rs|go|rb|java|cpp|hpp|lock|env|bak|iso|dmg|apk|ipynb|proto|service|pem|key|crt|cs|php|vue|swift|kt|lua|mkv|mov|avi"
 )
-_TIMES = ("min", "sec", "s", "hr", "h", "day", "week", "month", "year", "minute", "second", "hour", "person", "wk", "yr")
+_TIMES = (
+    "min",
+    "sec",
+    "s",
+    "hr",
+    "h",
+    "day",
+    "week",
+    "month",
+    "year",
+    "minute",
+    "second",
+    "hour",
+    "person",
+    "wk",
+    "yr",
+)
 _PART = r"[A-Za-z0-9_~.@*%+-]{1,64}"
 _SIGNS = {
     "/": "slash",
@@ -106,7 +125,9 @@ def _path(found: re.Match[str]) -> str:
 
 def _keys(found: re.Match[str]) -> str:
     return " ".join(
-        _KEYS.get(key.lower(), key.upper() if len(key) == 1 else spoken_path(key)) for key in re.split(r"[ ]?[+-][ ]?", found[0]) if key
+        _KEYS.get(key.lower(), key.upper() if len(key) == 1 else spoken_path(key))
+        for key in re.split(r"[ ]?[+-][ ]?", found[0])
+        if key
     )
 
 
@@ -117,7 +138,11 @@ def _flag(found: re.Match[str]) -> str:
 
 def _flag_name(name: str, dashes: str) -> str:
     """Behind a single dash each letter of two or three is a flag of its own."""
-    return " ".join(name.upper()) if len(name) == 1 or (dashes == "-" and len(name) < 4) else spoken_path(name).replace("dash ", "")
+    return (
+        " ".join(name.upper())
+        if len(name) == 1 or (dashes == "-" and len(name) < 4)
+        else spoken_path(name).replace("dash ", "")
+    )
 
 
 def _either(found: re.Match[str]) -> str:
@@ -140,12 +165,24 @@ RULES: tuple[Rule, ...] = (
         ),
         _keys,
     ),
-    (re.compile(r"(?<![\w/-])(?P<dashes>--|—)(?P<name>[a-zA-Z][a-zA-Z0-9-]{1,40})(?:=(?P<value>[\w./-]{1,60}))?(?=[ .,;:!?)]|$)"), _flag),
-    (re.compile(r"(?<![\w)\]%/.-])(?<![0-9] )(?P<dashes>-)(?P<name>[A-Za-z]|[a-z]{2,4})(?P<value>)(?=[ .,;:!?)]|$)"), _flag),
+    (
+        re.compile(
+            r"(?<![\w/-])(?P<dashes>--|—)(?P<name>[a-zA-Z][a-zA-Z0-9-]{1,40})(?:=(?P<value>[\w./-]{1,60}))?(?=[ "
+            r".,;:!?)]|$)"
+        ),
+        _flag,
+    ),
+    (
+        re.compile(r"(?<![\w)\]%/.-])(?<![0-9] )(?P<dashes>-)(?P<name>[A-Za-z]|[a-z]{2,4})(?P<value>)(?=[ .,;:!?)]|$)"),
+        _flag,
+    ),
     (re.compile(rf"(?<![A-Za-z0-9])[A-Za-z]:\\(?:[A-Za-z0-9_. -]{{1,40}}\\){{0,12}}{_PART}"), _path),
     (re.compile(rf"(?<![\w/.:<)-])(?:~|\.{{1,2}})?/{_PART}(?:/{_PART}){{0,16}}/?"), _path),
     (re.compile(rf"(?<![\w/.])(?:{_PART}/){{1,16}}[A-Za-z0-9_-]{{1,40}}\.(?:{_ENDINGS})\b"), _path),
-    (re.compile(rf"(?<![\w/.@-])[A-Za-z0-9_-]{{1,40}}(?:\.[a-z]{{2,8}})?\.(?:{_ENDINGS})(?![A-Za-z0-9]|\.[A-Za-z])"), _path),
+    (
+        re.compile(rf"(?<![\w/.@-])[A-Za-z0-9_-]{{1,40}}(?:\.[a-z]{{2,8}})?\.(?:{_ENDINGS})(?![A-Za-z0-9]|\.[A-Za-z])"),
+        _path,
+    ),
     (
         re.compile(r"(?<![\w.])\.(?P<name>env|gitignore|bashrc|zshrc|dockerignore|ssh|config|git)\b"),
         lambda found: f"dot {_token(found['name'])}",
@@ -153,6 +190,11 @@ RULES: tuple[Rule, ...] = (
 )
 WORDS: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9/])[wW]/(?=[ A-Za-z])(?!o\b|out\b)[ ]?"), "with "),
-    (re.compile(r"(?<![A-Za-z0-9/.:@#&-])[A-Za-z][A-Za-z'’]{0,19}(?:/[A-Za-z][A-Za-z'’]{0,19}){1,3}(?![A-Za-z0-9/?=&])"), _either),
+    (
+        re.compile(
+            r"(?<![A-Za-z0-9/.:@#&-])[A-Za-z][A-Za-z'’]{0,19}(?:/[A-Za-z][A-Za-z'’]{0,19}){1,3}(?![A-Za-z0-9/?=&])"
+        ),
+        _either,
+    ),
     (re.compile(r"\b(?P<name>HTTP|USB|SATA|TCP|UDP)/(?=[0-9])"), r"\g<name> "),
 )

@@ -8,13 +8,17 @@ from services.frontend.normalization.english.rules import Rule, any_of
 
 _BETWEEN = {
     "≠": "is not equal to", "!=": "is not equal to", "≤": "is less than or equal to", "<=": "is less than or equal to",
-    "≥": "is greater than or equal to", ">=": "is greater than or equal to", "<": "is less than", ">": "is greater than", "==": "equals",
-    "=": "equals", "≈": "is approximately", "≡": "is equivalent to", "×": "times", "·": "times", "*": "times", "÷": "divided by",
-    "+": "plus", "±": "plus or minus", "−": "minus", "∝": "is proportional to", "∈": "is in", "∪": "union", "∩": "intersection",
+    "≥": "is greater than or equal to", ">=": "is greater than or equal to", "<": "is less than",
+    ">": "is greater than", "==": "equals",
+    "=": "equals", "≈": "is approximately", "≡": "is equivalent to", "×": "times", "·": "times", "*": "times",
+    "÷": "divided by",
+    "+": "plus", "±": "plus or minus", "−": "minus", "∝": "is proportional to", "∈": "is in", "∪": "union",
+    "∩": "intersection",
     "→": "to", "->": "to", "=>": "to", "⇒": "implies",
 }  # fmt: skip
 _IN_FRONT = {
-    "<": "less than", ">": "more than", "≤": "at most", "<=": "at most", "≥": "at least", ">=": "at least", "≈": "about", "~": "about",
+    "<": "less than", ">": "more than", "≤": "at most", "<=": "at most", "≥": "at least", ">=": "at least",
+    "≈": "about", "~": "about",
     "∼": "about", "±": "plus or minus", "+/-": "plus or minus", "+": "plus",
 }  # fmt: skip
 _OPERAND = r"[0-9A-Za-zπθαβγλµσΔ∞√)\]°%²³¹⁰-⁹]"
@@ -34,7 +38,9 @@ _DIMENSION = (
 
 
 def _between(found: re.Match[str]) -> str:
-    """A blank in front is there, or comes with the word; behind a whole word the verb would be one too many (`where age >= 21`)."""
+    """A blank in front is there, or comes with the word; behind a whole word the verb would be one
+    too many (`where age >= 21`).
+    """
     text, word = found.string, _BETWEEN[found["sign"]]
     if word.startswith("is ") and (
         _WORD_IN_FRONT.search(text, max(0, found.start() - 24), found.start()) or _ASKED.search(text, 0, found.start())
@@ -56,7 +62,10 @@ def _multiplied(found: re.Match[str]) -> str:
 
 IN_FRONT: tuple[Rule, ...] = (
     (re.compile(r"(?<![\w)\]%°./,-])(?<![0-9] )-(?=[$£€]?\.?[0-9])"), "negative "),
-    (re.compile(rf"(?:^|(?<=[ (\"“]))(?P<sign>{any_of(_IN_FRONT)})(?=[$£€¥₹]?\.?[0-9])"), lambda found: f"{_IN_FRONT[found['sign']]} "),
+    (
+        re.compile(rf"(?:^|(?<=[ (\"“]))(?P<sign>{any_of(_IN_FRONT)})(?=[$£€¥₹]?\.?[0-9])"),
+        lambda found: f"{_IN_FRONT[found['sign']]} ",
+    ),
 )
 RULES: tuple[Rule, ...] = (
     # A way through menus.
@@ -78,9 +87,17 @@ RULES: tuple[Rule, ...] = (
         ),
         _between,
     ),
-    (re.compile(r"(?<=[0-9A-Za-z)] )[-−](?= [0-9]+ ?=)|(?<=\b[a-z] )[-−](?= [a-z0-9]\b)|(?<=[0-9)] )[-−](?= [0-9(])"), "minus"),
+    (
+        re.compile(
+            r"(?<=[0-9A-Za-z)] )[-−](?= [0-9]+ ?=)|(?<=\b[a-z] )[-−](?= [a-z0-9]\b)|(?<=[0-9)] )[-−](?= [0-9(])"
+        ),
+        "minus",
+    ),
     (re.compile(r"(?<=[0-9] )/(?= [0-9])"), "divided by"),
-    (re.compile(rf"(?<![\w)\]%°-])(?P<sign>{any_of(_IN_FRONT)})[ ]?(?=[$£€¥₹]?\.?[0-9])"), lambda found: f"{_IN_FRONT[found['sign']]} "),
+    (
+        re.compile(rf"(?<![\w)\]%°-])(?P<sign>{any_of(_IN_FRONT)})[ ]?(?=[$£€¥₹]?\.?[0-9])"),
+        lambda found: f"{_IN_FRONT[found['sign']]} ",
+    ),
     (re.compile(r"(?<= [A-F])-(?=[.,;!?]|$| (?:in|on|for|and|or|grade)\b)"), " minus"),
     (re.compile(r"(?<=[0-9])\+(?=[ .,;:!?)]|$)"), " plus"),
     (_NAME, "A"),

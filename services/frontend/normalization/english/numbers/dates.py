@@ -1,4 +1,6 @@
-"""Dates with months in letters or figures, months and weekdays that are shortened, quarters and fiscal years."""
+"""Dates with months in letters or figures, months and weekdays that are shortened, quarters and
+fiscal years.
+"""
 
 import re
 
@@ -6,11 +8,13 @@ from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.rules import Rule
 
 MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
 )  # fmt: skip
 _SHORT_MONTHS = {month[:3]: month for month in MONTHS if month != "May"} | {"Sept": "September"}
 _DAYS = {
-    "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Weds": "Wednesday", "Thu": "Thursday", "Thur": "Thursday",
+    "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Weds": "Wednesday", "Thu": "Thursday",
+    "Thur": "Thursday",
     "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
 }  # fmt: skip
 _LONG = "|".join(MONTHS)
@@ -77,7 +81,13 @@ def _month_and_day(found: re.Match[str]) -> str:
     month, day = int(found["month"]), int(found["day"])
     before = found.string[max(0, found.start() - 16) : found.start()]
     fraction = month < day and day <= 12 and not _IS_DATED.search(before)
-    if not 1 <= month <= 12 or not 1 <= day <= 31 or month == day or fraction or _MEASURED.match(found.string, found.end()):
+    if (
+        not 1 <= month <= 12
+        or not 1 <= day <= 31
+        or month == day
+        or fraction
+        or _MEASURED.match(found.string, found.end())
+    ):
         return found[0]
     if not _IS_DATED.search(before) and not (month > day or day > 16):
         return found[0]
@@ -100,7 +110,8 @@ def _fiscal_year(found: re.Match[str]) -> str:
 
 
 _TAIL = (
-    r"(?![0-9A-Za-z:%/]|-[0-9]|[.,][0-9]|[ ]?(?:[ap]\.?m\b|[AP]M\b|o'clock|percent|million|billion|people|times|degrees|"
+    r"(?![0-9A-Za-z:%/]|-[0-9]|[.,][0-9]|[ "
+    r"]?(?:[ap]\.?m\b|[AP]M\b|o'clock|percent|million|billion|people|times|degrees|"
     "dollars|miles|of the))"
 )
 RULES: tuple[Rule, ...] = (
@@ -121,11 +132,15 @@ RULES: tuple[Rule, ...] = (
     ),
     (re.compile(rf"\b{_MONTH}(?P<gap>,?[ ])(?:of )?(?P<year>{_YEAR})(?![0-9%]|[.,][0-9])"), _in_month),
     (
-        re.compile(rf"{_APART}(?P<year>{_YEAR})(?P<sign>[-/.])(?P<month>[01]?[0-9])(?P=sign)(?P<day>[0-3]?[0-9])(?![0-9/-]|[.][0-9])"),
+        re.compile(
+            rf"{_APART}(?P<year>{_YEAR})(?P<sign>[-/.])(?P<month>[01]?[0-9])(?P=sign)(?P<day>[0-3]?[0-9])(?![0-9/-]|[.][0-9])"
+        ),
         lambda found: _of(found["year"], found["month"], found["day"], found[0]),
     ),
     (
-        re.compile(rf"{_APART}(?P<first>[0-3]?[0-9])/(?P<second>[0-3]?[0-9])/(?P<year>{_YEAR}|[0-9]{{2}})(?![0-9/-]|[.][0-9])"),
+        re.compile(
+            rf"{_APART}(?P<first>[0-3]?[0-9])/(?P<second>[0-3]?[0-9])/(?P<year>{_YEAR}|[0-9]{{2}})(?![0-9/-]|[.][0-9])"
+        ),
         _slashed,
     ),
     (
@@ -136,11 +151,20 @@ RULES: tuple[Rule, ...] = (
         re.compile(rf"{_APART}(?P<day>[0-3]?[0-9])\.(?P<month>[01]?[0-9])\.(?P<year>{_YEAR})(?![0-9/-]|[.][0-9])"),
         lambda found: _of(found["year"], found["month"], found["day"], found[0]),
     ),
-    (re.compile(r"(?<![\w.,/$£€:-])(?<![0-9] )(?P<month>1[0-2]|0?[1-9])/(?P<day>[0-3]?[0-9])(?![\w/%]|[.,-][0-9])"), _month_and_day),
-    (re.compile(rf"\b(?P<letter>[QH])(?P<number>[1-4])(?:(?:[ /]|[ ]?['’])(?P<year>{_YEAR}|[0-9]{{2}}))?\b(?![%/])"), _quarter),
+    (
+        re.compile(r"(?<![\w.,/$£€:-])(?<![0-9] )(?P<month>1[0-2]|0?[1-9])/(?P<day>[0-3]?[0-9])(?![\w/%]|[.,-][0-9])"),
+        _month_and_day,
+    ),
+    (
+        re.compile(rf"\b(?P<letter>[QH])(?P<number>[1-4])(?:(?:[ /]|[ ]?['’])(?P<year>{_YEAR}|[0-9]{{2}}))?\b(?![%/])"),
+        _quarter,
+    ),
     (re.compile(rf"\bFY[ ]?['’]?(?P<year>{_YEAR}|[0-9]{{2}})\b"), _fiscal_year),
     (
-        re.compile(r"(?P<before>\b(?:of|in|since|summer|winter|spring|fall|from|and|to|by) )['’](?P<year>[0-9]{2})(?![0-9A-Za-z'’])"),
+        re.compile(
+            r"(?P<before>\b(?:of|in|since|summer|winter|spring|fall|from|and|to|by) "
+            r")['’](?P<year>[0-9]{2})(?![0-9A-Za-z'’])"
+        ),
         _shortened_year,
     ),
 )
@@ -168,11 +192,16 @@ SHORTENED: tuple[Rule, ...] = (
         re.compile(r"\b(?P<day>Mon|Tues?|Weds?|Thurs?|Thur|Fri)(?P<dot>\.)(?![A-Za-z0-9])"),
         lambda found: _DAYS[found["day"]] + _stop(found),
     ),
-    (re.compile(rf"\b(?P<month>{_SHORT})(?P<dot>\.)(?![A-Za-z0-9])"), lambda found: month_of(found["month"]) + _stop(found)),
+    (
+        re.compile(rf"\b(?P<month>{_SHORT})(?P<dot>\.)(?![A-Za-z0-9])"),
+        lambda found: month_of(found["month"]) + _stop(found),
+    ),
 )
 
 
 def _stop(found: re.Match[str]) -> str:
-    """The full stop stays where the text ends, or goes on with a capital that is no name of a day or month."""
+    """The full stop stays where the text ends, or goes on with a capital that is no name of a day
+    or month.
+    """
     behind = found.string[found.end() : found.end() + 4]
     return "." if not behind.strip() or (behind[:1] == " " and behind[1:2].isupper()) else ""

@@ -1,4 +1,6 @@
-"""Figures in one shape for all rules behind: long dashes between them are hyphens, groups of three with blanks have commas."""
+"""Figures in one shape for all rules behind: long dashes between them are hyphens, groups of three
+with blanks have commas.
+"""
 
 import re
 
@@ -19,7 +21,10 @@ def _american(found: re.Match[str]) -> str:
 
 RULES: tuple[Rule, ...] = (
     (
-        re.compile(r"(?<![\w.,])[0-9]{1,3}(?:\.[0-9]{3}){0,4},[0-9]{2}(?=[ ]?€)|(?<=€)[0-9]{1,3}(?:\.[0-9]{3}){0,4},[0-9]{2}(?![0-9.,])"),
+        re.compile(
+            r"(?<![\w.,])[0-9]{1,3}(?:\.[0-9]{3}){0,4},[0-9]{2}(?=[ "
+            r"]?€)|(?<=€)[0-9]{1,3}(?:\.[0-9]{3}){0,4},[0-9]{2}(?![0-9.,])"
+        ),
         _american,
     ),
     (re.compile(r"(?<=[0-9%°])[ ]?[–‒−—](?=[$£€¥₹]?[0-9])|(?<=[0-9] )[–‒—](?= [0-9])"), "-"),
@@ -31,7 +36,10 @@ RULES: tuple[Rule, ...] = (
     (re.compile(rf"{_NOT_BEHIND}[1-9][0-9]{{0,2}}(?:[ ][0-9]{{3}}){{0,4}}[ ]000(?![0-9-]|[ ][0-9])"), _with_commas),
     # One blank alone may also divide two numbers: an amount of something follows.
     (
-        re.compile(r"(?<=[a-z] )[1-9][0-9]{0,2} [0-9]{3}(?= (?:[a-z]{3}|(?:k?m|[kcm]?g|km²|m²|m³|l|L|ft|lb|[kM]Wh?|€)(?![A-Za-z0-9])))"),
+        re.compile(
+            r"(?<=[a-z] )[1-9][0-9]{0,2} [0-9]{3}(?= "
+            r"(?:[a-z]{3}|(?:k?m|[kcm]?g|km²|m²|m³|l|L|ft|lb|[kM]Wh?|€)(?![A-Za-z0-9])))"
+        ),
         _with_commas,
     ),
 )

@@ -1,4 +1,6 @@
-"""What is left when every form around it has been looked at: ordinals, decades, years, decimals, whole numbers, codes of both."""
+"""What is left when every form around it has been looked at: ordinals, decades, years, decimals,
+whole numbers, codes of both.
+"""
 
 import re
 
@@ -7,7 +9,8 @@ from services.frontend.normalization.english.quantities import NUMBER
 from services.frontend.normalization.english.rules import Rule
 
 _TENS = {
-    "0": "hundreds", "1": "tens", "2": "twenties", "3": "thirties", "4": "forties", "5": "fifties", "6": "sixties", "7": "seventies",
+    "0": "hundreds", "1": "tens", "2": "twenties", "3": "thirties", "4": "forties", "5": "fifties", "6": "sixties",
+    "7": "seventies",
     "8": "eighties", "9": "nineties",
 }  # fmt: skip
 _IN_A_YEAR = re.compile(
@@ -100,7 +103,8 @@ DECADES: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9.,])(?P<century>1[1-9]|20)(?P<tens>[0-9])0['’]?s(?![A-Za-z0-9])"), _decade),
     (
         re.compile(
-            r"(?:(?<![A-Za-z0-9])['’]|(?P<lead>\b(?:[Tt]he|his|her|my|their|our|your|early|mid|late|low|high|upper)[ -])"
+            r"(?:(?<![A-Za-z0-9])['’]|(?P<lead>\b(?:[Tt]he|his|her|my|their|our|your|early|mid|late|low|high|upper)[ "
+            r"-])"
             ")(?P<century>)(?P<tens>[1-9])0['’]?s(?![A-Za-z0-9])"
         ),
         lambda found: (found["lead"] or "") + _decade(found),
@@ -110,7 +114,9 @@ DECADES: tuple[Rule, ...] = (
 RULES: tuple[Rule, ...] = (
     (re.compile(r"(?<![0-9.])[0-9]{1,4}(?:\.[0-9]{1,4}){2,5}(?![0-9]|\.[0-9])"), _dotted),
     (
-        re.compile(rf"(?<![\w.])(?P<number>{numerals.GROUPED}|[0-9]{{1,15}})(?:st|nd|rd|th)(?P<several>s?)(?![A-Za-z0-9])"),
+        re.compile(
+            rf"(?<![\w.])(?P<number>{numerals.GROUPED}|[0-9]{{1,15}})(?:st|nd|rd|th)(?P<several>s?)(?![A-Za-z0-9])"
+        ),
         lambda found: numerals.ordinal(found["number"]) + found["several"],
     ),
     (
@@ -124,9 +130,14 @@ RULES: tuple[Rule, ...] = (
         re.compile(r"(?<![\w.,])(?P<number>[1-9][0-9])ers(?![A-Za-z0-9])"),
         lambda found: numerals.cardinal(found["number"]).removesuffix("e") + "ers",
     ),
-    (re.compile(r"(?<![\w.,])(?P<number>[0-9]{2,4})['’]?s(?![A-Za-z0-9])"), lambda found: numerals.plural(numerals.short(found["number"]))),
     (
-        re.compile(r"(?<![A-Za-z0-9_.])(?=[A-Za-z0-9]{0,24}[0-9])(?=[A-Za-z0-9]{0,24}[A-Za-z])[A-Za-z0-9]{2,24}(?![A-Za-z0-9_]|[.,][0-9])"),
+        re.compile(r"(?<![\w.,])(?P<number>[0-9]{2,4})['’]?s(?![A-Za-z0-9])"),
+        lambda found: numerals.plural(numerals.short(found["number"])),
+    ),
+    (
+        re.compile(
+            r"(?<![A-Za-z0-9_.])(?=[A-Za-z0-9]{0,24}[0-9])(?=[A-Za-z0-9]{0,24}[A-Za-z])[A-Za-z0-9]{2,24}(?![A-Za-z0-9_]|[.,][0-9])"
+        ),
         _of_letters,
     ),
     (

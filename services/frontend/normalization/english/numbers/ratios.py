@@ -1,4 +1,6 @@
-"""Two numbers with a slash or hyphen between them: fractions, marks, blood pressure, scores, ranges."""
+"""Two numbers with a slash or hyphen between them: fractions, marks, blood pressure, scores,
+ranges.
+"""
 
 import re
 
@@ -10,7 +12,9 @@ _MARKED = re.compile(
     r"\b(?:got|get|gets|getting|scored?|scores|scoring|rated|rating|rate|grade|graded|marks?|answered|gave|give|passed)\b[^.!?\n]{0,24}$",
     re.IGNORECASE,
 )
-_COUNTED = re.compile(r"\b(?:page|step|part|slide|question|episode|task|day|round|attempt|chapter|lesson|level)[ ]$", re.IGNORECASE)
+_COUNTED = re.compile(
+    r"\b(?:page|step|part|slide|question|episode|task|day|round|attempt|chapter|lesson|level)[ ]$", re.IGNORECASE
+)
 _PRESSURE = re.compile(r"\b(?:pressure|BP|bp|reading)\b[^.!?\n]{0,24}$")
 _JUDGED = re.compile(
     "[ ](?:on|for|in)[ ](?:the|my|his|her|our|their|this|that|a)?[ ]?(?:quiz|test|exam|final|midterm|homework|paper|"
@@ -66,7 +70,8 @@ def _spaced(found: re.Match[str]) -> str:
     """With blanks around the hyphen the smaller number first is a range, else a difference."""
     left, right = (float(found[side].replace(",", "")) for side in ("left", "right"))
     asked = re.search(
-        r"(?:[Ww]hat(?:'s| is)|[Cc]alculate|[Cc]ompute|[-+=×*÷/] ?)[ ]?$", found.string[max(0, found.start() - 12) : found.start()]
+        r"(?:[Ww]hat(?:'s| is)|[Cc]alculate|[Cc]ompute|[-+=×*÷/] ?)[ ]?$",
+        found.string[max(0, found.start() - 12) : found.start()],
     )
     behind = re.match(r"[ ]*[-+=×*÷<>≤≥≠]", found.string[found.end() : found.end() + 4])
     word = "minus" if left > right or asked or behind else "to"
@@ -78,7 +83,8 @@ RULES: tuple[Rule, ...] = (
     (re.compile(rf"(?<![\w.,/$£€-])(?P<first>{_YEARS})-(?P<last>{_YEARS}|[0-9]{{2}})(?![\w/%-]|[.,][0-9])"), _years),
     (
         re.compile(
-            rf"{ALONE}(?P<mixed>[0-9]{{1,4}}[ -][0-9]{{1,2}}[/⁄][0-9]{{1,3}}|(?:[0-9]{{1,4}} ?)?[{FRACTION_SIGNS}])(?![\w/%]|[.,][0-9])"
+            rf"{ALONE}(?P<mixed>[0-9]{{1,4}}[ -][0-9]{{1,2}}[/⁄][0-9]{{1,3}}|(?:[0-9]{{1,4}} "
+            rf"?)?[{FRACTION_SIGNS}])(?![\w/%]|[.,][0-9])"
         ),
         lambda found: said(found["mixed"]),
     ),

@@ -1,4 +1,6 @@
-"""Powers, roots, indices, chemical formulas, powers of ten in the short form, and hexadecimal numbers."""
+"""Powers, roots, indices, chemical formulas, powers of ten in the short form, and hexadecimal
+numbers.
+"""
 
 import re
 
@@ -10,15 +12,15 @@ from services.frontend.normalization.english.unit_names import NAMES
 _UP = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
 _DOWN = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _ABOVE, _BELOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
-_FORMULAS = (
-    "NaCl|HCl|KCl|NaOH|MgO|CaO|NaF|CO2|H2O2|H2O|H2SO4|HNO3|CH4|NH3|NO2|N2O|SO2|O2|O3|N2|H2|CaCO3|C6H12O6|H3PO4|Fe2O3|C2H5OH|NaHCO3|Na2CO3"
-)
+_FORMULAS = "NaCl|HCl|KCl|NaOH|MgO|CaO|NaF|CO2|H2O2|H2O|H2SO4|HNO3|CH4|NH3|NO2|N2O|SO2|O2|O3|N2|H2|CaCO3|C6H12O6|H3PO4|Fe2O3|C2H5OH|NaHCO3|Na2CO3"
 _CHARGES = "²³⁴⁺⁻"
 _PRODUCT = re.compile("[b-df-hj-np-tv-z]{2,3}")
 _CHARGE = {"+": "plus", "-": "minus"}
 _BASES = {"0b": "binary "}
 _UNITS = any_of(
-    symbol for symbol in ("m", "km", "cm", "mm", "nm", "kg", "g", "mg", "s", "J", "kJ", "W", "kW", "Hz", "eV", "Pa") if symbol in NAMES
+    symbol
+    for symbol in ("m", "km", "cm", "mm", "nm", "kg", "g", "mg", "s", "J", "kJ", "W", "kW", "Hz", "eV", "Pa")
+    if symbol in NAMES
 )
 _SHORT = {"2": "squared", "3": "cubed"}
 
@@ -93,7 +95,12 @@ RULES: tuple[Rule, ...] = (
         _hex,
     ),
     (re.compile(r"(?<![\w.])0[bB](?P<value>[01]{1,64})(?![0-9A-Za-z])"), _hex),
-    (re.compile(rf"(?<![\w.,])(?P<base>{NUMBER})[eE](?P<sign>[+−-]?)(?P<power>[0-9]{{1,3}})(?![0-9A-Za-z]|[.,][0-9])"), _of_ten),
+    (
+        re.compile(
+            rf"(?<![\w.,])(?P<base>{NUMBER})[eE](?P<sign>[+−-]?)(?P<power>[0-9]{{1,3}})(?![0-9A-Za-z]|[.,][0-9])"
+        ),
+        _of_ten,
+    ),
     (
         re.compile(
             rf"(?<![\w.,])(?P<base>{NUMBER}|[A-Za-z]{{1,3}}) ?\^ ?(?P<power>\{{?[-−]?[0-9]{{1,4}}\}}?|"
@@ -111,7 +118,12 @@ RULES: tuple[Rule, ...] = (
     (re.compile(rf"\b(?:{_FORMULAS})\b"), _formula),
     (re.compile(rf"(?<![A-Za-z])[A-Z][a-z]?[²³⁴]?[⁺⁻](?![{_ABOVE}])"), _formula),
     (re.compile(rf"(?<=[A-Za-z])[{_BELOW}]{{1,4}}"), _index),
-    (re.compile(rf"(?<![\w.,])(?P<base>{NUMBER})(?P<power>[⁻⁺]?[{_ABOVE}]{{1,4}})[ ](?P<unit>{_UNITS})(?![A-Za-z0-9/²³])"), _raised),
+    (
+        re.compile(
+            rf"(?<![\w.,])(?P<base>{NUMBER})(?P<power>[⁻⁺]?[{_ABOVE}]{{1,4}})[ ](?P<unit>{_UNITS})(?![A-Za-z0-9/²³])"
+        ),
+        _raised,
+    ),
     (re.compile(rf"(?<![\w.,])(?P<base>{NUMBER}|[A-Za-zπ]{{1,12}})(?P<power>[⁻⁺]?[{_ABOVE}]{{1,4}}|ⁿ)"), _raised),
     (re.compile(rf"(?P<base>[rxyzabn])(?P<power>[⁻⁺]?[{_ABOVE}]{{1,4}}|ⁿ)"), lambda found: " " + _raised(found)),
     (re.compile(r"√[ ]?(?=[0-9A-Za-z(.])"), "the square root of "),

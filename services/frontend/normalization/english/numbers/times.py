@@ -8,9 +8,7 @@ from services.frontend.normalization.english.rules import Rule
 _HALF = r"(?P<half>[ ]?(?:[ap]\.m\.|[AP]\.M\.|[ap]m\b|[AP]M\b))"
 _CLOCK = r"(?:[01]?[0-9]|2[0-4])(?::[0-5][0-9](?::[0-5][0-9])?)?"
 _APART = r"(?<![\w.,/$£€:-])"
-_BOOKS = (
-    "John|Genesis|Exodus|Matthew|Mark|Luke|Acts|Romans|Corinthians|Psalms?|Proverbs|Isaiah|Revelation|James|Hebrews|Ephesians|Leviticus"
-)
+_BOOKS = "John|Genesis|Exodus|Matthew|Mark|Luke|Acts|Romans|Corinthians|Psalms?|Proverbs|Isaiah|Revelation|James|Hebrews|Ephesians|Leviticus"
 _RATIO = r"(?=[ -](?:ratio|split|mix|mixture|odds|aspect|scale|proportion|favorite|win|loss|lead|victory|gear|slope|vote|draw|tie|score)\b)"
 
 
@@ -57,11 +55,15 @@ _LASTED = re.compile(r"[ ](?:long|remaining|left|elapsed|into the|marathon|finis
 def _spans(found: re.Match[str]) -> bool:
     """Whether hours, minutes and seconds tell how long something takes, not a time of the day."""
     before = found.string[max(0, found.start() - 32) : found.start()]
-    return not before.endswith(" at ") and (_LASTING.search(before) is not None or _LASTED.match(found.string, found.end()) is not None)
+    return not before.endswith(" at ") and (
+        _LASTING.search(before) is not None or _LASTED.match(found.string, found.end()) is not None
+    )
 
 
 def _span(written: str) -> str:
-    """`"2:03:11"` as two hours three minutes and eleven seconds; parts that are none are left out."""
+    """`"2:03:11"` as two hours three minutes and eleven seconds; parts that are none are left
+    out.
+    """
     parts = [
         f"{numerals.cardinal(number.lstrip('0'))} {name}{'' if number.lstrip('0') == '1' else 's'}"
         for number, name in zip(written.split(":"), ("hour", "minute", "second"), strict=True)
@@ -83,7 +85,10 @@ def _to(found: re.Match[str]) -> str:
 
 RULES: tuple[Rule, ...] = (
     (
-        re.compile(rf"\b(?P<book>(?:{_BOOKS}) )(?P<chapter>[0-9]{{1,3}}):(?P<verse>[0-9]{{1,3}})(?:-(?P<last>[0-9]{{1,3}}))?(?![0-9:])"),
+        re.compile(
+            rf"\b(?P<book>(?:{_BOOKS}) "
+            rf")(?P<chapter>[0-9]{{1,3}}):(?P<verse>[0-9]{{1,3}})(?:-(?P<last>[0-9]{{1,3}}))?(?![0-9:])"
+        ),
         lambda found: (
             f"{found['book']}{numerals.cardinal(found['chapter'])} {numerals.cardinal(found['verse'])}"
             f"{' to ' + numerals.cardinal(found['last']) if found['last'] else ''}"
@@ -97,7 +102,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(?P<lead>\b(?:[Ss]cale|[Rr]atio|[Oo]dds)(?: is| was| of| are){0,2} )(?P<left>[0-9]{1,4}):(?P<right>[0-9]{1,4})(?![0-9:])"
+            r"(?P<lead>\b(?:[Ss]cale|[Rr]atio|[Oo]dds)(?: is| was| of| are){0,2} "
+            r")(?P<left>[0-9]{1,4}):(?P<right>[0-9]{1,4})(?![0-9:])"
         ),
         lambda found: found["lead"] + _to(found),
     ),
@@ -109,12 +115,17 @@ RULES: tuple[Rule, ...] = (
         _time,
     ),
     (
-        re.compile(rf"{_APART}(?:(?P<first>{_CLOCK})-)?(?P<clock>(?:[01]?[0-9]|2[0-4]):[0-5][0-9](?::[0-5][0-9])?)(?![0-9:]|[.,][0-9])"),
+        re.compile(
+            rf"{_APART}(?:(?P<first>{_CLOCK})-)?(?P<clock>(?:[01]?[0-9]|2[0-4]):[0-5][0-9](?::[0-5][0-9])?)(?![0-9:]|[.,][0-9])"
+        ),
         _alone,
     ),
     (re.compile(r"(?<=[ 0-9])[ap]\.m\.(?=[ ][a-z0-9])"), lambda found: found[0].replace(".", "").upper()),
     (
-        re.compile(r"\b(?P<lead>[Ww]ork(?:s|ed|ing)?|[Oo]pen|from) (?P<left>[1-9]|1[0-2])-(?P<right>[1-9]|1[0-2])(?![0-9/:.%-])"),
+        re.compile(
+            r"\b(?P<lead>[Ww]ork(?:s|ed|ing)?|[Oo]pen|from) "
+            r"(?P<left>[1-9]|1[0-2])-(?P<right>[1-9]|1[0-2])(?![0-9/:.%-])"
+        ),
         lambda found: f"{found['lead']} {_to(found)}",
     ),
 )

@@ -32,10 +32,13 @@ _UNCLEAR = {
     "mos",
     "g",
 }
-"""Symbols that stand for other things as well: only where the text says so (below), or in front of `per`."""
+"""Symbols that stand for other things as well: only where the text says so (below), or in front of
+`per`.
+"""
 _CLEAR = {symbol: names for symbol, names in NAMES.items() if symbol not in _UNCLEAR}
 PER = {symbol: NAMES[symbol][0] for symbol in NAMES if symbol.isalpha()} | {
-    "in": "inch", "person": "person", "day": "day", "week": "week", "month": "month", "year": "year", "hour": "hour", "minute": "minute",
+    "in": "inch", "person": "person", "day": "day", "week": "week", "month": "month", "year": "year", "hour": "hour",
+    "minute": "minute",
     "second": "second", "capita": "capita", "serving": "serving", "d": "day",
 }  # fmt: skip
 _POWER = rf"(?:{any_of(POWERS)})"
@@ -55,7 +58,8 @@ _ONE_OF_THEM = re.compile(
     r"\b(?:an?[ ](?:[a-z]{3,10}[ ])?|(?:the|this|that|his|her|my|your|our|their|every|each|another)[ ])$", re.IGNORECASE
 )
 _SEAT = re.compile(
-    r"\b(?:seat|row|gate|room|apt|apartment|unit|flat|suite|door|bay|platform|terminal|grade|class|locker|exit)\b[a-z ]{0,8}$",
+    r"\b(?:seat|row|gate|room|apt|apartment|unit|flat|suite|door|bay|platform|terminal|grade|class|locker|exit)\b[a-z "
+    r"]{0,8}$",
     re.IGNORECASE,
 )
 _BEHIND = r"(?![A-Za-z0-9°²³])"
@@ -97,13 +101,19 @@ def _measure(found: re.Match[str]) -> str:
 
 def _dot(found: re.Match[str]) -> str:
     """The full stop of an abbreviation goes, that of a sentence stays."""
-    return "" if found["dot"] is None or re.match(r"[ ][a-z0-9(]|[,;:]", found.string[found.end() : found.end() + 2]) else "."
+    return (
+        ""
+        if found["dot"] is None or re.match(r"[ ][a-z0-9(]|[,;:]", found.string[found.end() : found.end() + 2])
+        else "."
+    )
 
 
 def _of_inches(found: re.Match[str]) -> str:
     high = found["high"]
     attributive = found["joint"] == "-" or (found["joint"] == " " and _attributive(found))
-    low = f"{said(found['low'])} {'by' if found['by'] and found['by'].strip() in 'x×' else 'to'} " if found["low"] else ""
+    low = (
+        f"{said(found['low'])} {'by' if found['by'] and found['by'].strip() in 'x×' else 'to'} " if found["low"] else ""
+    )
     return f"{low}{said(high)} {'inch' if is_singular(high) or attributive else 'inches'}{_dot(found)}"
 
 
@@ -112,7 +122,10 @@ def _feet_and_inches(found: re.Match[str]) -> str:
 
 
 def _feet(found: re.Match[str]) -> str:
-    tall = re.match(r"[ ](?:tall|long|wide|deep|high|away|of|apart|and|or)\b|[,.;:!?]|$", found.string[found.end() : found.end() + 8])
+    tall = re.match(
+        r"[ ](?:tall|long|wide|deep|high|away|of|apart|and|or)\b|[,.;:!?]|$",
+        found.string[found.end() : found.end() + 8],
+    )
     return f"{said(found['feet'])} {'feet' if tall and found['feet'] != '1' else 'foot'}"
 
 
@@ -148,9 +161,10 @@ def _inch_signs(text: str) -> str:
             quotes += 1
             spoken.append(found[0])
             continue
-        attributive = found.string[max(0, found.start() - 2) : found.start()].lower() in ("a ", "n ") and _NOUN_FOLLOWS.match(
-            text, found.end()
-        )
+        attributive = found.string[max(0, found.start() - 2) : found.start()].lower() in (
+            "a ",
+            "n ",
+        ) and _NOUN_FOLLOWS.match(text, found.end())
         by = f"{said(found['low'])} by " if found["low"] else ""
         spoken.append(f"{by}{said(found['high'])} {'inch' if attributive or is_singular(found['high']) else 'inches'}")
     return "".join([*spoken, text[start:]])
@@ -168,7 +182,9 @@ def _without_figure(found: re.Match[str]) -> str:
     return f"{found['lead']}{power}{one if found['lead'].startswith('per') else many}{_per(found)}"
 
 
-_INCH_SIGN = re.compile(rf"{ALONE}(?:(?P<low>{QUANTITY})[\"”″]? ?[x×] ?)?(?P<high>{QUANTITY})(?P<sign>[\"”″])(?![A-Za-z0-9])")
+_INCH_SIGN = re.compile(
+    rf"{ALONE}(?:(?P<low>{QUANTITY})[\"”″]? ?[x×] ?)?(?P<high>{QUANTITY})(?P<sign>[\"”″])(?![A-Za-z0-9])"
+)
 WITHOUT_FIGURE: tuple[Rule, ...] = (
     (
         re.compile(
@@ -182,10 +198,17 @@ WITHOUT_FIGURE: tuple[Rule, ...] = (
 _RANGE = rf"(?:(?P<low>{QUANTITY})(?:[ ]?(?:°[CF]?|%|[a-zA-Z]{{1,2}}))?[ ]?-[ ]?)?"
 RULES: tuple[Rule, ...] = (
     (
-        re.compile(r"(?<![0-9A-Za-z.,])(?P<feet>[1-9])['’′] ?(?P<inches>1[01]|[0-9])(?:[\"”″]|''|(?![0-9A-Za-z]))(?P<tall>)"),
+        re.compile(
+            r"(?<![0-9A-Za-z.,])(?P<feet>[1-9])['’′] ?(?P<inches>1[01]|[0-9])(?:[\"”″]|''|(?![0-9A-Za-z]))(?P<tall>)"
+        ),
         _feet_and_inches,
     ),
-    (re.compile(rf"{ALONE}(?P<feet>{NUMBER})(?:′(?![0-9])|['’](?=[ ](?:tall|long|wide|deep|high|apart|away|by|x)\b))"), _feet),
+    (
+        re.compile(
+            rf"{ALONE}(?P<feet>{NUMBER})(?:′(?![0-9])|['’](?=[ ](?:tall|long|wide|deep|high|apart|away|by|x)\b))"
+        ),
+        _feet,
+    ),
     (
         re.compile(
             r"(?<![\w.,])(?P<hours>[0-9]{1,3})[ ]?(?:h|hr|hrs)\.?[ ]?(?P<minutes>[0-9]{1,2})[ ]?(?:m|min|mins)\b(?:[ "
@@ -198,14 +221,16 @@ RULES: tuple[Rule, ...] = (
     (re.compile(r"\b(?P<before>(?:[Ww]ait|[Rr]est|[Ii]n|[Ff]or) )(?P<count>[0-9]{1,2})m(?=[.,!?]|$)"), _minutes),
     (
         re.compile(
-            rf"(?P<foot>{ALONE}[0-9]{{1,4}}[ ]?(?:ft|feet|foot)\.?[ ])(?P<inches>[0-9]{{1,2}}(?:\.[0-9])?)[ ]?(?:inches|"
+            rf"(?P<foot>{ALONE}[0-9]{{1,4}}[ ]?(?:ft|feet|foot)\.?[ ])(?P<inches>[0-9]{{1,2}}(?:\.[0-9])?)[ "
+            r"]?(?:inches|"
             r"inch|in\b\.?(?![A-Za-z]))"
         ),
         r"\g<foot>\g<inches> inches",
     ),
     (
         re.compile(
-            rf"{ALONE}(?:(?P<low>{QUANTITY})(?P<by>-|[ ]?[x×][ ]?))?(?P<high>{QUANTITY})(?P<joint>[ -]?)in(?:(?P<dot>\.)(?=[ ][a-z]|,|$)|"
+            rf"{ALONE}(?:(?P<low>{QUANTITY})(?P<by>-|[ ]?[x×][ ]?))?(?P<high>{QUANTITY})(?P<joint>[ "
+            r"-]?)in(?:(?P<dot>\.)(?=[ ][a-z]|,|$)|"
             "(?=[ ](?:tall|long|wide|high|deep|thick|across|by|x|of (?:rain|snow)|diameter|screen|monitor|display|pipe|"
             r"pan|tv|nails?|waist)\b|[²³]))"
         ),
@@ -224,7 +249,10 @@ RULES: tuple[Rule, ...] = (
         _degrees,
     ),
     (
-        re.compile(rf"{ALONE}{_RANGE}(?P<high>{QUANTITY})(?P<joint>[ -]?){_UNIT}{_RATE}{_BEHIND}(?P<dot>(?<=[a-zA-Z])\.(?![0-9A-Za-z.]))?"),
+        re.compile(
+            rf"{ALONE}{_RANGE}(?P<high>{QUANTITY})(?P<joint>[ "
+            rf"-]?){_UNIT}{_RATE}{_BEHIND}(?P<dot>(?<=[a-zA-Z])\.(?![0-9A-Za-z.]))?"
+        ),
         _measure,
     ),
 )

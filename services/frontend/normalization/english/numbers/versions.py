@@ -18,7 +18,8 @@ _END = r"(?![0-9A-Za-z%/]|\.[0-9])"
 
 def _parts(written: str) -> str:
     return " point ".join(
-        "X" if part in ("x", "*") else numerals.pair(part) if len(part) == 2 else numerals.cardinal(part) for part in written.split(".")
+        "X" if part in ("x", "*") else numerals.pair(part) if len(part) == 2 else numerals.cardinal(part)
+        for part in written.split(".")
     )
 
 
@@ -29,7 +30,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"(?P<name>\b(?:{_PROGRAMS}|[Vv]ersions?|[Rr]eleases?|[Bb]uild|[Uu]pgrade[ds]? to|[Pp]atch)[ -])v?(?P<number>{_NUMBER}){_END}"
+            rf"(?P<name>\b(?:{_PROGRAMS}|[Vv]ersions?|[Rr]eleases?|[Bb]uild|[Uu]pgrade[ds]? to|[Pp]atch)[ "
+            rf"-])v?(?P<number>{_NUMBER}){_END}"
         ),
         lambda found: found["name"].replace("-", " ") + _parts(found["number"]),
     ),

@@ -7,7 +7,14 @@ import pytest
 
 from cosyserve.engines.gpu_facts import driver_cuda, gpus, machine_gpus, visible_gpus
 from cosyserve.host.doctor.finding import State
-from cosyserve.host.doctor.gpu_checks import check_compiler, check_cuda, check_driver, check_gpu, check_sharing, check_torch_build
+from cosyserve.host.doctor.gpu_checks import (
+    check_compiler,
+    check_cuda,
+    check_driver,
+    check_gpu,
+    check_sharing,
+    check_torch_build,
+)
 from cosyserve.host.hardware.machine import c_compiler, this_machine
 from tests.unit.cosyserve.host.fake_gpu import H200, gpu, machine, put_program
 
@@ -69,13 +76,17 @@ def test_a_driver_that_fails_is_a_problem_in_its_own_words(smi: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("wanted", "state"), [(False, State.NOTE), (True, State.PROBLEM)])
-def test_no_gpu_is_a_problem_for_who_wants_one(wanted: bool, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_gpu_is_a_problem_for_who_wants_one(
+    wanted: bool, state: State, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("cosyserve.host.doctor.gpu_checks.gpu_is_there", lambda: False)
     assert check_driver(machine(), wanted).state is state
 
 
-def test_a_device_without_nvidia_smi_is_a_container_without_the_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_without_nvidia_smi_is_a_container_without_the_toolkit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("cosyserve.host.doctor.gpu_checks.gpu_is_there", lambda: True)
     assert "docker run --gpus all" in check_driver(machine(), wanted=False).mend
@@ -83,7 +94,12 @@ def test_a_device_without_nvidia_smi_is_a_container_without_the_toolkit(tmp_path
 
 @pytest.mark.parametrize(
     ("cuda", "runtime", "state"),
-    [((12, 8), "12.8.90", State.OK), ((12, 4), "12.8.90", State.NOTE), ((12, 8), "13.0.48", State.PROBLEM), ((13, 0), "12.8.90", State.OK)],
+    [
+        ((12, 8), "12.8.90", State.OK),
+        ((12, 4), "12.8.90", State.NOTE),
+        ((12, 8), "13.0.48", State.PROBLEM),
+        ((13, 0), "12.8.90", State.OK),
+    ],
 )
 def test_cuda_of_driver_and_torch(cuda: tuple[int, int], runtime: str, state: State) -> None:
     (found,) = check_cuda(machine(gpu(), cuda=cuda, nvidia__cuda__runtime__cu12=runtime))

@@ -27,7 +27,9 @@ from tests.unit.cosyserve.host.fake_gpu import machine
 Usage = namedtuple("Usage", "total used free")
 
 
-@pytest.mark.parametrize(("version", "state"), [((3, 10), "problem"), ((3, 11), "ok"), ((3, 12), "ok"), ((3, 13), "problem")])
+@pytest.mark.parametrize(
+    ("version", "state"), [((3, 10), "problem"), ((3, 11), "ok"), ((3, 12), "ok"), ((3, 13), "problem")]
+)
 def test_python(version: tuple[int, int], state: str) -> None:
     assert check_python(version).state == state
 
@@ -60,7 +62,9 @@ def test_memory_counts_the_weights_twice() -> None:
     assert "6.0 wanted" in found.found
 
 
-@pytest.mark.parametrize(("free", "has_gpu", "state"), [(1, False, "ok"), (1, True, "note"), (0.2, False, "problem"), (50, True, "ok")])
+@pytest.mark.parametrize(
+    ("free", "has_gpu", "state"), [(1, False, "ok"), (1, True, "note"), (0.2, False, "problem"), (50, True, "ok")]
+)
 def test_disk(free: float, has_gpu: bool, state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Path] = []
 

@@ -53,12 +53,19 @@ def test_two_packages_that_write_the_same_files() -> None:
 
 
 def test_versions_of_every_form() -> None:
-    assert [parsed(text) for text in ("2.13.0+cpu", "1.0.0rc2", "10.13.0.35", "unknown")] == [(2, 13, 0), (1, 0, 0), (10, 13, 0, 35), ()]
+    assert [parsed(text) for text in ("2.13.0+cpu", "1.0.0rc2", "10.13.0.35", "unknown")] == [
+        (2, 13, 0),
+        (1, 0, 0),
+        (10, 13, 0, 35),
+        (),
+    ]
 
 
 def test_the_page_shows_the_table() -> None:
     rows = [
-        [cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("|")
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in PAGE.read_text(encoding="utf-8").splitlines()
+        if line.startswith("|")
     ]
     shown = {row[0]: row[1:4] for row in rows}
     for library in SUPPORT:

@@ -26,19 +26,26 @@ def test_the_bundled_model_and_a_published_layout_are_whole(model: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "name", ["llm.pt", "flow.pt", "hift.pt", "cosyvoice2.yaml", "CosyVoice-BlankEN/config.json", "phonemes/symbols.json"]
+    "name",
+    ["llm.pt", "flow.pt", "hift.pt", "cosyvoice2.yaml", "CosyVoice-BlankEN/config.json", "phonemes/symbols.json"],
 )
 def test_what_is_missing_is_named_with_the_command_that_fetches_it(model: Path, name: str) -> None:
     (model / name).unlink()
     found = check_model(model)
-    assert all(finding.state is State.PROBLEM and f"cosyserve model download {model}" in finding.mend for finding in found)
+    assert all(
+        finding.state is State.PROBLEM and f"cosyserve model download {model}" in finding.mend for finding in found
+    )
     wanted = "CosyVoice-BlankEN/vocab.json" if name.startswith("phonemes") else name
     assert any(wanted in finding.found for finding in found)
 
 
 @pytest.mark.parametrize(
     ("content", "told"),
-    [(b"", "empty"), (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "Git LFS pointer"), (None, "its end is missing")],
+    [
+        (b"", "empty"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "Git LFS pointer"),
+        (None, "its end is missing"),
+    ],
 )
 def test_files_that_are_not_what_they_seem(model: Path, content: bytes | None, told: str) -> None:
     whole = (model / "flow.pt").read_bytes()

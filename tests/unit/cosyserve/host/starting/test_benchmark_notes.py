@@ -1,4 +1,6 @@
-"""What was measured is kept for this GPU, model and these versions, and an engine has to be clearly faster than our own to be preferred."""
+"""What was measured is kept for this GPU, model and these versions, and an engine has to be clearly
+faster than our own to be preferred.
+"""
 
 import json
 from pathlib import Path
@@ -43,7 +45,11 @@ def environ(tmp_path: Path) -> dict[str, str]:
     ("measured", "told", "after"),
     [
         ({"compile": 0.20, "vllm": 0.10, "trt": 0.30}, {"llm": "vllm", "token2wav": ""}, {"llm": "vllm"}),
-        ({"compile": 0.20, "vllm": 0.15, "trtllm": 0.12, "trt": 0.1}, {"llm": "tensorrt_llm", "token2wav": "tensorrt"}, None),
+        (
+            {"compile": 0.20, "vllm": 0.15, "trtllm": 0.12, "trt": 0.1},
+            {"llm": "tensorrt_llm", "token2wav": "tensorrt"},
+            None,
+        ),
         ({"compile": 0.20, "vllm": 0.19}, {"llm": ""}, {}),
         ({"compile": 0.20, "fp16": 0.10, "vllm": 0.15}, {"llm": ""}, {}),
         ({"compile": 0.20, "trt": None}, {}, {}),
@@ -57,7 +63,9 @@ def test_the_faster_one_is_kept(
     assert kept(MODEL, environ(tmp_path)) == (told if after is None else after)
 
 
-def test_another_driver_library_or_precision_is_another_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_driver_library_or_precision_is_another_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keep(trials(compile=0.2, vllm=0.1, trt=0.1), MODEL, environ(tmp_path))
     assert kept(MODEL, environ(tmp_path)) == {"llm": "vllm", "token2wav": "tensorrt"}
     assert kept(MODEL, environ(tmp_path) | {"COSYSERVE_TOKEN2WAV_ENGINE_PRECISION": "bf16"}) == {"llm": "vllm"}

@@ -39,7 +39,9 @@ async def test_who_stops_a_build_stops_what_it_has_started(tmp_path: Path, monke
         assert await asyncio.to_thread(told.read) == ""
 
 
-async def test_what_a_step_that_listens_has_started_is_stopped_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_step_that_listens_has_started_is_stopped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The step ends at once; its program has been told to go on."""
     pipe = tmp_path / "alive"
     os.mkfifo(pipe)

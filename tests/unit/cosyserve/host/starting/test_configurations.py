@@ -49,7 +49,11 @@ def test_the_services_take_every_setting(name: str, memory: int) -> None:
     environ = configuration.settings(found, 2_500 << 20).environ | {
         f"COSYSERVE_{service}_{variable}": value
         for service in ("LLM", "TOKEN2WAV")
-        for variable, value in (("LISTEN", "127.0.0.1:0"), ("MODEL", "models/demo"), ("BACKEND", configuration.backends[service.lower()]))
+        for variable, value in (
+            ("LISTEN", "127.0.0.1:0"),
+            ("MODEL", "models/demo"),
+            ("BACKEND", configuration.backends[service.lower()]),
+        )
     }
     llm, flow = load(LlmSettings, "COSYSERVE_LLM_", environ), load(Token2WavSettings, "COSYSERVE_TOKEN2WAV_", environ)
     assert flow.backend in BACKENDS
@@ -59,7 +63,15 @@ def test_the_services_take_every_setting(name: str, memory: int) -> None:
 
 @pytest.mark.parametrize(
     ("factor", "word"),
-    [(0.1, "very fast"), (0.2999, "very fast"), (0.3, "fast"), (0.69, "fast"), (0.7, "acceptable"), (1.0, "acceptable"), (1.01, "slow")],
+    [
+        (0.1, "very fast"),
+        (0.2999, "very fast"),
+        (0.3, "fast"),
+        (0.69, "fast"),
+        (0.7, "acceptable"),
+        (1.0, "acceptable"),
+        (1.01, "slow"),
+    ],
 )
 def test_ratings(factor: float, word: str) -> None:
     assert rating(factor) == word

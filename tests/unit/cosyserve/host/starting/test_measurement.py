@@ -1,4 +1,6 @@
-"""What a stack that has just come up is measured by: the same request sounds the same, on a GPU from the second on."""
+"""What a stack that has just come up is measured by: the same request sounds the same, on a GPU
+from the second on.
+"""
 
 from types import SimpleNamespace
 from typing import Any

@@ -18,7 +18,13 @@ from tests.unit.cosyserve.host.fake_gpu import gpu, machine
 
 MODEL = Path(__file__).parents[5] / "models" / "demo"
 FULL = machine(gpu(), triton="3.7.1", onnxruntime="1.31.1", tensorrt="10.13.0.35")
-FACTS = {"gpu": "NVIDIA Test", "driver": "570.86.15", "tensorrt": "10.13.0.35", "precision": "fp16", "compatibility": "none"}
+FACTS = {
+    "gpu": "NVIDIA Test",
+    "driver": "570.86.15",
+    "tensorrt": "10.13.0.35",
+    "precision": "fp16",
+    "compatibility": "none",
+}
 
 
 def fill(root: Path, **other: str) -> dict[str, str]:
@@ -26,7 +32,9 @@ def fill(root: Path, **other: str) -> dict[str, str]:
     directory = ModelDirectory(MODEL)
     facts = FACTS | {"model": directory.content_hash((*WEIGHTS, directory.yaml_name))} | other
     for part in PARTS:
-        EngineCache(root).obtain(EngineKey(f"token2wav.{part}", facts), lambda made: (made / "plan").write_bytes(b"plan") and None)
+        EngineCache(root).obtain(
+            EngineKey(f"token2wav.{part}", facts), lambda made: (made / "plan").write_bytes(b"plan") and None
+        )
     return {engines.ENGINES: str(root)}
 
 
@@ -70,18 +78,27 @@ def test_an_engine_that_was_measured_to_be_faster_takes_the_place_of_our_own(tmp
     assert told.environ["COSYSERVE_TOKEN2WAV_ENGINE_PRECISION"] == "fp16"
     assert told.environ["COSYSERVE_LLM_CONVERTED"] == str(converted_directory(MODEL, "vllm", environ))
     assert sum("measured to be faster here" in line for line in told.why) == 2
-    mine = planned(compiled, found, MODEL, forced=False, environ=environ | {"COSYSERVE_LLM_BACKEND": "torch"}, noted=noted)
+    mine = planned(
+        compiled, found, MODEL, forced=False, environ=environ | {"COSYSERVE_LLM_BACKEND": "torch"}, noted=noted
+    )
     assert mine.backends == {"llm": "torch", "token2wav": "tensorrt"}
     assert planned(compiled, found, MODEL, forced=True, environ=environ, noted=noted).backends == compiled.backends
-    assert planned(BY_NAME["cpu"], found, MODEL, forced=False, environ=environ, noted=noted).backends == BY_NAME["cpu"].backends
+    assert (
+        planned(BY_NAME["cpu"], found, MODEL, forced=False, environ=environ, noted=noted).backends
+        == BY_NAME["cpu"].backends
+    )
 
 
-@pytest.mark.parametrize("other", [{"driver": "1.2"}, {"gpu": "another"}, {"tensorrt": "10.10"}, {"precision": "fp32"}, {"model": "x"}])
+@pytest.mark.parametrize(
+    "other", [{"driver": "1.2"}, {"gpu": "another"}, {"tensorrt": "10.10"}, {"precision": "fp32"}, {"model": "x"}]
+)
 def test_engines_of_something_else_do_not(other: dict[str, str], tmp_path: Path) -> None:
     assert not built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
 
 
-@pytest.mark.parametrize("other", [{"tensorrt": "10.13.0.35.post1"}, {"gpu": "NVIDIA Test MIG 1g.5gb"}, {"compute_capability": "8.9"}])
+@pytest.mark.parametrize(
+    "other", [{"tensorrt": "10.13.0.35.post1"}, {"gpu": "NVIDIA Test MIG 1g.5gb"}, {"compute_capability": "8.9"}]
+)
 def test_engines_of_the_same_by_another_name_do(other: dict[str, str], tmp_path: Path) -> None:
     assert built(BY_NAME["trt+fp16"], FULL, MODEL, fill(tmp_path, **other))
 
@@ -94,7 +111,11 @@ def test_engines_that_the_settings_do_not_ask_for_do_not_count(tmp_path: Path) -
         BY_NAME["trt+fp16"],
         FULL,
         MODEL,
-        {**environ, "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware", "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION": "bf16"},
+        {
+            **environ,
+            "COSYSERVE_TOKEN2WAV_ENGINE_COMPATIBILITY": "hardware",
+            "COSYSERVE_TOKEN2WAV_ENGINE_PRECISION": "bf16",
+        },
     )
 
 
@@ -118,8 +139,14 @@ def test_what_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
 def test_a_backend_that_the_user_has_set_stays_unless_a_configuration_is_forced() -> None:
     environ = {"COSYSERVE_LLM_BACKEND": "vllm"}
     compiled = BY_NAME["compile+fp16"]
-    assert planned(compiled, FULL, MODEL, forced=False, environ=environ).backends == {"llm": "vllm", "token2wav": "torch"}
-    assert planned(compiled, FULL, MODEL, forced=True, environ=environ).backends == {"llm": "torch", "token2wav": "torch"}
+    assert planned(compiled, FULL, MODEL, forced=False, environ=environ).backends == {
+        "llm": "vllm",
+        "token2wav": "torch",
+    }
+    assert planned(compiled, FULL, MODEL, forced=True, environ=environ).backends == {
+        "llm": "torch",
+        "token2wav": "torch",
+    }
 
 
 def test_what_cannot_run_is_refused_with_the_reason() -> None:
@@ -133,7 +160,10 @@ def test_commands_of_each_configuration(tmp_path: Path) -> None:
     plans = ["build", "token2wav", str(MODEL), "--precision", "fp16", *where]
     trt, onnx, cpu = (BY_NAME[name] for name in ("trt+fp16", "onnx", "cpu"))
     assert steps(trt, FULL, environ) == [plans]
-    new, old = machine(gpu(), tensorrt="10.13.0.35", tensorrt_llm="1.2.0"), machine(gpu(), tensorrt="10.10.0.31", tensorrt_llm="0.20.0")
+    new, old = (
+        machine(gpu(), tensorrt="10.13.0.35", tensorrt_llm="1.2.0"),
+        machine(gpu(), tensorrt="10.10.0.31", tensorrt_llm="0.20.0"),
+    )
     trtllm = BY_NAME["trtllm+fp16"]
     hf, checkpoint = (str(converted_directory(MODEL, form, environ)) for form in ("hf", "trtllm-0.20"))
     assert hf.startswith(str(tmp_path / "cache" / "converted"))
@@ -147,10 +177,15 @@ def test_commands_of_each_configuration(tmp_path: Path) -> None:
     assert "COSYSERVE_LLM_CONVERTED" not in planned(trtllm, old, MODEL, forced=False, environ=environ).environ
     vllm = machine(gpu(), tensorrt="10.13.0.35", vllm="0.19.0")
     export = str(converted_directory(MODEL, "vllm", environ))
-    assert steps(BY_NAME["vllm+fp16"], vllm, environ) == [["convert", str(MODEL), "--target", "vllm", "--output", export]]
+    assert steps(BY_NAME["vllm+fp16"], vllm, environ) == [
+        ["convert", str(MODEL), "--target", "vllm", "--output", export]
+    ]
     first = environ | {"COSYSERVE_LLM_BACKEND": "auto", "COSYSERVE_LLM_AUTO_FIRST": "vllm"}
     assert planned(trt, vllm, MODEL, forced=False, environ=first).environ["COSYSERVE_LLM_CONVERTED"] == export
-    assert planned(BY_NAME["vllm+fp16"], vllm, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"] == export
+    assert (
+        planned(BY_NAME["vllm+fp16"], vllm, MODEL, forced=False, environ=environ).environ["COSYSERVE_LLM_CONVERTED"]
+        == export
+    )
     assert steps(onnx, FULL, environ) == [["export", str(MODEL), "--precision", "fp32", *where]]
     assert steps(cpu, FULL, environ) == []
 
@@ -168,6 +203,10 @@ def test_commands_make_what_the_settings_will_look_for(tmp_path: Path) -> None:
     assert steps(trt, found, environ) == [plans, ["convert", str(MODEL), "--target", "vllm", "--output", export]]
     assert steps(trt, found, environ | {"COSYSERVE_LLM_CONVERTED": "/mine"}) == [plans]
     assert steps(trt, found, environ | {"COSYSERVE_LLM_BACKEND": "torch"}) == [plans]
-    published = {f"{flow}ENGINE_ESTIMATOR": "published", f"{flow}ENGINE_PRECISION": "fp32", f"{flow}BACKEND": "onnxruntime"}
+    published = {
+        f"{flow}ENGINE_ESTIMATOR": "published",
+        f"{flow}ENGINE_PRECISION": "fp32",
+        f"{flow}BACKEND": "onnxruntime",
+    }
     file = str(MODEL / "flow.decoder.estimator.fp32.onnx")
     assert steps(trt, FULL, environ | published) == [["export", str(MODEL), "--precision", "fp32", "--published", file]]

@@ -1,6 +1,8 @@
-"""Stands in for nvidia-cuda-mps-control: a daemon that is a sleeping process, its pid where the real one leaves it.
+"""Stands in for nvidia-cuda-mps-control: a daemon that is a sleeping process, its pid where the
+real one leaves it.
 
-FAKE_MPS says how it behaves: starts, refuses, hangs, stubborn (does not come back from quit), deaf (does, and lives on).
+FAKE_MPS says how it behaves: starts, refuses, hangs, stubborn (does not come back from quit), deaf
+(does, and lives on).
 """
 
 import stat

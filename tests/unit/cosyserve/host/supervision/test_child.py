@@ -25,7 +25,9 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 async def started(environ: dict[str, str]) -> Child:
     up = asyncio.Event()
-    child = await Child.start("holder", "holder.0", "127.0.0.1:9", environ, lambda line: up.set() if "helper is up" in line else None)
+    child = await Child.start(
+        "holder", "holder.0", "127.0.0.1:9", environ, lambda line: up.set() if "helper is up" in line else None
+    )
     await up.wait()
     return child
 
@@ -41,7 +43,8 @@ def is_empty(group: int) -> bool:
 async def test_what_a_killed_service_had_started_ends_with_it(environ: dict[str, str]) -> None:
     child = await started(environ)
     child.send(signal.SIGKILL)
-    assert await child.ended() == -signal.SIGKILL  # the helper holds the output: this would wait for it
+    # the helper holds the output: this would wait for it
+    assert await child.ended() == -signal.SIGKILL
 
 
 async def test_the_parents_end_is_the_end_of_all(environ: dict[str, str]) -> None:

@@ -1,4 +1,6 @@
-"""How engines on one GPU share it: who is counted, what they are told, and a daemon that starts, refuses, hangs, dies or is there."""
+"""How engines on one GPU share it: who is counted, what they are told, and a daemon that starts,
+refuses, hangs, dies or is there.
+"""
 
 import asyncio
 import json
@@ -28,15 +30,27 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
     (tmp_path / "bin").mkdir()
     put_program(tmp_path / "bin")
     monkeypatch.setattr(gpu_sharing, "_DEFAULT_PIPES", tmp_path / "usual")
-    # The keeper is a child: it must find the program's behaviour too, and leave its directory where the test can look.
+    # The keeper is a child: it must find the program's behaviour too, and leave its directory where
+    # the test can look.
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 
     def places(way: str = "starts", devices: tuple[str, str] = ("cuda", "cuda"), **more: str) -> list[Place]:
         path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        everyone = {"PATH": path, "FAKE_MPS": way, "FAKE_MPS_CALLS": str(tmp_path / "calls"), "CUDA_VISIBLE_DEVICES": "0", **more}
+        everyone = {
+            "PATH": path,
+            "FAKE_MPS": way,
+            "FAKE_MPS_CALLS": str(tmp_path / "calls"),
+            "CUDA_VISIBLE_DEVICES": "0",
+            **more,
+        }
         stages = (("frontend", ""), ("llm", devices[0]), ("token2wav", devices[1]), ("orchestrator", ""))
         return [
-            Place(service, 0, "127.0.0.1:1", everyone | ({f"COSYSERVE_{service.upper()}_DEVICE": device} if device else {}))
+            Place(
+                service,
+                0,
+                "127.0.0.1:1",
+                everyone | ({f"COSYSERVE_{service.upper()}_DEVICE": device} if device else {}),
+            )
             for service, device in stages
         ]
 
@@ -44,7 +58,11 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Told:
 
 
 def _calls(directory: Path) -> list[list[str]]:
-    return [line.split("|") for line in (directory / "calls").read_text().splitlines()] if (directory / "calls").exists() else []
+    return (
+        [line.split("|") for line in (directory / "calls").read_text().splitlines()]
+        if (directory / "calls").exists()
+        else []
+    )
 
 
 def _daemon(pipes: str) -> psutil.Process:
@@ -65,8 +83,13 @@ async def test_engines_on_one_gpu_get_a_daemon_of_their_own(told: Told, tmp_path
         environ = {place.service: place.environ for place in places}
         pipes = environ["llm"]["CUDA_MPS_PIPE_DIRECTORY"]
         assert environ["token2wav"]["CUDA_MPS_PIPE_DIRECTORY"] == pipes
-        assert (environ["llm"]["CUDA_MPS_CLIENT_PRIORITY"], environ["token2wav"]["CUDA_MPS_CLIENT_PRIORITY"]) == ("0", "1")
-        assert not {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY"} & (environ["frontend"].keys() | environ["orchestrator"].keys())
+        assert (environ["llm"]["CUDA_MPS_CLIENT_PRIORITY"], environ["token2wav"]["CUDA_MPS_CLIENT_PRIORITY"]) == (
+            "0",
+            "1",
+        )
+        assert not {"CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_CLIENT_PRIORITY"} & (
+            environ["frontend"].keys() | environ["orchestrator"].keys()
+        )
         daemon = _daemon(pipes)
         assert Path(pipes).parent.stat().st_mode & 0o77 == 0
     assert lines == ["llm.0, token2wav.0 run on one GPU at the same time, through an MPS daemon of their own"]
@@ -84,7 +107,8 @@ async def test_priorities_that_somebody_chose_stay(told: Told) -> None:
 @pytest.mark.parametrize(
     ("devices", "visible"),
     [
-        (("cuda", "cpu"), "0"), (("cpu", "cpu"), "0"), (("cuda:0", "cuda:1"), "0,1"), (("cuda:0", "cuda:1"), "0"), (("cuda", "cuda"), ""),
+        (("cuda", "cpu"), "0"), (("cpu", "cpu"), "0"), (("cuda:0", "cuda:1"), "0,1"), (("cuda:0", "cuda:1"), "0"),
+        (("cuda", "cuda"), ""),
         (("cuda", "cuda"), "-1,0"),
     ],
 )  # fmt: skip
@@ -96,7 +120,9 @@ async def test_nobody_shares(told: Told, devices: tuple[str, str], visible: str,
     assert (lines, _calls(tmp_path)) == ([], [])
 
 
-async def test_fake_engines_and_a_machine_without_gpu_share_nothing(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fake_engines_and_a_machine_without_gpu_share_nothing(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines: list[str] = []
     fake = told(COSYSERVE_LLM_BACKEND="fake", COSYSERVE_TOKEN2WAV_BACKEND="torch")
     monkeypatch.setattr(gpu_sharing, "gpu_is_there", lambda: False)
@@ -111,12 +137,17 @@ async def test_fake_engines_and_a_machine_without_gpu_share_nothing(told: Told, 
 
 @pytest.mark.parametrize(
     ("devices", "visible"),
-    [(("cuda", "cuda"), ("0", "0,1")), (("cuda", "cuda:1"), ("1", "0, 1")), (("cuda:1", "cuda"), ("GPU-a,GPU-b", "GPU-b"))],
+    [
+        (("cuda", "cuda"), ("0", "0,1")),
+        (("cuda", "cuda:1"), ("1", "0, 1")),
+        (("cuda:1", "cuda"), ("GPU-a,GPU-b", "GPU-b")),
+    ],
 )
 async def test_one_gpu_by_several_names(told: Told, devices: tuple[str, str], visible: tuple[str, str]) -> None:
     places = told("refuses", devices=devices)
     places[1:3] = [
-        replace(place, environ={**place.environ, "CUDA_VISIBLE_DEVICES": seen}) for place, seen in zip(places[1:3], visible, strict=True)
+        replace(place, environ={**place.environ, "CUDA_VISIBLE_DEVICES": seen})
+        for place, seen in zip(places[1:3], visible, strict=True)
     ]
     lines: list[str] = []
     async with shared_gpu(places, "auto", lines.append):
@@ -176,7 +207,9 @@ def test_a_daemon_that_hangs_is_given_up(
 
 
 @pytest.mark.parametrize("way", ["stubborn", "deaf"])
-def test_a_daemon_that_does_not_listen_is_killed(told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+def test_a_daemon_that_does_not_listen_is_killed(
+    told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     monkeypatch.setattr(mps_keeper, "QUIT_SECONDS", 0)
     monkeypatch.setattr(mps_keeper, "_MARGIN_SECONDS", 0.5)
     for name, value in told(way)[0].environ.items():
@@ -200,7 +233,9 @@ async def test_a_daemon_that_dies_is_told(told: Told, tmp_path: Path) -> None:
     async with shared_gpu(told(), "auto", report) as places:
         _daemon(places[1].environ["CUDA_MPS_PIPE_DIRECTORY"]).kill()
         await asyncio.wait_for(dead.wait(), 20)
-    assert lines[1:] == ["warning: the MPS daemon ended; engines that are started from now on have the GPU in turns with the others"]
+    assert lines[1:] == [
+        "warning: the MPS daemon ended; engines that are started from now on have the GPU in turns with the others"
+    ]
     assert not _left(tmp_path)
 
 
@@ -221,7 +256,10 @@ async def test_pipes_without_a_daemon_are_one_warning(told: Told, tmp_path: Path
     before = told(CUDA_MPS_PIPE_DIRECTORY=str(tmp_path))
     async with shared_gpu(before, "auto", lines.append) as places:
         assert places is before
-    assert lines == ["warning: llm.0, token2wav.0 share a GPU in turns: CUDA_MPS_PIPE_DIRECTORY is set, but no MPS daemon answers there"]
+    assert lines == [
+        "warning: llm.0, token2wav.0 share a GPU in turns: CUDA_MPS_PIPE_DIRECTORY is set, but no MPS daemon answers "
+        "there"
+    ]
 
 
 _HOLDER = """
@@ -254,7 +292,12 @@ def test_no_daemon_outlives_a_killed_stack(told: Told) -> None:
 
 def test_signals_end_no_daemon_that_the_stack_still_needs(told: Told, tmp_path: Path) -> None:
     environ = {**os.environ, **told()[0].environ}
-    command = [sys.executable, "-m", "cosyserve.host.supervision.mps_keeper", str(tmp_path / "bin" / "nvidia-cuda-mps-control")]
+    command = [
+        sys.executable,
+        "-m",
+        "cosyserve.host.supervision.mps_keeper",
+        str(tmp_path / "bin" / "nvidia-cuda-mps-control"),
+    ]
     with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as keeper:
         assert keeper.stdin is not None
         assert keeper.stdout is not None
@@ -279,14 +322,17 @@ def test_which_way_is_wanted() -> None:
 
 
 async def test_two_decoders_on_one_gpu_take_turns(told: Told, tmp_path: Path) -> None:
-    """Programs of one launch wait for each other: half of two launches at the same time could wait for ever."""
+    """Programs of one launch wait for each other: half of two launches at the same time could wait
+    for ever.
+    """
     lines: list[str] = []
     places = told()
     places.append(Place("token2wav", 1, "127.0.0.1:2", places[2].environ))
     async with shared_gpu(places, "auto", lines.append) as found:
         assert found == places
     assert lines == [
-        "warning: llm.0, token2wav.0, token2wav.1 share a GPU in turns: more than one of them is token2wav; give each a GPU of its own"
+        "warning: llm.0, token2wav.0, token2wav.1 share a GPU in turns: more than one of them is token2wav; give each "
+        "a GPU of its own"
     ]
     assert not _calls(tmp_path)
 
@@ -295,7 +341,12 @@ def _spread(told: Told, *engines: tuple[str, str]) -> list[Place]:
     """Engines by service and the one GPU that each sees."""
     environ = told()[0].environ
     return [
-        Place(service, number, "127.0.0.1:1", {**environ, f"COSYSERVE_{service.upper()}_DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": gpu})
+        Place(
+            service,
+            number,
+            "127.0.0.1:1",
+            {**environ, f"COSYSERVE_{service.upper()}_DEVICE": "cuda", "CUDA_VISIBLE_DEVICES": gpu},
+        )
         for number, (service, gpu) in enumerate(engines)
     ]
 
@@ -319,6 +370,7 @@ async def test_two_decoders_on_one_gpu_leave_the_other_gpu_its_daemon(told: Told
     async with shared_gpu(_spread(told, *engines), "auto", lines.append) as places:
         assert [bool(place.environ.get("CUDA_MPS_PIPE_DIRECTORY")) for place in places] == [False, False, True, True]
     assert lines == [
-        "warning: token2wav.0, token2wav.1 share a GPU in turns: more than one of them is token2wav; give each a GPU of its own",
+        "warning: token2wav.0, token2wav.1 share a GPU in turns: more than one of them is token2wav; give each a GPU "
+        "of its own",
         "llm.2, token2wav.3 run on one GPU at the same time, through an MPS daemon of their own",
     ]

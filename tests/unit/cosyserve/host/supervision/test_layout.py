@@ -1,4 +1,6 @@
-"""Which device and which port each process of a stack gets, and what is refused before anything starts."""
+"""Which device and which port each process of a stack gets, and what is refused before anything
+starts.
+"""
 
 import socket
 from pathlib import Path
@@ -22,14 +24,19 @@ def _four_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "gpu_count", lambda: 4)
 
 
-def laid(replicas: dict[str, int] | None = None, environ: dict[str, str] | None = None, listen: str = LISTEN, **how: Any) -> list[Place]:
+def laid(
+    replicas: dict[str, int] | None = None, environ: dict[str, str] | None = None, listen: str = LISTEN, **how: Any
+) -> list[Place]:
     return lay_out(MODEL, listen, replicas or {}, None, how.pop("device", None), 1.0, environ or {}, **how)
 
 
 def seen(places: list[Place]) -> dict[str, tuple[str | None, str | None]]:
     """The device that each process is told, and the GPUs that it sees."""
     return {
-        place.label: (place.environ.get(f"COSYSERVE_{place.service.upper()}_DEVICE"), place.environ.get("CUDA_VISIBLE_DEVICES"))
+        place.label: (
+            place.environ.get(f"COSYSERVE_{place.service.upper()}_DEVICE"),
+            place.environ.get("CUDA_VISIBLE_DEVICES"),
+        )
         for place in places
     }
 
@@ -55,7 +62,10 @@ def test_gpus_are_counted_among_the_visible_ones() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"devices": {"frontend": ["cpu"]}}, "'frontend' has no engine; services that can have devices: llm, token2wav"),
+        (
+            {"devices": {"frontend": ["cpu"]}},
+            "'frontend' has no engine; services that can have devices: llm, token2wav",
+        ),
         ({"devices": {"llm": ["gpu0"]}}, "'gpu0' of llm is no device; expected cpu, or cuda:N such as cuda:0"),
         ({"devices": {"llm": ["cuda:4"]}}, "llm is to use cuda:4, but this machine has 4 NVIDIA GPUs$"),
         (
@@ -77,7 +87,9 @@ def test_what_cannot_be_laid_out(how: dict[str, Any], message: str) -> None:
         laid(**how)
 
 
-@pytest.mark.parametrize("text", ["", "cuda:0", "=cuda:0", "llm=", "llm=cuda:0,", "llm=cuda:0,llm=cuda:1", "llm=cuda:0,,cuda:1"])
+@pytest.mark.parametrize(
+    "text", ["", "cuda:0", "=cuda:0", "llm=", "llm=cuda:0,", "llm=cuda:0,llm=cuda:1", "llm=cuda:0,,cuda:1"]
+)
 def test_other_forms_of_devices_are_refused(text: str) -> None:
     with pytest.raises(Exception, match="is not of the form token2wav=cuda:0,cuda:1,llm=cuda:0"):
         devices(text)
@@ -95,7 +107,9 @@ def test_stages_listen_where_they_are_told() -> None:
         first + 4,
     )
     assert len(set(found.values())) == len(found)
-    assert places[-1].environ["COSYSERVE_ORCHESTRATOR_TOKEN2WAV"] == ",".join(f"127.0.0.1:{first + step}" for step in (1, 3, 4))
+    assert places[-1].environ["COSYSERVE_ORCHESTRATOR_TOKEN2WAV"] == ",".join(
+        f"127.0.0.1:{first + step}" for step in (1, 3, 4)
+    )
 
 
 def test_ports_that_are_taken_are_refused() -> None:

@@ -1,4 +1,6 @@
-"""When a process counts as frozen: several questions in a row without an answer, and no other way."""
+"""When a process counts as frozen: several questions in a row without an answer, and no other
+way.
+"""
 
 import asyncio
 import contextlib
@@ -24,8 +26,8 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """Answers the n-th question as `answers` says: with a state, or a status, after some seconds, or None for not at all; the last from
-    then on."""
+    """Answers the n-th question as `answers` says: with a state, or a status, after some seconds,
+    or None for not at all; the last from then on."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers, self.asked = answers, 0
@@ -62,7 +64,9 @@ async def test_three_questions_in_a_row_without_an_answer() -> None:
     assert health.asked == 4 + 3, "two without an answer, and one that came, begin the count anew"
 
 
-@pytest.mark.parametrize("code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL])
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.INTERNAL]
+)
 async def test_a_status_that_the_process_sends_is_an_answer(code: grpc.StatusCode) -> None:
     health = Health(code)
     async with listening(health) as (address, _):
@@ -73,7 +77,10 @@ async def test_a_status_that_the_process_sends_is_an_answer(code: grpc.StatusCod
 
 async def test_a_status_that_a_process_sends_before_it_freezes_begins_the_silence() -> None:
     loop = asyncio.get_running_loop()
-    async with listening(Health(grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.DEADLINE_EXCEEDED, None)) as (address, _):
+    async with listening(Health(grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.DEADLINE_EXCEEDED, None)) as (
+        address,
+        _,
+    ):
         begin = loop.time()
         assert await asyncio.wait_for(until_silent(address, 60), 20) == "gave no health answer for 0.8 s"
         assert loop.time() - begin > 0.2 + 0.55

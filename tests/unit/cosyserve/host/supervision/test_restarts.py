@@ -1,4 +1,6 @@
-"""Restarts of a service that does not last: counted in a row, forgotten for one that has served for a minute."""
+"""Restarts of a service that does not last: counted in a row, forgotten for one that has served for
+a minute.
+"""
 
 import asyncio
 import signal
@@ -15,7 +17,9 @@ STEADY_SECONDS = 0.2
 
 
 class FakeChild:
-    """A process that loads, serves and dies, for as many seconds as `lives` says of its life; the last from then on."""
+    """A process that loads, serves and dies, for as many seconds as `lives` says of its life; the
+    last from then on.
+    """
 
     lives: tuple[tuple[float, float], ...] = ()
     started = 0
