@@ -9,6 +9,7 @@ over the rate of a large bfloat16 product, both from `--part ceilings`.
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,16 +41,14 @@ PARTS: dict[str, Part] = {
     "readable": readable,
     "tuning-pitch": pitch_tuning,
 }
-PARTS |= {
-    f"vocoder-{kind}": lambda out, kind=kind: vocoder(out, (kind,))
-    for kind in ("ieee", "tf32x3", "tf32", "bfloat16", "float16")
-}  # type: ignore[misc]
-PARTS |= {
-    f"correctness-{kind}": lambda out, kind=kind: correctness(out, (getattr(torch, kind),))
-    for kind in ("float32", "bfloat16")
-}  # type: ignore[misc]
-PARTS |= {f"tuning-sound-{kind}": lambda out, kind=kind: sound_tuning(out, kind) for kind in ("float16", "tf32")}  # type: ignore[misc]
-PARTS |= {f"tuning-{kind}": lambda out, kind=kind: tuning(out, (kind,)) for kind in CHOICES}  # type: ignore[misc]
+for kind in ("ieee", "tf32x3", "tf32", "bfloat16", "float16"):
+    PARTS[f"vocoder-{kind}"] = partial(vocoder, precisions=(kind,))
+for kind in ("float32", "bfloat16"):
+    PARTS[f"correctness-{kind}"] = partial(correctness, kinds=(getattr(torch, kind),))
+for kind in ("float16", "tf32"):
+    PARTS[f"tuning-sound-{kind}"] = partial(sound_tuning, precision=kind)
+for kind in CHOICES:
+    PARTS[f"tuning-{kind}"] = partial(tuning, kinds=(kind,))
 
 
 def main() -> None:
