@@ -13,10 +13,11 @@ ARG CUDA_IMAGE=nvidia/cuda:13.0.1-base-ubuntu24.04
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /source
 COPY pyproject.toml README.md ./
+COPY packages packages
 COPY cosyserve cosyserve
 COPY services services
 COPY tools tools
-RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel .
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheel . ./packages/server
 
 FROM ${PYTHON_IMAGE} AS slim
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -34,7 +35,7 @@ RUN pip install --constraint constraints.txt ${TORCH_INDEX_URL:+--index-url "${T
 
 FROM slim-torch AS frontend
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[frontend]" \
+    pip install --constraint constraints.txt /wheel/cosyserve-*.whl "$(echo /wheel/cosyserve_server-*.whl)[frontend]" \
     && install --directory --owner=10001 --group=10001 /var/lib/cosyserve/voices \
     && pip check
 USER 10001
@@ -45,7 +46,7 @@ ENTRYPOINT ["python", "-m", "services.frontend"]
 
 FROM slim-torch AS llm-cpu
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[llm]" \
+    pip install --constraint constraints.txt /wheel/cosyserve-*.whl "$(echo /wheel/cosyserve_server-*.whl)[llm]" \
     && pip check
 USER 10001
 EXPOSE 50053
@@ -55,7 +56,7 @@ ENTRYPOINT ["python", "-m", "services.llm"]
 
 FROM slim-torch AS token2wav-cpu
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav]" \
+    pip install --constraint constraints.txt /wheel/cosyserve-*.whl "$(echo /wheel/cosyserve_server-*.whl)[token2wav]" \
     && pip check
 USER 10001
 EXPOSE 50054
@@ -66,7 +67,7 @@ ENTRYPOINT ["python", "-m", "services.token2wav"]
 
 FROM slim AS orchestrator
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --constraint constraints.txt "$(echo /wheel/*.whl)[orchestrator]" \
+    pip install --constraint constraints.txt /wheel/cosyserve-*.whl "$(echo /wheel/cosyserve_server-*.whl)[orchestrator]" \
     && pip check
 USER 10001
 EXPOSE 50051
@@ -113,7 +114,7 @@ COPY models/demo models/demo
 COPY models/cosyvoice2-0.5b.toml models/
 COPY constraints.txt ./
 RUN --mount=from=wheel,source=/wheel,target=/wheel \
-    pip install --no-cache-dir --constraint constraints.txt "$(echo /wheel/*.whl)[token2wav,engines]" ${TENSORRT_PACKAGE:+"${TENSORRT_PACKAGE}"} \
+    pip install --no-cache-dir --constraint constraints.txt /wheel/cosyserve-*.whl "$(echo /wheel/cosyserve_server-*.whl)[token2wav,engines]" ${TENSORRT_PACKAGE:+"${TENSORRT_PACKAGE}"} \
     && pip check
 USER 10001
 EXPOSE 50054

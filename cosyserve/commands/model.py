@@ -49,7 +49,7 @@ async def run(arguments: argparse.Namespace) -> int:
         )
     missing = [library for library in _NEEDS.get(arguments.step, ()) if importlib.util.find_spec(library) is None]
     if missing:
-        needed = f"model {arguments.step} needs {' and '.join(missing)}: pip install 'cosyserve[cpu,engines]'"
+        needed = f"model {arguments.step} needs {' and '.join(missing)}: pip install 'cosyserve-server[cpu,engines]'"
         return tell("", needed, FAILED, as_json=as_json)
     return _become([sys.executable, "-m", module, *arguments.rest])
 

@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     if any(importlib.util.find_spec(name) is None for name in ("tools", "torch")):
-        needed = "verify needs the engines: pip install 'cosyserve[cpu]', or run it in a checkout"
+        needed = "verify needs the engines: pip install 'cosyserve-server[cpu]', or run it in a checkout"
         return tell("", needed, FAILED, as_json=arguments.json)
     command = [sys.executable, "-m", "tools.verify", str(arguments.directory), *(["--json"] if arguments.json else [])]
     process = await asyncio.create_subprocess_exec(*command)

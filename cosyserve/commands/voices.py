@@ -155,7 +155,7 @@ async def _set(client: Client, arguments: argparse.Namespace) -> int:
 
 async def _transfer(arguments: argparse.Namespace) -> int:
     if any(importlib.util.find_spec(name) is None for name in ("services", "torch")):
-        needed = "this needs the engines: pip install 'cosyserve[cpu]', or run it in a checkout"
+        needed = "this needs the engines: pip install 'cosyserve-server[cpu]', or run it in a checkout"
         return tell("", needed, FAILED, as_json=arguments.json)
     where = ["--model", str(model_directory(arguments.model)), "--voices", arguments.voices or voices_url()]
     chosen = [option for voice_id in arguments.only for option in ("--only", voice_id)]

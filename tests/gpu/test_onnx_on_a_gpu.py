@@ -16,7 +16,7 @@ from services.token2wav.inputs.request import Profile
 from services.token2wav.inputs.voice_prompt import VoicePrompt
 from tests.unit.token2wav.speaking import GOLDEN, golden
 
-pytest.importorskip("onnx", reason="graphs are written with onnx: pip install 'cosyserve[engines]'")
+pytest.importorskip("onnx", reason="graphs are written with onnx: pip install 'cosyserve-server[engines]'")
 onnxruntime = pytest.importorskip("onnxruntime", reason="pip install onnxruntime, or onnxruntime-gpu")
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 CUDA = "CUDAExecutionProvider"

@@ -23,7 +23,7 @@ def dispatched(usage: str, stages: Mapping[str, str], arguments: Sequence[str] |
     try:
         module = importlib.import_module(stages[stage])
     except ModuleNotFoundError as error:
-        needed = f"this needs {error.name} for {stage}: pip install 'cosyserve[cpu,engines]'"
+        needed = f"this needs {error.name} for {stage}: pip install 'cosyserve-server[cpu,engines]'"
         return tell("", needed, FAILED, as_json="--json" in given)
     status: int = module.main(given)
     return status

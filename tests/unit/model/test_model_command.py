@@ -35,9 +35,9 @@ def test_all_that_follows_the_step_is_the_steps() -> None:
 @pytest.mark.parametrize(
     ("step", "missing", "said"),
     [
-        ("convert", ("torch",), "model convert needs torch: pip install 'cosyserve[cpu,engines]'"),
+        ("convert", ("torch",), "model convert needs torch: pip install 'cosyserve-server[cpu,engines]'"),
         ("convert", ("torch", "tokenizers"), "model convert needs torch and tokenizers: pip install"),
-        ("export", ("onnx",), "model export needs onnx: pip install 'cosyserve[cpu,engines]'"),
+        ("export", ("onnx",), "model export needs onnx: pip install 'cosyserve-server[cpu,engines]'"),
         ("prune", ("tools.model.prune",), "model prune is not part of this installation"),
         ("inspect", ("tools",), "model inspect is not part of this installation"),
     ],
@@ -80,7 +80,7 @@ def test_a_stage_whose_library_is_missing_says_so() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     )
-    assert ended.stderr == "cosyserve: this needs onnx for token2wav: pip install 'cosyserve[cpu,engines]'\n" * 2
+    assert ended.stderr == "cosyserve: this needs onnx for token2wav: pip install 'cosyserve-server[cpu,engines]'\n" * 2
     assert ended.returncode == 2
 
 

@@ -117,9 +117,9 @@ def test_an_image_has_one_generation_of_cuda() -> None:
     (base,) = re.findall(r"^ARG CUDA_IMAGE=nvidia/cuda:(\d+)\.", JOINED, re.MULTILINE)
     (package, release) = re.findall(r"^ARG TENSORRT_PACKAGE=(\S+)==(\S+)", JOINED, re.MULTILINE)[0]
     (doctor,) = (library.install for library in SUPPORT if library.name == "tensorrt")
-    extra = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"][
-        "gpu"
-    ]
+    extra = tomllib.loads((ROOT / "packages" / "server" / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]["gpu"]
     (wanted,) = (line for line in extra if line.startswith("tensorrt"))
     assert package == f"tensorrt-cu{base}"
     assert doctor == f"{package}=={release}"

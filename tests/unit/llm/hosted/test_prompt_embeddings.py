@@ -53,7 +53,7 @@ def test_tables_that_are_missing_or_of_another_size_are_said(export: Path, tmp_p
 
 
 def test_the_entry_point_of_the_distribution_is_the_plugin() -> None:
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    told = tomllib.loads((ROOT / "packages" / "server" / "pyproject.toml").read_text(encoding="utf-8"))
     points = told["project"]["entry-points"][vllm_plugin.GROUP]
     assert points == {vllm_plugin.NAME: "services.llm.hosted.vllm.vllm_plugin:register"}
     assert pkgutil.resolve_name(points[vllm_plugin.NAME]) is vllm_plugin.register
