@@ -20,6 +20,8 @@ BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 VLLM := build/vllm
 PROTOS := $(sort $(wildcard protos/cosyserve/v1/*.proto))
+# The contract of the newest release; a clone may lack its tag.
+RELEASED = $(shell ls protos/released/v*.binpb | sort --version-sort | tail -1)
 
 .PHONY: help setup protos lint test test-vllm types attack chaos soak fuzz demo up bench-cpu bench-gpu quality verify clean
 
@@ -37,6 +39,7 @@ lint: setup $(PROTOS_VENV)/.ready ## Style, types, import rules, contract, gener
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/buf lint
+	$(BIN)/buf breaking --against $(RELEASED)
 	$(BIN)/buf format --diff --exit-code
 	$(BIN)/hadolint Dockerfile
 	@rm -rf build/protos && mkdir -p build/protos/cosyserve/v1
