@@ -1,4 +1,4 @@
-# One target per image:  docker build --target token2wav-cpu -t cosyserve-token2wav-cpu:0.1.0 .
+# One target per image:  docker build --target token2wav-cpu -t cosyserve-token2wav-cpu:0.2.0 .
 #   CPU      frontend  llm-cpu  token2wav-cpu  orchestrator
 #   NVIDIA   llm  token2wav
 # Weights are mounted, never baked in; the bundled voice of 38 MB comes along so that every image can start by itself.
