@@ -13,7 +13,7 @@ ARG CUDA_IMAGE=nvidia/cuda:13.0.1-base-ubuntu24.04
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /source
 COPY pyproject.toml README.md ./
-COPY packages packages
+COPY packages/server packages/server
 COPY cosyserve cosyserve
 COPY services services
 COPY tools tools
