@@ -57,9 +57,9 @@ def read_model(settings: FrontendSettings) -> Loaded:
     """Blocks. Raises ModelError for an unusable model directory, SettingsError for a default voice
     that there cannot be, for a bad dictionary, and for a storage that cannot be opened."""
     # The grammars and the number speller take most of a second to import and load.
+    from services.frontend.loading import read_tokenizer
     from services.frontend.normalization.normalize import Normalizer
     from services.frontend.segmentation.split_mode import split_mode
-    from services.frontend.tokenizers.tokenizer import read_tokenizer
     from services.frontend.voices.speaker_file import read_presets
 
     directory = ModelDirectory(Path(settings.model))

@@ -18,8 +18,8 @@ import torch
 
 from cosyserve.errors import AlreadyExists, CosyserveError, ModelError
 from cosyserve.model_directory import ModelDirectory
+from services.frontend.loading import read_tokenizer
 from services.frontend.prompts.voice_model import voice_model
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 from services.frontend.voices.blobs import open_blobs
 from services.frontend.voices.speaker_file import entry_of, read_file, read_voices, triton_entry_of
 from services.frontend.voices.voice_file import KeptVoice, Origin, now

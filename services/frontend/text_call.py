@@ -10,8 +10,9 @@ from cosyserve.errors import InvalidRequest
 from cosyserve.timing import Timing
 from cosyserve.v1 import frontend_pb2 as pb
 from cosyserve.v1.warning_pb2 import TextWarning
-from services.frontend.analysis.analyzer import Reading, Sentence
+from services.frontend.analysis.analyzer import Sentence
 from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.streaming_input import WrittenForm
 from services.frontend.segmentation.pauses import Pause, added
 from services.frontend.text.language import traced_language

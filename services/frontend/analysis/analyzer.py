@@ -1,11 +1,12 @@
 """A text becomes sentences with token ids: the one path behind every way of sending text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cosyserve.spec import LONGEST_SENTENCE
 from services.frontend.analysis.incremental_sentences import PartialSentences, Spoken
 from services.frontend.analysis.pronunciations import MOST_OF_A_SERVER, Dictionary
+from services.frontend.analysis.reading import DEFAULT_READING, Reading
 from services.frontend.analysis.reading_context import Course
 from services.frontend.analysis.source import Means, Source
 from services.frontend.normalization.english.unfinished_forms import has_begun
@@ -15,7 +16,6 @@ from services.frontend.segmentation.pauses import Pause, passages
 from services.frontend.segmentation.sentence_splitter import Splitter, cut_to_limit, is_only_marks
 from services.frontend.segmentation.split_mode import Split
 from services.frontend.segmentation.text_units import LONGEST_UNIT, runs_of, units_of
-from services.frontend.ssml.inserted import Inserted
 from services.frontend.text.language import CHINESE, ENGLISH
 from services.frontend.text.text_warnings import WarningLog
 from services.frontend.text.turns import give_way
@@ -27,31 +27,6 @@ RUN_CHARACTERS = 200
 (`turns`).
 """
 NO_DICTIONARY = Dictionary({}, None, MOST_OF_A_SERVER)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a request wants its text read."""
-
-    language_code: str = ""
-    """BCP-47 tag, or empty: by script."""
-    allow_control_tokens: bool = False
-    """Parse `<|...|>` control tokens; a text that has them is then not normalised, as specified."""
-    dictionary: Dictionary | None = None
-    """The server's and the request's pronunciations; None: the server's."""
-    joined: bool = False
-    """Join short sentences whatever the model directory says (Split.JOINED)."""
-    own_readings: bool = True
-    """As in `Normalizer.normalise`."""
-    speed: float = 1.0
-    """Of the request; the rates of a document multiply it."""
-    log: WarningLog | None = None
-    """Where what is not spoken as it is written is noted; None: nowhere."""
-    inserted: Sequence[Inserted] | None = None
-    """Of an SSML document, what its carriers stand for; None: the text is plain."""
-
-
-DEFAULT_READING = Reading()
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,10 @@
 meanwhile.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from services.frontend.analysis.pronunciations import Dictionary
+from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.reading_context import Course
 from services.frontend.analysis.unspoken import note_ssml_outside, note_unspoken
 from services.frontend.normalization.addresses import spoken_addresses
@@ -18,9 +19,6 @@ from services.frontend.text.turns import give_way
 from services.frontend.tokenizers import placeholders
 from services.frontend.tokenizers.control_tokens import without_controls
 from services.frontend.tokenizers.tokenizer import Tokenizer
-
-if TYPE_CHECKING:
-    from services.frontend.analysis.analyzer import Reading
 
 MEASURED_CHARACTERS = 512
 """Of a segment: what is longer has the 80 tokens at which a segment may end, or nothing in it is
@@ -41,7 +39,7 @@ class Source:
     """One text on its way: as it will be normalised, and what was taken out of it meanwhile."""
 
     def __init__(
-        self, means: Means, text: str, language_code: str, reading: "Reading", course: Course, *, alone: bool = True
+        self, means: Means, text: str, language_code: str, reading: Reading, course: Course, *, alone: bool = True
     ) -> None:
         self._tokenizer, self._log = means.tokenizer, reading.log
         self.own_readings = reading.own_readings

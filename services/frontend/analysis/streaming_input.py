@@ -4,7 +4,8 @@ document.
 
 from collections.abc import Iterator
 
-from services.frontend.analysis.analyzer import Analyzer, Reading
+from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.streaming_ssml import WrittenDocument
 from services.frontend.analysis.streaming_text import Piece, WrittenText
 from services.frontend.segmentation.text_units import Units

@@ -5,8 +5,9 @@ sentences whole or in parts.
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from services.frontend.analysis.analyzer import Analyzer, Reading, Sentence
+from services.frontend.analysis.analyzer import Analyzer, Sentence
 from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.reading_context import Course
 from services.frontend.analysis.streaming_text import Piece, WrittenText
 from services.frontend.segmentation.pauses import Pause

@@ -4,8 +4,9 @@ whole or in parts.
 
 from collections.abc import Iterable, Iterator
 
-from services.frontend.analysis.analyzer import Analyzer, Reading, Sentence
+from services.frontend.analysis.analyzer import Analyzer, Sentence
 from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.reading_context import Course
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.segmentation.text_units import Units

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from services.frontend.analysis.analyzer import Analyzer, Reading, Sentence
+from services.frontend.analysis.analyzer import Analyzer, Sentence
+from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.reading_context import Course
 from services.frontend.segmentation.language_spans import language_by_script
 from services.frontend.segmentation.pauses import Pause

@@ -13,8 +13,8 @@ from services.frontend.normalization.chinese import calendar as chinese_calendar
 from services.frontend.normalization.chinese import codes as chinese_codes
 from services.frontend.normalization.chinese import quantities as chinese_quantities
 from services.frontend.normalization.chinese import signs as chinese_signs
-from services.frontend.normalization.chinese.rules import Rule, applied
 from services.frontend.text.chinese_numbers import digits
+from services.frontend.text.rules import Rule, apply_rules
 
 _DOTTED: tuple[Rule, ...] = (
     (
@@ -42,5 +42,5 @@ def rewritten(text: str) -> str:
     """`text` with its numbers and signs in words."""
     text = text.translate(chinese_signs.WIDE)
     if _NUMERIC.search(text):
-        text = applied(_RULES, text)
-    return applied(chinese_signs.LAST, text) if _SIGNED.search(text) else text
+        text = apply_rules(_RULES, text)
+    return apply_rules(chinese_signs.LAST, text) if _SIGNED.search(text) else text

@@ -28,7 +28,7 @@ from services.frontend.normalization.english.numbers import (
     units,
     versions,
 )
-from services.frontend.normalization.english.rules import Rule, applied
+from services.frontend.text.rules import Rule, apply_rules
 
 _FIXED: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9])24/7(?![0-9/])"), "twenty four seven"),
@@ -60,32 +60,32 @@ def rewritten(text: str) -> str:
     if figures or signed or (")" in text and _MARKER.search(text)):
         text = list_markers.with_markers(text)
     if signed:
-        text = applied(technical_names.PROGRAMMING, text)
-        text = applied(slashes.RULES, text)
+        text = apply_rules(technical_names.PROGRAMMING, text)
+        text = apply_rules(slashes.RULES, text)
     elif "." in text and re.search(r"\.[A-Za-z]", text):
-        text = applied(slashes.RULES, applied(technical_names.PROGRAMMING, text))
+        text = apply_rules(slashes.RULES, apply_rules(technical_names.PROGRAMMING, text))
     if figures:
-        text = units.with_inches(applied(units.RULES, applied(_WITH_FIGURES, text)))
+        text = units.with_inches(apply_rules(units.RULES, apply_rules(_WITH_FIGURES, text)))
     if _UNIT.search(text):
-        text = applied(units.WITHOUT_FIGURE, text)
+        text = apply_rules(units.WITHOUT_FIGURE, text)
     if figures or signed:
-        text = applied(scientific.RULES, text)
-        text = applied(ratios.RULES, text)
-        text = applied(arithmetic.RULES, text)
+        text = apply_rules(scientific.RULES, text)
+        text = apply_rules(ratios.RULES, text)
+        text = apply_rules(arithmetic.RULES, text)
     if "/" in text:
-        text = applied(slashes.WORDS, text)
+        text = apply_rules(slashes.WORDS, text)
     if signed:
-        text = applied(signs.RULES, text)
+        text = apply_rules(signs.RULES, text)
     if _abbreviates(text):
-        text = applied(abbreviations.RULES, applied(dates.SHORTENED, text))
+        text = apply_rules(abbreviations.RULES, apply_rules(dates.SHORTENED, text))
     joined = _JOINED.search(text) is not None
     if joined or _NUMERAL.search(text):
-        text = applied(roman.RULES, text)
+        text = apply_rules(roman.RULES, text)
     if joined:
         text = identifiers.CITY_AND_STATE[0].sub(identifiers.CITY_AND_STATE[1], text)
     if not technical_names.SPOKEN.keys().isdisjoint(_WORDS.findall(text.lower())) or joined:
-        text = applied(technical_names.RULES, text)
-    return applied(plain_numbers.RULES, text) if figures else text
+        text = apply_rules(technical_names.RULES, text)
+    return apply_rules(plain_numbers.RULES, text) if figures else text
 
 
 def _abbreviates(text: str) -> bool:

@@ -93,3 +93,8 @@ def amount(number: str, behind: str = "") -> str:
 def fraction(part: str, whole: str) -> str:
     """`"2", "3"` as 三分之二."""
     return f"{cardinal(whole)}分之{cardinal(part)}"
+
+
+def range_word(written: str | None) -> str:
+    """Return the word between the ends of a range: 至 where it is written, else 到."""
+    return "至" if written and "至" in written else "到"

@@ -1,9 +1,7 @@
-"""The tokenizer that a model directory brings: byte-level BPE as published, or phonemes."""
+"""What the frontend asks of a tokenizer, and of the incremental encoding of a text that still arrives."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
-
-from cosyserve.model_directory import ModelDirectory
 
 
 class Certain(NamedTuple):
@@ -81,21 +79,3 @@ class Tokenizer(Protocol):
     def id_of(self, token: str) -> int | None:
         """The id of one token, None when there is none of that name."""
         ...
-
-
-def read_tokenizer(directory: ModelDirectory) -> Tokenizer:
-    """The BPE one when the directory has `CosyVoice-BlankEN/vocab.json`, the phoneme one when it
-    has `phonemes/symbols.json`.
-
-    Raises ModelError naming the file when the tokenizer's files are missing or malformed.
-    """
-    # Only the one that is used gets imported: a phoneme model needs no BPE library.
-    if (directory.path / "phonemes/symbols.json").exists() and not (
-        directory.path / "CosyVoice-BlankEN/vocab.json"
-    ).exists():
-        from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
-
-        return PhonemeTokenizer(directory)
-    from services.frontend.tokenizers.bpe import TextTokenizer
-
-    return TextTokenizer(directory)

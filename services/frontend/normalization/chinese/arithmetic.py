@@ -4,8 +4,8 @@ the text.
 
 import re
 
-from services.frontend.normalization.chinese.rules import Rule
 from services.frontend.text.chinese_numbers import NUMBER, START, amount, cardinal, fraction
+from services.frontend.text.rules import Rule
 
 _WON = "战?胜|击败|[大小完险惜]?[胜败负]|领先|获胜|取胜|落后|赢|输|打?平|逆转|横扫|拿下|淘汰|力克|告负|不敌|险胜"
 _OPERATORS = {

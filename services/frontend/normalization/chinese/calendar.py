@@ -2,8 +2,8 @@
 
 import re
 
-from services.frontend.normalization.chinese.rules import Rule, joining
-from services.frontend.text.chinese_numbers import START, cardinal, digits
+from services.frontend.text.chinese_numbers import START, cardinal, digits, range_word
+from services.frontend.text.rules import Rule
 
 _TO = r"[ ]?(?:-|--|—|——|–|~|～|至|到)[ ]?"
 _DASH = r"[ ]?(?:--?|——?|–|~|～)[ ]?"
@@ -55,11 +55,11 @@ def _times(found: re.Match[str]) -> str:
     for one in _TIME.finditer(found[0]):
         half = {"a": "上午", "p": "下午", "": ""}[(one["half"] or "").lower()]
         said.append(("" if told else half) + clock(one["hours"], one["minutes"], one["seconds"]))
-    return joining(found[0]).join(said)
+    return range_word(found[0]).join(said)
 
 
 def _years(found: re.Match[str]) -> str:
-    return f"{digits(found['first'])}{found['unit']}{joining(found['to'])}{digits(found['last'])}{found['ends']}"
+    return f"{digits(found['first'])}{found['unit']}{range_word(found['to'])}{digits(found['last'])}{found['ends']}"
 
 
 def _year(found: re.Match[str]) -> str:

@@ -6,8 +6,8 @@ Each rule is linear in the length of the text: every repetition is bounded.
 
 import re
 
-from services.frontend.normalization.chinese.rules import Rule
 from services.frontend.text.chinese_numbers import COUNTED, START, called, cardinal, digits
+from services.frontend.text.rules import Rule
 
 _PLATES = "京津沪渝冀豫云辽黑湘皖鲁新苏浙赣鄂桂甘晋蒙陕吉闽贵粤青藏川宁琼港澳使"
 _IS = r"(?:号码|号|码)?[ ]?(?:是|为|：|:|，|,)?[ ]?"

@@ -4,9 +4,9 @@ in the length of the text.
 
 import re
 
-from services.frontend.normalization.chinese.rules import Rule, joining
 from services.frontend.normalization.chinese.units import CURRENCIES, CURRENCY, UNIT, UNITS
-from services.frontend.text.chinese_numbers import COUNTED, NUMBER, PAIR, START, amount
+from services.frontend.text.chinese_numbers import COUNTED, NUMBER, PAIR, START, amount, range_word
+from services.frontend.text.rules import Rule
 
 _SCALE = r"(?:[十百千]?(?:万亿|[万亿])|[百千](?!克|米|瓦|卡|帕|焦|赫|分))"
 _DASH = r"[ ]?(?:--?|——?|–|−|~|～|∼)[ ]?"
@@ -41,7 +41,9 @@ def _money(found: re.Match[str]) -> str:
     unit = CURRENCIES[found["unit"]]
     words = amount(found["first"], found["scale"] or unit) + (found["scale"] or "")
     if found["last"]:
-        words += joining(found["to"]) + amount(found["last"], found["lastscale"] or unit) + (found["lastscale"] or "")
+        words += (
+            range_word(found["to"]) + amount(found["last"], found["lastscale"] or unit) + (found["lastscale"] or "")
+        )
     each = f"每{_spoken_unit(found['per'])}" if found["per"] else ""
     return each + ("负" if found["sign"] else "") + words + unit
 
@@ -76,7 +78,7 @@ def _with_unit(found: re.Match[str]) -> str:
     sign = _sign(found, unit)
     if first is None:
         return sign + _one(found["last"], scale, unit)
-    inner = joining(found["to"]) + ("负" if found["inner"] else "")
+    inner = range_word(found["to"]) + ("负" if found["inner"] else "")
     if found["firstunit"]:
         return sign + _one(first, "", found["firstunit"]) + inner + _one(found["last"], scale, unit)
     head, _, tail = UNITS[unit].rpartition("#")
@@ -85,7 +87,7 @@ def _with_unit(found: re.Match[str]) -> str:
 
 def _each(found: re.Match[str]) -> str:
     counted = found["counted"]
-    first = amount(found["first"], counted) + joining(found["to"]) if found["first"] else ""
+    first = amount(found["first"], counted) + range_word(found["to"]) if found["first"] else ""
     return f"每{_spoken_unit(found['per'])}{first}{amount(found['last'], counted)}{counted}"
 
 
@@ -105,7 +107,7 @@ def _range(found: re.Match[str]) -> str:
             ("号", "址", "室", "栋", "楼", "路", "型", "第", "座", "区", "排")
         )
         return _sign(found, "") + amount(first) + ("杠" if named else "减") + amount(last)
-    inner = joining(found["to"]) + ("负" if found["inner"] else "")
+    inner = range_word(found["to"]) + ("负" if found["inner"] else "")
     return _sign(found, "到") + amount(first, scale or counted) + scale + inner + amount(last, counted)
 
 

@@ -5,8 +5,8 @@ text.
 import re
 import unicodedata
 
-from services.frontend.normalization.chinese.rules import Rule
 from services.frontend.text.chinese_numbers import cardinal, digits, fraction
+from services.frontend.text.rules import Rule
 
 _HAN = "\u3400-\u9fff"
 WIDE = str.maketrans("＋－＝＜＞％＆＃＠＊／", "+-=<>%&#@*/")

@@ -10,8 +10,7 @@ ended with those two. That is a function of the text and its runs alone. It diff
 import re
 from collections.abc import Mapping
 
-from services.frontend.tokenizers.phonemes.joined import joined
-from services.frontend.tokenizers.phonemes.pronouncer import Pronouncer
+from services.frontend.tokenizers.phonemes.pronouncer import Pronouncer, join_pronunciations
 from services.frontend.tokenizers.phonemes.reading import Word, ended, read_words
 from services.frontend.tokenizers.phonemes.symbols import START
 from services.frontend.tokenizers.tokenizer import Certain
@@ -47,6 +46,7 @@ class GrowingPhonemes:
         if until <= self._given:
             return Certain([])
         given = slice(self._given, until)
-        symbols, found = joined(words[given], self._pronouncer.pronounce(words)[given], first=not self._given)
+        pronunciations = self._pronouncer.pronounce(words)[given]
+        symbols, places = join_pronunciations(words[given], pronunciations, first=not self._given)
         self._given = until
-        return Certain([self._ids[symbol] for symbol in symbols], found)
+        return Certain([self._ids[symbol] for symbol in symbols], places)

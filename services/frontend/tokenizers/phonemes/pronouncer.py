@@ -1,8 +1,9 @@
-"""Pronunciations of the words of a text, each in its place."""
+"""The pronunciation of each word of a text in its context, and all of them as one string of symbols."""
 
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from services.frontend.tokenizers.phonemes import endings
 from services.frontend.tokenizers.phonemes.homographs import form_of, word_set
@@ -10,7 +11,7 @@ from services.frontend.tokenizers.phonemes.letter_to_sound import LetterModel
 from services.frontend.tokenizers.phonemes.lexicon import Lexicon
 from services.frontend.tokenizers.phonemes.reading import GIVEN, Word
 from services.frontend.tokenizers.phonemes.spelling import spell
-from services.frontend.tokenizers.phonemes.symbols import starts_with_vowel
+from services.frontend.tokenizers.phonemes.symbols import BLANK, starts_with_vowel
 
 MOST_LETTERS = 40
 """Longer runs of letters are no words: they are spelled."""
@@ -186,3 +187,23 @@ class Pronouncer:
         if len(letters) < 2 or _VOWEL_LETTERS.isdisjoint(letters):
             return spell(letters)
         return self._letters.pronounce(letters) or spell(letters)
+
+
+class PhonemeString(NamedTuple):
+    """Words as one string of symbols: a blank between two words, each mark behind its word. words:
+    each with the place of its first symbol and the number of its symbols; given phonemes are a word
+    between slashes."""
+
+    symbols: str
+    words: list[tuple[str, int, int]]
+
+
+def join_pronunciations(words: Sequence[Word], pronunciations: Sequence[str], *, first: bool) -> PhonemeString:
+    """first: `words` begin a text; elsewhere a blank precedes them."""
+    symbols, places = "", []
+    for place, (word, sound) in enumerate(zip(words, pronunciations, strict=True)):
+        symbols += "" if first and not place else BLANK
+        if sound:
+            places.append((f"/{sound}/" if word.text.startswith(GIVEN) else word.text, len(symbols), len(sound)))
+        symbols += sound + word.mark
+    return PhonemeString(symbols, places)

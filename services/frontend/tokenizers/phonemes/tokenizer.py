@@ -17,10 +17,9 @@ import re
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.tokenizers.control_tokens import CONTROLS
 from services.frontend.tokenizers.phonemes.incremental import GrowingPhonemes
-from services.frontend.tokenizers.phonemes.joined import Joined, joined
 from services.frontend.tokenizers.phonemes.letter_to_sound import read_letters
 from services.frontend.tokenizers.phonemes.lexicon import read_lexicon
-from services.frontend.tokenizers.phonemes.pronouncer import Pronouncer
+from services.frontend.tokenizers.phonemes.pronouncer import PhonemeString, Pronouncer, join_pronunciations
 from services.frontend.tokenizers.phonemes.reading import ended, read_words
 from services.frontend.tokenizers.phonemes.symbols import START, is_pronunciation, read_symbols
 from services.frontend.tokenizers.phonemes.unread import unread
@@ -82,13 +81,13 @@ class PhonemeTokenizer:
         """The words of `text` as they are spoken, each with the place of its first id in `encode`
         of the same and the number of its ids.
         """
-        found = self._joined(_CONTROLS.sub(" ", text) if allow_special else text).words
-        return [(word, len(START) + place, count) for word, place, count in found]
+        words = self._joined(_CONTROLS.sub(" ", text) if allow_special else text).words
+        return [(word, len(START) + place, count) for word, place, count in words]
 
     def unknown_words(self, text: str) -> list[str]:
         """The words of `text` whose pronunciation is told from their letters."""
         return [word.text for word in read_words(text) if not self._pronouncer.knows(word.text)]
 
-    def _joined(self, text: str) -> Joined:
+    def _joined(self, text: str) -> PhonemeString:
         words = ended(read_words(text))
-        return joined(words, self._pronouncer.pronounce(words), first=True)
+        return join_pronunciations(words, self._pronouncer.pronounce(words), first=True)

@@ -12,15 +12,17 @@ from hypothesis import strategies as st
 
 from cosyserve.model_directory import ModelDirectory
 from cosyserve.spec import LONGEST_SENTENCE
-from services.frontend.analysis.analyzer import Analyzer, Reading
+from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.incremental_sentences import Part
+from services.frontend.analysis.reading import Reading
 from services.frontend.analysis.streaming_text import WrittenText
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.pauses import Pause
 from services.frontend.segmentation.text_units import Units
 from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS, START
-from services.frontend.tokenizers.tokenizer import Tokenizer, read_tokenizer
+from services.frontend.tokenizers.tokenizer import Tokenizer
 
 MODELS = ("models/demo", "tests/golden/tiny")
 PLAIN = (

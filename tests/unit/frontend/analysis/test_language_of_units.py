@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer, Sentence
 from services.frontend.analysis.streaming_text import Piece, WrittenText
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.language_spans import language_by_script
 from services.frontend.segmentation.text_units import Units
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 
 MODELS = ("models/demo", "tests/golden/tiny")
 PIECES = (

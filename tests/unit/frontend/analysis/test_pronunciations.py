@@ -18,7 +18,7 @@ from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.text_units import Units
 from services.frontend.settings import FrontendSettings
 from services.frontend.tokenizers.bpe import TextTokenizer
-from services.frontend.tokenizers.phonemes import incremental as growing
+from services.frontend.tokenizers.phonemes import incremental
 from services.frontend.tokenizers.phonemes.reading import Word, read_words
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
 
@@ -184,7 +184,7 @@ def test_by_token_a_unit_grows_to_4000_characters_and_costs_no_more(
         read += len(text)
         return read_words(text)
 
-    monkeypatch.setattr(growing, "read_words", counted)
+    monkeypatch.setattr(incremental, "read_words", counted)
     analyzer = Analyzer(Normalizer(None), phonemes)
     unit = "a " * 199
     assert streamed(analyzer, unit, {"a": "la" * 9}, partial=True)

@@ -12,7 +12,7 @@ from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.streaming_text import WrittenText
 from services.frontend.normalization import english_readings as readings
-from services.frontend.normalization.english import unfinished_forms as growing
+from services.frontend.normalization.english import unfinished_forms
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.text_units import Units
@@ -148,8 +148,8 @@ def test_each_way_of_sending_a_text_reads_the_same() -> None:
 
 def test_words_that_decide_how_a_number_is_read_are_kept_with_it() -> None:
     for text in ("account", "my account number is", "World War", "a 20 A", "5 million", "Chapter"):
-        assert growing.has_begun(text)
+        assert unfinished_forms.has_begun(text)
     for text in ("", "a plain word", "account of all that was said"):
-        assert not growing.has_begun(text)
-    assert growing.decides("XIV")
-    assert not growing.decides("I")
+        assert not unfinished_forms.has_begun(text)
+    assert unfinished_forms.decides("XIV")
+    assert not unfinished_forms.decides("I")

@@ -17,10 +17,10 @@ from services.frontend.analysis.analyzer import Analyzer, Sentence
 from services.frontend.analysis.incremental_sentences import Part
 from services.frontend.analysis.streaming_input import WrittenForm
 from services.frontend.analysis.whole_input import parts_of
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.segmentation.pauses import Pause
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 
 DEMO, TINY = "models/demo", "tests/golden/tiny"
 

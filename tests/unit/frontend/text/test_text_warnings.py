@@ -8,6 +8,7 @@ import pytest
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
 from services.frontend.analysis.whole_input import parts_of
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.normalization.wetext_package import WeText
 from services.frontend.text.meaningful_characters import scripts_of, stretches
@@ -19,7 +20,6 @@ from services.frontend.text.text_warnings import (
     TextWarning,
     WarningLog,
 )
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 
 DEMO, TINY = "models/demo", "tests/golden/tiny"
 

@@ -6,10 +6,10 @@ import pytest
 
 from cosyserve.model_directory import ModelDirectory
 from services.frontend.analysis.analyzer import Analyzer
+from services.frontend.loading import read_tokenizer
 from services.frontend.normalization.normalize import Normalizer
 from services.frontend.tokenizers.phonemes.symbols import BLANK, MARKS
 from services.frontend.tokenizers.phonemes.tokenizer import PhonemeTokenizer
-from services.frontend.tokenizers.tokenizer import read_tokenizer
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ the sentence.
 
 import re
 
-from services.frontend.normalization.english.rules import Rule, any_of
 from services.frontend.segmentation.sentence_ends import OPENERS
+from services.frontend.text.rules import Rule, any_of
 
 _TITLES = {
     "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Dr": "doctor", "Prof": "professor", "Capt": "captain",

@@ -5,7 +5,7 @@ rooms, ports, houses, roads.
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.rules import Rule, any_of
+from services.frontend.text.rules import Rule, any_of
 
 _STATES = {
     "AL": "Alabama", "AK": "Alaska", "AZ": "Arizona", "AR": "Arkansas", "CA": "California", "CO": "Colorado",

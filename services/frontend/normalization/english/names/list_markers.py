@@ -4,7 +4,7 @@ import re
 
 from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.roman import value
-from services.frontend.normalization.english.rules import Rule, applied
+from services.frontend.text.rules import Rule, apply_rules
 
 _FIRST = re.compile(r"(?:^|\n|: )1\.[ ]+[A-Za-z\"“‘']")
 _OPEN = r"(?:^|(?<=\n)|(?<=[.,;:!?] )|(?<=[a-z] ))"
@@ -34,5 +34,5 @@ def with_markers(text: str) -> str:
     the list begins with 1.
     """
     begins = _FIRST.search(text) is not None
-    text = applied(RULES, text)
-    return applied(_BEHIND_A_FIRST, text) if begins else text
+    text = apply_rules(RULES, text)
+    return apply_rules(_BEHIND_A_FIRST, text) if begins else text

@@ -5,8 +5,8 @@ import re
 from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.names.technical_names import SPOKEN, pieces
 from services.frontend.normalization.english.numbers.units import PER
-from services.frontend.normalization.english.rules import Rule
 from services.frontend.normalization.english.unit_names import NAMES
+from services.frontend.text.rules import Rule
 
 _SAID = {
     "w/": "with", "w/o": "without", "b/c": "because", "c/o": "care of", "h/t": "hat tip", "b/w": "between",

@@ -4,7 +4,7 @@ one.
 
 import re
 
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 _BRANDS = frozenset(["ebay", "iphone", "ipad", "ipod", "imac", "icloud", "imessage", "itunes", "youtube", "paypal"])
 SPOKEN = {

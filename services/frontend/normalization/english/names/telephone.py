@@ -3,7 +3,7 @@
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 _CALLING = (
     r"\b(?:call|calls|called|calling|phone|tel|telephone|dial|dialed|dialing|fax|number|contact|text|texting|ring|reach|line|hotline|lifeline|"

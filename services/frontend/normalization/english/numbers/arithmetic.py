@@ -4,7 +4,7 @@ import re
 
 from services.frontend.normalization.english.numerals import amount, plural, short
 from services.frontend.normalization.english.quantities import NUMBER
-from services.frontend.normalization.english.rules import Rule, any_of
+from services.frontend.text.rules import Rule, any_of
 
 _BETWEEN = {
     "≠": "is not equal to", "!=": "is not equal to", "≤": "is less than or equal to", "<=": "is less than or equal to",

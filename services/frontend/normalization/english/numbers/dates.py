@@ -5,7 +5,7 @@ fiscal years.
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",

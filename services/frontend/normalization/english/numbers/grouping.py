@@ -4,7 +4,7 @@ with blanks have commas.
 
 import re
 
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 _NARROW = "\u00a0\u2009\u202f\u2007"
 _NOT_BEHIND = r"(?<![\w.,/-])"

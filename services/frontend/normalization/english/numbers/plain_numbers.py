@@ -6,7 +6,7 @@ import re
 
 from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.quantities import NUMBER
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 _TENS = {
     "0": "hundreds", "1": "tens", "2": "twenties", "3": "thirties", "4": "forties", "5": "fifties", "6": "sixties",

@@ -6,7 +6,7 @@ import re
 
 from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.quantities import ALONE, FRACTION_SIGNS, NUMBER, QUANTITY, said
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 _MARKED = re.compile(
     r"\b(?:got|get|gets|getting|scored?|scores|scoring|rated|rating|rate|grade|graded|marks?|answered|gave|give|passed)\b[^.!?\n]{0,24}$",

@@ -6,8 +6,8 @@ import re
 
 from services.frontend.normalization.english import numerals
 from services.frontend.normalization.english.quantities import NUMBER
-from services.frontend.normalization.english.rules import Rule, any_of
 from services.frontend.normalization.english.unit_names import NAMES
+from services.frontend.text.rules import Rule, any_of
 
 _UP = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
 _DOWN = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")

@@ -3,7 +3,7 @@
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 _HALF = r"(?P<half>[ ]?(?:[ap]\.m\.|[AP]\.M\.|[ap]m\b|[AP]M\b))"
 _CLOCK = r"(?:[01]?[0-9]|2[0-4])(?::[0-5][0-9](?::[0-5][0-9])?)?"

@@ -3,8 +3,8 @@
 import re
 
 from services.frontend.normalization.english.quantities import ALONE, NUMBER, QUANTITY, is_singular, said
-from services.frontend.normalization.english.rules import Rule, any_of
 from services.frontend.normalization.english.unit_names import LENGTHS, NAMES, POWERS
+from services.frontend.text.rules import Rule, any_of
 
 _UNCLEAR = {
     "B",

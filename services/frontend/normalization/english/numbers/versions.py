@@ -3,7 +3,7 @@
 import re
 
 from services.frontend.normalization.english import numerals
-from services.frontend.normalization.english.rules import Rule
+from services.frontend.text.rules import Rule
 
 _PROGRAMS = (
     "Python|Node(?:\\.js)?|Java|Ruby|Go|Golang|PHP|Perl|Rust|Scala|Kotlin|Swift|Ubuntu|Debian|Fedora|CentOS|iOS|iPadOS|macOS|watchOS|Android|"
