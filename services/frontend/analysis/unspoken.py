@@ -10,7 +10,10 @@ from services.frontend.tokenizers.tokenizer import Tokenizer
 _SSML = re.compile(r"</?(say-as|phoneme|prosody|emphasis|voice|speak|lang|break|sub(?=\s+alias))\b", re.IGNORECASE)
 _PAGE_MARKS = ("<strong>", "</strong>")
 """Marks of sound that are HTML as well: nobody misses them."""
-OUTSIDE = "SSML is heeded only in a text that begins with <speak; elsewhere its tags are not spoken and what stands inside is read"
+OUTSIDE = (
+    "SSML is heeded only in a text that begins with <speak; elsewhere its tags are not spoken and what stands inside "
+    "is read"
+)
 
 
 def note_unspoken(text: str, tokenizer: Tokenizer, log: WarningLog, *, dropped: bool) -> None:

@@ -38,8 +38,7 @@ _FIXED: tuple[Rule, ...] = (
 )
 _WITH_FIGURES: tuple[Rule, ...] = (
     *grouping.RULES, *abbreviations.COUNTED, *_FIXED, *telephone.RULES, *identifiers.RULES, *dates.RULES, *times.RULES,
-    *versions.RULES,
-    *arithmetic.IN_FRONT, *money.RULES, *plain_numbers.DECADES, *plain_numbers.MILLIONS,
+    *versions.RULES, *arithmetic.IN_FRONT, *money.RULES, *plain_numbers.DECADES, *plain_numbers.MILLIONS,
 )  # fmt: skip
 _SIGNED = re.compile(r"[^A-Za-z0-9\s.,;:!?'’‘\"“”()\[\]…—–-]|(?<!\w)-\w|(?<!\w)\.\w")
 _FIGURES = re.compile(r"[0-9½-¾⅐-⅞]")

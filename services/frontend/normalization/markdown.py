@@ -20,8 +20,9 @@ _LINK = re.compile(
 _FOOTNOTE = re.compile(r"\[\^[\w-]{1,32}\]")
 _AUTOLINK = re.compile(r"<(https?://[^<>\s]{1,2000})>")
 _TAGS = re.compile(
-    r"</?(?:a|abbr|audio|b|big|blockquote|br|center|cite|code|del|details|div|em|emphasis|font|h[1-6]|hr|i|img|ins|kbd|li|lang|mark|ol|p|"
-    r"phoneme|pre|prosody|s|say-as|section|small|span|speak|sub|summary|sup|table|tbody|td|th|thead|tr|tt|u|ul|voice)"
+    r"</?(?:a|abbr|audio|b|big|blockquote|br|center|cite|code|del|details|div|em|emphasis|font|h[1-6]|hr|i|img|ins|kbd|"
+    r"li|lang|mark|ol|p|phoneme|pre|prosody|s|say-as|section|small|span|speak|sub|summary|sup|table|tbody|td|th|thead|"
+    r"tr|tt|u|ul|voice)"
     r"(?:\s[^<>]{0,2000})?/?>",
     re.IGNORECASE,
 )
@@ -33,7 +34,8 @@ _ENTITIES = {
 }  # fmt: skip
 _ESCAPED = re.compile(r"\\([*_`#\[\](){}!>~|+-])")
 _STARS = re.compile(
-    r"\*{2,}|(?<![按拨打入]|[\s\d*])\*(?!号?键)|(?<![按拨打入])\*(?![\s\d*]|号?键)|(?<=[按拨打入])\*(?![\d#和或、]|号?键)"
+    r"\*{2,}|(?<![按拨打入]|[\s\d*])\*(?!号?键)|(?<![按拨打入])\*(?![\s\d*]|号?键)|(?<=[按拨打入])\*"
+    r"(?![\d#和或、]|号?键)"
 )
 """Emphasis; the star of a sum or of a telephone's keys stays."""
 _MAIL_GOES_ON = re.compile(r"[A-Za-z0-9_.+-]{1,63}@[A-Za-z0-9]")
@@ -41,8 +43,7 @@ _UNDERSCORES = re.compile(r"_++")
 _CONSTANT = re.compile(r"(?<![A-Za-z0-9_/.@-])[A-Z][A-Z0-9]{0,20}(?:_[A-Z0-9]{1,20}){1,6}(?![A-Za-z0-9_@/]|\.[A-Za-z])")
 _SHORT_WORDS = frozenset((
     "ADD", "AGE", "ALL", "AND", "BIN", "BOX", "DAY", "DIR", "DOC", "END", "ENV", "FOR", "GET", "KEY", "LOG", "MAP",
-    "MAX",
-    "MIN", "NEW", "NOT", "OFF", "OLD", "ONE", "OUT", "RAW", "ROW", "RUN", "SET", "TAG", "TOP", "USE", "WEB",
+    "MAX", "MIN", "NEW", "NOT", "OFF", "OLD", "ONE", "OUT", "RAW", "ROW", "RUN", "SET", "TAG", "TOP", "USE", "WEB",
 ))  # fmt: skip
 
 

@@ -16,7 +16,8 @@ SHORTEST, LONGEST, LONGEST_TOGETHER = 10, 5_000, 60_000
 LONGEST_TAG = 48
 _TIME = r"(?P<{0}>[0-9]{{1,6}}(?:\.[0-9]{{1,3}})?)[ ]?(?P<{0}_unit>ms|s)"
 TAG = re.compile(
-    rf"""\[pause[ :][ ]?{_TIME.format("plain")}\]|<break[ ]time=(?P<quote>["']){_TIME.format("quoted")}(?P=quote)[ ]?/?>""",
+    rf"""\[pause[ :][ ]?{_TIME.format("plain")}\]"""
+    rf"""|<break[ ]time=(?P<quote>["']){_TIME.format("quoted")}(?P=quote)[ ]?/?>""",
     re.IGNORECASE,
 )
 _BEGUN = re.compile(

@@ -38,20 +38,22 @@ BEFORE = 24
 _FULL_WIDTH = frozenset("。？！；")
 _OPEN = r"(?:^|[\s(\"“‘'])"
 _TITLE = re.compile(
-    rf"{_OPEN}(?:Mr|Mrs|Ms|Dr|Prof|St|Ft|Mt|Sen|Rep|Gov|Gen|Lt|Capt|Sgt|Col|Maj|Rev|Hon|Adm|Cmdr|Fr|vs|Fig|e\.g|i\.e)\.$"
+    rf"{_OPEN}(?:Mr|Mrs|Ms|Dr|Prof|St|Ft|Mt|Sen|Rep|Gov|Gen|Lt|Capt|Sgt|Col|Maj|Rev|Hon|Adm|Cmdr|Fr|vs|Fig|e\.g|"
+    rf"i\.e)\.$"
 )
 _STREET = re.compile(r"[A-Z0-9][a-z]+ (?:St|Dr)\.$")
 _LIST_MARKER = re.compile(r"^\s*[0-9]{1,2}\.$")
 _INITIAL = re.compile(rf"{_OPEN}[A-Z]\.$")
 _LETTER_OF_A_LABEL = re.compile(
-    r"\b(?:plan|gate|row|room|vitamin|press|group|option|page|section|letter|grade|class|type|team|part|point|platform|terminal|answer|"
+    r"\b(?:plan|gate|row|room|vitamin|press|group|option|page|section|letter|grade|class|type|team|part|point|platform|"
+    r"terminal|answer|"
     r"a|an|the|than|or|not)\s+[A-Z]\.$",
     re.IGNORECASE,
 )
 _PRONOUN = re.compile(r"[a-z,]\s+I\.$")
 _NUMBER = re.compile(
-    rf"{_OPEN}(?:[Nn]os?|[Aa]rts?|[Ff]igs?|[Ss]ec|[Cc]h|[Vv]ols?|pp?|[Pp]g|[Ee]qs?|Ex|Op|[Aa]pt|[Ee]xt|[Rr]m|Bldg|Hwy|Rte|Jan|Feb|Mar|Apr|Jun|Jul|Aug|"
-    r"Sept?|Oct|Nov|Dec)\.$"
+    rf"{_OPEN}(?:[Nn]os?|[Aa]rts?|[Ff]igs?|[Ss]ec|[Cc]h|[Vv]ols?|pp?|[Pp]g|[Ee]qs?|Ex|Op|[Aa]pt|[Ee]xt|[Rr]m|Bldg|Hwy|"
+    rf"Rte|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
 )
 _ABBREVIATION = re.compile(rf"{_OPEN}(?:[ap]\.m|etc|approx|dept|est|min|max|incl|Inc|Ltd|Co|Corp|Jr|Sr|Ave|Blvd|Rd)\.$")
 _OF_AN_AMOUNT = re.compile(
@@ -68,10 +70,11 @@ OPENERS = frozenset(
     re.findall(
         r"[a-z]+",
         """
-        a after all also an and another are as at because before both but by can could did do does each even every first for from had
-        has have he her here his how however i if in is it its just last let many maybe most my no not now of on once one only or our
-        perhaps please she should since so some soon still such thank thanks that the their then there these they this those though to
-        today tomorrow until was we well were what when where which while who whose why will with would yes yesterday yet you your
+        a after all also an and another are as at because before both but by can could did do does each even every
+        first for from had has have he her here his how however i if in is it its just last let many maybe most my no
+        not now of on once one only or our perhaps please she should since so some soon still such thank thanks that
+        the their then there these they this those though to today tomorrow until was we well were what when where
+        which while who whose why will with would yes yesterday yet you your
         """,
     )
 )

@@ -5,7 +5,8 @@ import regex
 MOST_BLANKS = 400
 """In front of the document: more of them, and the text is plain."""
 _BEGINNING = regex.compile(
-    rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0,200}}\?>\s{{0,{MOST_BLANKS}}})?(?:<speak[\s/>]|<!DOCTYPE\s{{1,9}}speak[\s>])"
+    rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0,200}}\?>\s{{0,{MOST_BLANKS}}})?"
+    rf"(?:<speak[\s/>]|<!DOCTYPE\s{{1,9}}speak[\s>])"
 )
 """A document with a document type is one too, so that it is refused for what it is."""
 _DECLARATION = regex.compile(rf"[\s\ufeff]{{0,{MOST_BLANKS}}}(?:<\?xml\s[^<>]{{0,200}}\?>)?")

@@ -12,10 +12,8 @@ from services.frontend.tokenizers.phonemes.symbols import PHONES, PRIMARY, SECON
 
 _LETTERS = {
     "tʃ": "ʧ", "t͡ʃ": "ʧ", "dʒ": "ʤ", "d͡ʒ": "ʤ", "eɪ": "A", "aɪ": "I", "oʊ": "O", "əʊ": "O", "aʊ": "W", "ɔɪ": "Y",
-    "ɝ": "ɜɹ", "ɚ": "əɹ",
-    "ɪə": "ɪɹ", "eə": "ɛɹ", "ʊə": "ʊɹ", "l̩": "ᵊl", "n̩": "ᵊn", "m̩": "ᵊm", "r": "ɹ", "g": "ɡ", "ɫ": "l", "e": "ɛ",
-    "o": "O", "ʍ": "w",
-    "x": "k", "ɒ": "ɑ", "ɨ": "ᵻ", "ɘ": "ə", "ʉ": "u", "ɐ": "ɐ",
+    "ɝ": "ɜɹ", "ɚ": "əɹ", "ɪə": "ɪɹ", "eə": "ɛɹ", "ʊə": "ʊɹ", "l̩": "ᵊl", "n̩": "ᵊn", "m̩": "ᵊm", "r": "ɹ", "g": "ɡ",
+    "ɫ": "l", "e": "ɛ", "o": "O", "ʍ": "w", "x": "k", "ɒ": "ɑ", "ɨ": "ᵻ", "ɘ": "ə", "ʉ": "u", "ɐ": "ɐ",
 }  # fmt: skip
 """What differs; longest first where they are looked up."""
 _SAME = frozenset(PHONES) - frozenset("AIOQWYː")

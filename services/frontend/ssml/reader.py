@@ -201,7 +201,10 @@ class Reader:
         if name in self._named or len(self._named) >= elements.MOST_NAMED:
             return
         self._named.add(name)
-        message = "SSML that is not supported; what stands inside an element is read, except in metadata, meta, desc and lexicon"
+        message = (
+            "SSML that is not supported; what stands inside an element is read, except in metadata, meta, desc and "
+            "lexicon"
+        )
         self._events.append(Notice(Kind.UNSUPPORTED_MARKUP, message, (name[: elements.LONGEST_NAME],)))
 
     def _doctype(self, *_: object) -> None:

@@ -7,9 +7,8 @@ END_OF_PROMPT = "<|endofprompt|>"
 CONTROLS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", END_OF_PROMPT)
 """Tokens that steer the model; parsed in text only on demand."""
 MARKUP = (
-    "[breath]", "<strong>", "</strong>", "[noise]", "[laughter]", "[cough]", "[clucking]", "[accent]",
-    "[quick_breath]", "<laughter>",
-    "</laughter>", "[hissing]", "[sigh]", "[vocalized-noise]", "[lipsmack]", "[mn]",
+    "[breath]", "<strong>", "</strong>", "[noise]", "[laughter]", "[cough]", "[clucking]", "[accent]", "[quick_breath]",
+    "<laughter>", "</laughter>", "[hissing]", "[sigh]", "[vocalized-noise]", "[lipsmack]", "[mn]",
 )  # fmt: skip
 """Tokens for sounds and stress; always parsed."""
 _ANY_CONTROL = re.compile(r"<\|[A-Za-z0-9_]{1,32}\|>")

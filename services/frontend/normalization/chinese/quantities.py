@@ -12,9 +12,8 @@ _SCALE = r"(?:[十百千]?(?:万亿|[万亿])|[百千](?!克|米|瓦|卡|帕|焦
 _DASH = r"[ ]?(?:--?|——?|–|−|~|～|∼)[ ]?"
 _TO = rf"(?:{_DASH}|至|到)"
 _PER = (
-    "小时|分钟|平方米|平米|公斤|千克|公里|课时|学期|季度|公顷|人次|人|天|日|月|年|周|次|个|斤|分|秒|件|瓶|位|张|晚|夜|米|"
-    "平|套|吨|升|只|条|盒|包|箱|"
-    "桶|台|辆|本|户|间|节|课|亩|支|份|袋|期|季|kg|min|m²|m³|ml|km|h|s|L|m"
+    "小时|分钟|平方米|平米|公斤|千克|公里|课时|学期|季度|公顷|人次|人|天|日|月|年|周|次|个|斤|分|秒|件|瓶|位|张|晚|夜|"
+    "米|平|套|吨|升|只|条|盒|包|箱|桶|台|辆|本|户|间|节|课|亩|支|份|袋|期|季|kg|min|m²|m³|ml|km|h|s|L|m"
 )
 _PAID = "[百千万亿]?(?:元|块|美元|次|人|个|度|公里|千米|米|毫克|毫升|克|公斤|斤|吨|升|份|件|字|千瓦时|课时|转|页|分)"
 _BELOW = re.compile(r"(?:^|[是为在到至约低温于达零得等有：:，,。；;（(=额差值从降量\s~～比个、])$")
@@ -131,31 +130,31 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"{START}(?P<number>{NUMBER})[ ]?(?P<scale>{_SCALE})?[ "
-            r"]?(?P<unit>RMB|CNY|USD|EUR|GBP|HKD|JPY|KRW|[€£¥￥$₩₹₽฿])(?![0-9A-Za-z])"
+            rf"{START}(?P<number>{NUMBER})[ ]?(?P<scale>{_SCALE})?[ ]?(?P<unit>RMB|CNY|USD|EUR|GBP|HKD|JPY|KRW|"
+            rf"[€£¥￥$₩₹₽฿])(?![0-9A-Za-z])"
         ),
         _coded,
     ),
     (
         re.compile(
-            rf"{START}(?:(?P<first>{NUMBER})(?P<to>{_TO}))?(?P<last>{NUMBER})[ "
-            rf"]?(?P<counted>{_PAID})/(?P<per>{_PER})(?![A-Za-z])"
+            rf"{START}(?:(?P<first>{NUMBER})(?P<to>{_TO}))?(?P<last>{NUMBER})[ ]?(?P<counted>{_PAID})/(?P<per>{_PER})"
+            rf"(?![A-Za-z])"
         ),
         _each,
     ),
     (
         re.compile(
-            rf"(?<![0-9A-Za-z.]){_SIGNED}(?:(?P<first>{NUMBER})[ "
-            rf"]?(?P<firstunit>{UNIT})?(?P<to>{_TO})(?P<inner>[-−])?)?"
-            rf"(?P<last>{NUMBER})[ ]?(?P<scale>[百千万亿])?(?P<unit>{UNIT})(?:(?<=[%％‰])|(?![A-Za-z0-9]|/[A-Za-z]))"
+            rf"(?<![0-9A-Za-z.]){_SIGNED}(?:(?P<first>{NUMBER})[ ]?(?P<firstunit>{UNIT})?(?P<to>{_TO})"
+            rf"(?P<inner>[-−])?)?(?P<last>{NUMBER})[ ]?(?P<scale>[百千万亿])?(?P<unit>{UNIT})"
+            rf"(?:(?<=[%％‰])|(?![A-Za-z0-9]|/[A-Za-z]))"
         ),
         _with_unit,
     ),
     (re.compile(rf"{START}(?P<number>[0-9]{{1,12}})(?P<scale>[万亿千百])?\+(?=[^0-9A-Za-z+=]|$)"), _more),
     (
         re.compile(
-            rf"(?<![0-9A-Za-z./:]){_SIGNED}(?P<first>{NUMBER})(?P<scale>{_SCALE})?(?P<to>{_TO})(?P<inner>[-−])?(?P<last>{NUMBER})"
-            r"(?![0-9A-Za-z]|[-~～—:：./][0-9A-Za-z])"
+            rf"(?<![0-9A-Za-z./:]){_SIGNED}(?P<first>{NUMBER})(?P<scale>{_SCALE})?(?P<to>{_TO})(?P<inner>[-−])?"
+            rf"(?P<last>{NUMBER})(?![0-9A-Za-z]|[-~～—:：./][0-9A-Za-z])"
         ),
         _range,
     ),

@@ -20,8 +20,7 @@ _IN_LETTERS = {
 }
 _FILES = (
     "pdf|docx?|xlsx?|pptx?|txt|csv|json|xml|ya?ml|jpe?g|png|gif|svg|mp[34]|wav|avi|mov|zip|rar|gz|exe|apk|ipa|dmg|iso|"
-    "html?|css|jsx?|tsx?|py|java|"
-    "cpp|go|rs|sh|md|log|ini|conf|dll|net|psd|ai|sql|bat"
+    "html?|css|jsx?|tsx?|py|java|cpp|go|rs|sh|md|log|ini|conf|dll|net|psd|ai|sql|bat"
 )
 
 
@@ -45,8 +44,8 @@ FIRST: tuple[Rule, ...] = (
     (re.compile("[Ⅰ-Ⅻ]"), lambda found: _ROMAN[found[0]]),
     (
         re.compile(
-            "(?<=第)(?P<number>[IVX]{1,5})(?=[ ]?[章节部卷册篇集回条幕季代期类阶级])"
-            "|(?<![A-Za-z0-9])(?:(?P<several>I{2,3}|IV|VI{1,3}|IX|XI{1,2})(?=[期级型类度])|(?P<one>I)(?=型糖尿|[期级]临床|类错误))"
+            "(?<=第)(?P<number>[IVX]{1,5})(?=[ ]?[章节部卷册篇集回条幕季代期类阶级])|(?<![A-Za-z0-9])"
+            "(?:(?P<several>I{2,3}|IV|VI{1,3}|IX|XI{1,2})(?=[期级型类度])|(?P<one>I)(?=型糖尿|[期级]临床|类错误))"
         ),
         lambda found: _IN_LETTERS.get(found[0], found[0]),
     ),

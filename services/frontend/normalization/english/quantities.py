@@ -8,8 +8,7 @@ from services.frontend.normalization.english import numerals
 
 _SIGNS = {
     "½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅖": "2/5", "⅗": "3/5", "⅘": "4/5",
-    "⅙": "1/6", "⅚": "5/6",
-    "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8", "⅐": "1/7", "⅑": "1/9", "⅒": "1/10",
+    "⅙": "1/6", "⅚": "5/6", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8", "⅞": "7/8", "⅐": "1/7", "⅑": "1/9", "⅒": "1/10",
 }  # fmt: skip
 FRACTION_SIGNS = "".join(_SIGNS)
 NUMBER = rf"(?:(?:{numerals.GROUPED}|[0-9]{{1,15}})(?:\.[0-9]{{1,20}})?|\.[0-9]{{1,20}})"
@@ -19,8 +18,8 @@ QUANTITY = rf"(?:[0-9]{{1,4}}[ -]{_PROPER}|{_PROPER}|(?:[0-9]{{1,4}} ?)?[{FRACTI
 ALONE = r"(?<![\w.,/^$£€¥₹-])"
 """In front of a quantity: nothing that it could be a part of."""
 _MIXED = re.compile(
-    rf"(?:(?P<whole>[0-9]{{1,4}})[ "
-    rf"-]?)?(?:(?P<above>[0-9]{{1,3}})[/⁄](?P<below>[0-9]{{1,3}})|(?P<sign>[{FRACTION_SIGNS}]))"
+    rf"(?:(?P<whole>[0-9]{{1,4}})[ -]?)?(?:(?P<above>[0-9]{{1,3}})[/⁄](?P<below>[0-9]{{1,3}})|"
+    rf"(?P<sign>[{FRACTION_SIGNS}]))"
 )
 _DENOMINATORS = {2: "half", 4: "quarter"}
 

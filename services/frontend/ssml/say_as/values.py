@@ -10,10 +10,9 @@ from services.frontend.text.language import CHINESE, ENGLISH
 
 KINDS = {
     "cardinal": "cardinal", "number": "cardinal", "ordinal": "ordinal", "digits": "digits", "digit": "digits",
-    "telephone": "telephone",
-    "characters": "characters", "spell-out": "characters", "spell": "characters", "verbatim": "characters",
-    "date": "date", "time": "time",
-    "currency": "currency", "money": "currency", "fraction": "fraction", "unit": "unit", "measure": "unit",
+    "telephone": "telephone", "characters": "characters", "spell-out": "characters", "spell": "characters",
+    "verbatim": "characters", "date": "date", "time": "time", "currency": "currency", "money": "currency",
+    "fraction": "fraction", "unit": "unit", "measure": "unit",
 }  # fmt: skip
 """`interpret-as` to the kind that it names."""
 _DIGITS = r"[0-9]{1,3}(?:,[0-9]{3}){1,11}|[0-9]{1,36}"
@@ -22,7 +21,8 @@ _CARDINAL = re.compile(_NUMBER)
 _ORDINAL = re.compile(rf"(?:第|#|[Nn]o\.? ?)?(?P<whole>{_DIGITS})(?:st|nd|rd|th|\.)?", re.IGNORECASE)
 _TELEPHONE = re.compile(r"\+?[0-9() ./x-]*[0-9][0-9() ./x-]*")
 _TIME = re.compile(
-    r"(?P<hours>[01]?[0-9]|2[0-4])(?:[:.：](?P<minutes>[0-5][0-9]))?(?:[:.：](?P<seconds>[0-5][0-9]))?\s?(?P<half>[AaPp]\.?[Mm]\.?)?"
+    r"(?P<hours>[01]?[0-9]|2[0-4])(?:[:.：](?P<minutes>[0-5][0-9]))?(?:[:.：](?P<seconds>[0-5][0-9]))?\s?"
+    r"(?P<half>[AaPp]\.?[Mm]\.?)?"
 )
 _CURRENCY = re.compile(
     rf"(?P<minus>[\u2212-]?)(?P<before>[$€£¥￥]|[A-Za-z]{{3}})?\s?{_NUMBER}\s?(?P<behind>[$€£¥￥]|[A-Za-z]{{3}}|元)?",

@@ -187,6 +187,5 @@ _LIVE_THINGS = word_set(
 )
 _OWN_RULES: dict[str, Callable[[Sequence[str], int, str, str], str | None]] = {
     "read": _read, "live": _live, "lives": _lives, "used": _used, "use": _use, "close": _close, "wound": _wound,
-    "that": _that,
-    "minute": _minute, "lead": _lead,
+    "that": _that, "minute": _minute, "lead": _lead,
 }  # fmt: skip

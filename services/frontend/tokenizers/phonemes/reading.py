@@ -43,30 +43,27 @@ _SIGNS = {
 _CURRENCIES = {"$": ("dollar", "cent"), "£": ("pound", "pence"), "€": ("euro", "cent")}
 _TITLES = {
     "mr": "mister", "mrs": "missus", "ms": "miz", "dr": "doctor", "prof": "professor", "st": "saint", "mt": "mount",
-    "capt": "captain",
-    "lt": "lieutenant", "gen": "general", "sen": "senator", "rev": "reverend", "sgt": "sergeant", "gov": "governor",
+    "capt": "captain", "lt": "lieutenant", "gen": "general", "sen": "senator", "rev": "reverend", "sgt": "sergeant",
+    "gov": "governor",
 }  # fmt: skip
 """Full stop in front of a name."""
 _SHORTENED = {
     "dr": "drive", "st": "street", "ave": "avenue", "blvd": "boulevard", "rd": "road", "vs": "versus", "etc": "etc",
     "jr": "junior", "sr": "senior", "inc": "incorporated", "ltd": "limited", "corp": "corporation",
-    "dept": "department",
-    "approx": "approximately", "mr": "mister", "mrs": "missus", "ms": "miz", "prof": "professor", "jan": "january",
-    "feb": "february",
-    "aug": "august", "sept": "september", "oct": "october", "nov": "november", "dec": "december",
+    "dept": "department", "approx": "approximately", "mr": "mister", "mrs": "missus", "ms": "miz", "prof": "professor",
+    "jan": "january", "feb": "february", "aug": "august", "sept": "september", "oct": "october", "nov": "november",
+    "dec": "december",
 }  # fmt: skip
 """Full stop elsewhere."""
 _GOES_ON = (",", ";", ":")
 _LATIN = {"e.g": ("for", "example"), "i.e": ("that", "is")}
 _FOLDED = str.maketrans(
     {
-        "’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "–": "—", "―": "—", "−": "-", "…": "…", "。": ".", "、": ",",
-        "，": ",",
-        "！": "!", "？": "?", "；": ";", "：": ":", "¿": None, "¡": None, "؟": "?", "؛": ";", "،": ",", "।": ".", "۔": ".",
-        "«": '"', "»": '"', "“": '"', "”": '"', "„": '"', "ß": "ss", "æ": "ae", "Æ": "Ae", "ø": "o", "Ø": "O",
-        "œ": "oe", "Œ": "Oe",
-        "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "th", "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "º": "°",
-        "⁄": "/",
+        "’": "'", "‘": "'", "ʼ": "'", "`": "'", "´": "'", "–": "—", "―": "—", "−": "-", "…": "…", "。": ".",
+        "、": ",", "，": ",", "！": "!", "？": "?", "；": ";", "：": ":", "¿": None, "¡": None, "؟": "?", "؛": ";",
+        "،": ",", "।": ".", "۔": ".", "«": '"', "»": '"', "“": '"', "”": '"', "„": '"', "ß": "ss", "æ": "ae",
+        "Æ": "Ae", "ø": "o", "Ø": "O", "œ": "oe", "Œ": "Oe", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ð": "th",
+        "Ð": "Th", "þ": "th", "Þ": "Th", "ı": "i", "º": "°", "⁄": "/",
     }
 )  # fmt: skip
 _KEPT = "—…£€°"

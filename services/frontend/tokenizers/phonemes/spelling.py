@@ -4,10 +4,8 @@ from services.frontend.tokenizers.phonemes.symbols import PRIMARY, SECONDARY
 
 _NAMES = {
     "a": "A", "b": "bi", "c": "si", "d": "di", "e": "i", "f": "ɛf", "g": "ʤi", "h": "Aʧ", "i": "I", "j": "ʤA",
-    "k": "kA", "l": "ɛl",
-    "m": "ɛm", "n": "ɛn", "o": "O", "p": "pi", "q": "kju", "r": "ɑɹ", "s": "ɛs", "t": "ti", "u": "ju", "v": "vi",
-    "w": "dʌbᵊlju",
-    "x": "ɛks", "y": "wI", "z": "zi",
+    "k": "kA", "l": "ɛl", "m": "ɛm", "n": "ɛn", "o": "O", "p": "pi", "q": "kju", "r": "ɑɹ", "s": "ɛs", "t": "ti",
+    "u": "ju", "v": "vi", "w": "dʌbᵊlju", "x": "ɛks", "y": "wI", "z": "zi",
 }  # fmt: skip
 _VOWEL_OF = {
     letter: next(place for place, symbol in enumerate(name) if symbol in "AIOiuɛɑʌ") for letter, name in _NAMES.items()

@@ -246,9 +246,10 @@ def test_sizes_have_bounds_and_time_grows_with_the_length() -> None:
 
 
 DOCUMENTS = (
-    '<?xml version="1.0" encoding="utf-16"?>\n<speak version="1.1">A &amp; b.\r\n<break/>é你好 <s>C &#x4f60;</s></speak>',
-    '<speak>A<sub alias="x">b</sub><say-as interpret-as="date">2024-05-01</say-as> <!-- c '
-    "--><emphasis>d</emphasis></speak>",
+    '<?xml version="1.0" encoding="utf-16"?>\n<speak version="1.1">A &amp; b.\r\n'
+    "<break/>é你好 <s>C &#x4f60;</s></speak>",
+    '<speak>A<sub alias="x">b</sub><say-as interpret-as="date">2024-05-01</say-as> '
+    "<!-- c --><emphasis>d</emphasis></speak>",
     '<speak>One. <break time="9ms"/> two</speak>',
     "<speak>One &foo; two</speak>",
     '<speak><prosody rate="0.2">x',

@@ -9,67 +9,42 @@ from services.frontend.text.rules import Rule, any_of
 
 _TITLES = {
     "Mr": "Mister", "Mrs": "Missus", "Ms": "Miz", "Dr": "doctor", "Prof": "professor", "Capt": "captain",
-    "Lt": "lieutenant",
-    "Gen": "general",
-    "Sen": "senator", "Rep": "representative", "Rev": "reverend", "Sgt": "sergeant", "Gov": "governor",
-    "Col": "colonel", "Maj": "major",
-    "Cpl": "corporal", "Cmdr": "commander", "Adm": "admiral", "Pres": "president", "Hon": "honorable",
-    "Supt": "superintendent",
-    "Fr": "father",
-    "Sr": "sister", "Pvt": "private", "Atty": "attorney", "Messrs": "messieurs",
+    "Lt": "lieutenant", "Gen": "general", "Sen": "senator", "Rep": "representative", "Rev": "reverend",
+    "Sgt": "sergeant", "Gov": "governor", "Col": "colonel", "Maj": "major", "Cpl": "corporal", "Cmdr": "commander",
+    "Adm": "admiral", "Pres": "president", "Hon": "honorable", "Supt": "superintendent", "Fr": "father", "Sr": "sister",
+    "Pvt": "private", "Atty": "attorney", "Messrs": "messieurs",
 }  # fmt: skip
 _STREETS = {
     "St": "Street", "Dr": "Drive", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane", "Ct": "Court",
-    "Pl": "Place",
-    "Pkwy": "Parkway",
-    "Hwy": "Highway", "Sq": "Square", "Ter": "Terrace", "Cir": "Circle", "Expy": "Expressway", "Tpke": "Turnpike",
+    "Pl": "Place", "Pkwy": "Parkway", "Hwy": "Highway", "Sq": "Square", "Ter": "Terrace", "Cir": "Circle",
+    "Expy": "Expressway", "Tpke": "Turnpike",
 }  # fmt: skip
 _PLACES = {"St": "Saint", "Mt": "Mount", "Ft": "Fort", "Pt": "Point", "Ste": "Saint"}
 _COUNTED = {
     "No": "number", "Nos": "numbers", "Fig": "figure", "Figs": "figures", "Art": "article", "Arts": "articles",
-    "Sec": "section",
-    "Ch": "chapter",
-    "Chap": "chapter", "Vol": "volume", "Vols": "volumes", "p": "page", "pp": "pages", "P": "page", "Pg": "page",
-    "pg": "page",
-    "Eq": "equation",
-    "Eqs": "equations", "Ex": "example", "Tab": "table", "Apt": "apartment", "Bldg": "building", "Pt": "part",
-    "Ver": "version",
-    "ver": "version",
+    "Sec": "section", "Ch": "chapter", "Chap": "chapter", "Vol": "volume", "Vols": "volumes", "p": "page",
+    "pp": "pages", "P": "page", "Pg": "page", "pg": "page", "Eq": "equation", "Eqs": "equations", "Ex": "example",
+    "Tab": "table", "Apt": "apartment", "Bldg": "building", "Pt": "part", "Ver": "version", "ver": "version",
     "no": "number", "nos": "numbers", "fig": "figure", "figs": "figures", "art": "article", "sec": "section",
-    "ch": "chapter",
-    "chap": "chapter",
-    "vol": "volume", "vols": "volumes", "eq": "equation", "apt": "apartment", "Para": "paragraph", "para": "paragraph",
-    "Ser": "series",
-    "App": "appendix", "Op": "opus", "op": "opus", "Ep": "episode", "ep": "episode", "Ste": "suite", "Rm": "room",
-    "Hwy": "highway",
-    "Rte": "route", "Cl": "clause",
+    "ch": "chapter", "chap": "chapter", "vol": "volume", "vols": "volumes", "eq": "equation", "apt": "apartment",
+    "Para": "paragraph", "para": "paragraph", "Ser": "series", "App": "appendix", "Op": "opus", "op": "opus",
+    "Ep": "episode", "ep": "episode", "Ste": "suite", "Rm": "room", "Hwy": "highway", "Rte": "route", "Cl": "clause",
     "Reg": "regulation", "Prop": "proposition", "Def": "definition", "Thm": "theorem", "Cor": "corollary",
-    "approx": "approximately",
-    "ca": "circa", "c": "circa",
+    "approx": "approximately", "ca": "circa", "c": "circa",
 }  # fmt: skip
 _ANYWHERE = {
     "vs": "versus", "etc": "et cetera", "approx": "approximately", "dept": "department", "Dept": "Department",
-    "govt": "government",
-    "est": "established",
-    "Est": "Established", "Inc": "Incorporated", "Ltd": "Limited", "Corp": "Corporation", "Co": "Company",
-    "Bros": "Brothers",
-    "Jr": "Junior", "Sr": "Senior",
-    "Univ": "University", "Assn": "Association", "Intl": "International", "Natl": "National", "misc": "miscellaneous",
-    "max": "maximum",
-    "min": "minimum",
-    "avg": "average", "incl": "including", "excl": "excluding", "tel": "telephone", "Tel": "Telephone",
-    "temp": "temperature",
-    "qty": "quantity", "Qty": "Quantity",
-    "mfg": "manufacturing", "mgmt": "management", "mgr": "manager", "Mgr": "Manager", "Asst": "Assistant",
-    "asst": "assistant",
-    "attn": "attention", "Attn": "Attention",
-    "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane", "Pkwy": "Parkway", "Hwy": "Highway",
-    "Apt": "Apartment",
-    "viz": "namely", "cont": "continued",
+    "govt": "government", "est": "established", "Est": "Established", "Inc": "Incorporated", "Ltd": "Limited",
+    "Corp": "Corporation", "Co": "Company", "Bros": "Brothers", "Jr": "Junior", "Sr": "Senior", "Univ": "University",
+    "Assn": "Association", "Intl": "International", "Natl": "National", "misc": "miscellaneous", "max": "maximum",
+    "min": "minimum", "avg": "average", "incl": "including", "excl": "excluding", "tel": "telephone",
+    "Tel": "Telephone", "temp": "temperature", "qty": "quantity", "Qty": "Quantity", "mfg": "manufacturing",
+    "mgmt": "management", "mgr": "manager", "Mgr": "Manager", "Asst": "Assistant", "asst": "assistant",
+    "attn": "attention", "Attn": "Attention", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane",
+    "Pkwy": "Parkway", "Hwy": "Highway", "Apt": "Apartment", "viz": "namely", "cont": "continued",
     "Approx": "Approximately", "encl": "enclosed", "ext": "extension", "Ext": "Extension", "hrs": "hours",
-    "yrs": "years",
-    "mins": "minutes", "secs": "seconds",
-    "cf": "compare", "ibid": "ibidem", "Mt": "Mount", "Max": "", "Min": "",
+    "yrs": "years", "mins": "minutes", "secs": "seconds", "cf": "compare", "ibid": "ibidem", "Mt": "Mount", "Max": "",
+    "Min": "",
 }  # fmt: skip
 _LATIN = {
     "e.g.": "for example",
@@ -208,9 +183,9 @@ def _number_or_no(found: re.Match[str]) -> str:
 
 
 _SAYING = re.compile(
-    r"\b(?:say|says|said|saying|answers?|answered|reply|replies|replied|told (?:me|him|her|us|them)|"
-    r"[Oo]h|[Aa]h|[Uu]m|[Uu]h|[Ww]ell|[Ss]adly|"
-    r"definitely|absolutely|of course|probably|simply),? $"
+    r"\b(?:say|says|said|saying|answers?|answered|reply|replies|replied|told "
+    r"(?:me|him|her|us|them)|[Oo]h|[Aa]h|[Uu]m|[Uu]h|[Ww]ell|[Ss]adly|definitely|absolutely|of course|probably|"
+    r"simply),? $"
 )
 COUNTED: tuple[Rule, ...] = (
     (re.compile(r"(?<![A-Za-z0-9.'’&-])(?P<key>[Nn]os?)\. ?(?=[0-9])"), _number_or_no),
@@ -223,8 +198,8 @@ RULES: tuple[Rule, ...] = (
     (re.compile(rf"(?<![A-Za-z0-9.])(?:{any_of(_LATIN)})(?=[ ,:])"), _latin),
     (
         re.compile(
-            r"(?<![A-Za-z0-9.'’&-])(?P<key>Fig|Vol|Art|Sec|Ch|App|Pt|Op|Apt|Ste|Bldg|Rm|Appx)\.[ "
-            r"](?=[A-Z0-9IVX]{1,4}(?![A-Za-z]))(?!I )"
+            r"(?<![A-Za-z0-9.'’&-])(?P<key>Fig|Vol|Art|Sec|Ch|App|Pt|Op|Apt|Ste|Bldg|Rm|Appx)\.[ ]"
+            r"(?=[A-Z0-9IVX]{1,4}(?![A-Za-z]))(?!I )"
         ),
         lambda found: f"{_COUNTED.get(found['key'], 'appendix')} ",
     ),

@@ -9,20 +9,14 @@ from services.frontend.text.rules import Rule, any_of
 
 _STATES = {
     "AL": "Alabama", "AK": "Alaska", "AZ": "Arizona", "AR": "Arkansas", "CA": "California", "CO": "Colorado",
-    "CT": "Connecticut",
-    "DE": "Delaware", "FL": "Florida", "GA": "Georgia", "HI": "Hawaii", "ID": "Idaho", "IL": "Illinois",
-    "IN": "Indiana", "IA": "Iowa",
-    "KS": "Kansas", "KY": "Kentucky", "LA": "Louisiana", "ME": "Maine", "MD": "Maryland", "MA": "Massachusetts",
-    "MI": "Michigan",
-    "MN": "Minnesota", "MS": "Mississippi", "MO": "Missouri", "MT": "Montana", "NE": "Nebraska", "NV": "Nevada",
-    "NH": "New Hampshire",
-    "NJ": "New Jersey", "NM": "New Mexico", "NY": "New York", "NC": "North Carolina", "ND": "North Dakota",
-    "OH": "Ohio", "OK": "Oklahoma",
-    "OR": "Oregon", "PA": "Pennsylvania", "RI": "Rhode Island", "SC": "South Carolina", "SD": "South Dakota",
-    "TN": "Tennessee",
+    "CT": "Connecticut", "DE": "Delaware", "FL": "Florida", "GA": "Georgia", "HI": "Hawaii", "ID": "Idaho",
+    "IL": "Illinois", "IN": "Indiana", "IA": "Iowa", "KS": "Kansas", "KY": "Kentucky", "LA": "Louisiana", "ME": "Maine",
+    "MD": "Maryland", "MA": "Massachusetts", "MI": "Michigan", "MN": "Minnesota", "MS": "Mississippi", "MO": "Missouri",
+    "MT": "Montana", "NE": "Nebraska", "NV": "Nevada", "NH": "New Hampshire", "NJ": "New Jersey", "NM": "New Mexico",
+    "NY": "New York", "NC": "North Carolina", "ND": "North Dakota", "OH": "Ohio", "OK": "Oklahoma", "OR": "Oregon",
+    "PA": "Pennsylvania", "RI": "Rhode Island", "SC": "South Carolina", "SD": "South Dakota", "TN": "Tennessee",
     "TX": "Texas", "UT": "Utah", "VT": "Vermont", "VA": "Virginia", "WA": "Washington", "WV": "West Virginia",
-    "WI": "Wisconsin",
-    "WY": "Wyoming", "DC": "DC",
+    "WI": "Wisconsin", "WY": "Wyoming", "DC": "DC",
 }  # fmt: skip
 _WORDS_TOO = {"OK", "IN", "ME", "OR", "HI", "PA", "MA", "LA", "AL", "DE", "ID", "CO", "MD", "DC", "MS", "MT"}
 """Capitals that are states only in front of a ZIP code."""
@@ -36,27 +30,34 @@ _STRONG = (
     r"[Oo]rder number|[Ii]nvoice number|policy|reference|ID|login code|dial code|PO Box|P\.O\. Box|P O Box"
 )
 _FILLER = (
-    r"(?:[ ]?[:#]|[ ](?:is|was|are|ends|ending|ended|in|with|number|numbers|no\.?|code|id|ID|now|as|of|the|to|your|my|his|"
-    r"her|our|box|starts|starting)\b){0,5}"
+    r"(?:[ ]?[:#]|[ ](?:is|was|are|ends|ending|ended|in|with|number|numbers|no\.?|code|id|ID|now|as|of|the|to|your|my|"
+    r"his|her|our|box|starts|starting)\b){0,5}"
 )
 _MIXED_CODE = r"(?=[A-Z0-9-]{0,24}[0-9])[A-Z0-9]{2,16}(?:-[A-Z0-9]{1,8}){0,4}"
 _CODE = r"(?:[A-Z]{1,4}[- ]?)?(?=[0-9]{2}|[0-9][- ][0-9])[0-9]{1,20}(?:[- ][0-9A-Z]{1,8}){0,6}"
 _MIXED = re.compile(r"[A-Za-z]+|[0-9]+")
 _ROOM = (
-    r"[Rr]ooms?|[Ss]uites?|[Aa]pt\.?|[Aa]partments?|[Ff]lat|[Pp]orts?|[Gg]ates?|[Ff]light|[Hh]wy\.?|[Hh]ighway|[Rr]oute|[Rr]te\.?|[Ii]nterstate|"
-    r"[Bb]us|[Ll]ocker|[Uu]nit|[Cc]abin|[Bb]oeing|[Aa]irbus|[Tt]rain|[Aa]rea|[Ee]rror|[Ss]tatus|[Ee]xit|[Ss]te\.?|[Bb]ldg\.?|[Bb]uilding|[Cc]hannel|"
-    r"[Rr]m\.?|HTTP|[Ss]eat|[Bb]in|[Cc]ubicle|[Ww]ard|[Ss]tall|[Ss]tudio|[Hh]ouse|[Ll]ot|[Pp]eugeot|[Cc]ourse"
+    r"[Rr]ooms?|[Ss]uites?|[Aa]pt\.?|[Aa]partments?|[Ff]lat|[Pp]orts?|[Gg]ates?|[Ff]light|[Hh]wy\.?|[Hh]ighway|"
+    r"[Rr]oute|[Rr]te\.?|[Ii]nterstate|[Bb]us|[Ll]ocker|[Uu]nit|[Cc]abin|[Bb]oeing|[Aa]irbus|[Tt]rain|[Aa]rea|[Ee]rror|"
+    r"[Ss]tatus|[Ee]xit|[Ss]te\.?|[Bb]ldg\.?|[Bb]uilding|[Cc]hannel|[Rr]m\.?|HTTP|[Ss]eat|[Bb]in|[Cc]ubicle|[Ww]ard|"
+    r"[Ss]tall|[Ss]tudio|[Hh]ouse|[Ll]ot|[Pp]eugeot|[Cc]ourse"
 )
-_SEVERAL = r"[Rr]ooms|[Pp]orts|[Ss]uites|[Aa]partments|[Ff]lats|[Gg]ates|[Hh]ighways|[Rr]outes|[Bb]uses|[Ll]ockers|[Cc]hannels|[Ee]xits|[Ss]eats"
+_SEVERAL = (
+    r"[Rr]ooms|[Pp]orts|[Ss]uites|[Aa]partments|[Ff]lats|[Gg]ates|[Hh]ighways|[Rr]outes|[Bb]uses|[Ll]ockers|"
+    r"[Cc]hannels|[Ee]xits|[Ss]eats"
+)
 _ROOM_NAMES = {
     "apt": "apartment", "hwy": "highway", "rte": "route", "ste": "suite", "bldg": "building", "rm": "room",
 }  # fmt: skip
 _STREET = (
-    r"(?:St|Ave|Rd|Blvd|Dr|Ln|Ct|Pl|Pkwy|Hwy|Sq|Ter|Cir)\b\.?|Street|Avenue|Road|Boulevard|Drive|Lane|Court|Place|Parkway|Highway|Way|Square|Terrace|"
-    r"Circle|Broadway|Crescent|Alley|Trail|Row|Plaza|Pike"
+    r"(?:St|Ave|Rd|Blvd|Dr|Ln|Ct|Pl|Pkwy|Hwy|Sq|Ter|Cir)\b\.?|Street|Avenue|Road|Boulevard|Drive|Lane|Court|Place|"
+    r"Parkway|Highway|Way|Square|Terrace|Circle|Broadway|Crescent|Alley|Trail|Row|Plaza|Pike"
 )
 _POINTS = {"N": "North", "S": "South", "E": "East", "W": "West"}
-_AIRLINES = "AA|AC|AF|AI|AS|AY|AZ|BA|CA|CX|DL|EI|EK|EY|FR|IB|JL|KE|KL|LH|LX|LY|MH|MU|NH|NZ|OS|QF|QR|SK|SQ|SU|TG|TK|UA|UX|VS|WN|WS"
+_AIRLINES = (
+    "AA|AC|AF|AI|AS|AY|AZ|BA|CA|CX|DL|EI|EK|EY|FR|IB|JL|KE|KL|LH|LX|LY|MH|MU|NH|NZ|OS|QF|QR|SK|SQ|SU|TG|TK|UA|UX|VS|WN|"
+    "WS"
+)
 
 
 def spelled(code: str, *, amounts: bool = False) -> str:
@@ -109,8 +110,8 @@ def _hyphened(found: re.Match[str]) -> str:
 RULES: tuple[Rule, ...] = (
     (
         re.compile(
-            rf"\b(?P<state>{any_of(_STATES)})(?P<gap>,?[ "
-            rf"])(?P<zip>[0-9]{{5}})(?:-(?P<more>[0-9]{{4}}))?(?![0-9]|[.,][0-9])"
+            rf"\b(?P<state>{any_of(_STATES)})(?P<gap>,?[ ])(?P<zip>[0-9]{{5}})(?:-(?P<more>[0-9]{{4}}))?"
+            rf"(?![0-9]|[.,][0-9])"
         ),
         _zip_code,
     ),
@@ -192,8 +193,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"(?<=[a-z] )(?P<point>[NSEW])\.?(?=[ ](?:[A-Z0-9][A-Za-z0-9']{{1,15}}[ "
-            rf"]){{1,2}}(?:{_STREET})(?![A-Za-z]))"
+            rf"(?<=[a-z] )(?P<point>[NSEW])\.?(?=[ ](?:[A-Z0-9][A-Za-z0-9']{{1,15}}[ ]){{1,2}}(?:{_STREET})"
+            rf"(?![A-Za-z]))"
         ),
         lambda found: _POINTS[found["point"]],
     ),
@@ -207,8 +208,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(?<![\w.,/$£€#:-])(?P<number>7[0-9]7|[A3]3[0-9]0)(?P<several>s)?\b(?=[ "
-            r"](?:jets?|aircraft|airplanes?|planes?|Max|MAX)|(?<=s))"
+            r"(?<![\w.,/$£€#:-])(?P<number>7[0-9]7|[A3]3[0-9]0)(?P<several>s)?\b"
+            r"(?=[ ](?:jets?|aircraft|airplanes?|planes?|Max|MAX)|(?<=s))"
         ),
         lambda found: (
             numerals.plural(numerals.short(found["number"])) if found["several"] else numerals.short(found["number"])

@@ -6,22 +6,16 @@ from services.frontend.text.rules import Rule, any_of
 
 _GREEK = {
     "π": "pi", "Π": "pi", "α": "alpha", "β": "beta", "γ": "gamma", "Γ": "gamma", "δ": "delta", "Δ": "delta",
-    "ε": "epsilon", "ζ": "zeta",
-    "η": "eta", "θ": "theta", "Θ": "theta", "κ": "kappa", "λ": "lambda", "Λ": "lambda", "μ": "mu", "µ": "mu",
-    "ν": "nu", "ξ": "xi",
-    "ρ": "rho", "σ": "sigma", "Σ": "sigma", "τ": "tau", "φ": "phi", "Φ": "phi", "χ": "chi", "ψ": "psi", "Ψ": "psi",
-    "ω": "omega",
-    "Ω": "omega",
+    "ε": "epsilon", "ζ": "zeta", "η": "eta", "θ": "theta", "Θ": "theta", "κ": "kappa", "λ": "lambda", "Λ": "lambda",
+    "μ": "mu", "µ": "mu", "ν": "nu", "ξ": "xi", "ρ": "rho", "σ": "sigma", "Σ": "sigma", "τ": "tau", "φ": "phi",
+    "Φ": "phi", "χ": "chi", "ψ": "psi", "Ψ": "psi", "ω": "omega", "Ω": "omega",
 }  # fmt: skip
 _WORDS = {
     "©": "copyright", "№": "number", "§§": "sections", "§": "section", "¶": "paragraph", "∞": "infinity",
-    "∑": "the sum of",
-    "∫": "the integral of", "℅": "care of", "¢": "cents", "°": "degrees", "‰": "per mille", "√": "root", "≈": "about",
-    "≠": "is not equal to",
-    "≤": "at most", "≥": "at least", "±": "plus or minus", "÷": "divided by", "×": "times", "₿": "bitcoin",
-    "₹": "rupees", "€": "euros",
-    "£": "pounds", "℃": "degrees Celsius", "℉": "degrees Fahrenheit", "%": "percent", "∅": "the empty set",
-    "∂": "partial", "∇": "nabla",
+    "∑": "the sum of", "∫": "the integral of", "℅": "care of", "¢": "cents", "°": "degrees", "‰": "per mille",
+    "√": "root", "≈": "about", "≠": "is not equal to", "≤": "at most", "≥": "at least", "±": "plus or minus",
+    "÷": "divided by", "×": "times", "₿": "bitcoin", "₹": "rupees", "€": "euros", "£": "pounds", "℃": "degrees Celsius",
+    "℉": "degrees Fahrenheit", "%": "percent", "∅": "the empty set", "∂": "partial", "∇": "nabla",
 }  # fmt: skip
 _UNSPOKEN = re.compile(r"[®™℠]")
 GREEK_LETTERS = "".join(_GREEK)

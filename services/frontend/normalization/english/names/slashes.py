@@ -10,23 +10,21 @@ from services.frontend.text.rules import Rule
 
 _SAID = {
     "w/": "with", "w/o": "without", "b/c": "because", "c/o": "care of", "h/t": "hat tip", "b/w": "between",
-    "a/c": "A C", "A/C": "A C",
-    "s/he": "she or he", "his/her": "his or her", "her/his": "her or his", "he/she": "he or she", "she/he": "she or he",
-    "him/her": "him or her",
-    "and/or": "and or", "n/a": "N A", "N/A": "N A", "w/out": "without", "W/": "with", "W/o": "without",
+    "a/c": "A C", "A/C": "A C", "s/he": "she or he", "his/her": "his or her", "her/his": "her or his",
+    "he/she": "he or she", "she/he": "she or he", "him/her": "him or her", "and/or": "and or", "n/a": "N A",
+    "N/A": "N A", "w/out": "without", "W/": "with", "W/o": "without",
 }  # fmt: skip
 _KEYS = {
     "ctrl": "Control", "cmd": "Command", "alt": "Alt", "opt": "Option", "option": "Option", "shift": "Shift",
-    "win": "Windows",
-    "fn": "Function",
-    "esc": "Escape", "del": "Delete", "tab": "Tab", "enter": "Enter", "super": "Super", "meta": "Meta",
-    "ins": "Insert", "pgup": "Page Up",
-    "pgdn": "Page Down", "command": "Command", "control": "Control", "return": "Return", "space": "Space",
+    "win": "Windows", "fn": "Function", "esc": "Escape", "del": "Delete", "tab": "Tab", "enter": "Enter",
+    "super": "Super", "meta": "Meta", "ins": "Insert", "pgup": "Page Up", "pgdn": "Page Down", "command": "Command",
+    "control": "Control", "return": "Return", "space": "Space",
 }  # fmt: skip
 _KEY = r"(?:Ctrl|ctrl|CTRL|Cmd|cmd|CMD|Command|Control|Alt|alt|ALT|Opt|Option|Shift|shift|SHIFT|Win|Fn|Super|Meta)"
 _ENDINGS = (
-    "py|js|ts|jsx|tsx|md|txt|json|ya?ml|toml|html?|css|csv|tsv|xml|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|mp3|mp4|wav|zip|tar|gz|sh|bat|exe|dll|"
-    "so|conf|cfg|ini|log|sql|db|rs|go|rb|java|cpp|hpp|lock|env|bak|iso|dmg|apk|ipynb|proto|service|pem|key|crt|cs|php|vue|swift|kt|lua|mkv|mov|avi"
+    "py|js|ts|jsx|tsx|md|txt|json|ya?ml|toml|html?|css|csv|tsv|xml|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|mp3|mp4|wav|"
+    "zip|tar|gz|sh|bat|exe|dll|so|conf|cfg|ini|log|sql|db|rs|go|rb|java|cpp|hpp|lock|env|bak|iso|dmg|apk|ipynb|proto|"
+    "service|pem|key|crt|cs|php|vue|swift|kt|lua|mkv|mov|avi"
 )
 _TIMES = (
     "min",
@@ -167,8 +165,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(?<![\w/-])(?P<dashes>--|—)(?P<name>[a-zA-Z][a-zA-Z0-9-]{1,40})(?:=(?P<value>[\w./-]{1,60}))?(?=[ "
-            r".,;:!?)]|$)"
+            r"(?<![\w/-])(?P<dashes>--|—)(?P<name>[a-zA-Z][a-zA-Z0-9-]{1,40})(?:=(?P<value>[\w./-]{1,60}))?"
+            r"(?=[ .,;:!?)]|$)"
         ),
         _flag,
     ),

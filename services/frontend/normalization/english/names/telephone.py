@@ -6,8 +6,8 @@ from services.frontend.normalization.english import numerals
 from services.frontend.text.rules import Rule
 
 _CALLING = (
-    r"\b(?:call|calls|called|calling|phone|tel|telephone|dial|dialed|dialing|fax|number|contact|text|texting|ring|reach|line|hotline|lifeline|"
-    r"helpline|emergency|at|on)\b"
+    r"\b(?:call|calls|called|calling|phone|tel|telephone|dial|dialed|dialing|fax|number|contact|text|texting|ring|"
+    r"reach|line|hotline|lifeline|helpline|emergency|at|on)\b"
 )
 _WELL_KNOWN = "112|211|311|411|511|611|711|811|911|999|988|000"
 
@@ -21,8 +21,8 @@ def spoken_groups(written: str) -> str:
 RULES: tuple[Rule, ...] = (
     (
         re.compile(
-            r"(?<![0-9.,/-])\+(?:[0-9]{7,15}|[0-9]{1,3}[ -.]?(?:\([0-9]{1,4}\)[ -]?)?[0-9]{2,4}(?:[ "
-            r".-][0-9]{2,4}){1,5})(?![0-9])"
+            r"(?<![0-9.,/-])\+(?:[0-9]{7,15}|[0-9]{1,3}[ -.]?(?:\([0-9]{1,4}\)[ -]?)?[0-9]{2,4}"
+            r"(?:[ .-][0-9]{2,4}){1,5})(?![0-9])"
         ),
         lambda found: spoken_groups(found[0]),
     ),

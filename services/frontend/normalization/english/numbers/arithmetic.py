@@ -9,17 +9,14 @@ from services.frontend.text.rules import Rule, any_of
 _BETWEEN = {
     "≠": "is not equal to", "!=": "is not equal to", "≤": "is less than or equal to", "<=": "is less than or equal to",
     "≥": "is greater than or equal to", ">=": "is greater than or equal to", "<": "is less than",
-    ">": "is greater than", "==": "equals",
-    "=": "equals", "≈": "is approximately", "≡": "is equivalent to", "×": "times", "·": "times", "*": "times",
-    "÷": "divided by",
-    "+": "plus", "±": "plus or minus", "−": "minus", "∝": "is proportional to", "∈": "is in", "∪": "union",
-    "∩": "intersection",
-    "→": "to", "->": "to", "=>": "to", "⇒": "implies",
+    ">": "is greater than", "==": "equals", "=": "equals", "≈": "is approximately", "≡": "is equivalent to",
+    "×": "times", "·": "times", "*": "times", "÷": "divided by", "+": "plus", "±": "plus or minus", "−": "minus",
+    "∝": "is proportional to", "∈": "is in", "∪": "union", "∩": "intersection", "→": "to", "->": "to", "=>": "to",
+    "⇒": "implies",
 }  # fmt: skip
 _IN_FRONT = {
     "<": "less than", ">": "more than", "≤": "at most", "<=": "at most", "≥": "at least", ">=": "at least",
-    "≈": "about", "~": "about",
-    "∼": "about", "±": "plus or minus", "+/-": "plus or minus", "+": "plus",
+    "≈": "about", "~": "about", "∼": "about", "±": "plus or minus", "+/-": "plus or minus", "+": "plus",
 }  # fmt: skip
 _OPERAND = r"[0-9A-Za-zπθαβγλµσΔ∞√)\]°%²³¹⁰-⁹]"
 _NAME = re.compile(
@@ -27,13 +24,13 @@ _NAME = re.compile(
     r"divided by)\b)|(?<=equal to )a(?![A-Za-z'’])|(?<=than )a(?= (?:in|and|or|is)\b|[.,]|$)"
 )
 _WORD_IN_FRONT = re.compile(
-    r"(?<![A-Za-z])(?!(?:one|two|three|four|five|six|seven|eight|nine|ten|zero|[a-z]{3,6}teen|[a-z]{3,5}ty|eleven|twelve|hundred|thousand|million|"
-    r"squared|cubed|pi|it|that)[ ]?$)[A-Za-z]{2,20}[ ]?$"
+    r"(?<![A-Za-z])(?!(?:one|two|three|four|five|six|seven|eight|nine|ten|zero|[a-z]{3,6}teen|[a-z]{3,5}ty|eleven|"
+    r"twelve|hundred|thousand|million|squared|cubed|pi|it|that)[ ]?$)[A-Za-z]{2,20}[ ]?$"
 )
 _ASKED = re.compile(r"(?:^|[.?!] |[Ww]hether |[Bb]ecause )[Ii]s [^.?! ]{1,12}[ ]?$")
 _DIMENSION = (
-    "[ -]?(?:feet|foot|ft|inch(?:es)?|in|cm|mm|m|meters?|pixels?|px|photos?|prints?|rooms?|rug|grid|matrix|matrices|array|"
-    r"board|image|display|resolution|tiles?|pan|plywood|panel|frame|poster|paper|sheet|table|lot|area)\b"
+    r"[ -]?(?:feet|foot|ft|inch(?:es)?|in|cm|mm|m|meters?|pixels?|px|photos?|prints?|rooms?|rug|grid|matrix|matrices|"
+    r"array|board|image|display|resolution|tiles?|pan|plywood|panel|frame|poster|paper|sheet|table|lot|area)\b"
 )
 
 

@@ -14,8 +14,7 @@ MONTHS = (
 _SHORT_MONTHS = {month[:3]: month for month in MONTHS if month != "May"} | {"Sept": "September"}
 _DAYS = {
     "Mon": "Monday", "Tue": "Tuesday", "Tues": "Tuesday", "Wed": "Wednesday", "Weds": "Wednesday", "Thu": "Thursday",
-    "Thur": "Thursday",
-    "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
+    "Thur": "Thursday", "Thurs": "Thursday", "Fri": "Friday", "Sat": "Saturday", "Sun": "Sunday",
 }  # fmt: skip
 _LONG = "|".join(MONTHS)
 _SHORT = "Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec"
@@ -25,8 +24,9 @@ _WEEKDAY = "Mon|Tues?|Weds?|Thurs?|Thur|Fri|Sat|Sun"
 _YEAR = r"[12][0-9]{3}"
 _APART = r"(?<![\w.,/$£€:-])"
 _DATED = (
-    r"\b(?:on|by|until|till|before|after|since|from|dated|due|date|is|was|starts?|started|ends?|ended|begins?|between|through|to|and|of|for|"
-    r"Mon(?:day)?|Tue(?:sday)?|Wed(?:nesday)?|Thu(?:rsday)?|Fri(?:day)?|Sat(?:urday)?|Sun(?:day)?)[.,:]?[ ]$"
+    r"\b(?:on|by|until|till|before|after|since|from|dated|due|date|is|was|starts?|started|ends?|ended|begins?|between|"
+    r"through|to|and|of|for|Mon(?:day)?|Tue(?:sday)?|Wed(?:nesday)?|Thu(?:rsday)?|Fri(?:day)?|Sat(?:urday)?|Sun"
+    r"(?:day)?)[.,:]?[ ]$"
 )
 _IS_DATED = re.compile(_DATED, re.IGNORECASE)
 _MEASURED = re.compile(
@@ -133,7 +133,8 @@ RULES: tuple[Rule, ...] = (
     (re.compile(rf"\b{_MONTH}(?P<gap>,?[ ])(?:of )?(?P<year>{_YEAR})(?![0-9%]|[.,][0-9])"), _in_month),
     (
         re.compile(
-            rf"{_APART}(?P<year>{_YEAR})(?P<sign>[-/.])(?P<month>[01]?[0-9])(?P=sign)(?P<day>[0-3]?[0-9])(?![0-9/-]|[.][0-9])"
+            rf"{_APART}(?P<year>{_YEAR})(?P<sign>[-/.])(?P<month>[01]?[0-9])(?P=sign)(?P<day>[0-3]?[0-9])"
+            rf"(?![0-9/-]|[.][0-9])"
         ),
         lambda found: _of(found["year"], found["month"], found["day"], found[0]),
     ),

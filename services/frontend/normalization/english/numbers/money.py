@@ -8,14 +8,12 @@ from services.frontend.text.rules import Rule, any_of
 
 _CURRENCIES = {
     "$": ("dollar", "dollars", "cent", "cents"), "£": ("pound", "pounds", "penny", "pence"),
-    "€": ("euro", "euros", "cent", "cents"),
-    "¥": ("yen", "yen", "sen", "sen"), "￥": ("yen", "yen", "sen", "sen"), "₹": ("rupee", "rupees", "paisa", "paise"),
-    "₩": ("won", "won", "jeon", "jeon"), "₽": ("ruble", "rubles", "kopek", "kopeks"),
-    "₺": ("lira", "lira", "kurus", "kurus"),
+    "€": ("euro", "euros", "cent", "cents"), "¥": ("yen", "yen", "sen", "sen"), "￥": ("yen", "yen", "sen", "sen"),
+    "₹": ("rupee", "rupees", "paisa", "paise"), "₩": ("won", "won", "jeon", "jeon"),
+    "₽": ("ruble", "rubles", "kopek", "kopeks"), "₺": ("lira", "lira", "kurus", "kurus"),
     "₪": ("shekel", "shekels", "agora", "agorot"), "₿": ("bitcoin", "bitcoins", "", ""), "₫": ("dong", "dong", "", ""),
     "₱": ("peso", "pesos", "centavo", "centavos"), "฿": ("baht", "baht", "satang", "satang"),
-    "₦": ("naira", "naira", "kobo", "kobo"),
-    "₴": ("hryvnia", "hryvnias", "kopiyka", "kopiykas"),
+    "₦": ("naira", "naira", "kobo", "kobo"), "₴": ("hryvnia", "hryvnias", "kopiyka", "kopiykas"),
 }  # fmt: skip
 _COUNTRIES = {"US": "US ", "A": "Australian ", "AU": "Australian ", "C": "Canadian ", "CA": "Canadian ",
     "HK": "Hong Kong ",
@@ -26,13 +24,15 @@ _CODES = {
     "CAD": ("Canadian dollar", "Canadian dollars"), "AUD": ("Australian dollar", "Australian dollars"),
 }  # fmt: skip
 _SCALES = {
-    "k": "thousand", "K": "thousand", "m": "million", "M": "million", "mn": "million", "mm": "million",
-    "MM": "million", "mil": "million",
-    "b": "billion", "B": "billion", "bn": "billion", "T": "trillion", "tn": "trillion", "Bn": "billion",
-    "Mn": "million",
+    "k": "thousand", "K": "thousand", "m": "million", "M": "million", "mn": "million", "mm": "million", "MM": "million",
+    "mil": "million", "b": "billion", "B": "billion", "bn": "billion", "T": "trillion", "tn": "trillion",
+    "Bn": "billion", "Mn": "million",
 }  # fmt: skip
 _SIGN = f"[{''.join(_CURRENCIES)}]"
-_SCALE = rf"(?:(?:[ ]|-)?(?P<word>hundred|thousand|million|billion|trillion|lakh|crore)\b|[ ]?(?P<letter>{any_of(_SCALES)})(?![A-Za-z0-9]))"
+_SCALE = (
+    rf"(?:(?:[ ]|-)?(?P<word>hundred|thousand|million|billion|trillion|lakh|crore)\b|[ ]?(?P<letter>{any_of(_SCALES)})"
+    rf"(?![A-Za-z0-9]))"
+)
 _FOLLOWED = (
     "(?P<of>(?=[ ](?!(?:and|or|for|per|to|in|on|at|by|from|with|than|but|is|was|are|were|will|each|every|off|more|less|"
     r"extra|now|today|when|as|if|so|back|worth|out|up)\b)[a-z]{3}))?"
@@ -42,15 +42,11 @@ _PRICED = re.compile(
 )
 _PER = {
     "hr": "hour", "h": "hour", "hour": "hour", "day": "day", "wk": "week", "week": "week", "mo": "month",
-    "month": "month", "yr": "year",
-    "year": "year", "night": "night", "lb": "pound", "kg": "kilogram", "oz": "ounce", "gal": "gallon",
-    "person": "person", "unit": "unit",
-    "user": "user", "seat": "seat", "item": "item", "min": "minute", "minute": "minute", "mi": "mile", "mile": "mile",
-    "ft": "foot",
-    "share": "share", "ton": "ton", "barrel": "barrel", "piece": "piece", "kWh": "kilowatt hour", "GB": "gigabyte",
-    "call": "call",
-    "L": "liter", "l": "liter", "m": "meter", "km": "kilometer", "sqft": "square foot", "word": "word", "page": "page",
-    "ea": "piece",
+    "month": "month", "yr": "year", "year": "year", "night": "night", "lb": "pound", "kg": "kilogram", "oz": "ounce",
+    "gal": "gallon", "person": "person", "unit": "unit", "user": "user", "seat": "seat", "item": "item",
+    "min": "minute", "minute": "minute", "mi": "mile", "mile": "mile", "ft": "foot", "share": "share", "ton": "ton",
+    "barrel": "barrel", "piece": "piece", "kWh": "kilowatt hour", "GB": "gigabyte", "call": "call", "L": "liter",
+    "l": "liter", "m": "meter", "km": "kilometer", "sqft": "square foot", "word": "word", "page": "page", "ea": "piece",
 }  # fmt: skip
 
 

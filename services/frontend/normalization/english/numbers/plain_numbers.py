@@ -10,8 +10,7 @@ from services.frontend.text.rules import Rule
 
 _TENS = {
     "0": "hundreds", "1": "tens", "2": "twenties", "3": "thirties", "4": "forties", "5": "fifties", "6": "sixties",
-    "7": "seventies",
-    "8": "eighties", "9": "nineties",
+    "7": "seventies", "8": "eighties", "9": "nineties",
 }  # fmt: skip
 _IN_A_YEAR = re.compile(
     r"\b(?:in|since|by|of|from|until|till|before|after|during|year|early|late|mid|circa|around|spring|summer|fall|autumn|winter|class|the|this|"
@@ -27,8 +26,8 @@ _COUNTED = re.compile(
 )
 _LONG_AGO = re.compile(r"\b(?:in|since|year|of|from|until|by|around) $", re.IGNORECASE)
 _DECADE_OF = (
-    "music|fashion|movies?|films?|style|hits|rock|pop|party|kids?|baby|bab(?:y|ies)|vibes?|sitcoms?|cartoons?|songs?|synth|"
-    "disco|hair|clothes|era|nostalgia|shows?"
+    "music|fashion|movies?|films?|style|hits|rock|pop|party|kids?|baby|bab"
+    "(?:y|ies)|vibes?|sitcoms?|cartoons?|songs?|synth|disco|hair|clothes|era|nostalgia|shows?"
 )
 _SCALES = {"k": "thousand", "K": "thousand", "M": "million", "B": "billion", "bn": "billion", "mn": "million"}
 _APART = r"(?<![\w.,])"
@@ -88,9 +87,9 @@ def _scaled(found: re.Match[str]) -> str:
 
 
 _MANY = (
-    "people|users|followers|subscribers|views|viewers|listeners|customers|downloads|residents|inhabitants|households|visitors|members|"
-    "players|voters|readers|streams|tourists|passengers|workers|employees|children|adults|copies|jobs|homes|clients|accounts|tons|tonnes|"
-    "barrels|dollars|euros|pounds|Americans|Europeans|fans"
+    "people|users|followers|subscribers|views|viewers|listeners|customers|downloads|residents|inhabitants|households|"
+    "visitors|members|players|voters|readers|streams|tourists|passengers|workers|employees|children|adults|copies|jobs|"
+    "homes|clients|accounts|tons|tonnes|barrels|dollars|euros|pounds|Americans|Europeans|fans"
 )
 MILLIONS: tuple[Rule, ...] = (
     (
@@ -136,13 +135,15 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(?<![A-Za-z0-9_.])(?=[A-Za-z0-9]{0,24}[0-9])(?=[A-Za-z0-9]{0,24}[A-Za-z])[A-Za-z0-9]{2,24}(?![A-Za-z0-9_]|[.,][0-9])"
+            r"(?<![A-Za-z0-9_.])(?=[A-Za-z0-9]{0,24}[0-9])(?=[A-Za-z0-9]{0,24}[A-Za-z])[A-Za-z0-9]{2,24}"
+            r"(?![A-Za-z0-9_]|[.,][0-9])"
         ),
         _of_letters,
     ),
     (
         re.compile(
-            rf"(?<![\w.,])(?:{NUMBER})(?<=[.][0-9])(?![0-9]|[.,][0-9])|(?<![\w.,])(?:[0-9]{{1,15}}|{numerals.GROUPED})?\.[0-9]{{1,20}}(?![0-9]|[.,][0-9])"
+            rf"(?<![\w.,])(?:{NUMBER})(?<=[.][0-9])(?![0-9]|[.,][0-9])|(?<![\w.,])"
+            rf"(?:[0-9]{{1,15}}|{numerals.GROUPED})?\.[0-9]{{1,20}}(?![0-9]|[.,][0-9])"
         ),
         lambda found: numerals.amount(found[0]),
     ),

@@ -12,7 +12,10 @@ from services.frontend.text.rules import Rule, any_of
 _UP = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺ⁿ", "0123456789-+n")
 _DOWN = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789")
 _ABOVE, _BELOW = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
-_FORMULAS = "NaCl|HCl|KCl|NaOH|MgO|CaO|NaF|CO2|H2O2|H2O|H2SO4|HNO3|CH4|NH3|NO2|N2O|SO2|O2|O3|N2|H2|CaCO3|C6H12O6|H3PO4|Fe2O3|C2H5OH|NaHCO3|Na2CO3"
+_FORMULAS = (
+    "NaCl|HCl|KCl|NaOH|MgO|CaO|NaF|CO2|H2O2|H2O|H2SO4|HNO3|CH4|NH3|NO2|N2O|SO2|O2|O3|N2|H2|CaCO3|C6H12O6|H3PO4|Fe2O3|"
+    "C2H5OH|NaHCO3|Na2CO3"
+)
 _CHARGES = "²³⁴⁺⁻"
 _PRODUCT = re.compile("[b-df-hj-np-tv-z]{2,3}")
 _CHARGE = {"+": "plus", "-": "minus"}
@@ -90,7 +93,8 @@ def _hex(found: re.Match[str]) -> str:
 RULES: tuple[Rule, ...] = (
     (
         re.compile(
-            r"(?<![\w.])(?:0[xX]|#(?=[0-9A-Fa-f]{6}\b)(?=[0-9A-Fa-f]{0,5}[A-Fa-f])(?=[0-9A-Fa-f]{0,5}[0-9]))(?P<value>[0-9A-Fa-f]{1,16})(?![0-9A-Za-z])"
+            r"(?<![\w.])(?:0[xX]|#(?=[0-9A-Fa-f]{6}\b)(?=[0-9A-Fa-f]{0,5}[A-Fa-f])(?=[0-9A-Fa-f]{0,5}[0-9]))"
+            r"(?P<value>[0-9A-Fa-f]{1,16})(?![0-9A-Za-z])"
         ),
         _hex,
     ),
@@ -110,8 +114,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"(?:[A-Z][a-z]?[{_BELOW}]{{0,3}}|\([A-Z][A-Za-z{_BELOW}]{{1,10}}\)[{_BELOW}]{{0,3}}){{0,12}}[A-Z][a-z]?[{_BELOW}]{{1,3}}(?:[A-Z][a-z]?(?![a-z]))?"
-            r"(?:[²³⁴]?[⁺⁻](?![⁰-⁹²³¹]))?"
+            rf"(?:[A-Z][a-z]?[{_BELOW}]{{0,3}}|\([A-Z][A-Za-z{_BELOW}]{{1,10}}\)[{_BELOW}]{{0,3}}){{0,12}}[A-Z][a-z]?"
+            rf"[{_BELOW}]{{1,3}}(?:[A-Z][a-z]?(?![a-z]))?(?:[²³⁴]?[⁺⁻](?![⁰-⁹²³¹]))?"
         ),
         _formula,
     ),

@@ -8,8 +8,14 @@ from services.frontend.text.rules import Rule
 _HALF = r"(?P<half>[ ]?(?:[ap]\.m\.|[AP]\.M\.|[ap]m\b|[AP]M\b))"
 _CLOCK = r"(?:[01]?[0-9]|2[0-4])(?::[0-5][0-9](?::[0-5][0-9])?)?"
 _APART = r"(?<![\w.,/$£€:-])"
-_BOOKS = "John|Genesis|Exodus|Matthew|Mark|Luke|Acts|Romans|Corinthians|Psalms?|Proverbs|Isaiah|Revelation|James|Hebrews|Ephesians|Leviticus"
-_RATIO = r"(?=[ -](?:ratio|split|mix|mixture|odds|aspect|scale|proportion|favorite|win|loss|lead|victory|gear|slope|vote|draw|tie|score)\b)"
+_BOOKS = (
+    "John|Genesis|Exodus|Matthew|Mark|Luke|Acts|Romans|Corinthians|Psalms?|Proverbs|Isaiah|Revelation|James|Hebrews|"
+    "Ephesians|Leviticus"
+)
+_RATIO = (
+    r"(?=[ -](?:ratio|split|mix|mixture|odds|aspect|scale|proportion|favorite|win|loss|lead|victory|gear|slope|vote|"
+    r"draw|tie|score)\b)"
+)
 
 
 def _clock(written: str, *, alone: bool = False) -> str:
@@ -45,7 +51,8 @@ def _time(found: re.Match[str]) -> str:
 
 
 _LASTING = re.compile(
-    r"\b(?:times?|records?|took|takes?|taking|lasts?|lasted|lasting|finish(?:ed|es)?|durations?|length|elapsed|ran|run(?:s|ning)?|marathon|"
+    r"\b(?:times?|records?|took|takes?|taking|lasts?|lasted|lasting|finish(?:ed|es)?|durations?|length|elapsed|ran|run"
+    r"(?:s|ning)?|marathon|"
     r"timer|video|recording|within|under|over|long)\b[^.!?\n]{0,20}$",
     re.IGNORECASE,
 )
@@ -116,7 +123,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"{_APART}(?:(?P<first>{_CLOCK})-)?(?P<clock>(?:[01]?[0-9]|2[0-4]):[0-5][0-9](?::[0-5][0-9])?)(?![0-9:]|[.,][0-9])"
+            rf"{_APART}(?:(?P<first>{_CLOCK})-)?(?P<clock>(?:[01]?[0-9]|2[0-4]):[0-5][0-9](?::[0-5][0-9])?)"
+            rf"(?![0-9:]|[.,][0-9])"
         ),
         _alone,
     ),

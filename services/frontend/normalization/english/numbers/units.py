@@ -38,20 +38,19 @@ _UNCLEAR = {
 _CLEAR = {symbol: names for symbol, names in NAMES.items() if symbol not in _UNCLEAR}
 PER = {symbol: NAMES[symbol][0] for symbol in NAMES if symbol.isalpha()} | {
     "in": "inch", "person": "person", "day": "day", "week": "week", "month": "month", "year": "year", "hour": "hour",
-    "minute": "minute",
-    "second": "second", "capita": "capita", "serving": "serving", "d": "day",
+    "minute": "minute", "second": "second", "capita": "capita", "serving": "serving", "d": "day",
 }  # fmt: skip
 _POWER = rf"(?:{any_of(POWERS)})"
 _UNIT = (
-    rf"(?:(?P<length>{any_of(LENGTHS)})(?P<power>{_POWER})(?![0-9])|(?P<over>{any_of([*NAMES, 'in'])})(?=/)|(?P<unit>{any_of(_CLEAR)})"
-    r"|(?P<grams>g)(?=[^A-Za-z0-9]|$))"
+    rf"(?:(?P<length>{any_of(LENGTHS)})(?P<power>{_POWER})(?![0-9])|(?P<over>{any_of([*NAMES, 'in'])})(?=/)|"
+    rf"(?P<unit>{any_of(_CLEAR)})|(?P<grams>g)(?=[^A-Za-z0-9]|$))"
 )
 _RATE = rf"(?:/(?P<per>{any_of(PER)})(?P<perpower>[²³]|\^[23])?)?"
 _NO_NOUN = (
-    "of|in|is|are|was|were|and|or|to|for|at|on|from|with|than|per|by|as|but|that|which|when|if|so|about|into|over|under|until|within|will|"
-    "long|wide|tall|high|deep|thick|away|apart|left|more|less|later|ago|each|every|today|this|the|it|they|we|you|he|she|can|has|have|had|"
-    "should|would|between|before|after|back|off|up|down|above|below|north|south|east|west|then|too|only|now|because|while|during|since|"
-    "through|without|around|inside|outside|per"
+    "of|in|is|are|was|were|and|or|to|for|at|on|from|with|than|per|by|as|but|that|which|when|if|so|about|into|over|"
+    "under|until|within|will|long|wide|tall|high|deep|thick|away|apart|left|more|less|later|ago|each|every|today|this|"
+    "the|it|they|we|you|he|she|can|has|have|had|should|would|between|before|after|back|off|up|down|above|below|north|"
+    "south|east|west|then|too|only|now|because|while|during|since|through|without|around|inside|outside|per"
 )
 _NOUN_FOLLOWS = re.compile(rf"[ -](?!(?:{_NO_NOUN})\b)(?:[a-z]{{3}}|[A-Z]{{2}})")
 _ONE_OF_THEM = re.compile(
@@ -118,7 +117,10 @@ def _of_inches(found: re.Match[str]) -> str:
 
 
 def _feet_and_inches(found: re.Match[str]) -> str:
-    return f"{said(found['feet'])} {'foot' if found['feet'] == '1' or not found['tall'] else 'feet'} {said(found['inches'])}"
+    return (
+        f"{said(found['feet'])} {'foot' if found['feet'] == '1' or not found['tall'] else 'feet'} "
+        f"{said(found['inches'])}"
+    )
 
 
 def _feet(found: re.Match[str]) -> str:
@@ -188,8 +190,9 @@ _INCH_SIGN = re.compile(
 WITHOUT_FIGURE: tuple[Rule, ...] = (
     (
         re.compile(
-            r"\b(?P<lead>per |in )(?:(?P<unit>mm|cm|km|m(?=[²³])|ft|kg|mg|kWh|kW|MB|GB|TB|ml|mL|oz|lbs?|gal|mph|(?<=per )(?:hr|sec)"
-            rf"|m(?=/s))(?P<power>{_POWER})?)(?:/(?P<per>h|hr|s|kg|L)(?P<perpower>[²]?))?(?![A-Za-z0-9/])"
+            rf"\b(?P<lead>per |in )(?:(?P<unit>mm|cm|km|m(?=[²³])|ft|kg|mg|kWh|kW|MB|GB|TB|ml|mL|oz|lbs?|gal|mph|"
+            rf"(?<=per )(?:hr|sec)|m(?=/s))(?P<power>{_POWER})?)(?:/(?P<per>h|hr|s|kg|L)(?P<perpower>[²]?))?"
+            rf"(?![A-Za-z0-9/])"
         ),
         _without_figure,
     ),
@@ -211,8 +214,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            r"(?<![\w.,])(?P<hours>[0-9]{1,3})[ ]?(?:h|hr|hrs)\.?[ ]?(?P<minutes>[0-9]{1,2})[ ]?(?:m|min|mins)\b(?:[ "
-            r"]?(?P<seconds>[0-9]{1,2})[ ]?(?:s|sec)\b)?"
+            r"(?<![\w.,])(?P<hours>[0-9]{1,3})[ ]?(?:h|hr|hrs)\.?[ ]?(?P<minutes>[0-9]{1,2})[ ]?(?:m|min|mins)\b"
+            r"(?:[ ]?(?P<seconds>[0-9]{1,2})[ ]?(?:s|sec)\b)?"
         ),
         _hours,
     ),
@@ -221,9 +224,8 @@ RULES: tuple[Rule, ...] = (
     (re.compile(r"\b(?P<before>(?:[Ww]ait|[Rr]est|[Ii]n|[Ff]or) )(?P<count>[0-9]{1,2})m(?=[.,!?]|$)"), _minutes),
     (
         re.compile(
-            rf"(?P<foot>{ALONE}[0-9]{{1,4}}[ ]?(?:ft|feet|foot)\.?[ ])(?P<inches>[0-9]{{1,2}}(?:\.[0-9])?)[ "
-            r"]?(?:inches|"
-            r"inch|in\b\.?(?![A-Za-z]))"
+            rf"(?P<foot>{ALONE}[0-9]{{1,4}}[ ]?(?:ft|feet|foot)\.?[ ])(?P<inches>[0-9]{{1,2}}(?:\.[0-9])?)[ ]?"
+            rf"(?:inches|inch|in\b\.?(?![A-Za-z]))"
         ),
         r"\g<foot>\g<inches> inches",
     ),
@@ -250,8 +252,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"{ALONE}{_RANGE}(?P<high>{QUANTITY})(?P<joint>[ "
-            rf"-]?){_UNIT}{_RATE}{_BEHIND}(?P<dot>(?<=[a-zA-Z])\.(?![0-9A-Za-z.]))?"
+            rf"{ALONE}{_RANGE}(?P<high>{QUANTITY})(?P<joint>[ -]?){_UNIT}{_RATE}{_BEHIND}"
+            rf"(?P<dot>(?<=[a-zA-Z])\.(?![0-9A-Za-z.]))?"
         ),
         _measure,
     ),

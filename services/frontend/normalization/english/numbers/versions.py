@@ -6,11 +6,12 @@ from services.frontend.normalization.english import numerals
 from services.frontend.text.rules import Rule
 
 _PROGRAMS = (
-    "Python|Node(?:\\.js)?|Java|Ruby|Go|Golang|PHP|Perl|Rust|Scala|Kotlin|Swift|Ubuntu|Debian|Fedora|CentOS|iOS|iPadOS|macOS|watchOS|Android|"
-    "Windows|Chrome|Firefox|Safari|Edge|CUDA|TensorFlow|PyTorch|NumPy|Kubernetes|Docker|Postgres|PostgreSQL|MySQL|MariaDB|SQLite|MongoDB|Redis|"
-    "Django|Flask|Rails|React|Angular|Vue|Spring|Linux|kernel|TLS|SSL|USB|Bluetooth|HTTP|GCC|LLVM|Clang|npm|pip|Git|Terraform|Ansible|Spark|"
-    "Kafka|Elasticsearch|Nginx|nginx|Apache|TypeScript|C#|GPT|Gemini|Claude|Llama|OpenSSL|Unity|Unreal|Blender|Photoshop|Xcode|Gradle|Maven|"
-    "OpenGL|Vulkan|DirectX|Qt|Helm|Envoy|gRPC|protobuf|HDMI|PCIe|Wi-Fi"
+    "Python|Node(?:\\.js)?|Java|Ruby|Go|Golang|PHP|Perl|Rust|Scala|Kotlin|Swift|Ubuntu|Debian|Fedora|CentOS|iOS|iPadOS|"
+    "macOS|watchOS|Android|Windows|Chrome|Firefox|Safari|Edge|CUDA|TensorFlow|PyTorch|NumPy|Kubernetes|Docker|Postgres|"
+    "PostgreSQL|MySQL|MariaDB|SQLite|MongoDB|Redis|Django|Flask|Rails|React|Angular|Vue|Spring|Linux|kernel|TLS|SSL|"
+    "USB|Bluetooth|HTTP|GCC|LLVM|Clang|npm|pip|Git|Terraform|Ansible|Spark|Kafka|Elasticsearch|Nginx|nginx|Apache|"
+    "TypeScript|C#|GPT|Gemini|Claude|Llama|OpenSSL|Unity|Unreal|Blender|Photoshop|Xcode|Gradle|Maven|OpenGL|Vulkan|"
+    "DirectX|Qt|Helm|Envoy|gRPC|protobuf|HDMI|PCIe|Wi-Fi"
 )
 _NUMBER = r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,4}(?:\.(?:x|\*))?"
 _END = r"(?![0-9A-Za-z%/]|\.[0-9])"
@@ -30,8 +31,8 @@ RULES: tuple[Rule, ...] = (
     ),
     (
         re.compile(
-            rf"(?P<name>\b(?:{_PROGRAMS}|[Vv]ersions?|[Rr]eleases?|[Bb]uild|[Uu]pgrade[ds]? to|[Pp]atch)[ "
-            rf"-])v?(?P<number>{_NUMBER}){_END}"
+            rf"(?P<name>\b(?:{_PROGRAMS}|[Vv]ersions?|[Rr]eleases?|[Bb]uild|[Uu]pgrade[ds]? to|[Pp]atch)[ -])v?"
+            rf"(?P<number>{_NUMBER}){_END}"
         ),
         lambda found: found["name"].replace("-", " ") + _parts(found["number"]),
     ),
